@@ -22,8 +22,8 @@ help: ## this list
 demo: .venv/.runtime ## extract and restore generated sessions, before your eyes
 	$(BIN)/bsd demo
 
-# Many tests wait for a daemon, a clock or a disk: two workers a core.
-WORKERS ?= $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) )))
+# Many tests wait for a daemon, a clock or a disk: five workers on two cores.
+WORKERS ?= $(shell echo $$(( 5 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) / 2 )))
 
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -p no:cacheprovider
 
@@ -34,7 +34,7 @@ test: .venv ## the tests; some minutes, nothing but .venv is needed
 # What cannot be installed is skipped, with the reason; with CI=true that is a failure.
 test-all: .venv ## all tests: also slow ones, the page in Chromium, and agents' programs (1.5 GB from npm)
 	$(BIN)/python -m tests.compat.install || test "$$CI" != true
-	$(PYTEST) $(TESTS)
+	$(PYTEST) --durations=40 $(TESTS)
 
 soak: .venv ## chaos, crashes and properties at full length: 30 s of writers, 50 kills, 300 examples
 	BSD_CHAOS_SECONDS=30 BSD_KILLS=50 BSD_WORKSPACE_SECONDS=20 \

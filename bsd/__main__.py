@@ -93,7 +93,7 @@ def _command_line() -> list[str]:
 
 def _argv_with_token() -> list[str] | None:
     """Our command line with the token directly after the script or module."""
-    # Whatever options the interpreter took: it hands everything behind the script to sys.argv.
+    # With any options of the interpreter: it hands everything behind the script to sys.argv.
     ours = sys.argv[1:]
     start = len(sys.orig_argv) - len(ours)
     if not sys.executable or start < 2 or sys.orig_argv[start:] != ours:

@@ -1,4 +1,4 @@
-"""Made-up OpenClaw sessions: what `bsd demo`, tests and benchmarks work on.
+"""Made-up OpenClaw sessions, for `bsd demo`, tests and benchmarks.
 
 The same arguments give the same bytes. Texts are put together from ready-made pieces of encoded
 JSON, so that a gigabyte takes seconds.

@@ -1,4 +1,4 @@
-"""Writes what is made from the command line and the settings: man page, completions, config.json.
+"""Writes files that are made from others: man page, completions, config.json, skill, hook script.
 
 python packaging/generate.py           writes them into contrib/ and config/
 python packaging/generate.py --check   names those that are not up to date; exit code 1
@@ -17,6 +17,8 @@ from bsd.core.config_file import default_text
 
 _TOP = Path(__file__).parents[1]
 _CONTRIB = _TOP / "contrib"
+_PACKAGE = _TOP / "bsd"
+_HOOK = _PACKAGE / "setup" / "claude_hook.py"
 _COMPLETIONS = {"bash": "bsd.bash", "zsh": "_bsd", "fish": "bsd.fish"}
 
 
@@ -25,7 +27,11 @@ def generated() -> dict[Path, str]:
     files = {
         _CONTRIB / "man" / "bsd.1": man_page(),
         _TOP / "config" / "config.json": default_text(),
+        _CONTRIB / "claude-code" / "hooks" / _HOOK.name: _HOOK.read_text(encoding="utf-8"),
     }
+    for path in (_PACKAGE / "setup" / "skills" / "openclaw").iterdir():
+        skill = _CONTRIB / "openclaw" / "skills" / "brainsurgeon" / path.name
+        files[skill] = path.read_text(encoding="utf-8")
     for shell, name in _COMPLETIONS.items():
         files[_CONTRIB / "completions" / name] = _completion(shell)
     return files

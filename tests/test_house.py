@@ -199,9 +199,8 @@ def test_only_agents_know_what_their_programs_call_things() -> None:
 
 def test_nobody_but_agents_imports_one_of_them() -> None:
     """They are asked through `bsd.transcripts.agents.programs`, `program` and `format`."""
-    assert {f"bsd.transcripts.agents.{kind.replace('-', '_')}" for kind in KINDS} == set(
-        KINDS.values()
-    )
+    for kind, module in KINDS.items():
+        assert module.startswith(f"bsd.transcripts.agents.{kind.replace('-', '_')}")
     one = re.compile(
         r"\s*(?:from|import) bsd\.transcripts\.agents\.(?:openclaw|claude_code|codex|pi)\b"
     )

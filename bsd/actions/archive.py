@@ -1,12 +1,13 @@
 """The archive: sessions that their program has deleted are listed, shown, found, brought back.
 
-And what is kept of a session, or of one entry, is forgotten.
+Also, the stored data of a session, or of one entry, is forgotten.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pydantic import Field
@@ -14,6 +15,15 @@ from pydantic import Field
 from bsd.actions.context import ActionContext
 from bsd.actions.list_entries import FIRST_PAGE, EntryRow, entry_row
 from bsd.actions.search import FoundEntry, found_entries
+from bsd.actions.vanished import (
+    FoundPrompt,
+    PromptsOnlySession,
+    PromptsShown,
+    no_copy,
+    prompts_only_session,
+    search_prompts,
+    show_prompts,
+)
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.config import OFF
 from bsd.core.errors import (
@@ -28,6 +38,7 @@ from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.bring_back import BroughtBack
 from bsd.maintenance.bring_back import bring_back as bring_back_snapshot
+from bsd.maintenance.catalog import resume_command
 from bsd.maintenance.deleted_sessions import deleted_sessions, find_deleted
 from bsd.maintenance.forget import Forget, Forgotten
 from bsd.maintenance.leftovers import kept_beside
@@ -38,6 +49,7 @@ from bsd.maintenance.snapshots import (
     SnapshotStatus,
     take_snapshots,
 )
+from bsd.maintenance.vanished import vanished_sessions
 from bsd.planning.view import views
 from bsd.store.originals import SessionStore
 from bsd.store.snapshot_parts import SnapshotReader
@@ -67,6 +79,10 @@ class GoneSession:
     put_aside: Annotated[
         str | None, Field(description="The file as which its program has put it aside")
     ]
+    resume: Annotated[
+        str | None,
+        Field(description="The command that continues it in its program, once it is brought back"),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +93,17 @@ class GoneList:
     sessions: tuple[GoneSession, ...]
     more: Annotated[int, Field(description="How many there are beside these")]
     copies: Annotated[CopiesUse, Field(description="Of all sessions, those in their places, too")]
+    prompts_only: Annotated[
+        tuple[PromptsOnlySession, ...],
+        Field(description="Sessions without a copy, which their program's history still names"),
+        OMIT_EMPTY,
+    ] = ()
+    prompts_only_more: Annotated[
+        int | None, Field(description="How many of these there are beside"), OMIT_EMPTY
+    ] = None
+    problems: Annotated[
+        tuple[str, ...], Field(description="What could not be read of histories"), OMIT_EMPTY
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +121,11 @@ class FoundGone:
 
     query: str
     results: tuple[FoundEntry, ...]
+    prompts: Annotated[
+        tuple[FoundPrompt, ...],
+        Field(description="Prompts of sessions of which nothing else is left, the newest first"),
+        OMIT_EMPTY,
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +149,16 @@ class CopiesKept:
     copied: int
     bytes_read: int
     bytes_packed: Annotated[int, Field(description="Of what was read, what no copy had yet")]
+    memory: Annotated[
+        tuple[str, ...], Field(description="Files of projects' memory that were copied"), OMIT_EMPTY
+    ] = ()
+    left_out: Annotated[
+        tuple[str, ...], Field(description="What of it is not copied, and why"), OMIT_EMPTY
+    ] = ()
 
 
 def gone_session(layout: Layout, copy: Snapshot, keep: str) -> GoneSession:
-    """What doors are told of a copy; `keep` is the setting `archive_sessions`."""
+    """Return a copy's description for all interfaces; `keep` is the setting `archive_sessions`."""
     lifetime = None if keep == OFF else lifetime_seconds(keep)
     expires = None
     if lifetime is not None and copy.gone_at is not None:
@@ -140,7 +178,15 @@ def gone_session(layout: Layout, copy: Snapshot, keep: str) -> GoneSession:
         kept_bytes=copy.packed,
         files=len(copy.files),
         put_aside=None if aside is None else str(aside),
+        resume=_resume_command(layout, copy),
     )
+
+
+def _resume_command(layout: Layout, copy: Snapshot) -> str | None:
+    with suppress(BsdError):  # its agent's program is not known here
+        program = program_of(layout, copy.name.agent)
+        return program.resume_command(copy.name.session, copy.working_directory)
+    return None
 
 
 def copy_sessions(
@@ -179,7 +225,10 @@ def copy_sessions(
     known = {one.session for one in copied}
     copied += [_not_found(layout, name) for name in names if str(name) not in known]
     count = sum(one.status is SnapshotStatus.COPIED for one in copied)
-    return CopiesKept(dry_run, tuple(copied), count, done.read, done.packed)
+    memory, left_out = tuple(map(str, done.memory)), tuple(done.left_out)
+    return CopiesKept(
+        dry_run, tuple(copied), count, done.read, done.packed, memory=memory, left_out=left_out
+    )
 
 
 def _copied(outcome: SnapshotOutcome) -> CopiedSession:
@@ -193,6 +242,7 @@ def _copied(outcome: SnapshotOutcome) -> CopiedSession:
 def _not_found(layout: Layout, name: SessionName) -> CopiedSession:
     """Why a session that was named is not among those of which copies are kept here."""
     try:
+        layout.refuse_excluded(name)
         layout.session_file(name).lstat()
         problem: BsdError = LeftAlone(
             f"no copy of {name} is kept here: another root serves its agent, or its sessions are"
@@ -206,22 +256,36 @@ def _not_found(layout: Layout, name: SessionName) -> CopiedSession:
 
 
 def list_archive(context: ActionContext, *, agent: str | None = None, limit: int = 100) -> GoneList:
-    """List the sessions that their program has deleted, those used last first."""
+    """List the sessions that their program has deleted, those used last first.
+
+    Those of which there is no copy are told by the history that their program keeps, if it does.
+    """
     layout, keep = context.layout, context.config.current.archive_sessions
     found = deleted_sessions(layout, agent)
     shown = tuple(gone_session(layout, copy, keep) for copy in found[:limit])
     more = len(found) - len(shown)
-    return GoneList(keep=keep, sessions=shown, more=more, copies=copies_use(layout))
+    vanished = vanished_sessions(layout, context.now(), agent)
+    return GoneList(
+        keep=keep,
+        sessions=shown,
+        more=more,
+        copies=copies_use(layout),
+        prompts_only=tuple(map(prompts_only_session, vanished.sessions[:limit])),
+        prompts_only_more=max(len(vanished.sessions) - limit, 0) or None,
+        problems=tuple(vanished.problems),
+    )
 
 
 def show_archived(
     context: ActionContext, session: str, *, start: int = 0, limit: int = FIRST_PAGE
-) -> GoneEntries:
+) -> GoneEntries | PromptsShown:
     """Show a session that its program has deleted, and a page of its entries.
+
+    If there is no copy of it, the prompts are shown that its program's history has.
 
     Args:
         session: AGENT/SESSION, or its id in the archive.
-        start: line number from which on entries are listed.
+        start: line number from which on entries are listed; of prompts, their number.
 
     Raises:
         NotFound: there is no such session in the archive.
@@ -229,7 +293,12 @@ def show_archived(
         LeftAlone: its lines are not understood.
     """
     layout = context.layout
-    copy = find_deleted(layout, session)
+    try:
+        copy = find_deleted(layout, session)
+    except NotFound:
+        if (prompts := show_prompts(context, session, start=start, limit=limit)) is not None:
+            return prompts
+        raise
     shown = gone_session(layout, copy, context.config.current.archive_sessions)
     source = SnapshotReader(copy)
     with source:
@@ -260,7 +329,7 @@ def search_archive(
 
     Args:
         words: words that must all be there, as `search` takes them.
-        read: read first what the index lacks.
+        read: first read the lines that the index lacks.
 
     Raises:
         Invalid: the words are wrong.
@@ -268,7 +337,8 @@ def search_archive(
     hits = search_gone(
         context.layout, words, agent=agent, limit=limit, read=read, progress=context.progress
     )
-    return FoundGone(words, found_entries(context.layout, hits))
+    prompts = search_prompts(context, words, agent=agent, limit=limit)
+    return FoundGone(words, found_entries(context.layout, hits), prompts)
 
 
 def bring_back(context: ActionContext, session: str, *, renamed: str | None = None) -> BroughtBack:
@@ -279,14 +349,18 @@ def bring_back(context: ActionContext, session: str, *, renamed: str | None = No
         renamed: bring it back under this name, AGENT/SESSION.
 
     Raises:
-        NotFound: there is no such session in the archive.
+        NotFound: there is no such session in the archive, or only its prompts are left.
         Conflict: several have this name, or there is such a session by now.
     """
     layout = context.layout
-    copy = find_deleted(layout, session)
+    try:
+        copy = find_deleted(layout, session)
+    except NotFound as missing:
+        raise no_copy(context, session) or missing from None
     name = SessionName.parse(renamed) if renamed else None
     budget = context.budget
-    return bring_back_snapshot(layout, copy, renamed=name, actor=context.actor, budget=budget)
+    answer = bring_back_snapshot(layout, copy, renamed=name, actor=context.actor, budget=budget)
+    return replace(answer, resume=resume_command(layout, SessionName.parse(answer.session)))
 
 
 def forget(context: ActionContext, session: str, *, entry: str | None = None) -> Forgotten:
@@ -294,7 +368,7 @@ def forget(context: ActionContext, session: str, *, entry: str | None = None) ->
 
     Args:
         session: AGENT/SESSION, or the id of one copy in the archive.
-        entry: only what is kept of this entry.
+        entry: forget only the data of this entry.
 
     Raises:
         NotFound: nothing is kept of it.

@@ -1,4 +1,4 @@
-"""verify and diagnose: whether all is still there, and what could be in the way (SPEC §7)."""
+"""verify and diagnose: whether the data is complete, and possible obstacles (SPEC §7)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def verify(context: ActionContext, *, repair: bool = False) -> Verification:
     """Check that all that was extracted is there, in all sessions.
 
     Args:
-        repair: mend what can be mended.
+        repair: mend the problems that can be mended.
     """
     if not repair:
         return verification.verify(context.layout)
@@ -61,8 +61,8 @@ def diagnose(context: ActionContext, *, repair: bool = False) -> Examined:
     """Check this machine and this root for trouble; changes nothing.
 
     Args:
-        repair: root was asked to give away what it has made in another user's root. The caller
-            does that before; here it is refused if it was not done.
+        repair: root was asked to give away the files that it has made in another user's root. The
+            caller does that before; here it is refused if it was not done.
 
     Raises:
         Forbidden: only root can do the repair.

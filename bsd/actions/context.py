@@ -8,7 +8,7 @@ opens sessions: a context with an executor has another process call it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -124,6 +124,10 @@ class ActionContext:
         if self.executor is None:
             return action(self, *args, **kwargs)
         return self.executor(self, action, args, kwargs, changes=False)
+
+    def with_excluded(self) -> ActionContext:
+        """Return the context for an action that a session may be named for although excluded."""
+        return replace(self, layout=self.layout.with_excluded())
 
     def editor(self, session: SessionName) -> SessionEditor:
         """Return an editor that changes a session for this actor, within the budget."""

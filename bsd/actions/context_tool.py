@@ -1,4 +1,4 @@
-"""The context tool (seed 003): what an agent may know of its session, and how it makes it smaller.
+"""The context tool (seed 003): an agent reads about its session, and makes it smaller.
 
 get_context lists entries and hashes. change_context replaces ranges of text, empties entries, or
 puts summaries in their place.
@@ -48,7 +48,7 @@ def change_context(
         action: `replace`, `discard` or `distill`.
         targets: as JSON, in any form that `planning.targets.read_targets` takes.
         include_user: also change texts of the user.
-        dry_run: say what would change, and change nothing.
+        dry_run: return the changes, and change nothing.
 
     Raises:
         Invalid: there is no such action.
@@ -81,6 +81,7 @@ def plan_change(
         include_user=include_user,
         protected_tools=config.protected_tools,
         binds=Policy.of(config).binds,
+        now=opened.now,
     )
 
 

@@ -1,4 +1,4 @@
-"""Values of one entry, and what is noted on it, as a person or an agent wants them.
+"""Edits the values of one entry, and the settings on it, for a person or an agent.
 
 edit_entry changes values, show_editable is the entry before that; get_meta and set_extractable are
 about `_extractable`. All other bytes of the session stay.
@@ -36,7 +36,7 @@ from bsd.sessions.session import OpenSession
 from bsd.transcripts.agents.entry import EXTRACTABLE, RESTORED, Marker
 from bsd.transcripts.spans import ValuePath, parse_path
 
-# The JSON schema of what `read_edit` takes.
+# The JSON schema of the argument of `read_edit`.
 EDIT_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -143,7 +143,7 @@ def show_editable(context: ActionContext, session: SessionName, entry: str) -> E
 
 
 def get_meta(context: ActionContext, session: SessionName, entry: str) -> Meta:
-    """Tell what is noted on an entry, the header included; raises NotFound, LeftAlone."""
+    """Return the settings on an entry, the header included; raises NotFound, LeftAlone."""
     with context.reader(session, to_edit=True) as opened:
         located = locate(opened.transcript, opened.format, entry, header=True)
     marker = Marker.of(located.entry)

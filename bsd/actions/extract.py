@@ -35,12 +35,15 @@ def extract(
     *,
     dry_run: bool = False,
     settings: Mapping[str, Any] | None = None,
+    turn_over: bool = False,
 ) -> SessionResult:
     """Extract all that is due in a session, values that an undo had brought back included.
 
     Args:
-        dry_run: say what would be done, and change nothing.
+        dry_run: return the result of an extraction, and change nothing.
         settings: settings of config.json that have other values for this call.
+        turn_over: the last turn of the session has ended, whatever its entries say. A session in
+            use is left alone all the same.
 
     Returns:
         The result; a session that is busy, left alone or failed has that status, and a `reason`.
@@ -50,7 +53,9 @@ def extract(
         LeftAlone: the file is no session of its program.
         Invalid: a setting has no valid value.
     """
-    extraction = _ExtractionRun(context, session, settings, by_hand=True, dry_run=dry_run)
+    extraction = _ExtractionRun(
+        context, session, settings, by_hand=True, dry_run=dry_run, turn_over=turn_over
+    )
     return extraction.foretell() if dry_run else extraction.run()
 
 
@@ -60,23 +65,28 @@ class CallWatch(Transcript, Protocol):
     def has_due_calls(self) -> bool:
         """Return True if calls were found that are to be carried out now."""
 
+    def waits_until(self) -> float | None:
+        """Return until when (epoch seconds) calls wait for the prompt cache; None: none do."""
 
-def extract_due(
+
+def extract_due(  # noqa: PLR0913 - wishes, each by its name
     context: ActionContext,
     session: SessionName,
     state: StateDb | None = None,
     *,
     settings: Mapping[str, Any] | None = None,
+    asked: bool = False,
     worth: Worth | None = None,
     goes_on: Callable[[], bool] = lambda: True,
     watch: Callable[[OpenSession], CallWatch] | None = None,
 ) -> SessionResult | None:
-    """Extract what is due in a session, as the daemon does: an undone extraction stays undone.
+    """Extract all due values of a session, as the daemon does: an undone extraction stays undone.
 
     Args:
         state: has checkpoints: an extraction begins where the last one had seen final outcomes
             only, and tells of the rest.
         settings: settings of config.json that have other values for this call.
+        asked: a person has asked for it: nothing waits for the prompt cache to get cold.
         worth: returns False for a plan that shall be left for later, as it saves too little.
         goes_on: asked between two plans of a backlog.
         watch: wraps the session as it is read.
@@ -88,7 +98,7 @@ def extract_due(
     Raises:
         NotFound, LeftAlone, Invalid: as `extract`.
     """
-    extraction = _ExtractionRun(context, session, settings, state=state, watch=watch)
+    extraction = _ExtractionRun(context, session, settings, state=state, asked=asked, watch=watch)
     result = extraction.run(worth, goes_on)
     return None if extraction.found_calls else result
 
@@ -96,7 +106,7 @@ def extract_due(
 class _ExtractionRun:
     """One extraction of one session, and the checkpoint from which it reads."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - wishes, each by its name
         self,
         context: ActionContext,
         session: SessionName,
@@ -104,7 +114,9 @@ class _ExtractionRun:
         *,
         state: StateDb | None = None,
         by_hand: bool = False,
+        asked: bool = False,
         dry_run: bool = False,
+        turn_over: bool = False,
         watch: Callable[[OpenSession], CallWatch] | None = None,
     ) -> None:
         self.found_calls = False
@@ -118,10 +130,14 @@ class _ExtractionRun:
         self._state = state
         self._fingerprint = fingerprint(self._config) if state else ""
         self._by_hand = by_hand
+        # Until it is built when a cut pays, "pays" acts as "cold".
+        by_itself = not (by_hand or asked) or "when" in (settings or {})
+        self._waits = by_itself and self._config.when != "now"
         self._dry_run = dry_run
+        self._turn_over = turn_over
         self._watch = watch
         self._since: Checkpoint | None = None
-        self._guard = b""  # of what stands before the plan's checkpoint once it is in effect
+        self._guard = b""  # of the bytes before the plan's checkpoint once it is in effect
         self._editor = context.editor(session)
 
     def run(
@@ -153,7 +169,7 @@ class _ExtractionRun:
         return result
 
     def foretell(self) -> SessionResult:
-        """Return what would be done now."""
+        """Return the result of an extraction now, and change nothing."""
         result = SessionResult(str(self._name), Status.UNCHANGED, dry_run=True)
         try:
             with self._context.reader(self._name, to_edit=True) as opened:
@@ -189,10 +205,16 @@ class _ExtractionRun:
             since=self._since,
             undone=undone,
             by_hand=self._by_hand,
+            turn_over=self._turn_over,
+            waits=self._waits,
         )
         if watched is not None and watched.has_due_calls():
             self.found_calls = True
             return Plan(plan.planned_on, (), Report("extract")), None
+        if watched is not None and (until := watched.waits_until()) is not None:
+            # Calls are found in lines that are read: without a checkpoint, these are read again.
+            due_at = min(until, plan.due_at or until)
+            plan = replace(plan, checkpoint=None, due_at=due_at)
         if self._state and plan.checkpoint is not None:
             self._guard = guard(source, plan.checkpoint.offset, plan.edits)
         return plan, None

@@ -1,4 +1,4 @@
-"""list_history and undo: what was done to a session, and how it is taken back."""
+"""list_history and undo: the operations on a session, and taking them back."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def list_history(
 
 
 def undo(context: ActionContext, session: SessionName, operation: int | None = None) -> Undone:
-    """Take an operation back: every line that it changed becomes what it was, exact to the byte.
+    """Take an operation back: every line that it changed is restored, exact to the byte.
 
     Args:
         operation: a number from the history; None for the newest one that is not undone.

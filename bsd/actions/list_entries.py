@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from typing import Annotated, ClassVar
 
@@ -23,6 +23,7 @@ from bsd.store.originals import Missing, SessionStore
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.values import media_of
+from bsd.transcripts.damage import DamagedLines
 from bsd.transcripts.reader import parse_entry
 from bsd.transcripts.spans import paths_of, value_at
 
@@ -50,6 +51,10 @@ class Entries:
     entries: tuple[EntryRow, ...]
     next: Annotated[int | None, Field(description="The `from` of the next page")]
     previous: Annotated[int | None, Field(description="The `before` of the page before this one")]
+    damaged: Annotated[DamagedLines | None, Field(description="Of the whole session")] = None
+    left_alone: Annotated[
+        str | None, Field(description="Why bsd does not edit the session, if it does not")
+    ] = None
 
 
 def list_entries(
@@ -72,10 +77,10 @@ def list_entries(
 
     Raises:
         NotFound: there is no such session.
-        LeftAlone: the file is not one that bsd edits.
+        LeftAlone: its lines are not understood.
     """
     wanted = frozenset(filter(None, types.split(",")))
-    with context.reader(session, to_edit=True) as opened:
+    with context.reader(session) as opened:
         source, fmt = opened.transcript, opened.format
         outline = context.outlines.of(session, source, fmt)
 
@@ -97,11 +102,12 @@ def list_entries(
                 previous = numbers[0]
         rows = outline.views(source, fmt, numbers)
         entries = tuple(entry_row(opened.store, fmt, row) for row in rows)
-    return Entries(entries, following, previous)
+        damaged = outline.damaged(source)
+        return Entries(entries, following, previous, damaged, opened.left_alone)
 
 
 def entry_row(store: SessionStore, fmt: TranscriptFormat, view: EntryView) -> EntryRow:
-    """An entry, with the beginning of what is away of it."""
+    """An entry, with the beginning of its extracted values."""
     beginning, why_not = _kept(store, fmt, view)
     known = {one.name: getattr(view, one.name) for one in fields(EntryView)}
     return EntryRow(**known, extracted_preview=beginning, unavailable=why_not)
@@ -110,7 +116,7 @@ def entry_row(store: SessionStore, fmt: TranscriptFormat, view: EntryView) -> En
 def _kept(
     store: SessionStore, fmt: TranscriptFormat, row: EntryView
 ) -> tuple[str | None, str | None]:
-    """The beginning of what is away, or why it cannot be had."""
+    """The beginning of the extracted values, or why it cannot be had."""
     if row.marker is None or row.marker.size > _LARGEST_PREVIEWED:
         return None, None
     try:
@@ -137,9 +143,6 @@ def _beginning(entry: Entry, keys: Iterable[str]) -> str | None:
     return None
 
 
-# --- show_session ---
-
-
 @dataclass(frozen=True)
 class SessionDetail(SessionInList):
     """A session with the first page of its entries."""
@@ -152,6 +155,9 @@ class SessionDetail(SessionInList):
     entries: tuple[EntryRow, ...]
     next: int | None
     previous: int | None
+    damaged: Annotated[
+        DamagedLines | None, Field(description="Of the whole session; null if it was not read")
+    ]
 
 
 def show_session(
@@ -161,7 +167,7 @@ def show_session(
 
     Raises:
         NotFound: there is no such session.
-        LeftAlone: the file is not one that bsd edits.
+        LeftAlone: its lines are not understood.
     """
     layout = context.layout
     page = list_entries(context, session, limit=limit) if limit else Entries((), 0, None)
@@ -170,10 +176,12 @@ def show_session(
     except FileNotFoundError:
         raise layout.no_session(session) from None
     [row] = listed(layout, [catalog.describe(layout, session, stat)], time.time())
+    row = replace(row, left_alone=page.left_alone or row.left_alone)
     return SessionDetail(
         **vars(row),
         children=children(layout, session),
         entries=page.entries,
         next=page.next,
         previous=page.previous,
+        damaged=page.damaged,
     )

@@ -1,4 +1,4 @@
-"""list_sessions and list_all_sessions: what is known of sessions without reading them whole."""
+"""list_sessions and list_all_sessions: facts of sessions without reading them whole."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bsd.store.statistics import Statistics
 from bsd.transcripts.agents.program import Registry
 from bsd.transcripts.agents.programs import program_of
 
-# What can be asked of `status` beside the words of `sessions.json`, and `archived`.
+# The values of `status` beside the words of `sessions.json`, and `archived`.
 _STALE, _ACTIVE = "stale", "active"
 _AGES = (_STALE, _ACTIVE)
 
@@ -61,6 +61,24 @@ class SessionRow:
             description="Why the file is no session; it is listed as something was taken out of it"
         ),
         OMIT_EMPTY,
+    ] = field(default=None, kw_only=True)
+    resume: Annotated[
+        str | None,
+        Field(description="The command that continues it in its program; null: there is none"),
+    ] = field(default=None, kw_only=True)
+    cache_warm_until: Annotated[
+        str | None,
+        Field(description="What its model sees waits for its prompt cache to get cold then"),
+        OMIT_EMPTY,
+    ] = field(default=None, kw_only=True)
+    tokens_ready: Annotated[
+        int | None, Field(description="Of what waits so: an estimate"), OMIT_EMPTY
+    ] = field(default=None, kw_only=True)
+    left_alone: Annotated[str | None, Field(description="Why bsd does not edit it"), OMIT_EMPTY] = (
+        field(default=None, kw_only=True)
+    )
+    paused: Annotated[
+        str | None, Field(description="By which pause it is not edited, and until when"), OMIT_EMPTY
     ] = field(default=None, kw_only=True)
 
 
@@ -122,7 +140,7 @@ class Cursor:
 
     @classmethod
     def read(cls, text: str) -> Cursor:
-        """Read what `write` wrote; raises Invalid."""
+        """Read the output of `write`; raises Invalid."""
         try:
             began, part, updated, name = json.loads(base64.urlsafe_b64decode(text.encode()))
             if (type(began), type(part), type(updated), type(name)) == (int, int, int, str):
@@ -140,8 +158,10 @@ class Cursor:
         return base64.urlsafe_b64encode(json.dumps([self.began, *self.after]).encode()).decode()
 
 
-def session_row(info: ListedSession) -> SessionRow:
-    """A session of the catalog for other programs."""
+def session_row(info: ListedSession, now: float) -> SessionRow:
+    """A session of the catalog for other programs; `now` in epoch seconds."""
+    waits = info.waits if info.waits and (info.waits.warm_until or 0.0) > now else None
+    pause = info.paused
     return SessionRow(
         session=str(info.name),
         agent=info.name.agent,
@@ -155,11 +175,16 @@ def session_row(info: ListedSession) -> SessionRow:
         extracted_entries=info.extracted_entries,
         extracted_bytes=info.extracted_bytes,
         no_session=info.no_session,
+        resume=info.resume,
+        cache_warm_until=iso_utc(waits.warm_until) if waits and waits.warm_until else None,
+        tokens_ready=waits.tokens_ready if waits else None,
+        left_alone=info.left_alone,
+        paused=None if pause is None else f"{pause.name}, {pause.spelled_end}",
     )
 
 
 def figures_of(found: Statistics, *, is_stale: bool) -> Figures:
-    """What was counted, for other programs."""
+    """Return the figures that were counted, for other programs."""
     lasted = (found.last_ms or 0.0) - (found.created_ms or 0.0)
     return Figures(
         entry_count=found.entries,
@@ -220,7 +245,7 @@ def list_sessions(
                 continue
             newest = max(newest, stat.st_mtime_ns)
             place: _Order = (0, -round(updated * 1e9), str(name))
-            # By its file's time: whatever was done to it, its place among the others may differ.
+            # By its file's time: after any change to it, its place among the others may differ.
             if begin and stat.st_mtime_ns > begin.began:
                 place = (1, 0, str(name))
             if not begin or place > begin.after:
@@ -245,7 +270,7 @@ def listed(layout: Layout, infos: list[ListedSession], now: float) -> Iterator[S
     for info in infos:
         found = known.get(info.name)
         is_stale = catalog.is_stale(info.updated, now)
-        row, figures = vars(session_row(info)), _uncounted(is_stale=is_stale)
+        row, figures = vars(session_row(info, now)), _uncounted(is_stale=is_stale)
         if found is not None:
             figures = vars(figures_of(found.statistics, is_stale=is_stale))
         if info.saved_bytes is not None and (found is not None or info.saved_bytes):
@@ -254,7 +279,9 @@ def listed(layout: Layout, infos: list[ListedSession], now: float) -> Iterator[S
 
 
 def check_agent(layout: Layout, agent: str, hint: str = "/api/agents lists them") -> None:
-    """Raise Invalid for a wrong name, NotFound if there is no such agent."""
+    """Raise Invalid for a wrong name, NotFound if there is no such agent, LeftAlone if excluded."""
+    if exclusion := layout.exclusions().agent(agent):
+        raise exclusion.refusal(agent)
     if not layout.has_agent(agent):
         raise NotFound(f"there is no agent {agent}", hint=hint)
 
@@ -322,9 +349,13 @@ def list_all_sessions(
 
     Raises:
         NotFound: there is no such agent.
+        LeftAlone: it is excluded.
     """
     layout = context.layout
-    agents = [one for one in catalog.agents(layout) if agent in {None, one.name}]
+    if agent is not None and (exclusion := layout.exclusions().agent(agent)):
+        raise exclusion.refusal(agent)
+    every = (*catalog.agents(layout), *catalog.links(layout))
+    agents = [one for one in every if agent in {None, one.name}]
     if agent is not None and not agents:
         raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists all of them")
     wanted = SessionFilter(layout, words, agent)
@@ -351,4 +382,4 @@ def _counted(
         figures = _uncounted(is_stale=is_stale)
         if (counted := known.get(info.name)) is not None:
             figures = vars(figures_of(counted, is_stale=is_stale))
-        yield CountedSession(**vars(session_row(info)), **figures)
+        yield CountedSession(**vars(session_row(info, now)), **figures)

@@ -31,7 +31,7 @@ class Outlines:
             return sum(outline.memory for outline in self._kept.values())
 
     def of(self, name: SessionName, source: Transcript, fmt: TranscriptFormat) -> Outline:
-        """Return the outline of a session as it was opened; reads what is not known of it."""
+        """Return the outline of a session as it was opened; reads the lines that are not in it."""
         with self._alone_with(name):
             known = self._known(name)
             if known is not None and known.is_of(source):

@@ -1,4 +1,4 @@
-"""What was extracted from an entry, without putting it back; a session in use is not waited for.
+"""Extracted values of an entry, without putting them back; a session in use is not waited for.
 
 read_extracted gives the texts that a model was sent, a page at a time. Extracted values come from
 the store, others from the session itself: a text that came back after its first page was read must
@@ -27,7 +27,7 @@ from bsd.core.errors import Busy, Conflict, Invalid, LeftAlone
 from bsd.core.files import plain_file
 from bsd.core.formatting import document
 from bsd.core.layout import SessionName
-from bsd.planning.locate import Located, locate
+from bsd.planning.locate import Located, locate_copies
 from bsd.planning.restore import UNAVAILABLE
 from bsd.planning.view import ExtractedContent, extracted_content
 from bsd.sessions.session import OpenSession
@@ -137,7 +137,7 @@ def page_of(
 
 
 def _shown(value: Any) -> str:
-    """A value as a model is given it: itself, JSON, or for content in base64 what it is."""
+    """A value in the form for a model: itself, JSON, or for content in base64 its kind."""
     media = media_of(value)
     return text_of_value(_without_base64(value)) if media is None else _described(media)
 
@@ -185,7 +185,7 @@ def _described(media: Media) -> str:
     return f"[a {what} that is not shown: {media.media_type}, {media.size} bytes; {why}; {get}]"
 
 
-# --- what an entry holds ---
+# --- the values of an entry ---
 
 Content = Mapping[str, Any]  # key → value
 Inline = tuple[Content, frozenset[str]]  # values, and the keys of those the model is not sent
@@ -197,16 +197,16 @@ class Held:
 
     entry_id: str
     away: Content
-    unavailable: Mapping[str, str]  # key → what to show instead
+    unavailable: Mapping[str, str]  # key → text to show instead
     inline: Callable[[], Inline]
     display: frozenset[str] = frozenset()  # those away that the model was never sent
 
     def page(
         self, keys: Sequence[str] | None, offset: int = 0, size: PageSize = OTHERS
     ) -> dict[str, Any]:
-        """A page as JSON, and of what is asked for what cannot be had.
+        """A page as JSON; of keys that were asked for, also those that cannot be had.
 
-        No `keys` means all that is away and that the model was sent; copies of it are named. Raises
+        No `keys` means all extracted values that the model was sent; copies of it are named. Raises
         Invalid for keys that are none, and for an offset behind the end.
         """
         if keys is None:
@@ -269,7 +269,7 @@ class Held:
 
 
 def _sent_and_beside(known: Content, display: frozenset[str]) -> tuple[list[str], dict[str, str]]:
-    """The keys of what the model was sent, and of the rest what each is.
+    """The keys of values that the model was sent, and for the other keys the kind of each.
 
     If it was sent none of them, each text among them is given once.
     """
@@ -307,7 +307,7 @@ def _page_document(
 
 
 def held_by(source: Transcript, fmt: TranscriptFormat, entry: str, stored: OriginalStore) -> Held:
-    """What can be had of an entry; raises NotFound, Conflict, LeftAlone, Busy."""
+    """Return the values of an entry that can be had; raises NotFound, Conflict, LeftAlone, Busy."""
     return _held(
         lambda: extracted_content(source, fmt, entry, stored),
         lambda: _inline(source, fmt, entry),
@@ -327,7 +327,7 @@ def _held(away: Callable[[], ExtractedContent], inline: Callable[[], tuple[str, 
 
 
 def _inline(source: Transcript, fmt: TranscriptFormat, entry: str) -> tuple[str, Inline]:
-    located = locate(source, fmt, entry)
+    located = locate_copies(source, fmt, entry)[0]
     known = fmt.values(located.entry)
     values = {format_path(one.path): value_at(located.entry, one.path) for one in known}
     display = frozenset(format_path(one.path) for one in known if one.display)
@@ -336,7 +336,7 @@ def _inline(source: Transcript, fmt: TranscriptFormat, entry: str) -> tuple[str,
 
 # --- read_extracted ---
 
-# By key, what each value is that the model was not sent.
+# By key, the kind of each value that the model was not sent.
 Beside = Annotated[
     dict[str, str],
     Field(description="Of what the model was not sent, what each value is, by key"),
@@ -449,7 +449,7 @@ class _Own(NamedTuple):
 
 
 def show_extracted(context: ActionContext, session: SessionName, entry: str) -> InPieces:
-    """Show what was extracted from an entry, as it is stored, without putting it back.
+    """Show the extracted values of an entry, as they are stored, without putting them back.
 
     The stored line is held in memory whole, but not parsed.
 
@@ -459,11 +459,12 @@ def show_extracted(context: ActionContext, session: SessionName, entry: str) -> 
     """
     with context.reader(session) as opened:
         source, fmt, store = opened.transcript, opened.format, opened.store
-        located = locate(source, fmt, entry)
+        located = locate_copies(source, fmt, entry)[0]
         marker = Marker.of(located.entry)
         own = _read_own(store, marker) if marker and _is_of(store, marker, located) else None
         if marker is None or own is None:
-            # Where a marker was dropped, or names what another store has, looking takes more.
+            # Where a marker was dropped, or names the original of another store, looking takes
+            # more.
             found = extracted_content(source, fmt, located.name, store)
             return InPieces((document(as_json(found)),))
     return _in_pieces(located, marker, own)
@@ -496,7 +497,7 @@ def _is_of(store: SessionStore, marker: Marker, located: Located) -> bool:
 
 
 def _read_own(store: SessionStore, marker: Marker) -> _Own | None:
-    """The file that a marker names, if it is there and holds what it shall."""
+    """The file that a marker names, if it is there with the right content."""
     try:
         path = store.file(marker.ref)
         file = plain_file(path)

@@ -1,4 +1,8 @@
-"""restore and restore_all: extracted values come back into their session, exact to the byte."""
+"""restore and restore_all: extracted values come back into their session, exact to the byte.
+
+They work on sessions that are excluded, too, as far as an interface lets these be named: their
+values must be able to come back.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +50,7 @@ def restore(
         Conflict: nothing of the entry is extracted.
         Invalid: a key names no extracted value.
     """
-    editor = context.editor(session)
+    editor = context.with_excluded().editor(session)
     answer = editor.apply(
         lambda opened: plan_restore(
             opened.transcript, opened.format, entry, keys, opened.now, opened.store
@@ -86,6 +90,7 @@ def copy_restored(
         NotFound: there is no such session.
         LeftAlone: its lines are not understood.
     """
+    context = context.with_excluded()
     Session(context.layout, session).refuse_no_session()
     with context.reader(session) as opened:
         values, missing = restored_copy(opened.transcript, opened.format, opened.store, write)
@@ -107,6 +112,7 @@ def restore_all(
     Raises:
         NotFound: there is no such session.
     """
+    context = context.with_excluded()
     layout = context.layout
     Session(layout, session).refuse_no_session()
 

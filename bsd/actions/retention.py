@@ -1,4 +1,4 @@
-"""run_retention: what was kept long enough is archived or deleted, or foretold (SPEC §7)."""
+"""run_retention: files kept long enough are archived or deleted, or forecast (SPEC §7)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run_retention(
     """Archive or delete everything that was kept long enough.
 
     Args:
-        dry_run: say what would go, and when, and change nothing.
+        dry_run: return the files that would be deleted, and when, and change nothing.
         forget: delete extracted content for good instead of archiving it.
         trust_clock: the clock of this machine is right, although it was set.
 
@@ -45,6 +45,6 @@ def run_retention(
     context.cleaned()
     try:
         config.note_run("last_retention_run_at", started)
-    except BsdError as problem:  # what has gone is told all the same
+    except BsdError as problem:  # the deleted files are reported all the same
         return replace(done, problem=problem.message)
     return done

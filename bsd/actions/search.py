@@ -1,7 +1,7 @@
 """Search: entries by their words, and sessions by their titles; in the index, or in everything.
 
-search asks the index as it is, search_all brings it up to date before. search_extracted looks at
-what was extracted from one session.
+search asks the index as it is, search_all brings it up to date before. search_extracted searches
+the extracted values of one session.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _titled(
 
 
 def found_entries(layout: Layout, hits: list[SearchHit]) -> tuple[FoundEntry, ...]:
-    """What was found, as answers tell it."""
+    """Return the hits in the form of answers."""
     gone = {name for name in {hit.session for hit in hits} if is_deleted(layout, name)}
     return tuple(
         FoundEntry(
@@ -193,7 +193,7 @@ def search_page(
     limit: int = 20,
     cursor: str | None = None,
 ) -> FoundOnPage:
-    """Search everything for half a second, on from `cursor`; `search` says what the others mean."""
+    """Search everything for half a second, on from `cursor`; `search` describes the others."""
     until = time.monotonic() + _PAGE_SECONDS
     unread: list[UnreadSession] = []
     scan = FullScan(
@@ -232,12 +232,12 @@ def search_all(
     agent: str | None = None,
     limit: int = 20,
 ) -> FoundInAll:
-    """Find the entries that hold all the words, once the index has read what is new.
+    """Find the entries that hold all the words, once the index has read new lines.
 
     Args:
         words: as `search` takes them.
         all: without the index, through all text of sessions, stores and archives; if the context
-            says that it is `stopping`, the answer has what was found so far.
+            says that it is `stopping`, the answer has the entries found so far.
         agent: only the sessions of this agent.
 
     Raises:
@@ -274,7 +274,7 @@ def search_all(
     )
 
 
-# --- in what was extracted from one session ---
+# --- in the extracted values of one session ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +303,7 @@ def search_extracted(
     limit: int = 10,
     offset: int = 0,
 ) -> ExtractedHits:
-    """Find words in what was extracted from a session, without putting it back.
+    """Find words in the extracted values of a session, without putting them back.
 
     Args:
         query: words that must all be there, as `search` takes them.
@@ -312,7 +312,9 @@ def search_extracted(
     Raises:
         Invalid: there are no words.
         NotFound: there is no such session.
+        LeftAlone: it is excluded.
     """
+    context.layout.refuse_excluded(session)
     scan = FullScan(context.layout, query, only=session, limit=offset + limit)
     hits = scan.run().hits[offset:]
     results = tuple(ExtractedHit(hit.entry, hit.index, hit.snippet.text) for hit in hits)

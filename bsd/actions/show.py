@@ -1,4 +1,4 @@
-"""show_entries and show_value: what stands in a session, extracted values included."""
+"""show_entries and show_value: the content of a session, extracted values included."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from bsd.actions.read_extracted import held_by
 from bsd.core.answers import Internal
 from bsd.core.errors import NotFound
 from bsd.core.layout import SessionName
-from bsd.planning.view import EntryView, extracted_content, views
+from bsd.maintenance.catalog import resume_command
+from bsd.planning.view import EntryView, extracted_content, outline_of, views
 from bsd.store.originals import OriginalStore
 from bsd.transcripts.agents.format import TranscriptFormat
-from bsd.transcripts.reader import BytesTranscript, Transcript
+from bsd.transcripts.damage import DamagedLines, damage_of, is_damaged
+from bsd.transcripts.reader import BytesTranscript, Transcript, parse_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,15 @@ class ShownEntries:
     session: str
     entries: tuple[WholeEntry | EntryView, ...]
     full: Internal[bool]
+    damaged: Annotated[
+        DamagedLines | None, Field(description="Of the whole session; null for one entry")
+    ] = None
+    left_alone: Annotated[
+        str | None, Field(description="Why bsd does not edit the session, if it does not")
+    ] = None
+    resume: Annotated[
+        str | None, Field(description="The command that continues it in its program")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +81,18 @@ def show_entries(
     with context.reader(session) as opened:
         source, fmt = opened.transcript, opened.format
         found: Sequence[WholeEntry | EntryView]
+        damaged = None
         if entry is not None:
             found = [_entry(source, fmt, entry, str(session))]
         else:
-            found = list(views(source, fmt, start=start, limit=limit))
+            outline = outline_of(source, fmt)
+            found = list(views(source, fmt, start=start, limit=limit, outline=outline))
+            damaged = outline.damaged(source)
         if full or entry is not None:
             found = list(_whole(source, fmt, found, opened.store))
-    return ShownEntries(str(session), tuple(found), full)
+        left_alone = opened.left_alone
+    resume = resume_command(context.layout, session)
+    return ShownEntries(str(session), tuple(found), full, damaged, left_alone, resume)
 
 
 def show_value(context: ActionContext, session: SessionName, entry: str, key: str) -> ShownValue:
@@ -104,8 +120,17 @@ def _entry(source: Transcript, fmt: TranscriptFormat, wanted: str, session: str)
             at_index = view
     if at_index is None:
         hint = f"`bsd show {session}` lists them"
-        raise NotFound(f"there is no entry {wanted} in {session}", hint=hint)
+        raise NotFound(_why_none(source, wanted, index, session), hint=hint)
     return at_index
+
+
+def _why_none(source: Transcript, wanted: str, index: int | None, session: str) -> str:
+    """Say that there is no such entry, or that the line of this number is damaged."""
+    for line in source.lines() if index is not None else ():
+        if line.index == index and is_damaged(line.raw, parse_entry(line.raw)):
+            damage = damage_of(line.raw).in_words
+            return f"line {index} of {session} holds no entry ({damage}); it is kept as it is"
+    return f"there is no entry {wanted} in {session}"
 
 
 def _whole(

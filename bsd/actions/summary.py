@@ -1,20 +1,24 @@
-"""summarize_session: what a session was about, by plain rules on its words; no model is asked."""
+"""summarize_session: the subject of a session, by plain rules on its words; no model is asked."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from bsd.actions.context import ActionContext
 from bsd.core.answers import Internal
 from bsd.core.formatting import format_duration, iso_utc
 from bsd.core.layout import SessionName
+from bsd.maintenance.catalog import resume_command
 from bsd.store.markers import stored_line
 from bsd.store.originals import OriginalStore
 from bsd.transcripts.agents.entry import Entry, Marker, error_text, model_of
 from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat, Value
+from bsd.transcripts.damage import DamageCount, DamagedLines
 from bsd.transcripts.reader import Transcript, parse_entry
 from bsd.transcripts.spans import value_at
 
@@ -120,7 +124,7 @@ class SummaryFields:
             _list(self.errors, text or "(an error without words)", 3)
 
     def conclude(self) -> None:
-        """Say what hangs on all entries."""
+        """Compute the results that depend on all entries."""
         if self.times:
             self.duration_estimate = format_duration(int(self.times[-1] - self.times[0]))
         if self.has_git_commits:
@@ -139,28 +143,41 @@ class Summary:
     agent: str
     summary: SummaryFields
     generated_at: str
+    damaged: DamagedLines = field(default_factory=DamagedLines)
+    left_alone: Annotated[
+        str | None, Field(description="Why bsd does not edit the session, if it does not")
+    ] = None
+    resume: Annotated[
+        str | None, Field(description="The command that continues it in its program")
+    ] = None
 
 
-def summarize(source: Transcript, fmt: TranscriptFormat, stored: OriginalStore) -> SummaryFields:
-    """Read a session, and what was taken out of it."""
-    found = SummaryFields()
+def summarize(
+    source: Transcript, fmt: TranscriptFormat, stored: OriginalStore
+) -> tuple[SummaryFields, DamagedLines]:
+    """Read a session, and its extracted values."""
+    found, damaged = SummaryFields(), DamageCount()
     for line in source.lines():
-        if (entry := parse_entry(line.raw)) is not None:
+        entry = parse_entry(line.raw)
+        damaged.look_at(line, entry)
+        if entry is not None:
             found.take(_original(line.raw, entry, fmt, stored), fmt)
     found.conclude()
-    return found
+    return found, damaged.lines
 
 
 def summarize_session(context: ActionContext, session: SessionName) -> Summary:
-    """Say what a session was about, by plain rules on its words; no model is asked.
+    """Return the subject of a session, by plain rules on its words; no model is asked.
 
     Raises:
         NotFound: there is no such session.
         LeftAlone: its lines are not understood.
     """
     with context.reader(session) as opened:
-        found = summarize(opened.transcript, opened.format, opened.store)
-        return Summary(session.session, session.agent, found, iso_utc(opened.now))
+        found, damaged = summarize(opened.transcript, opened.format, opened.store)
+        at, left_alone = iso_utc(opened.now), opened.left_alone
+    resume = resume_command(context.layout, session)
+    return Summary(session.session, session.agent, found, at, damaged, left_alone, resume)
 
 
 def _original(raw: bytes, entry: Entry, fmt: TranscriptFormat, stored: OriginalStore) -> Entry:

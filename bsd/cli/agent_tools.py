@@ -306,5 +306,5 @@ def mcp_command(call: Call, /, agent: str | None, session: SessionName | None, t
     from bsd.mcp.server import serve  # with the SDK, which takes most of the start
 
     with call.context(changes=not call.settings.readonly, actor="agent"):
-        pass  # finishes what was in flight
+        pass  # finishes commits in flight
     serve(call.layout, call.pruning, call.settings, Scope(agent, session), tools)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from bsd.actions.archive import (
+    MOST_GONE,
     CopiesKept,
     FoundGone,
     GoneEntries,
@@ -21,23 +22,26 @@ from bsd.actions.archive import (
     search_archive,
     show_archived,
 )
+from bsd.actions.forget_project import ForgottenProject, forget_whole_project
+from bsd.actions.vanished import PromptsShown
+from bsd.cli import completion
 from bsd.cli.call import BsdGroup, Call, ask_first
 from bsd.cli.each_session import is_there
 from bsd.cli.entries import print_entries
 from bsd.cli.names import archived_session
 from bsd.cli.options import agent_option, sessions_argument, yes_option
-from bsd.cli.output import counted, minute, note, one_line, print_table, say, size
+from bsd.cli.output import counted, minute, note, one_line, print_table, safe, say, size
 from bsd.cli.problem import Problem
-from bsd.cli.sessions import print_hits
+from bsd.cli.sessions import print_hits, print_snippet
 from bsd.core.config import OFF
-from bsd.core.errors import Busy
+from bsd.core.errors import Busy, Invalid
 from bsd.core.formatting import lifetime_seconds
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.bring_back import BroughtBack
 from bsd.maintenance.forget import Forgotten
 from bsd.maintenance.snapshots import SnapshotStatus
 
-_ORIGIN = re.compile(r"@[0-9a-f]{8}\Z")  # what an id in the archive has after the name
+_ORIGIN = re.compile(r"@[0-9a-f]{8}\Z")  # the part of an id in the archive after the name
 
 session_argument = click.argument("session", metavar="AGENT/SESSION")  # it need not be in its place
 
@@ -63,6 +67,7 @@ def archive_group(context: click.Context, /) -> Any:
       bsd archive bring-back main/4f2a --as main/4f2a-old
       bsd archive forget main/4f2a --yes
       bsd archive forget main/4f2a 1c556fa0
+      bsd archive forget --project /home/me/shop --dry-run
     """
     if context.invoked_subcommand is None:
         return context.invoke(list_command)
@@ -74,7 +79,11 @@ def archive_group(context: click.Context, /) -> Any:
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 @click.pass_obj
 def list_command(call: Call, /, agent: str | None, limit: int) -> None:
-    """List sessions that their program has deleted, those used last first."""
+    """List sessions that their program has deleted, those used last first.
+
+    Some are named by the history of their program alone, and have no copy: of these only the
+    prompts are left. `bsd archive show` shows them.
+    """
     with call.context(changes=False) as context:
         answer = list_archive(context, agent=agent, limit=limit)
     call.answer(answer, tell_gone)
@@ -106,6 +115,33 @@ def tell_gone(found: GoneList) -> None:
         f"{counted(use.sessions, 'session')} copied ({size(use.content)} in {size(use.kept)}), "
         f"{gone} gone; archive_sessions is {found.keep}"
     )
+    _tell_prompts_only(found)
+
+
+def _tell_prompts_only(found: GoneList) -> None:
+    rows = [
+        (
+            session.session,
+            session.project,
+            minute(session.updated),
+            f"{session.prompts:,}",
+            one_line(session.title or "", 60),
+        )
+        for session in found.prompts_only
+    ]
+    if rows:
+        count = len(rows) + (found.prompts_only_more or 0)
+        say()
+        say(f"Prompts only ({counted(count, 'session')} that had no copy):")
+        say()
+        columns = ("SESSION", "PROJECT", "UPDATED (UTC)", "PROMPTS", "FIRST PROMPT")
+        print_table(columns, rows, right=("PROMPTS",), last_may_shrink=True)
+    if found.prompts_only_more:
+        more = found.prompts_only_more
+        limit = min(len(rows) + more, MOST_GONE)
+        say(f"… and {counted(more, 'session')} more: --limit {limit}")
+    for problem in found.problems:
+        note(problem)
 
 
 def _expires(session: GoneSession, keep: str) -> str:
@@ -149,6 +185,10 @@ def tell_copies(done: CopiesKept, *, named: bool) -> None:
         print_table(("SESSION", "", "SIZE"), rows, right=("SIZE",))
         say()
     amount = f" ({size(done.bytes_read)} read, {size(done.bytes_packed)} of it new)"
+    for why in done.left_out:
+        note(f"not copied: {why}")
+    if done.memory:
+        say(f"{counted(len(done.memory), 'file')} of the memory of projects copied")
     before = sum(copy.status is SnapshotStatus.UNCHANGED for copy in done.sessions)
     say(
         f"{counted(done.copied, 'session')} {would}copied{'' if done.dry_run else amount},"
@@ -162,7 +202,10 @@ def tell_copies(done: CopiesKept, *, named: bool) -> None:
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True)
 @click.pass_obj
 def search_command(call: Call, /, words: tuple[str, ...], agent: str | None, limit: int) -> None:
-    """Find entries of sessions that are gone."""
+    """Find entries of sessions that are gone.
+
+    Of those that have no copy, prompts are found.
+    """
     with call.context(changes=False) as context:
         answer = search_archive(context, " ".join(words), agent=agent, limit=limit, read=True)
     call.answer(answer, tell_found)
@@ -170,7 +213,12 @@ def search_command(call: Call, /, words: tuple[str, ...], agent: str | None, lim
 
 def tell_found(found: FoundGone) -> None:
     print_hits(found.results)
-    say(counted(len(found.results), "entry") if found.results else "Nothing was found.")
+    for prompt in found.prompts:
+        say(f"{prompt.session}  {minute(prompt.time)}  {prompt.status}", style="1")
+        print_snippet(prompt.snippet, prompt.matches)
+    count = counted(len(found.results), "entry") if found.results else ""
+    prompts = counted(len(found.prompts), "prompt") if found.prompts else ""
+    say(" and ".join(filter(None, (count, prompts))) or "Nothing was found.")
 
 
 @archive_group.command("show")
@@ -179,17 +227,30 @@ def tell_found(found: FoundGone) -> None:
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 @click.pass_obj
 def show_command(call: Call, /, session: str, start: int, limit: int) -> None:
-    """Show the entries of a session that is gone."""
+    """Show the entries of a session that is gone.
+
+    If there is no copy of it, its prompts are shown.
+    """
     name = archived_session(call.layout, session)
     with call.context(changes=False) as context:
         answer = show_archived(context, name, start=start, limit=limit)
     call.answer(answer, lambda answer: tell_entries(answer, name))
 
 
-def tell_entries(found: GoneEntries, name: str) -> None:
-    print_entries(found.entries)
+def tell_entries(found: GoneEntries | PromptsShown, name: str) -> None:
+    if isinstance(found, PromptsShown):
+        one = found.session
+        say(f"{one.session}: {one.status}, in {one.project}; there is no copy of it")
+        for prompt in found.prompts:
+            say()
+            say(minute(prompt.time), style="1")
+            say(prompt.text)
+    else:
+        print_entries(found.entries)
     if found.next is not None:
         say(f"`bsd archive show {name} --from {found.next}` goes on")
+    if isinstance(found, GoneEntries) and found.session.resume:
+        say(f"Continue it, after `bsd archive bring-back {name}`: {found.session.resume}")
 
 
 @archive_group.command("bring-back")
@@ -226,6 +287,10 @@ def tell_back(done: BroughtBack) -> None:
     more = f", with {counted(others, 'session')} that belong to it" if others else ""
     say(f"{done.session} is back{more}: {counted(done.files, 'file')}, {size(done.bytes)}")
     say(f"  {done.path}")
+    if done.memory:
+        say(f"  of the project's memory is back, too: {', '.join(map(safe, done.memory))}")
+    for path in done.memory_stays:
+        note(f"{safe(path)} is not as it was copied: that one stays")
     for key in done.keys:
         say(f"  sessions.json lists it as {key} again")
     for key in done.keys_taken:
@@ -234,28 +299,97 @@ def tell_back(done: BroughtBack) -> None:
         note(f"{what} stays a placeholder: {why}")
     for why in done.left_out:
         note(f"not copied, so not back: {why}")
+    if done.resume is not None:
+        say(f"  Continue it: {done.resume}")
     if done.advice is not None:
         note(done.advice)
 
 
 @archive_group.command("forget")
-@session_argument
+@click.argument("session", required=False, metavar="[AGENT/SESSION]")
 @click.argument("entry", required=False, metavar="[ENTRY]")
+@click.option(
+    "--project",
+    metavar="P",
+    shell_complete=completion.agents,
+    help="All sessions of this agent, or of this directory.",
+)
+@click.option("--dry-run", is_flag=True, help="With --project: say what would be deleted.")
 @yes_option
 @click.pass_obj
-def forget_command(call: Call, /, session: str, entry: str | None, yes: bool) -> None:
-    """Delete for good what is kept of a session, gone or not, or of one entry.
+def forget_command(
+    call: Call,
+    /,
+    session: str | None,
+    entry: str | None,
+    project: str | None,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Delete for good what is kept of a session, gone or not, or of one entry, or of a project.
 
     In store, archive, trash, history and search index, at once. The session itself stays, if it is
     in its place; what it lacks can no longer be restored there then, whoever else still keeps it.
     Of an entry, files that belong to the session are looked through for the same text, and named.
+
+    `--project` is for projects that you have deleted on purpose, as `claude purge` does. It takes
+    the name of an agent, or the directory of the project, for programs that keep their sessions by
+    directory (Claude Code, pi); and all sessions of it, with their subagents and the copy of the
+    project's memory. Sessions that are in their place are copied again while they are there.
     """
+    if (session is None) == (project is None):
+        raise Invalid(
+            "name a session, or a project, and not both",
+            hint="`bsd archive forget AGENT/SESSION`, or `bsd archive forget --project P`",
+        )
+    if project is not None:
+        return _forget_project(call, project, dry_run=dry_run, yes=yes)
+    if dry_run or session is None:
+        raise Invalid("--dry-run is for --project", hint="name a project with --project")
     name = _archived(call, session, live=True)
     with call.context(changes=True) as context:
         if not yes:
             _ask_about(call.layout, name, entry)
         answer = forget(context, name, entry=entry)
     call.answer(answer, lambda answer: tell_forgotten(answer, name, entry))
+    return 0
+
+
+def _forget_project(call: Call, project: str, *, dry_run: bool, yes: bool) -> int:
+    if not (dry_run or yes):
+        with call.context(changes=False) as context:
+            kept = forget_whole_project(context, project, dry_run=True)
+        what = f"all that is kept of {counted(len(kept.sessions), 'session')} of"
+        question = f"Delete {what} {', '.join(kept.agents)} for good ({size(kept.bytes)})?"
+        ask_first(question, f"`bsd archive forget --project {project} --yes`", "deleted")
+    with call.context(changes=not dry_run) as context:
+        answer = forget_whole_project(context, project, dry_run=dry_run)
+    call.answer(answer, tell_forgotten_project)
+    failed = [one.problem for one in answer.sessions if one.problem is not None]
+    for one in answer.sessions:
+        if one.problem is not None:
+            Problem(f"{one.session}: {one.error}", one.problem.exit_code, one.problem.hint).show()
+    codes = {problem.exit_code for problem in failed}
+    return codes.pop() if len(codes) == 1 else int(bool(codes))
+
+
+def tell_forgotten_project(done: ForgottenProject) -> None:
+    if done.dry_run and done.sessions:
+        rows = [(one.session, f"{one.files:,}", size(one.bytes)) for one in done.sessions]
+        print_table(("SESSION", "FILES", "SIZE"), rows, right=("FILES", "SIZE"))
+        say()
+    count = counted(len(done.sessions) - done.failed, "session")
+    amount = f"{counted(done.files, 'file')}, {size(done.bytes)}"
+    memory = f", {done.memory_files:,} of memory" if done.memory_files else ""
+    would = "would be forgotten" if done.dry_run else "forgotten"
+    say(f"{count} of {', '.join(done.agents)} {would}: {amount}{memory}")
+    if done.in_place:
+        are = "1 session is" if done.in_place == 1 else f"{done.in_place:,} sessions are"
+        note(f"{are} in place, and copied again until their program deletes them")
+    if done.prompts:
+        note(f"the history of their program still has {counted(done.prompts, 'prompt')} of it")
+    for other in done.kept_by:
+        note(f"{other} still keeps some of it: `bsd archive forget {other}`")
 
 
 def _ask_about(layout: Layout, text: str, entry: str | None) -> None:

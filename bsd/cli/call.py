@@ -1,4 +1,4 @@
-"""One call of bsd: the global options, what follows from them, and the classes of its commands."""
+"""One call of bsd: the global options, their consequences, and the classes of its commands."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class NoRoot(ConfigError):
 
 
 class Call:
-    """The global options of one call, and what follows from them."""
+    """The global options of one call, and the objects made from them."""
 
     def __init__(self) -> None:
         self.root: str | None = None
@@ -103,7 +103,7 @@ class Call:
         else:
             if not is_directory:
                 raise NoRoot(f"{root} is not a directory", hint=self._name_another())
-        layout = layout_of(root, sources)
+        layout = layout_of(root, sources, self.settings.exclude)
         layout.refuse_planted()
         return layout
 
@@ -164,7 +164,7 @@ class Call:
         self.log_file = self.layout.log_file
         if not writes and not os.access(self.log_file, os.W_OK):
             self.log_file = None
-        # People at a terminal get answers, not log lines; what is broken they see twice.
+        # People at a terminal get answers, not log lines; only errors they see twice.
         place = self.layout if self.log_file else None
         settings = self.settings
         configure_logs(place, settings.log_level, settings.log_format, stderr_level="error")
@@ -210,8 +210,8 @@ class Call:
     ) -> Iterator[ActionContext]:
         """Make the context for an action, and turn signals into `self.stop` while the block runs.
 
-        A call that changes something begins by finishing or undoing what an earlier call left in
-        flight.
+        A call that changes something begins by finishing or undoing operations that an earlier call
+        left in flight.
 
         Args:
             changes: the action changes something; False for a dry run.
@@ -259,7 +259,7 @@ class Call:
             yield context
 
     def _begin(self, context: ActionContext, *, changes: bool) -> None:
-        """Open the log, and deal with what earlier calls left in flight, once a call."""
+        """Open the log, and finish or undo operations in flight of earlier calls, once a call."""
         if self._begun and (self._writes or not changes):
             return
         self.log(writes=changes)
@@ -334,7 +334,7 @@ class BsdCommand(click.Command):
     Called by root on another user's root, it works as that user.
     """
 
-    finishes_due = True  # removes what earlier commands left in flight, before it does its work
+    finishes_due = True  # removes commits in flight that are due, before it does its work
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -382,7 +382,7 @@ def ask_first(question: str, unasked: str, what: str = "changed") -> None:
 
     Args:
         unasked: the command that does not ask, for the hint.
-        what: what was not done, as in `nothing was changed`.
+        what: the action that was not done, as in `nothing was changed`.
     """
     if not confirm(question, unasked):
         raise Conflict(f"nothing was {what}", hint=f"{unasked} does not ask")
@@ -422,7 +422,7 @@ def root_that_is_meant(call: Call) -> tuple[Path, Path | None]:
     file = Path(call.config) if call.config is not None else settings_file(os.environ)
     try:
         said = read_settings_file(file, required=False)
-    except BsdError:  # a command that needs them reports what is wrong
+    except BsdError:  # a command that needs them reports the problem
         said = {}
     there = file if os.path.lexists(file) else None
     return find_root(call.root, os.environ, said.get("root")), there

@@ -1,4 +1,4 @@
-"""`bsd verify` and `bsd doctor`: whether all is there, and what could be in the way."""
+"""`bsd verify` and `bsd doctor`: whether the data is complete, and possible obstacles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def verify_command(call: Call, /, repair: bool) -> int:
     """Check that all that was taken out is there.
 
     Every placeholder has a file whose hash is right, every file is indexed, nothing is in flight.
-    --repair mends what can be mended and lists the rest. Exit code 1 if something is left.
+    --repair mends what can be mended and lists the rest. Exit code 1 if something is left. Damaged
+    lines of sessions (torn, several entries in one line, zero bytes) are named and kept as they
+    are; they do not count.
 
     \b
     Examples:
@@ -61,17 +63,21 @@ def tell_verified(found: Verification) -> None:
         numbers.append(f"{found.expired:,} expired")
     if found.unmarked:
         numbers.append(f"{found.unmarked:,} without marker")
+    if found.damaged_lines:
+        numbers.append(counted(found.damaged_lines, "damaged line"))
     for why in found.elsewhere:
         say(f"{why}: its sessions are verified there")
     left = sum(finding.is_open for finding in found.findings)
     state = f"{counted(left, 'problem')} left" if left else "all as it should be"
+    if found.damaged_lines and not left:
+        state = "all that was taken out is there"
     say(f"{', '.join(numbers)}: {state}")
 
 
 class _DoctorCommand(BsdCommand):
     """The doctor looks as the root's owner, after root has given back the owner's files.
 
-    Of what lies in flight it only tells.
+    Commits in flight are only listed.
     """
 
     finishes_due = False

@@ -21,6 +21,11 @@ _C = RegisteredCommand
 
 SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
     "Run": {
+        "init": _C(
+            "init:init_command",
+            "Find the agents on this machine, and look after their sessions.",
+            locks=True,
+        ),
         "run": _C("run:run", "Watch, extract and clean up, until told to stop.", locks=True),
         "status": _C("status:status", "Ask the running daemon how it is."),
         "jobs": _C("jobs:jobs", "List the scheduled jobs, or run one now."),
@@ -87,9 +92,17 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
             "Archive what was kept long enough, or say what goes.",
             locks=True,
         ),
+        "agents": _C("agents:agents", "List the agents on this machine; turn one on or off."),
         "sources": _C("config:sources", "List other programs' directories, and who serves them."),
         "doctor": _C("checks:doctor_command", "Check this machine and this directory for trouble."),
         "service": _C("service:service", "Start bsd at login, as a service of this user."),
+        "exclude": _C(
+            "leaving_out:exclude_command", "List, add or remove what bsd never looks at."
+        ),
+        "pause": _C(
+            "leaving_out:pause_command",
+            "List, begin or end pauses: what bsd looks at, but does not edit.",
+        ),
         "config": _C("config:config", "Show or change the settings that work at once."),
         "demo": _C("demo:demo", "Try it all on made-up sessions in a temporary place.", locks=True),
     },

@@ -28,9 +28,6 @@ Items = list[CompletionItem[str]]
 Complete = Callable[[click.Context, click.Parameter, str], Items]
 
 
-# --- the tab key ---
-
-
 def offering(names: Callable[[Call, click.Context], Iterable[str]]) -> Complete:
     """Make a `shell_complete` function that offers those names that begin with the typed text."""
 
@@ -58,7 +55,7 @@ def _offered_sessions(layout: Layout, incomplete: str) -> Iterator[CompletionIte
     """Yield the sessions whose names, or ids, begin with the typed text."""
     there = list(catalog.with_stats(layout))
     fitting = [one for one in there if str(one[0]).startswith(incomplete)]
-    # An id alone names a session, too, but the whole name is what is put there.
+    # An id alone names a session, too, but the whole name is put there.
     fitting = fitting or [one for one in there if one[0].session.startswith(incomplete)]
     safe = [one for one in fitting if _SAFE_NAME.fullmatch(str(one[0]))][:_MOST_OFFERED]
     titles = Titles(layout) if len(safe) <= _MOST_WITH_TITLES else None
@@ -92,9 +89,6 @@ def _trash(call: Call, _: click.Context) -> Iterator[str]:
 entries, agents, trash = map(offering, (_entries, _agents, _trash))
 
 
-# --- types of arguments ---
-
-
 class _SessionType(click.ParamType[SessionName]):
     name = "AGENT/SESSION"
 
@@ -105,7 +99,7 @@ class _SessionType(click.ParamType[SessionName]):
         call = ctx.find_object(Call) if ctx else None
         try:
             layout = call.layout if call else None
-        except ConfigError:  # what is wrong with the line comes first, then what with the root
+        except ConfigError:  # the problem of the line comes first, then that of the root
             if "/" not in value and check_name(value, "session"):  # it needs the list of sessions
                 raise
             layout = None

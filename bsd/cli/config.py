@@ -24,7 +24,7 @@ from bsd.core.config import (
     unknown_field,
 )
 from bsd.core.errors import Invalid, NotFound
-from bsd.transcripts.agents.installed import how_to_name_sources
+from bsd.transcripts.agents.installed import named_agents
 from bsd.transcripts.agents.programs import elsewhere, served_by, take
 
 
@@ -115,9 +115,6 @@ def _value(text: str) -> Any:
         return text
 
 
-# --- bsd sources ---
-
-
 @click.group("sources", cls=BsdGroup, invoke_without_command=True)
 @click.pass_context
 def sources(context: click.Context) -> None:
@@ -156,9 +153,8 @@ def list_sources(call: Call) -> None:
         print_json({"sources": found})
     elif not found:
         file = call.settings_file
-        seen, lines = how_to_name_sources(file, os.environ)
-        say(f"{file} names no [[sources]]; {seen}")
-        say(f"Try: {lines}")
+        say(f"{file} names no [[sources]]; {named_agents(os.environ)}")
+        say("Try: bsd init")
     else:
         rows = [
             (str(one["name"]), str(one["kind"]), str(one["path"]), one["left_alone"] or _who(one))

@@ -52,7 +52,7 @@ def run_daemon(call: Call, http: str | None, *, is_open: bool) -> int:
 
 
 def _with(settings: Settings, http: str | None, *, is_open: bool) -> Settings:
-    """Return the settings with what the command line says; raises Invalid, ConfigError."""
+    """Return the settings with those of the command line; raises Invalid, ConfigError."""
     if http:
         settings = settings.model_copy(update={"http": HttpAddress.parse(http)})
     if is_open:
@@ -62,7 +62,7 @@ def _with(settings: Settings, http: str | None, *, is_open: bool) -> Settings:
 
 
 def _obey(signals: Signals, daemon: Daemon) -> None:
-    """Do what signals say until one says stop."""
+    """Do as signals say until one says stop."""
     while True:
         numbers = signals.wait()
         if stops_among(numbers):
@@ -102,6 +102,6 @@ def _stop(signals: Signals, daemon: Daemon, server: ApiServer | None) -> bool:
 
 
 def _break_off() -> int:
-    """Leave threads behind that do not end: what they have in flight is recovered at next start."""
+    """Leave threads behind that do not end: their work in flight is recovered at the next start."""
     close_logs()
     os._exit(TemporaryFailure.exit_code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -28,8 +29,10 @@ def each_session(
     *,
     dry_run: bool = False,
     may_go: bool = False,
+    waits: bool = True,
+    seconds: float = math.inf,
 ) -> Outcomes:
-    """Apply an action to each session and return what became of them.
+    """Apply an action to each session and return the outcomes.
 
     Busy sessions are tried once more at the end, and waited for: LONGEST_WAIT seconds in all. If
     there is only one session, its error is raised; otherwise an error is the session's result.
@@ -38,8 +41,11 @@ def each_session(
     Args:
         aim: the status of a session that the action changed.
         may_go: a session that its program deletes meanwhile is left alone and is no failure.
+        waits: False: busy sessions are left for later.
+        seconds: after so many no further session is begun.
     """
     outcomes = Outcomes(aim, dry_run=dry_run, not_begun=len(names))
+    end = time.monotonic() + seconds
     with Progress(least=0) as bar:
         run = _SessionRun(call, _leave_deleted_alone(action) if may_go else action, names, bar)
         with call.context(
@@ -47,10 +53,12 @@ def each_session(
         ) as context:
             try:
                 for name in names:
+                    if time.monotonic() >= end:
+                        break
                     run.begin(name)
                     outcomes.not_begun -= 1
                     outcomes.results.append(run.attempt(context))
-                if not dry_run:
+                if waits and not dry_run:
                     _try_busy_again(run, context, outcomes)
             except Stopped as stopped:
                 outcomes.stopped_by = stopped.number
@@ -140,7 +148,7 @@ class _SessionRun:
 def _size(layout: Layout, name: SessionName) -> int:
     try:
         return layout.session_file(name).stat().st_size
-    except (BsdError, OSError):  # the action says what is wrong
+    except (BsdError, OSError):  # the action reports the problem
         return 0
 
 

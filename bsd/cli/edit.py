@@ -1,4 +1,4 @@
-"""What people change by hand: `bsd edit`, `replace`, `discard` and `distill` (seed 003)."""
+"""Changes that people make by hand: `bsd edit`, `replace`, `discard` and `distill` (seed 003)."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _read(file: TextIO) -> str:
 
 def _edit_by_hand(call: Call, session: SessionName, entry: str) -> Edited:
     """Let the user edit the entry, and apply the difference."""
-    with call.context(changes=True) as context:  # what is in flight is finished or undone first
+    with call.context(changes=True) as context:  # operations in flight are finished or undone first
         shown = with_entry(
             call, session, entry, lambda entry: show_editable(context, session, entry)
         )
@@ -122,7 +122,8 @@ def _edit_by_hand(call: Call, session: SessionName, entry: str) -> Edited:
 def _draft(layout: Layout, session: SessionName, shown: EditableEntry) -> Iterator[Path]:
     """Make a private file with the entry's JSON; keep it if the user's text could not be applied.
 
-    It lies in a directory of its own, so that what the editor puts beside it is private, too.
+    It lies in a directory of its own, so that files that the editor puts beside it are private,
+    too.
     """
     try:
         make_private_dir(layout.refuse_outside(layout.edits))
@@ -137,7 +138,7 @@ def _draft(layout: Layout, session: SessionName, shown: EditableEntry) -> Iterat
     except BaseException as error:  # Ctrl-C, too, must not cost the user's text
         if not file.is_file() or file.read_bytes() == shown.text.encode():
             file.unlink(missing_ok=True)
-            with suppress(OSError):  # what an editor that crashed put beside it stays
+            with suppress(OSError):  # files of an editor that crashed stay
                 directory.rmdir()
         elif isinstance(error, BsdError):
             name = f"{shlex.quote(_name_of(shown))} --file {shlex.quote(str(file))}"
@@ -298,7 +299,7 @@ def _change(
     include_user: bool,
     dry_run: bool,
 ) -> None:
-    """Do what the agents' context tool does, and print its answer."""
+    """Run the agents' context tool, and print its answer."""
     with call.context(changes=not dry_run, session=session if dry_run else None) as context:
         answer = change_context(
             context, session, action, targets, include_user=include_user, dry_run=dry_run

@@ -87,6 +87,12 @@ def tell_shown(found: ShownEntries | ShownValue) -> None:
         _print_whole(entry, full=found.full)
     if not whole:
         print_entries(found.entries)
+        if found.resume:
+            say(f"Continue it: {found.resume}")
+    if found.damaged is not None and found.damaged.count:
+        note(found.damaged.in_words())
+    if found.left_alone is not None:
+        note(f"bsd does not edit {found.session}: {found.left_alone}")
 
 
 def _print_value(text: str) -> None:

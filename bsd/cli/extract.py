@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -40,9 +41,22 @@ from bsd.sessions.session import Session
 @click.option("--age-threshold-hours", type=float, metavar="H", help="Leave younger entries alone.")
 @click.option("--scope", metavar="all|display", help="display: only what no model is sent.")
 @click.option("--prefix-bound", metavar="skip|extract", help="What signed thinking stands on.")
+@click.option(
+    "--turn-over",
+    is_flag=True,
+    help="The last turn of the named sessions has ended, whatever they say.",
+)
+@click.option(
+    "--when", metavar="now|cold", help="cold: what a warm prompt cache holds stays. Usual: now."
+)
 @click.pass_obj
 def extract_command(
-    call: Call, /, sessions: tuple[SessionName, ...], dry_run: bool, **options: Any
+    call: Call,
+    /,
+    sessions: tuple[SessionName, ...],
+    dry_run: bool,
+    turn_over: bool,
+    **options: Any,
 ) -> int:
     """Move large old values into the store.
 
@@ -50,18 +64,28 @@ def extract_command(
     and left for the next time. The options below hold for this call only; `bsd config set` changes
     what holds always.
 
+    A turn that has not ended stays whole. It ends with its answer, an error or an abort, and after
+    a day in which nothing is added. --turn-over says of the named sessions that it has ended before
+    that; a session in use is waited for all the same.
+
     \b
     Examples:
       bsd extract --dry-run
       bsd extract
       bsd extract main/4f2a --keep-recent 10
+      bsd extract main/4f2a --turn-over
       bsd extract --trigger-types thinking,tool_result,tool_call --min-value-length 2000
     """
+    if turn_over and not sessions:
+        text = "--turn-over needs the names of sessions: it cannot be said of all of them"
+        raise Invalid(text, hint="bsd extract AGENT/SESSION --turn-over")
     settings = {name: value for name, value in options.items() if value is not None}
     names = list(dict.fromkeys(sessions)) or list(catalog.names(call.layout, strays=False))
     outcomes = each_session(
         call,
-        lambda context, name: extract(context, name, dry_run=dry_run, settings=settings),
+        lambda context, name: extract(
+            context, name, dry_run=dry_run, settings=settings, turn_over=turn_over
+        ),
         names,
         Status.EXTRACTED,
         dry_run=dry_run,
@@ -121,9 +145,9 @@ def restore_all_command(
     if copy is not None:
         return _write_copy(call, sessions, copy)
     for name in sessions:
-        Session(call.layout, name).refuse_no_session()
+        Session(call.layout.with_excluded(), name).refuse_no_session()
     # All of them: the store's index is a cache, and a placeholder may stand where it is lost.
-    names = list(dict.fromkeys(sessions)) or list(catalog.names(call.layout))
+    names = list(dict.fromkeys(sessions)) or _all_sessions(call.layout)
     call.refuse_if_readonly()
     if names and not yes:
         _ask(call.layout, names, sessions)
@@ -147,8 +171,16 @@ def restore_all_command(
     return outcomes.exit_code
 
 
+def _all_sessions(layout: Layout) -> list[SessionName]:
+    """Return all sessions; those that are excluded if it cannot be read which they are."""
+    try:
+        return list(catalog.names(layout))
+    except ConfigError:
+        return list(catalog.names(layout.with_excluded()))
+
+
 def _report_all(call: Call, outcomes: Outcomes, *, named: bool) -> None:
-    """Print the outcomes; if no session was named, also what is left behind elsewhere."""
+    """Print the outcomes; if no session was named, also the leftovers elsewhere."""
     if not (named or outcomes.stopped_by):
         outcomes.results += _unusable(call.layout)
     report(call, outcomes, named=named)
@@ -157,6 +189,9 @@ def _report_all(call: Call, outcomes: Outcomes, *, named: bool) -> None:
     if stores := sum(1 for _ in stores_without_transcript(call.layout)):
         text = "has no transcript" if stores == 1 else "have no transcripts"
         note(f"{counted(stores, 'store')} {text} now: `bsd verify` says where they may be")
+    with suppress(ConfigError):
+        if call.layout.exclusions():
+            note("What is excluded was left out (`bsd exclude`): `bsd restore-all AGENT/SESSION`")
 
 
 def _ask(layout: Layout, names: Sequence[SessionName], named: Sequence[SessionName]) -> None:
@@ -185,11 +220,11 @@ def _offer_to_disable(call: Call, *, yes: bool) -> None:
 
 
 def _write_copy(call: Call, sessions: Sequence[SessionName], path: str) -> int:
-    """Write what one session would be, also of one that is in use or cannot be edited."""
+    """Write the new form of one session, also of one that is in use or cannot be edited."""
     if len(sessions) != 1:
         raise Invalid("--to writes one session", hint="bsd restore-all AGENT/SESSION --to FILE")
     session = sessions[0]
-    Session(call.layout, session).refuse_no_session()
+    Session(call.layout.with_excluded(), session).refuse_no_session()
     try:
         target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:

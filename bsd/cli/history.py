@@ -1,4 +1,4 @@
-"""`bsd history` and `bsd undo`: what was done to a session, and how it is taken back."""
+"""`bsd history` and `bsd undo`: the operations on a session, and taking them back."""
 
 from __future__ import annotations
 

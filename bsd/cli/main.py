@@ -18,6 +18,7 @@ from bsd.cli.commands import COMMANDS, SECTIONS
 from bsd.cli.output import print_json
 from bsd.cli.problem import problem_of
 from bsd.cli.stopping import Stopped
+from bsd.cli.welcome import welcome
 
 COMPLETE = "_BSD_COMPLETE"  # the variable by which a shell asks for completions, as click names it
 _PIPE_CLOSED = 128 + signal.SIGPIPE
@@ -27,6 +28,7 @@ Keeps AI-agent session files lean by moving large old values into a store.
 They stay there for 24 hours, unless you set it, and then in an archive.
 
 \b
+bsd init                 finds your agents, and looks after their sessions
 bsd extract --dry-run    shows what would leave your sessions; changes nothing
 bsd extract              moves it into the store, a placeholder stays
 bsd restore-all          puts back every value that is kept, exact to the byte
@@ -93,12 +95,12 @@ add_completion_class(Bash)
 
 def run(argv: Sequence[str]) -> int:
     """Run a command line; returns the exit code. Every error becomes a message."""
-    for stream in (sys.stdout, sys.stderr):  # a name may hold what the terminal's encoding lacks
+    for stream in (sys.stdout, sys.stderr):  # the encoding may lack characters
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     call = Call()
     try:
-        code = _run(list(argv) or ["--help"], call)
+        code = _run(list(argv), call) if argv else _run_alone(call)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader (`| head`) has closed its end
         _silence_stdout()
@@ -108,6 +110,14 @@ def run(argv: Sequence[str]) -> int:
         call.json = False
         return _report(error, call)
     return code
+
+
+def _run_alone(call: Call) -> int:
+    """Run `bsd` without a word: before anything is set up it says how to begin, then it helps."""
+    if COMPLETE not in os.environ and (text := welcome(os.environ)) is not None:
+        sys.stdout.write(text)
+        return 0
+    return _run(["--help"], call)
 
 
 def _run(argv: list[str], call: Call) -> int:
@@ -130,7 +140,7 @@ def _run(argv: list[str], call: Call) -> int:
 
 
 def _report(error: BaseException, call: Call) -> int:
-    """Print what went wrong; returns the exit code."""
+    """Print the error; returns the exit code."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and not call.json:
         sys.stderr.write(f"{error.format_message()}\n")  # a group alone shows its commands
         return error.exit_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NoReturn, TypeVar
@@ -17,6 +18,7 @@ from bsd.core.layout import Layout, SessionName, check_name
 from bsd.core.sources import Source
 from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import deleted_sessions
+from bsd.maintenance.vanished import vanished_sessions
 from bsd.sessions.session import Session
 from bsd.store.snapshots import archive_directories
 from bsd.transcripts.agents.entry import MARKER
@@ -73,6 +75,12 @@ def session_beginning_with(layout: Layout, text: str) -> SessionName | None:
     with suppress(ConfigError):  # no agents: opening the session reports it
         names = list(catalog.names(layout))
     found = _matching(names, agent, session, slash, in_any_case=not remains)
+    if not found and (exclusions := layout.exclusions()):
+        # A session of this name is excluded: the session that is returned is refused, with the
+        # pattern.
+        every = catalog.names(layout.with_excluded(), strays=False)
+        excluded = (each for each in every if exclusions.session(each.agent, each.session))
+        found = _matching(excluded, agent, session, slash, in_any_case=not remains)
     if len(found) > 1 and all(name.session == text for name in found):
         return catalog.find_session(layout, text)  # which says that several agents have it
     return _only(text, "sessions", found)
@@ -80,6 +88,8 @@ def session_beginning_with(layout: Layout, text: str) -> SessionName | None:
 
 def archived_session(layout: Layout, text: str, *, live: bool = False) -> str:
     """Return the name or id of a session in the archive, given whole or by its beginning.
+
+    If there is none, of a session of which only the prompts are left.
 
     Args:
         live: sessions that still exist can be named as well, as the archive may hold content of
@@ -112,6 +122,9 @@ def archived_session(layout: Layout, text: str, *, live: bool = False) -> str:
             for copy in gone
             if copy.name in copied and copy.origin.startswith(origin.casefold())
         ]
+    if not found and not live:
+        vanished = [each.name for each in vanished_sessions(layout, time.time()).sessions]
+        found = list(map(str, _matching(vanished, agent, session, slash)))
     chosen = only_one(text, "sessions in the archive", sorted(found))
     if chosen is None and whole is None:
         hint = "`bsd archive list` lists them"
@@ -238,7 +251,7 @@ def say_who_serves(layout: Layout, agent: str | None) -> None:
 
 def entry_ids(layout: Layout, session: SessionName) -> Iterator[tuple[str, bool]]:
     """Yield the entry ids of a session, each with True if values of the entry are extracted."""
-    source, fmt = Session(layout, session).open(to_read=True)
+    source, fmt, _ = Session(layout, session).open_to_read()
     with source:
         for line in source.lines():
             if (entry := parse_entry(line.raw)) is None:

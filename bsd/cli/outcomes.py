@@ -1,4 +1,4 @@
-"""What became of the sessions of one call, for programs and for people (SPEC §9)."""
+"""The outcomes for the sessions of one call, for programs and for people (SPEC §9)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bsd.cli.call import Call
-from bsd.cli.output import counted, note, print_json, print_table, say, share, size
+from bsd.cli.output import cache_wait, counted, note, print_json, print_table, say, share, size
 from bsd.cli.problem import Problem
 from bsd.cli.status_lines import in_flight_line
 from bsd.core.answers import as_json
@@ -37,6 +37,7 @@ MEANINGS = {
     "too_young": "younger than age_threshold_hours",
     "values_too_small": "no value is long enough (min_value_length)",
     "prefix_bound": "signed thinking further on stands on them (prefix_bound)",
+    "cache_warm": "the prompt cache of its provider is warm (when)",
     "too_large_in_memory": "so many values in one line that reading it takes too much memory",
 }
 
@@ -105,7 +106,7 @@ def _exit_code(failed: SessionResult) -> int:
 
 
 def report(call: Call, outcomes: Outcomes, *, named: bool) -> None:
-    """Print what became of the sessions.
+    """Print the outcomes for the sessions.
 
     Args:
         named: the user named the sessions, so each is listed, changed or not.
@@ -173,7 +174,7 @@ def _print_totals(outcomes: Outcomes) -> None:
 
 
 def _estimate(rates: Sequence[Rate]) -> str:
-    """Return how the tokens were estimated, and what they leave out."""
+    """Return how the tokens were estimated, and which ones are left out."""
     measured = sorted(rate.characters for rate in rates if rate.measured)
     if not measured:
         how = f"{Rate().characters:g} characters each, since no session says what it was charged"
@@ -211,6 +212,10 @@ def _print_troubles(results: Sequence[SessionResult], *, named: bool) -> None:
                 note(f"{result.session} was left alone: {why}")
             case Status.LEFT_ALONE:
                 alone.setdefault(why, []).append(result.session)
+        if result.cache_warm_until is not None:
+            waits = "the daemon waits" if result.dry_run else "waits"
+            until = cache_wait(result.cache_warm_until, result.tokens_ready, time.time())
+            note(f"{result.session}: {waits}: {until}")
         for warning in result.warnings:
             note(f"{result.session}: {warning}")
         for key, missing in result.unavailable.items():

@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from shutil import get_terminal_size
 from typing import IO, Any
 
@@ -20,6 +21,8 @@ from bsd.core.formatting import format_size
 _GAP = 2  # between columns
 _LEAST_LAST = 20  # characters of a last column that may shrink
 _ANY_WIDTH = 1 << 20  # for tables that are not fitted to a terminal
+_DAY_SECONDS = 86_400.0
+_MANY_TOKENS = 10_000  # from which on they are told in thousands
 _SIGNS = {"ok": ("✓", "32"), "warn": ("!", "33"), "fail": ("✗", "1;31")}
 
 
@@ -39,7 +42,7 @@ def say(text: str = "", *, style: str = "") -> None:
 
 
 def say_check(level: str, text: str) -> None:
-    """Print how a check went: `ok`, `warn` or `fail`, and what was looked at."""
+    """Print the result of a check, `ok`, `warn` or `fail`, and its subject."""
     sign, style = _SIGNS[level]
     sys.stdout.write(f"{styled(sign, style, sys.stdout)} {safe(text)}\n")
 
@@ -142,8 +145,23 @@ def minute(moment: str | None) -> str:
     return "never" if moment is None else moment[:16].replace("T", " ")
 
 
+def cache_wait(until: str, tokens: int | None, now: float) -> str:
+    """Write until when a session waits: `cache warm until 14:05, 38k tokens ready`.
+
+    Args:
+        until: ISO 8601.
+        tokens: the tokens that leave then.
+        now: epoch seconds.
+    """
+    moment = datetime.fromisoformat(until).astimezone()
+    is_near = moment.timestamp() - now < _DAY_SECONDS
+    ready = f"{tokens / 1000:.0f}k" if tokens and tokens >= _MANY_TOKENS else f"{tokens or 0:,}"
+    time = f"{moment:%H:%M}" if is_near else f"{moment:%Y-%m-%d %H:%M}"
+    return f"cache warm until {time}, {ready} tokens ready"
+
+
 def share(part: int, whole: int) -> str:
-    """Write what part of a whole something is, in per cent."""
+    """Write a part as a share of a whole, in per cent."""
     return f"{100 * part / whole:.0f} %" if whole else "0 %"
 
 

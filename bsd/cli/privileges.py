@@ -19,7 +19,7 @@ from pathlib import Path
 from bsd.core.errors import Forbidden
 
 _ROOT_USER = 0
-# Where programs keep what is a user's own: root's are no use to the owner.
+# Where programs keep a user's own files: root's are no use to the owner.
 _DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
 
 

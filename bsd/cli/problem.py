@@ -1,4 +1,4 @@
-"""An error as the command line reports it (SPEC §9): what happened, `Try: …`, the exit code."""
+"""An error as the command line reports it (SPEC §9): the event, `Try: …`, the exit code."""
 
 from __future__ import annotations
 

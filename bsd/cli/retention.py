@@ -1,4 +1,4 @@
-"""`bsd retention`: what was kept long enough is archived or deleted."""
+"""`bsd retention`: files that were kept long enough are archived or deleted."""
 
 from __future__ import annotations
 

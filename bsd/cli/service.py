@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
-import sys
+from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -15,12 +14,14 @@ from typing import Any
 import click
 
 from bsd.cli.call import BsdGroup, Call, ask_first
+from bsd.cli.client import Client
 from bsd.cli.output import note, print_json, say, say_check
 from bsd.cli.service_manager import Argv, Manager, manager_here, run_commands
-from bsd.core.errors import Conflict, os_problem
+from bsd.core.errors import BsdError, Conflict, Unavailable, os_problem
 from bsd.core.files import sync_dir, write_private
 from bsd.core.locations import settings_file
 from bsd.core.settings import VARIABLES
+from bsd.setup.commands import own_command
 
 _NOT_RUNNING = 3
 
@@ -51,7 +52,7 @@ def install(call: Call, dry_run: bool, yes: bool) -> None:
     The service works on the root that this call works on. Call it again after bsd has moved.
     """
     manager = manager_here()
-    content = _signed(manager.text([*_program(), *_options(call), "run"]), manager.comment)
+    content = _content(call, manager)
     origin, there = _read(manager.file)
     changed = there != content
     if dry_run:
@@ -65,9 +66,7 @@ def install(call: Call, dry_run: bool, yes: bool) -> None:
         ask_first(
             f"{manager.file} is there, {origin.value}. Replace it?", "`bsd service install --yes`"
         )
-    if changed:
-        _write(manager.file, content)
-    run_commands(manager.start(changed=changed))
+    _install(manager, content, changed=changed)
     if call.json:
         print_json(_state(manager))
         return
@@ -128,18 +127,75 @@ def status(call: Call) -> int:
     return 0 if state["running"] else _NOT_RUNNING
 
 
+class LoginStart(StrEnum):
+    """Whether bsd starts when this user logs in."""
+
+    RUNS = "runs"  # it is the service that bsd would install, and it runs
+    ABSENT = "absent"  # it can be installed
+    OTHER_FILE = "other_file"  # a service file is there that bsd did not write as it is
+    NO_MANAGER = "no_manager"  # no service manager of this user can be reached
+
+
+def login_start(call: Call, manager: Manager) -> tuple[LoginStart, str]:
+    """Return whether bsd starts at login, and a sentence that says more."""
+    origin, there = _read(manager.file)
+    try:
+        manager.check()
+    except Unavailable as problem:
+        return LoginStart.NO_MANAGER, problem.message
+    if origin in {Origin.EDITED, Origin.FOREIGN}:
+        return LoginStart.OTHER_FILE, f"{manager.file} is there, {origin.value}"
+    with suppress(BsdError):  # there is no root yet
+        state = manager.state()
+        if there == _content(call, manager) and state.running and state.at_login:
+            return LoginStart.RUNS, f"bsd is a service of {manager.name}"
+    return LoginStart.ABSENT, f"bsd is no service of {manager.name} yet"
+
+
+def install_service(call: Call, manager: Manager) -> None:
+    """Install and start the service where `login_start` says that it is absent.
+
+    Notes facts that may surprise the user. Raises BsdError.
+    """
+    content = _content(call, manager)
+    _install(manager, content, changed=_read(manager.file)[1] != content)
+    _warn(manager)
+
+
+def restart_daemon(call: Call, manager: Manager) -> None:
+    """Start the service again, so that it reads bsd.toml; say it if the daemon runs otherwise.
+
+    Does nothing if no daemon runs. Raises Unavailable.
+    """
+    if login_start(call, manager)[0] is LoginStart.RUNS:
+        run_commands(manager.start(changed=True))
+        if not call.json:
+            say_check("ok", f"bsd was started again by {manager.name}: `bsd status`")
+    elif (process := daemon_process(call)) is not None:
+        note(f"bsd runs as process {process}: start it again, so that it reads bsd.toml")
+
+
+def daemon_process(call: Call) -> int | None:
+    """Return the process of the daemon that answers at the socket; None if none does."""
+    with suppress(BsdError):
+        return int(Client(call.settings.socket).get("/api/health")["pid"])
+    return None
+
+
+def _content(call: Call, manager: Manager) -> bytes:
+    return _signed(manager.text([*own_command(), *_options(call), "run"]), manager.comment)
+
+
+def _install(manager: Manager, content: bytes, *, changed: bool) -> None:
+    if changed:
+        _write(manager.file, content)
+    run_commands(manager.start(changed=changed))
+
+
 def _state(manager: Manager) -> dict[str, Any]:
     origin, _ = _read(manager.file)
     place = {"manager": manager.name, "file": str(manager.file), "origin": origin.value}
     return {**place, **asdict(manager.state())}
-
-
-def _program() -> Argv:
-    """The command that calls this bsd from any directory."""
-    name = os.path.basename(sys.argv[0])
-    found = shutil.which(sys.argv[0]) if name == "bsd" else None
-    # A link is kept as it is: its target may move with the next version.
-    return [os.path.abspath(found)] if found else [sys.executable, "-m", "bsd"]
 
 
 def _options(call: Call) -> Argv:
@@ -155,7 +211,7 @@ def _options(call: Call) -> Argv:
 
 
 def _warn(manager: Manager) -> None:
-    """Note what may surprise the user."""
+    """Note facts that may surprise the user."""
     if unseen := [name for name in VARIABLES if os.environ.get(name)]:
         file = settings_file(os.environ)
         note(f"the service does not see {', '.join(unseen)} of this shell; set it in {file}")

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from datetime import datetime
 
 import click
 
-from bsd.actions.list_sessions import AllSessions, list_all_sessions
+from bsd.actions.list_sessions import AllSessions, SessionRow, list_all_sessions
 from bsd.actions.search import FoundEntry, FoundInAll, search_all
 from bsd.actions.summary import Summary, summarize_session
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.names import say_who_serves
 from bsd.cli.options import agent_option, session_argument
-from bsd.cli.output import counted, note, one_line, print_table, safe, say, size, styled
+from bsd.cli.output import (
+    cache_wait,
+    counted,
+    note,
+    one_line,
+    print_table,
+    safe,
+    say,
+    size,
+    styled,
+)
 from bsd.cli.problem import Problem
 from bsd.core.layout import SessionName
 
@@ -32,9 +43,12 @@ _LONG_TITLE = 100
     metavar="WORDS",
     help="Only those with these words in title, name or text.",
 )
+@click.option(
+    "--resume", is_flag=True, help="Show the command that continues each one, instead of its title."
+)
 @click.pass_obj
 def sessions_command(
-    call: Call, /, agent: str | None, limit: int | None, words: str | None
+    call: Call, /, agent: str | None, limit: int | None, words: str | None, *, resume: bool
 ) -> None:
     """List all sessions, their size and what is out of them.
 
@@ -43,13 +57,16 @@ def sessions_command(
     in text that `bsd search` or the daemon has read. SIZE is the session file's, OUT is what
     is out of it now, and lies in store or archive. Agents whose sessions bsd leaves alone are named
     below the table.
-    With --json, sessions that `bsd search` has read have figures, too: messages, tokens and more.
+    STATUS says also which sessions wait until their prompt cache is cold (setting `when`).
+    With --json, sessions that `bsd search` has read have figures, too: messages, tokens and more;
+    and `resume` is the command that continues a session in its program.
 
     \b
     Examples:
       bsd sessions
       bsd sessions --agent main --limit 10
       bsd sessions -q "retention cron"
+      bsd sessions --resume --limit 5
       bsd sessions --json | jq -r '.sessions[] | select(.size > 10000000) | .session'
     """
     say_who_serves(call.layout, agent)
@@ -57,11 +74,14 @@ def sessions_command(
         answer = list_all_sessions(
             context, agent=agent, limit=limit, words=words, figures=call.json
         )
-    call.answer(answer, tell_sessions)
+    call.answer(answer, lambda answer: tell_sessions(answer, time.time(), resume=resume))
+    if not call.json and (count := len(call.layout.exclusions().all)):
+        note(f"{counted(count, 'pattern')} of what is left out: `bsd exclude`")
 
 
-def tell_sessions(found: AllSessions) -> None:
-    columns = ("SESSION", "SIZE", "OUT", "ENTRIES", "UPDATED", "STATUS", "TITLE")
+def tell_sessions(found: AllSessions, now: float, *, resume: bool = False) -> None:
+    last = "CONTINUE IT" if resume else "TITLE"
+    columns = ("SESSION", "SIZE", "OUT", "ENTRIES", "UPDATED", "STATUS", last)
     rows = [
         (
             row.session,
@@ -69,13 +89,13 @@ def tell_sessions(found: AllSessions) -> None:
             size(row.extracted_bytes) if row.extracted_entries else "",
             str(row.extracted_entries or ""),
             datetime.fromisoformat(row.updated).astimezone().strftime("%Y-%m-%d %H:%M"),
-            row.status or "",
-            one_line(row.title or row.label or "", _TITLE),
+            ", ".join(filter(None, (_status(row, now), "paused" if row.paused else ""))),
+            row.resume or "" if resume else one_line(row.title or row.label or "", _TITLE),
         )
         for row in found.sessions
     ]
     if rows:
-        print_table(columns, rows, right=columns[1:4], last_may_shrink=True)
+        print_table(columns, rows, right=columns[1:4], last_may_shrink=not resume)
         say()
     out = sum(row.extracted_bytes for row in found.sessions)
     total = f"{counted(len(found.sessions), 'session')}, {size(found.total_size)}"
@@ -88,9 +108,21 @@ def tell_sessions(found: AllSessions) -> None:
                 f"{row.session} is no session ({row.no_session}), and nothing more leaves it; "
                 f"`bsd restore-all {row.session}` puts back what was taken out of it"
             )
+        if row.left_alone:
+            note(f"{row.session} is left alone: {row.left_alone}")
+    for pause in dict.fromkeys(row.paused for row in found.sessions if row.paused):
+        note(f"Paused: {pause} (`bsd pause`)")
     for agent in found.agents:
         if agent.note:
             note(f"{agent.name}: {agent.note}")
+
+
+def _status(row: SessionRow, now: float) -> str:
+    """Return the state of a session by its program, and the reason why it waits."""
+    waits = None
+    if row.cache_warm_until is not None:
+        waits = f"waits: {cache_wait(row.cache_warm_until, row.tokens_ready, now)}"
+    return "; ".join(filter(None, (row.status, waits)))
 
 
 @click.command("search", cls=BsdCommand)
@@ -163,12 +195,17 @@ def print_hits(hits: Sequence[FoundEntry]) -> None:
         badge = "  📎 extracted" if hit.where == "extracted" else ""
         badge += "  gone (`bsd archive`)" if hit.gone else ""
         say(f"{hit.session}  #{hit.index}  {hit.entry_id or ''}{badge}".rstrip(), style="1")
-        shown, done = "", 0
-        for start, end in hit.matches:
-            shown += safe(hit.snippet[done:start])
-            shown += styled(safe(hit.snippet[start:end]), "1;33", sys.stdout)
-            done = end
-        sys.stdout.write(f"  {shown}{safe(hit.snippet[done:])}\n\n")
+        print_snippet(hit.snippet, hit.matches)
+
+
+def print_snippet(snippet: str, matches: Sequence[tuple[int, int]]) -> None:
+    """Print a piece of text that was found; the words that `matches` names are marked."""
+    shown, done = "", 0
+    for start, end in matches:
+        shown += safe(snippet[done:start])
+        shown += styled(safe(snippet[start:end]), "1;33", sys.stdout)
+        done = end
+    sys.stdout.write(f"  {shown}{safe(snippet[done:])}\n\n")
 
 
 @click.command("summary", cls=BsdCommand)
@@ -214,3 +251,9 @@ def tell_summary(found: Summary) -> None:
             say(f"\n{title}")
             for line in lines:
                 say(f"  - {line}")
+    if found.damaged.count:
+        note(found.damaged.in_words())
+    if found.left_alone is not None:
+        note(f"bsd does not edit {name}: {found.left_alone}")
+    if found.resume:
+        say(f"\nContinue it: {found.resume}")

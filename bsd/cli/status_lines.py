@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from bsd.cli.output import counted, one_line, size
+from bsd.cli.output import cache_wait, counted, one_line, size
 from bsd.core.durations import spell_seconds
+from bsd.setup.unserved import told_text
 
 Document = Mapping[str, Any]
 
@@ -41,6 +42,12 @@ def status_lines(status: Document, now: float) -> Iterator[str]:
         yield _row("copies", copies)
     if trash := _trash(status["retention"], now):
         yield _row("trash", trash)
+    for pause in status.get("pauses", ()):  # a daemon that was not restarted has none
+        until = pause["until"]
+        end = f"ends {spell_when(until, now)}" if until else "until it is ended"
+        yield _row("paused", f"{pause['name']}, {end}")
+    if exclude := status.get("exclude"):
+        yield _row("excluded", ", ".join(exclude))
     yield from _trouble(status)
     yield from _recent(status["sessions"], now)
 
@@ -57,8 +64,10 @@ def _work(status: Document) -> Iterator[str]:
         "debouncing": "until quiet",
         "waiting": "for their time",
         "gathering": "until there is more to save",
+        "cache_warm": "until their prompt cache is cold",
     }
-    waiting = [f"{queue[key]:,} {text}" for key, text in words.items() if queue[key]]
+    # A daemon of an older version that still runs has not all of them.
+    waiting = [f"{queue[key]:,} {text}" for key, text in words.items() if queue.get(key)]
     yield _row("queue", ", ".join(waiting) or "empty")
     for worker in status["workers"]:
         if worker["session"]:
@@ -167,6 +176,9 @@ def _trouble(status: Document) -> Iterator[str]:
             yield _row("! source", f"{source['left_alone']}: only looked at here ({way})")
         if problem := source["problem"]:
             yield _row("! source", f"{problem['text']} (try: {problem['remedy']})")
+    yield from unserved_lines(
+        status.get("unserved", [])
+    )  # a daemon that was not restarted has none
     yield from _archive_trouble(status["retention"].get("archive", {}))
     if status["clock"]:
         yield _row("! clock", f"{status['clock']} (`bsd retention --trust-clock` if it is right)")
@@ -181,19 +193,41 @@ def _trouble(status: Document) -> Iterator[str]:
         yield _row("left alone", f"{counted(count, 'session')}: {one_line(reason, 200)}")
 
 
+def unserved_lines(agents: Iterable[Document]) -> Iterator[str]:
+    """Return a line for each agent of `unserved`."""
+    for agent in agents:
+        yield _row("! agent", f"{told_text(agent['title'])}. Try: {agent['hint']}")
+
+
 def _recent(sessions: list[Document], now: float) -> Iterator[str]:
-    told = [session for session in sessions if session["status"] not in _NO_NEWS]
+    told = [
+        session
+        for session in sessions
+        if session["status"] not in _NO_NEWS or _waits_until(session, now)
+    ]
     if told:
         yield ""
     for session in told[:_MOST_SHOWN]:
-        what = str(session["status"]).replace("_", " ")
+        until = _waits_until(session, now)
+        is_news = session["status"] not in _NO_NEWS
+        what = str(session["status"]).replace("_", " ") if is_news else ""
         if session["values"]:
             what += f" {counted(session['values'], 'value')}, {size(session['bytes_saved'])} saved"
         if session["reason"]:
             what += f": {one_line(session['reason'], 120)}"
+        if until is not None:
+            what += f"{'; ' if what else ''}waits: {until}"
         yield f"{spell_when(session['at'], now):>12}  {session['session']}  {what}"
     if len(told) > _MOST_SHOWN:
         yield f"{'':12}  … {len(told) - _MOST_SHOWN:,} more in --json"
+
+
+def _waits_until(session: Document, now: float) -> str | None:
+    """Say until when a session waits for its prompt cache; None if it does not, or no longer."""
+    until = session.get("cache_warm_until")
+    if until is None or datetime.fromisoformat(until).timestamp() <= now:
+        return None
+    return cache_wait(until, session.get("tokens_ready"), now)
 
 
 def _row(name: str, text: str) -> str:

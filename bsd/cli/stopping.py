@@ -28,8 +28,8 @@ class StopRequest:
     """Remembers the signal that asks a command to stop.
 
     The command looks at it where nothing is half done. A second signal does not wait for such a
-    place: it raises `Stopped` at once, and the next call finishes or undoes what was in flight, as
-    after a crash.
+    place: it raises `Stopped` at once, and the next call finishes or undoes the operation, as after
+    a crash.
     """
 
     def __init__(self) -> None:

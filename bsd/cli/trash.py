@@ -52,7 +52,7 @@ def delete_command(call: Call, /, session: SessionName, permanent: bool, yes: bo
 
 
 def _ask_about(call: Call, trash: Trash, session: SessionName, *, permanent: bool) -> None:
-    """Name what would go, and ask; raises Conflict if the answer is no."""
+    """Name the sessions that would go, and ask; raises Conflict if the answer is no."""
     doomed = trash.doomed(session)
     if not call.json:
         rows = [

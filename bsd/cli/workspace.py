@@ -206,7 +206,7 @@ def _environment(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def tell_run(done: ExecutionResult) -> None:
-    """Print the program's output as it is, and what there is to say of it to stderr."""
+    """Print the program's output as it is; and notes on isolation, limits and errors to stderr."""
     for text, stream in ((done.stdout, sys.stdout), (done.stderr, sys.stderr)):
         stream.write(safe(text, lines=True) if stream.isatty() else text)
         stream.flush()

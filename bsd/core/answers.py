@@ -1,7 +1,7 @@
 """How the answer of an action becomes JSON: its names, and which fields are left out.
 
-An answer is a frozen standard-library dataclass. What JSON shall know of a field beyond its name
-and type stands beside the type, where FastAPI reads it too::
+An answer is a frozen standard-library dataclass. Properties of a field in JSON beyond its name
+and type stand beside the type, where FastAPI reads them too::
 
     @dataclass(frozen=True, slots=True)
     class Recalled:

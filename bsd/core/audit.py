@@ -47,11 +47,11 @@ class AuditLog:
         session_id: str | None = None,
         **counts: object,
     ) -> None:
-        """Append one line about what has been done; it is durable when this returns.
+        """Append one line about a completed action; it is durable when this returns.
 
-        `counts` are what else there is to say, bytes and files; `files_removed` is written as
-        `filesRemoved`. If the line cannot be written, the log says so and nothing is raised: what
-        is done is done, and a full disk must not make it look undone.
+        `counts` are further figures, bytes and files; `files_removed` is written as `filesRemoved`.
+        If the line cannot be written, the log says so and nothing is raised: the action is
+        complete, and a full disk must not make it look undone.
         """
         entry: dict[str, object] = {"time": iso_utc(self._clock()), "actor": actor}
         entry["action"] = action

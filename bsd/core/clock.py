@@ -45,7 +45,7 @@ def steady() -> float:
 
 @lru_cache(maxsize=1)
 def boot_id() -> str:
-    """Return what distinguishes this start of the machine; empty if the system does not say."""
+    """Return an id of this start of the machine; empty if the system does not tell one."""
     with suppress(OSError):
         if sys.platform == "darwin":
             asked = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
@@ -125,7 +125,7 @@ def begin_run(
     A note that cannot be read or written is logged, and the clock is believed.
 
     Args:
-        trust: the wall clock is right, whatever happened; then it is believed by all kinds of runs.
+        trust: the wall clock is right in any case; then it is believed by all kinds of runs.
     """
     readings, now = _read(layout.clock_file), _now(wall, steady)
     last = readings.get(run) or readings.get(_ANY_RUN)

@@ -1,7 +1,7 @@
 """The settings of config.json (SPEC §4): a setting is one field of `PruningConfig`.
 
-All else derives from the fields: what is valid, the file's defaults, `bsd config`, the API's
-document, the page's labels and the man page. What a setting means for an entry is decided in
+All else derives from the fields: valid values, the file's defaults, `bsd config`, the API's
+document, the page's labels and the man page. The effect of a setting on an entry is decided in
 `bsd.planning`; the file is read and written in `bsd.core.config_file`.
 """
 
@@ -34,6 +34,7 @@ from pydantic.config import JsonDict
 from pydantic_core import ErrorDetails
 
 from bsd.core.errors import FieldError, Invalid
+from bsd.core.exclude import check_pattern
 from bsd.core.formatting import NEVER, lifetime_seconds, nearest, shown
 from bsd.core.validation import details_of, is_unknown, reason_of, spelled
 
@@ -103,6 +104,7 @@ Lifetime = Annotated[str, AfterValidator(_check_lifetime)]
 LifetimeOrOff = Annotated[str, AfterValidator(_check_lifetime_or_off)]
 Time = Annotated[str, AfterValidator(_check_time)]
 Pattern = Annotated[str, AfterValidator(_check_pattern)]
+ExcludePattern = Annotated[str, AfterValidator(check_pattern)]
 # Whole hours are written without a fraction.
 Hours = Annotated[
     float,
@@ -180,14 +182,20 @@ PREFIX_BOUND_MODELS = (
 #   unsettles  entries whose outcome was final are looked at again when it changes
 #   per_call   the body of one extraction may set it for this call
 #   job        the daemon's job whose times it sets
-#   labels     what the page calls the values that may be chosen
+#   labels     the page's names for the values that may be chosen
 _WHAT: JsonDict = {"group": "What is extracted", "unsettles": True, "per_call": True}
 _WHEN: JsonDict = {"group": "When"}
 _KEPT: JsonDict = {"group": "How long it is kept"}
 _SEARCH: JsonDict = {"group": "Search"}
 _SEEN: JsonDict = {"group": "What agents see"}
+_LEFT_OUT: JsonDict = {"group": "What is left out"}
 _SCOPES: JsonDict = {"all": "all values", "display": "only what is never sent to the model"}
 _BOUND: JsonDict = {"skip": "leave it", "extract": "extract it all the same"}
+_MOMENTS: JsonDict = {
+    "pays": "when it pays (for now: when the cache is cold)",
+    "now": "at once",
+    "cold": "when the cache is cold",
+}
 
 _CRON = "A cron expression."
 _LIFETIME = "30m to 52w, as in 24h, 7d, 1d12h; or never."
@@ -227,6 +235,11 @@ class PruningConfig(BaseModel):
     auto_cron: Cron = Field(
         "*/2 * * * *", title="Look into changed sessions",
         json_schema_extra=_WHEN | {"job": "auto_cron"}, description=_CRON)
+    when: Literal["pays", "now", "cold"] = Field(
+        "pays", title="What the model sees leaves",
+        json_schema_extra=_WHEN | {"unsettles": True, "per_call": True, "labels": _MOMENTS},
+        description="A cut in a warm prompt cache costs more than it saves. What you ask for "
+        "yourself never waits.")
     retention: Lifetime = Field(
         "24h", title="Extracted content, in the store", json_schema_extra=_KEPT,
         description=_LIFETIME)
@@ -274,6 +287,10 @@ class PruningConfig(BaseModel):
         (), title="Protected tools", json_schema_extra=_SEEN,
         description="Their calls and results are never replaced, discarded or distilled. "
         "Names, one a line.")
+    exclude: tuple[ExcludePattern, ...] = Field(
+        (), title="Never looked at", json_schema_extra=_LEFT_OUT,
+        description="Agents, sessions and projects: AGENT, AGENT/SESSION, or a directory such as "
+        "~/secret, with all below it; * and ? stand for any characters. One a line.")
     last_run_at: Time | None = None
     last_retention_run_at: Time | None = None
     # fmt: on
@@ -284,7 +301,7 @@ class PruningConfig(BaseModel):
 
     @classmethod
     def from_json(cls, values: Mapping[str, object]) -> Self:
-        """Validate JSON values; what is missing gets its default.
+        """Validate JSON values; missing members get their defaults.
 
         Raises:
             Invalid: With a FieldError for each setting that is not valid.

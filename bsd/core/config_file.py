@@ -13,6 +13,7 @@ from pathlib import Path
 
 import structlog
 
+from bsd.core import exclude
 from bsd.core.audit import AuditLog
 from bsd.core.config import (
     NOTED,
@@ -24,7 +25,6 @@ from bsd.core.config import (
 )
 from bsd.core.errors import (
     BsdError,
-    Busy,
     ConfigError,
     FieldError,
     Forbidden,
@@ -32,16 +32,16 @@ from bsd.core.errors import (
     NotFound,
     os_problem,
 )
-from bsd.core.files import LARGEST_NOTE, make_private_dir, read_plain, write_private
+from bsd.core.file_lock import file_locked
+from bsd.core.files import LARGEST_NOTE, read_plain, write_private
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import inside
 
 log = structlog.stdlib.get_logger(module="config")
 
-_LOCK_SECONDS = 10.0
 
 _Stamp = tuple[int, int, int]  # inode, size, mtime in ns
-# What one process knows of the settings, for another: they, the file's stamp, and its problem.
+# The settings as one process knows them, for another: they, the file's stamp, and its problem.
 Known = tuple[PruningConfig, _Stamp | None, ConfigError | None]
 _NOT_READ: _Stamp = (-1, -1, -1)  # no file has it: the next look reads
 
@@ -95,14 +95,15 @@ class ConfigService:
             return self._config or PruningConfig()
 
     def known(self) -> Known:
-        """What `adopt` needs to know in another process; raises as `current`."""
+        """Return the settings for `adopt` in another process; raises as `current`."""
         with self._mutex:
             return self.current, self._seen, self._problem
 
     def adopt(self, known: Known) -> None:
-        """Take over what another process knows, unless the file says otherwise by now."""
+        """Take over the settings of another process, unless the file says otherwise by now."""
         with self._mutex:
             self._config, self._seen, self._problem = known
+            exclude.adopt(self._path, known[1], known[0].exclude)
 
     def update(self, changes: Mapping[str, object], *, actor: str = "cli") -> PruningConfig:
         """Check and write `changes` (JSON values by field); they are in force when this returns.
@@ -302,9 +303,6 @@ class ConfigService:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Exclude other writers: threads by the mutex, other processes by a lock file."""
-        # Only here: reading needs no lock, and importing it takes longer than reading.
-        from filelock import FileLock, Timeout  # noqa: PLC0415
-
         root = self._path.parent.parent
         try:
             there = root.is_dir()
@@ -314,29 +312,12 @@ class ConfigService:
             hint = "name the OpenClaw directory with --root or OPENCLAW_ROOT"
             raise NotFound(f"there is no directory {root}", hint=hint)
         self._refuse_outside()
-        with self._mutex:
-            try:
-                make_private_dir(self._path.parent)
-                lock = FileLock(
-                    self._path.with_name(f"{self._path.name}.lock"),
-                    timeout=_LOCK_SECONDS,
-                    mode=0o600,
-                    fallback_to_soft=False,
-                )
-                lock.acquire()
-            except Timeout:
-                what = f"{self._path} is being changed by another bsd"
-                raise Busy(what, hint="wait a moment and run it again") from None
-            except OSError as error:
-                raise os_problem(error, f"locking {self._path}") from error
-            try:
-                yield
-            finally:
-                lock.release()
+        with self._mutex, file_locked(self._path):
+            yield
 
 
 def default_text() -> str:
-    """Return what a new config.json holds."""
+    """Return the content of a new config.json."""
     return _text(PruningConfig().as_json())
 
 

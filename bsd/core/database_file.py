@@ -1,7 +1,7 @@
 """Files of SQLite that bsd keeps: made, told apart by their version, and taken away again.
 
-What only bsd opens does without memory that processes share: a full disk must be an error, not the
-end of us. A write-ahead log comes with a file that is mapped into memory. Where the disk has no
+Databases that only bsd opens use no memory that processes share: a full disk must be an error, not
+the end of us. A write-ahead log comes with a file that is mapped into memory. Where the disk has no
 room for one of its pages, touching that page kills the process (SIGBUS).
 """
 
@@ -37,7 +37,7 @@ def make_database_file(path: Path) -> bool:
 
 @contextmanager
 def being_opened(database: sqlite3.Connection) -> Iterator[None]:
-    """Close a connection again if what it needs before its first use fails."""
+    """Close a connection again if its preparation for the first use fails."""
     try:
         yield
     except BaseException:  # an interrupt, too: the caller gets a connection or none
@@ -84,11 +84,11 @@ def without_shared_memory(database: sqlite3.Connection, path: Path) -> None:
 
 
 def has_room(path: Path) -> bool:
-    """Whether the disk has room for what processes share of a database with a log ahead."""
+    """Whether the disk has room for the shared memory of a database with a write-ahead log."""
     try:
         return shutil.disk_usage(path.parent).free >= _ROOM
     except OSError:
-        return True  # SQLite will say what is wrong
+        return True  # SQLite reports the problem
 
 
 def logs_ahead(path: Path) -> bool:

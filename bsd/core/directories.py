@@ -116,7 +116,7 @@ def is_there(directory: int, name: str) -> bool:
 
 
 def look(directory: int, name: str) -> os.stat_result | None:
-    """What lies under a name in an open directory, no link followed; None if nothing does."""
+    """Stat a name in an open directory, no link followed; None if there is no such name."""
     try:
         return os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:

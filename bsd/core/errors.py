@@ -1,4 +1,4 @@
-"""One tree of errors; each knows its exit code, its HTTP status and what to try next."""
+"""One tree of errors; each knows its exit code, its HTTP status and a hint."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, ClassVar, NamedTuple
 
 
 class FieldError(NamedTuple):  # a dataclass would cost `bsd status` a sixth of its time
-    """What is wrong with one field of an input, named as the user wrote it."""
+    """The problem with one field of an input, named as the user wrote it."""
 
     field: str
     message: str
 
 
 class BsdError(Exception):
-    """Something a user can understand and act on: what happened, where, and what to try.
+    """An error that a user can understand and act on: the event, the place, and a hint.
 
     `exit_code` is the process's (SPEC §9), `status` the HTTP answer's (SPEC §8).
     """
@@ -31,7 +31,7 @@ class BsdError(Exception):
         self.errors = errors
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Between our processes it stays what it is, whatever its class is made from."""
+        """Between our processes the error stays the same, whatever arguments its class takes."""
         return _made_again, (type(self), self.args, self.__dict__)
 
 
@@ -76,6 +76,10 @@ class Busy(Conflict):
     ) -> None:
         super().__init__(message, hint=hint)
         self.again_in = again_in
+
+
+class Paused(Busy):
+    """A user has paused the session: it is not edited until the pause ends."""
 
 
 class Unavailable(BsdError):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 # Bytes; a larger file is not of this kind, or is of no use to any program.
-LARGEST_NOTE = 1 << 20  # of one thing: a lock, settings, what a process says of itself
+LARGEST_NOTE = 1 << 20  # of one thing: a lock, settings, a process's own notes
 LARGEST_RECORD = 64 << 20  # of many: a list of conversations, a journal
 LARGEST_LINE = 1 << 30
 
@@ -31,9 +31,18 @@ UNCERTAIN_NS = int(UNCERTAIN_SECONDS * 1e9)
 
 _BLOCK = 1 << 20
 _ONE_WRITE_SECONDS = 0.002  # more than it takes to write a line
-# What opening a link or a socket for reading raises.
+# The errors of opening a link or a socket for reading.
 _NO_PLAIN_FILE = {errno.ELOOP, errno.ENXIO}
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+# Inode, size and mtime in ns: a file that has another one was written or replaced.
+FileStamp = tuple[int, int, int]
+
+
+def stamp_of(found: os.stat_result) -> FileStamp:
+    """Return a stamp that shows whether a file was written or replaced since."""
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class Closing(ABC):
@@ -41,7 +50,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of whatever is held; a second call does nothing."""
+        """Release every resource that is held; a second call does nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -174,7 +183,7 @@ MEND_PLANTED = (
 
 
 class UntrustedFile(PermissionError):
-    """A file that tells bsd what to do, and that others have made or may change."""
+    """A file by which bsd acts, and that others have made or may change."""
 
     def __init__(self, path: Path | str, why: str) -> None:
         super().__init__(errno.EPERM, f"it is left alone, it is not bsd's own: {why}", str(path))
@@ -216,7 +225,7 @@ def why_not_our_file(found: os.stat_result, makers: Collection[int]) -> str | No
 
 
 def why_not_our_directory(found: os.stat_result, makers: Collection[int]) -> str | None:
-    """The same of a directory, and of what lies in it."""
+    """The same of a directory, and of the files in it."""
     if not stat.S_ISDIR(found.st_mode):
         return "it is not a directory"
     return _why_not_ours(found, makers)
@@ -234,7 +243,7 @@ def _why_not_ours(found: os.stat_result, makers: Collection[int]) -> str | None:
 
 
 def make_private_dir(path: Path, *, durable: bool = True) -> Path:
-    """Create `path` and its missing parents, each with mode 0700 whatever the umask.
+    """Create `path` and its missing parents, each with mode 0700 under any umask.
 
     If `durable`, the new names survive a power cut. Returns `path`.
     """
@@ -300,7 +309,7 @@ def write_all(descriptor: int, data: bytes | bytearray) -> None:
 def ends_torn(descriptor: int) -> bool:
     """Return True if the last line has no newline because a full disk or a power cut tore it.
 
-    What another process is just writing may be seen in part, too; that soon has an end.
+    A line that another process is just writing may be seen in part, too; that soon has an end.
     """
     seen = -1
     while (size := os.fstat(descriptor).st_size) and os.pread(descriptor, 1, size - 1) != b"\n":

@@ -55,7 +55,7 @@ _WEAK = {
 }
 _WEAK_QUIET_SECONDS = 30.0
 _LSOF_SECONDS = 10
-# What a rename to `.` is answered with where the kernel has nothing else against it.
+# The errors of a rename to `.` where the kernel has no other objection.
 _NO_NAME = {errno.EBUSY, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ENOTEMPTY}
 _FS_IOC_FSGETXATTR, _FS_XFLAG_PROJINHERIT = 0x801C581F, 0x200
 
@@ -169,7 +169,7 @@ def _project(directory: Path) -> int | None:
 def open_elsewhere(path: Path) -> list[int]:
     """List the processes that visibly have `path` open; for weak mounts only.
 
-    It sees what this user may see: other users' processes stay hidden unless bsd runs as root.
+    It sees the processes that this user may see: others' stay hidden unless bsd runs as root.
     macOS is asked through lsof; without it the list is empty. Not tried on macOS.
     """
     if sys.platform == "linux":
@@ -289,10 +289,10 @@ def _check_metadata(source: int, target: int) -> None:
 # --- many files made durable ---
 
 # From some dozens on, one syncfs(2) is far cheaper than an fsync of each: a journal is committed
-# once instead of hundreds of times. It also writes what other programs have left in memory; that
-# costs them nothing, and us at most what was waiting at that moment.
+# once instead of hundreds of times. It also writes the data that other programs have left in
+# memory; that costs them nothing, and us at most the data that was waiting at that moment.
 
-# Here syncfs waits for data and names, and reports what failed. Elsewhere it may do less: FUSE,
+# Here syncfs waits for data and names, and reports failures. Elsewhere it may do less: FUSE,
 # for one, does not pass it on.
 _SYNCED_AS_A_WHOLE = {0xEF53, 0x58465342, 0x9123683E, 0x01021994}  # ext2/3/4, xfs, btrfs, tmpfs
 _REPORTS_SINCE = (5, 8)  # Linux; before, errors of writing back went unnoticed
@@ -383,11 +383,11 @@ def _sync_files(paths: Sequence[str]) -> None:
         _fsync_each(paths)
         return
     # Handing out files one by one costs more than many a file system takes for the fsync itself;
-    # but what is handed out is done to its end, even after an error or Ctrl-C.
+    # but a share that is handed out is done to its end, even after an error or Ctrl-C.
     size = min(_SHARE, -(-len(paths) // _THREADS))
     shares = [paths[start : start + size] for start in range(0, len(paths), size)]
     with ThreadPoolExecutor(_THREADS, "bsd-fsync") as pool:
-        for _ in pool.map(_fsync_each, shares):  # map raises what a thread raised
+        for _ in pool.map(_fsync_each, shares):  # map raises a thread's error
             pass
 
 

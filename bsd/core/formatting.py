@@ -23,7 +23,7 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 WEEK = 7 * DAY
 
-# Bounds of what settings say, unless others are given.
+# Bounds of settings, unless others are given.
 SHORTEST = 30 * MINUTE
 LONGEST = 52 * WEEK
 
@@ -159,15 +159,15 @@ def shown(value: object) -> str:
 def document(content: Any, default: Callable[[Any], Any] | None = None) -> bytes:
     """Write JSON; lone surrogates and huge integers, which transcripts hold, included.
 
-    `default` says in JSON's words what JSON cannot say; without it that is written as `str` has it.
+    `default` converts a value that JSON cannot express; without it that is written as `str` has it.
     """
     try:
         return orjson.dumps(content, default, orjson.OPT_NON_STR_KEYS)
-    except TypeError:  # the slower one can write what this one cannot
+    except TypeError:  # the slower one can write values that this one cannot
         return json.dumps(content, default=default or str, skipkeys=True).encode()
 
 
-# --- what agents want remembered, by its decay class (seed 002) ---
+# --- facts of agents, by their decay class (seed 002) ---
 
 # Seconds; None: never expires.
 LIFETIMES: dict[str, int | None] = {

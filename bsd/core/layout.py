@@ -9,11 +9,13 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from bsd.core import exclude
 from bsd.core.errors import Forbidden, Invalid, NotFound
+from bsd.core.exclude import Exclusion, Exclusions
 from bsd.core.sources import Source
 
 _NAME = re.compile(r"[A-Za-z0-9._@:+-]+")
@@ -65,12 +67,12 @@ class SessionName:
 
 @lru_cache(maxsize=2048)
 def _at(root: Path, place: str) -> Path:
-    """What lies at a place in a root; a path takes longer to make than to look at."""
+    """Return a place in a root; making a path takes longer than looking it up."""
     return root / place
 
 
 class _Place:
-    """What lies at one place in every root."""
+    """A path below every root."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -81,12 +83,14 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where things lie under one root; beside it, only sessions in sources lie elsewhere."""
+    """The paths of all files under one root; beside it, only sessions in sources lie elsewhere."""
 
     root: Path
-    sources: tuple[Source, ...] = ()  # what is taken from them lies in the root all the same
+    sources: tuple[Source, ...] = ()  # data taken from them lies in the root all the same
     # The caller may reach this session only: of other sessions' content, that of its origins.
     bound_to: SessionName | None = None
+    # Patterns of bsd.toml, beside those of config.json; None: nothing is left out here.
+    exclude: tuple[str, ...] | None = ()
 
     agents = _Place("agents")
     extracted = _Place("extracted")
@@ -107,6 +111,12 @@ class Layout:
     """The full-text index of sessions and their figures; it can be rebuilt."""
     root_id_file = _Place(".brainsurgeon/root-id")
     """By which a root is known to the sources that it serves, wherever it is moved."""
+    told_file = _Place(".brainsurgeon/told.json")
+    """Which agents that bsd does not look after the user was told about."""
+    agents_file = _Place(".brainsurgeon/agents.json")
+    """What bsd has added to files of agents' programs, so that it can be taken away."""
+    agents_lock = _Place(".brainsurgeon/agents.lock")
+    """Held by the process that turns an agent on or off."""
     clock_file = _Place(".brainsurgeon/clock.json")
     """What is known of this machine's clock, so that no run deletes by a wrong one."""
     forgetting = _Place(".brainsurgeon/forgetting")
@@ -122,6 +132,8 @@ class Layout:
     """Entries that people are editing, and what they wrote that could not be applied."""
     inflight = _Place(".brainsurgeon/inflight")
     """Where commits keep what is in flight, if this is on the session's mount (DESIGN §4.0)."""
+    pauses_file = _Place(".brainsurgeon/pauses.json")
+    """Which sessions are only looked at for a while."""
     orphans = _Place(".brainsurgeon/orphans")
     """Late bytes that could not be put back into their session (DESIGN §4, rules c and e)."""
     moving = _Place(".brainsurgeon/moving")
@@ -130,6 +142,33 @@ class Layout:
     def has_moves(self) -> bool:
         """Whether a way into the trash or out of it, or a forgetting, may have been cut off."""
         return any(map(_holds_something, (self.moving, self.forgetting)))
+
+    # --- the excluded sessions ---
+
+    def exclusions(self) -> Exclusions:
+        """Return the exclusions by the present settings; raises ConfigError."""
+        if self.exclude is None:
+            return exclude.exclusions((), (), ())
+        return exclude.exclusions(exclude.named_in(self.config_file), self.exclude, self.sources)
+
+    def excluded(self, name: SessionName) -> Exclusion | None:
+        """Return the pattern by which a session is never looked at; raises ConfigError."""
+        return self.exclusions().session(name.agent, name.session)
+
+    def refuse_excluded(self, name: SessionName) -> None:
+        """Raise LeftAlone for a session that is never looked at, and ConfigError."""
+        if exclusion := self.excluded(name):
+            raise exclusion.refusal(name)
+
+    def with_excluded(self) -> Layout:
+        """Return the same places, with nothing left out.
+
+        For data that a user asks for by name to get values back, and where content that a session
+        needs would be lost if the session was left out.
+        """
+        return replace(self, exclude=None)
+
+    # --- agents and sessions ---
 
     def source_of(self, agent: str) -> Source | None:
         """The source in which an agent's sessions lie; None is the root."""
@@ -179,9 +218,9 @@ class Layout:
         return any(real.is_relative_to(os.path.realpath(top)) for top in tops)
 
     def transcript(self, name: SessionName) -> Path:
-        """Where the transcript of `name` lies, or would; raises as `sessions_dir`.
+        """Return the path of the transcript of `name`, present or not; raises as `sessions_dir`.
 
-        Its program may have put it away; what lies in the agent's own directory comes first.
+        Its program may have archived it; a file in the agent's own directory comes first.
         """
         path = self.sessions_dir(name.agent) / f"{name.session}.jsonl"
         if away := self._put_away_at(name):
@@ -189,7 +228,7 @@ class Layout:
         return path
 
     def places_of(self, name: SessionName) -> list[Path]:
-        """Where the transcript of `name` may lie, links resolved; none if its agent is gone."""
+        """Return the possible paths of a transcript, links resolved; none if its agent is gone."""
         found = []
         with suppress(NotFound, Forbidden):
             found.append(Path(os.path.realpath(self.sessions_dir(name.agent))))
@@ -198,7 +237,7 @@ class Layout:
         return [directory / f"{name.session}.jsonl" for directory in found]
 
     def archived_as(self, name: SessionName) -> str | None:
-        """What its program calls a session that it has put away; None if it has not."""
+        """Return the name under which its program has archived a session; None if it has not."""
         away = self._put_away_at(name)
         source = self.source_of(name.agent)
         if away is None or source is None or source.program_archive is None:
@@ -206,7 +245,7 @@ class Layout:
         return source.program_archive.status if self.transcript(name) == away else None
 
     def _put_away_at(self, name: SessionName) -> Path | None:
-        """Where the session would lie if its program had put it away."""
+        """Return the path of the session if its program had archived it."""
         source, file = self.source_of(name.agent), f"{name.session}.jsonl"
         if source is None or source.agent_of(file) != name.agent:
             return None
@@ -250,15 +289,22 @@ class Layout:
         return self._inside(self.extracted / self.store_name(name))
 
     def history_dir(self, name: SessionName) -> Path:
-        """Where the session's history lies, named as its store; raises Forbidden as there."""
+        """Return the directory of the session's history, named as its store; raises Forbidden."""
         return self._inside(self.history / self.store_name(name))
 
     def archive_dir(self, name: SessionName) -> Path:
-        """What the archive holds of the session, named as its store; raises Forbidden as there."""
+        """Return the session's directory in the archive, named as its store; raises Forbidden."""
         return self._inside(self.archive / self.store_name(name))
 
+    def memory_dir(self, agent: str) -> Path:
+        """Return the directory for copies of the notes of an agent's program for all its sessions.
+
+        No session's directory is called so: those have an `_`. Raises Forbidden as `store_dir`.
+        """
+        return self._inside(self.archive / agent.replace("_", "~") / "memory")
+
     def store_name(self, name: SessionName) -> str:
-        """How store, history and lock are called, and how names in the trash begin.
+        """Return the name of store, history and lock, with which names in the trash begin.
 
         No two sessions share it: an `_` in the agent's name becomes `~`, which no name may hold, so
         the first `_` always ends the agent. A name too long for a file name is cut and gets a hash.
@@ -278,7 +324,7 @@ class Layout:
         return None
 
     def trash_dir(self) -> Path:
-        """Where deleted sessions lie, links resolved; raises Forbidden if one leaves the root."""
+        """Return the trash directory, links resolved; raises Forbidden if it leaves the root."""
         return self._inside(self.trash)
 
     def lock_file(self, name: SessionName) -> Path:
@@ -295,7 +341,7 @@ class Layout:
         return path
 
     def refuse_planted(self) -> None:
-        """Raise Forbidden if what is bsd's own alone was made by another user."""
+        """Raise Forbidden if a directory that is bsd's alone was made by another user."""
         for place in _OWN_ALONE:
             self._refuse_planted(place)
 
@@ -344,8 +390,8 @@ def inside(path: Path, root: Path, hint: str | None = None) -> Path:
     return real
 
 
-# Resolving takes a look at each directory from `/` on, several times for every session: what was
-# found of a root holds as long as its name leads to the same directory as that does.
+# Resolving takes a look at each directory from `/` on, several times for every session: the result
+# for a root holds as long as its name leads to the same directory.
 _resolved_before: dict[str, str] = {}
 
 
@@ -391,7 +437,7 @@ def _inside_source(source: Source, agent: str) -> Path:
         raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists what there is")
     top, real = os.path.realpath(source.path), os.path.realpath(directory)
     # Two names for one directory would be two sessions in one file.
-    if real != os.path.join(top, directory.relative_to(source.path)):
+    if real != str(Path(top, directory.relative_to(source.path))):
         raise Forbidden(f"{directory} is reached by a symbolic link, and bsd follows none there")
     return Path(real)
 

@@ -87,7 +87,7 @@ def read_range(fd: int, start: int, end: int) -> bytes:
 
 
 def append(fd: int, data: bytes) -> None:
-    """Write all of it with as few calls as possible; raises OSError, also when the disk is full."""
+    """Write all bytes with as few calls as possible; raises OSError, also when the disk is full."""
     done = os.write(fd, data)
     while done < len(data):
         done += os.write(fd, data[done:])

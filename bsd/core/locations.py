@@ -121,10 +121,29 @@ def usual_root(environ: Mapping[str, str]) -> Path:
             )
         if used:
             return used[0]
-        is_openclaw = any(is_there(openclaw / name) for name in _OPENCLAWS)
+        is_openclaw = has_openclaw(environ)
     except OSError as error:
         raise os_problem(error, f"looking for the root in {openclaw} and {own}") from error
     return openclaw if is_openclaw else own
+
+
+def is_set_up(environ: Mapping[str, str]) -> bool:
+    """Return whether bsd has been given something to look after, or has worked here before.
+
+    Raises BsdError or OSError if that cannot be told.
+    """
+    in_file = read_settings_file(settings_file(environ), required=False)
+    if in_file.get("sources"):
+        return True
+    named = named_root(None, environ, in_file.get("root"))
+    roots = usual_roots(environ) if named is None else (named,)
+    return any(is_there(root / ".brainsurgeon") for root in roots)
+
+
+def has_openclaw(environ: Mapping[str, str]) -> bool:
+    """Return whether OpenClaw is in its usual directory; raises OSError."""
+    openclaw, _ = usual_roots(environ)
+    return any(is_there(openclaw / name) for name in _OPENCLAWS)
 
 
 def find_socket(root: Path, environ: Mapping[str, str], configured: str | None = None) -> Path:
@@ -155,8 +174,6 @@ def _line_of(error: Exception) -> str:
     found = re.search(r"at line (\d+)", str(error))
     return f", line {found[1]}" if found else ""
 
-
-# --- the peer of the socket ---
 
 _ROOT = 0
 

@@ -100,7 +100,7 @@ def configure_logs(
         formatter = console_formatter(colors=colors) if console else json_formatter()
         _add(_Stderr(journal=is_journal(environ)), stderr_level or level, formatter)
     threshold = min((handler.level for handler in _handlers), default=_OFF)
-    if not _handlers:  # without any handler, logging writes to stderr what libraries log
+    if not _handlers:  # without any handler, logging writes the libraries' lines to stderr
         _add(logging.NullHandler(), "error", None)
     _root.setLevel(logging.DEBUG if threshold <= LEVELS["trace"] else logging.WARNING)
     _bsd.setLevel(threshold)
@@ -122,9 +122,6 @@ def close_logs() -> None:
         _root.removeHandler(handler)
         with suppress(OSError):  # the last bytes find no room
             handler.close()
-
-
-# --- where lines go ---
 
 
 def terminal_or_service(environ: Mapping[str, str]) -> bool:
@@ -217,9 +214,6 @@ class _Stderr(_Output):
             sys.stderr.flush()
         except Exception:  # noqa: BLE001 - as above
             self.handleError(record)
-
-
-# --- how lines look ---
 
 
 def json_formatter() -> logging.Formatter:

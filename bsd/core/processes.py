@@ -1,4 +1,4 @@
-"""What the system tells about a process by its id, and takes back of our own: memory."""
+"""The system's facts of a process by its id; and returning our own free memory."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ def without_collecting() -> Iterator[None]:
 
 
 def give_back_memory() -> None:
-    """Give the system what is free; worth its milliseconds after much was taken at once.
+    """Return free memory to the system; worth its milliseconds after much was taken at once.
 
-    glibc keeps what stands between pieces in use, for a long time as much as was ever taken.
+    glibc keeps free memory between pieces in use, for a long time as much as was ever taken.
     """
     if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim"):
         ctypes.CDLL(None).malloc_trim(0)

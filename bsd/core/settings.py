@@ -37,6 +37,7 @@ from pydantic_settings import (
 
 from bsd.core.config import check_cron
 from bsd.core.errors import ConfigError, FieldError, Invalid
+from bsd.core.exclude import check_pattern
 from bsd.core.files import LARGEST_NOTE, read_plain
 from bsd.core.formatting import (
     LANGUAGES,
@@ -184,7 +185,7 @@ class Table(BaseModel):
 
 
 class ClassWords(Table):
-    """`[memory.words.CLASS]`: what tells that a fact belongs to the class."""
+    """`[memory.words.CLASS]`: the words by which a fact belongs to the class."""
 
     keys: Words = Field((), description="texts that a key holds")
     texts: Words = Field((), description="words and phrases that stand in the text")
@@ -315,6 +316,9 @@ class Settings(BaseSettings):
     workspace_limits: WorkspaceLimits = Field(default_factory=WorkspaceLimits)
     memory: MemorySettings = Field(default_factory=MemorySettings)
     sources: tuple[SourceSettings, ...] = ()
+    exclude: Annotated[
+        tuple[Annotated[str, AfterValidator(check_pattern)], ...], BeforeValidator(_split)
+    ] = Field((), description="a list of agents, sessions and directories")
 
     @property
     def threads(self) -> int:
@@ -352,7 +356,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - there is no .env
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - nor such files
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources: what is passed, the environment, the file that is passed."""
+        """Return the sources: passed values, the environment, the file that is passed."""
         file = init_settings().get("config_file")
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file)
 
@@ -362,7 +366,7 @@ def _overlap(one: Path, other: Path) -> bool:
     return one.is_relative_to(other) or other.is_relative_to(one)
 
 
-# What a running daemon follows when it reads the settings again.
+# The settings that a running daemon follows when it reads them again.
 RELOADABLE = frozenset({"log_level", "log_format", "auto_refresh_ms"})
 
 # The root has older variables; tables are set in the file only.
@@ -421,7 +425,7 @@ def _unknown_variables() -> list[FieldError]:
 
 
 def _problem(detail: ErrorDetails, file: Path) -> FieldError:
-    """Return what is wrong with one setting, and where it was set."""
+    """Return the problem of one setting, and where it was set."""
     location = detail["loc"]
     setting = VARIABLES.get(str(location[0]), str(location[0]))  # it may be an alias
     names = [*(name for name in VARIABLES if VARIABLES[name] == setting), PREFIX + setting.upper()]

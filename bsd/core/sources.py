@@ -1,9 +1,10 @@
-"""Directories of other programs' sessions that the user has named, and names for what is in them.
+"""Directories of other programs' sessions that the user has named, and names for those in them.
 
 Every directory that holds sessions is an agent: `claude-code:-home-me-project` stands for the
 directory `-home-me-project` of the source `claude-code`, `codex:2025:09:24` for `2025/09/24` of
-`codex`. The name says which directory it is, so no list of names is kept anywhere. Some programs
-put sessions away into another directory, and take them back: they are the same sessions there.
+`codex`, and `pi:.` for the directory of the source `pi` itself. The name says which directory it
+is, so no list of names is kept anywhere. Some programs put sessions away into another directory,
+and take them back: they are the same sessions there.
 """
 
 from __future__ import annotations
@@ -12,18 +13,21 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-# What no name may hold, and the two characters that mean something here.
+# Bytes that no name may hold, and the two characters with a meaning here.
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._@-]")
 _ESCAPE = re.compile(rb"\+([0-9A-F]{2})")
 _STEP = ":"
+_ITSELF = "."  # the source's own directory, in an agent's name; no directory below is called so
 
-# A way down to directories that hold sessions: each step has this name, or may have any (None).
-# Only the latter are part of an agent's name.
-Route = tuple[str | None, ...]
+# A way down to directories that hold sessions: each step has this name, or may have any (None), or
+# any that an expression fits. Only names that are not fixed are part of an agent's name.
+RouteStep = str | re.Pattern[str] | None
+Route = tuple[RouteStep, ...]
 
 
 class ProgramArchive(NamedTuple):
@@ -44,24 +48,37 @@ class Source:
     name: str  # how the names of its agents begin; holds no colon
     kind: str
     path: Path
-    routes: tuple[Route, ...]  # each with another number of steps that may have any name
+    routes: tuple[Route, ...]  # each with another number of steps whose name is not fixed
     program_archive: ProgramArchive | None = None
+    # How the program names the first directory on a route for the path of a project, in which `*`
+    # and `?` stay; None: it does not keep sessions by project.
+    project_directory: Callable[[str], str] | None = None
 
     def agent(self, *names: str) -> str:
         """The name of the agent whose sessions lie below these directories."""
-        return _STEP.join((self.name, *map(_written, names)))
+        return _STEP.join((self.name, *(map(_written, names) if names else (_ITSELF,))))
 
     def directory(self, agent: str) -> Path | None:
         """The directory that an agent's name stands for; None if it is none of this source."""
         name, *steps = agent.split(_STEP)
-        names = [_read(step) for step in steps]
-        route = next((each for each in self.routes if each.count(None) == len(names)), None)
+        names = [] if steps == [_ITSELF] else [_read(step) for step in steps]
+        route = next((each for each in self.routes if len(_open_steps(each)) == len(names)), None)
         if name != self.name or route is None or not all(map(_is_shown, names)):
             return None
+        if not all(map(_fits, _open_steps(route), names)):
+            return None
         left = iter(names)
-        path = self.path.joinpath(*(next(left) if step is None else step for step in route))
+        path = self.path.joinpath(
+            *(step if isinstance(step, str) else next(left) for step in route)
+        )
         # One directory has one name: no other spelling of it counts.
         return path if self.agent(*names) == agent else None
+
+    def first_directory(self, agent: str) -> str | None:
+        """The name of the first directory below the source on the way to an agent's sessions."""
+        directory = self.directory(agent)
+        parts = () if directory is None else directory.relative_to(self.path).parts
+        return parts[0] if parts else None
 
     def agent_at(self, directory: Path) -> str | None:
         """The agent whose sessions a directory holds; None if none of this source's has it."""
@@ -70,23 +87,33 @@ class Source:
         except ValueError:
             return None
         for route in self.routes:
-            fits = len(route) == len(parts) and all(
-                step in (None, part) for step, part in zip(route, parts, strict=True)
-            )
-            if fits:
-                own = [part for step, part in zip(route, parts, strict=True) if step is None]
+            if len(route) == len(parts) and all(map(_fits, route, parts)):
+                steps = zip(route, parts, strict=True)
+                own = [part for step, part in steps if not isinstance(step, str)]
                 return self.agent(*own) if all(map(_is_shown, own)) else None
         return None
 
-    def directories(self, *, strictly: bool = False) -> Iterator[tuple[str, Path]]:
+    def directories(
+        self, *, strictly: bool = False, links: list[tuple[str, Path]] | None = None
+    ) -> Iterator[tuple[str, Path]]:
         """Every directory that may hold sessions, with its agent's name; raises OSError.
 
-        Links are not followed. What vanishes meanwhile is left out, and, unless this is asked
-        `strictly`, what cannot be read further down.
+        Links are not followed. Directories that vanish meanwhile are left out, and, unless this is
+        asked `strictly`, those further down that cannot be read. The source's own directory is one
+        of them as long as there are files that sessions may be.
+
+        Args:
+            links: gets the links to directories of sessions, with the names of their agents.
         """
-        for place in _walk(self.path, self.routes, strictly=strictly):
-            if () in place.left:
+        linked: list[_RoutePlace] = []
+        for place in _walk(self.path, self.routes, strictly=strictly, links=linked):
+            if () in place.left and (place.names or _has_transcripts(place.path)):
                 yield self.agent(*place.names), place.path
+        if links is not None:
+            for link in linked:
+                links += (
+                    (self.agent(*link.names), link.path) for rest in link.left if _leads(link, rest)
+                )
 
     @property
     def archived_in(self) -> Path | None:
@@ -119,21 +146,45 @@ class Source:
             yield place.path
 
 
+def names_above(agent: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the agents that an agent is or is part of (with None), and their sessions.
+
+    `a:b:c` is part of `a` and of `a:b`; it may be part of the session `b` of `a` and of `c` of
+    `a:b`, since an agent of a session's parts bears the name of the session behind its agent's.
+    """
+    steps = agent.split(_STEP)
+    for end in range(1, len(steps) + 1):
+        above = _STEP.join(steps[:end])
+        yield above, None
+        if end < len(steps):
+            yield above, steps[end]
+
+
 class _RoutePlace(NamedTuple):
     """A directory on a route."""
 
     path: Path
     names: tuple[str, ...]  # of those on the way to it that may have any
-    left: tuple[Route, ...]  # what is still to go
+    left: tuple[Route, ...]  # the steps that are still to go
 
 
-def _walk(top: Path, routes: tuple[Route, ...], *, strictly: bool = False) -> Iterator[_RoutePlace]:
-    """All directories on these routes that are there, the topmost first."""
+def _walk(
+    top: Path,
+    routes: tuple[Route, ...],
+    *,
+    strictly: bool = False,
+    links: list[_RoutePlace] | None = None,
+) -> Iterator[_RoutePlace]:
+    """All directories on these routes that are there, the topmost first; `links` gets links."""
     found = [_RoutePlace(top, (), routes)]
     for place in found:  # it grows while it is walked
         yield place
         try:
-            found += _next(place)
+            for below, is_link in _next(place):
+                if not is_link:
+                    found.append(below)
+                elif links is not None:
+                    links.append(below)
         except (FileNotFoundError, NotADirectoryError):
             if place is found[0]:
                 raise
@@ -142,35 +193,62 @@ def _walk(top: Path, routes: tuple[Route, ...], *, strictly: bool = False) -> It
                 raise
 
 
-def _next(place: _RoutePlace) -> list[_RoutePlace]:
-    steps = dict.fromkeys(route[0] for route in place.left if route)
-    found = []
-    for step in steps:
+def _next(place: _RoutePlace) -> Iterator[tuple[_RoutePlace, bool]]:
+    """Yield the entries one step down, and whether each is a link."""
+    for step in dict.fromkeys(route[0] for route in place.left if route):
         left = tuple(route[1:] for route in place.left if route and route[0] == step)
-        if step is None:
-            found += [
-                _RoutePlace(place.path / name, (*place.names, name), left)
-                for name in _directories_in(place.path)
-            ]
-        elif _is_directory(path := place.path / step):
-            found.append(_RoutePlace(path, place.names, left))
-    return found
+        if isinstance(step, str):
+            path = place.path / step
+            if (mode := _mode(path)) is not None and (stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+                yield _RoutePlace(path, place.names, left), stat.S_ISLNK(mode)
+            continue
+        for name, is_link in _directories_in(place.path):
+            if _fits(step, name):
+                yield _RoutePlace(place.path / name, (*place.names, name), left), is_link
 
 
-def _directories_in(path: Path) -> list[str]:
+def _directories_in(path: Path) -> list[tuple[str, bool]]:
+    """Return the names of directories and links, and whether each is a link."""
     with os.scandir(path) as entries:
         return sorted(
-            entry.name
+            (entry.name, entry.is_symlink())
             for entry in entries
-            if _is_shown(entry.name) and entry.is_dir(follow_symlinks=False)
+            if _is_shown(entry.name) and (entry.is_dir(follow_symlinks=False) or entry.is_symlink())
         )
 
 
+def _leads(link: _RoutePlace, rest: Route) -> bool:
+    """Return True if a link leads to a directory that would hold sessions."""
+    fixed = [step for step in rest if isinstance(step, str)]
+    return len(fixed) == len(rest) and os.path.isdir(link.path.joinpath(*fixed))
+
+
+def _has_transcripts(directory: Path) -> bool:
+    with suppress(OSError), os.scandir(directory) as entries:
+        return any(_is_shown(entry.name) and entry.name.endswith(".jsonl") for entry in entries)
+    return False
+
+
+def _open_steps(route: Route) -> list[RouteStep]:
+    """Return the steps whose names are part of an agent's name."""
+    return [step for step in route if not isinstance(step, str)]
+
+
+def _fits(step: RouteStep, name: str) -> bool:
+    if isinstance(step, re.Pattern):
+        return step.fullmatch(name) is not None
+    return step is None or step == name
+
+
 def _is_directory(path: Path) -> bool:
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
-        return False
+    mode = _mode(path)
+    return mode is not None and stat.S_ISDIR(mode)
+
+
+def _mode(path: Path) -> int | None:
+    with suppress(OSError):
+        return os.lstat(path).st_mode
+    return None
 
 
 def _is_shown(name: str) -> bool:

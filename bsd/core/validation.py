@@ -32,7 +32,7 @@ def is_unknown(detail: ErrorDetails) -> bool:
 
 
 def reason_of(detail: ErrorDetails) -> str:
-    """Return what is wrong: the text of the validator that refused, else pydantic's."""
+    """Return the problem: the text of the validator that refused, else pydantic's."""
     if detail["type"] == "value_error":
         return str(detail["ctx"]["error"])
     return _WORDS.get(detail["type"], detail["msg"])

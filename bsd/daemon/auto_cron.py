@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 
 import structlog
@@ -12,6 +14,7 @@ import structlog
 from bsd.core.errors import BsdError
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
+from bsd.daemon.enqueue import Urgency
 from bsd.daemon.scan import sessions_by_stat
 from bsd.daemon.state import DaemonState
 from bsd.transcripts.change import Written
@@ -28,7 +31,11 @@ class AutoCron:
         self._left: set[SessionName] = set()
         self._started: float | None = None  # epoch seconds, while a run goes on
 
-    def run(self) -> None:
+    def run_asked(self) -> None:
+        """Start a run for a person: no session waits for its prompt cache to get cold."""
+        self.run(Urgency.ASKED)
+
+    def run(self, urgency: Urgency = Urgency.CRON) -> None:
         """Start a run, unless bsd is switched off or the run before goes on."""
         config = self._state.config.current
         if not config.enabled:
@@ -41,17 +48,19 @@ class AutoCron:
             if self._started is not None:
                 _log.debug("The run before is still going on", sessions_left=len(self._left))
                 return
-            # The start counts as the time of the run: what changes while it goes on is for the
-            # next one.
+            # The start counts as the time of the run: changes while it goes on are for the next
+            # one.
             self._started = self._state.clocks.wall()
         try:
-            due = list(self._due(config.last_run_at))
+            due = dict(self._due(config.last_run_at))
+            if urgency is Urgency.ASKED:
+                due |= self._waiting()
         except BaseException:  # else the next run would take this one to be still going on
             self._started = None
             raise
         with self._lock:
-            self._left = {name for name, _ in due}
-        self._begin(due)
+            self._left = set(due)
+        self._begin(due, urgency)
         self._end_if_done()
 
     def everything(self) -> None:
@@ -60,14 +69,20 @@ class AutoCron:
         for name, seen in sessions_by_stat(self._state.layout):
             self._state.enqueuer.put_found(name, seen, now, wall)
 
-    def _begin(self, due: list[tuple[SessionName, Written]]) -> None:
+    def _waiting(self) -> Iterator[tuple[SessionName, Written]]:
+        """Yield the sessions that wait for their prompt cache, which bsd has left so."""
+        for name in self._state.waiting.names():
+            with suppress(BsdError, OSError):  # it is gone
+                yield name, Written.of(os.lstat(self._state.layout.transcript(name)))
+
+    def _begin(self, due: Mapping[SessionName, Written], urgency: Urgency) -> None:
         now, wall = self._state.clocks.steady(), self._state.clocks.wall()
-        for name, seen in due:
-            if not self._state.enqueuer.put_urgent(name, seen, now, wall):
+        for name, seen in due.items():
+            if not self._state.enqueuer.put_urgent(name, seen, now, wall, urgency):
                 self.worked(name)  # no room: it comes with the next run
 
     def worked(self, name: SessionName) -> None:
-        """Note that a session has had its turn, whatever came of it."""
+        """Note that a session has had its turn, with any outcome."""
         with self._lock:
             if name not in self._left:
                 return
@@ -91,7 +106,7 @@ class AutoCron:
                 _log.debug(f"Session {name} unchanged since {since}, skipping")
 
     def _is_open(self, name: SessionName) -> bool:
-        """Return True if it is not as bsd left it: what bsd writes is newer than a run, too."""
+        """Return True if it is not as bsd left it: bsd's own writes are newer than a run, too."""
         return self._state.scan.changed(name) or self._state.savings.due(name) is not None
 
     def _end_if_done(self) -> None:

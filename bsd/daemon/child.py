@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from pkgutil import resolve_name
@@ -64,7 +65,7 @@ class ChildSetup(NamedTuple):
 
 
 class TaskRequest(NamedTuple):
-    """A task to run, and what the daemon knows that bears on it."""
+    """A task to run, and the daemon's knowledge that the task needs."""
 
     task: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -79,7 +80,7 @@ class Message(NamedTuple):
 
     kind: str
     about: tuple[Any, ...] = ()  # arguments of the handler
-    needs_answer: bool = False  # the child waits for what the handler returns
+    needs_answer: bool = False  # the child waits for the handler's result
 
 
 class TaskResult(NamedTuple):
@@ -102,7 +103,7 @@ class CallsInSession(Protocol):
 
 
 class Child:
-    """The process, and what tasks need."""
+    """The process, and the objects that tasks need."""
 
     def __init__(self, setup: ChildSetup, parent: Connection) -> None:
         self.layout = setup.layout
@@ -118,17 +119,26 @@ class Child:
 
     # --- for tasks ---
 
-    def extract(self, name: SessionName, **how: Any) -> SessionResult | None:
-        """Extract what is due in a session, as the daemon (`actions.extract.extract_due`)."""
-        return extract_due(self.context("daemon"), name, self.state_db, **how)
+    def extract(
+        self, name: SessionName, *, told_idle: float | None = None, **how: Any
+    ) -> SessionResult | None:
+        """Extract the due values of a session, as the daemon (`actions.extract.extract_due`).
 
-    def calls_in(self, name: SessionName) -> CallsInSession | None:
-        """Return how calls that stand in a session are found and carried out."""
+        `told_idle`: when its program said that it is idle (epoch seconds).
+        """
+        context = self.context("daemon")
+        budget = replace(context.budget, told_idle=told_idle)
+        return extract_due(replace(context, budget=budget), name, self.state_db, **how)
+
+    def calls_in(self, name: SessionName, *, waits: bool = True) -> CallsInSession | None:
+        """Return how calls that stand in a session are found and carried out.
+
+        `waits`: some may wait for the prompt cache to get cold.
+        """
         if self._setup.in_band is None:
             return None
-        make: Callable[[ActionContext, SessionName], CallsInSession]
-        make = resolve_name(self._setup.in_band)
-        return make(self.context("agent"), name)
+        make: Callable[..., CallsInSession] = resolve_name(self._setup.in_band)
+        return make(self.context("agent"), name, waits=waits)
 
     def context(self, actor: str, wait: float = 0.0) -> ActionContext:
         """Return the context of an action; `wait`: seconds that a session in use is waited for.
@@ -169,7 +179,7 @@ class Child:
         return lambda name, outcome: self.say("attempted", name, outcome)
 
     def begin(self) -> None:
-        """Tell that the task begins the next of its sessions; what ends it is about this one."""
+        """Tell that the task begins its next session; an error from now on is about that."""
         self.say(BEGAN)
 
     def progress(self, _: int) -> None:
@@ -282,7 +292,7 @@ def main(descriptor: int) -> NoReturn:
         _serve(Connection(descriptor))
     close_logs()
     sys.stdout.flush()
-    os._exit(0)  # nothing is open but what the kernel closes
+    os._exit(0)  # nothing is open but descriptors that the kernel closes
 
 
 def _serve(parent: Connection) -> None:
@@ -301,7 +311,7 @@ def _serve(parent: Connection) -> None:
 
 
 def _return_memory() -> None:
-    """Return to the system what a large session took: the next one is most likely small."""
+    """Return the memory of a large session to the system: the next one is most likely small."""
     with suppress(OSError), open("/proc/self/statm", "rb") as file:
         if int(file.read().split()[1]) > _MANY_PAGES:
             give_back_memory()

@@ -1,4 +1,4 @@
-"""Tasks of children beside extraction: actions for interfaces, what is left half done, words."""
+"""Tasks of children beside extraction: actions for interfaces, recovery, words of sessions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bsd.store.search import SearchIndex, use
 
 
 def recover(child: Child) -> list[Recovered]:
-    """Finish or undo what is in flight, deletes and restores of sessions included."""
+    """Finish or undo operations in flight, deletes and restores of sessions included."""
     context = child.context("daemon")
     return recover_all(child.layout, child.in_flight, context.now, context.actor)
 

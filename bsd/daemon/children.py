@@ -4,7 +4,7 @@
 its error as if the task had run here. Sessions are opened there and not in the daemon, because a
 process that holds a lease must have one thread only (DESIGN §4). A child is started when all
 others are busy, and ended after IDLE_SECONDS without work. If a child dies, one attempt at one
-session is lost: the death is counted, and another child recovers at once what is in flight.
+session is lost: the death is counted, and another child at once recovers the commits in flight.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DEATH_SECONDS = 5.0  # a killed process that hangs in the kernel is waited for 
 _NICE = 5  # of a background child; the kernel derives its I/O priority from it
 # Address space, not memory: DESIGN §5 bounds that by 150 MB and three times the longest line. An
 # interpreter with all libraries has mapped 60 MB, threads that sync files 8 MB of stack each, and a
-# line can be as long as its file; what is given back to the heap cannot always be used again.
+# line can be as long as its file; memory given back to the heap cannot always be used again.
 _ROOM = 1 << 30
 _ROOM_PER_BYTE = 4
 
@@ -70,7 +70,7 @@ Handlers = Mapping[str, Callable[..., Any]]  # by the kind of message
 
 
 class ChildDied(TemporaryFailure):
-    """A child died while it ran a task; what the task left in flight is recovered."""
+    """A child died while it ran a task; a commit that it left in flight is recovered."""
 
 
 @dataclass(eq=False)
@@ -107,7 +107,7 @@ class Children:
         longest_step: seconds after which a silent child is killed.
     """
 
-    def __init__(  # noqa: PLR0913 - what a daemon is
+    def __init__(  # noqa: PLR0913 - the parts of a daemon
         self,
         layout: Layout,
         config: ConfigService,
@@ -159,7 +159,7 @@ class Children:
             session: the session that the task works on.
             several: instead, sessions with their sizes in bytes, which the task begins one after
                 the other (`Child.begin`); the handler "began" is called with each.
-            background: nobody waits for the task, so the child has a lower priority.
+            background: no thread waits for the task, so the child has a lower priority.
             only_reads: nothing is lost if the task ends anywhere.
             handlers: handle messages of the task, beside those of all children.
 
@@ -332,7 +332,7 @@ class Children:
         home = str(Path(bsd.__file__).parents[1])
         path = dict.fromkeys([*filter(None, sys.path), home])
         try:
-            # -I -S: nothing of the environment decides what runs there.
+            # -I -S: the environment does not decide which code runs there.
             given = [str(theirs.fileno()), str(_NICE if background else 0), *path]
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", self._program, *given],
@@ -412,7 +412,7 @@ class Children:
         return ChildDied(f"the process that worked on it {how}", hint="the log says more")
 
     def _recover(self, sessions: Collection[SessionName]) -> None:
-        """Have another child finish or undo what sessions have in flight."""
+        """Have another child finish or undo the commits that sessions have in flight."""
         records = [record for record in self._in_flight.readable() if record.session in sessions]
         if not records:
             return

@@ -114,7 +114,7 @@ def _offset(moment: float) -> int:
 
 
 def _put_back(moment: float) -> timedelta:
-    """By how much clocks are put back around `moment`; mostly not at all."""
+    """Return the time by which clocks are put back around `moment`; mostly 0."""
     back = _offset(moment - _NEAR_SECONDS) - _offset(moment + _NEAR_SECONDS)
     return timedelta(seconds=max(back, 0))
 

@@ -1,4 +1,4 @@
-"""Which directories hold sessions, what their file systems can do, and problems with them."""
+"""The directories that hold sessions, the abilities of their file systems, and their problems."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from bsd.core.errors import BsdError, Invalid, NotFound
+from bsd.core.exclude import Exclusions
 from bsd.core.files import is_directory
 from bsd.core.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
 from bsd.core.layout import Layout, plain_directories
 from bsd.core.sources import Source
+from bsd.transcripts.agents.program import ENDING
+from bsd.transcripts.agents.programs import why_not_followed
 
 # Changes made on other machines, or behind the mount, make no events here.
 _NO_EVENTS = {"NFS", "CIFS", "SMB2", "9p", "FUSE"}
@@ -30,6 +33,8 @@ class Trouble(StrEnum):
     SOURCE_MISSING = "source_missing"
     NO_ACCESS = "no_access"
     OUTSIDE = "outside"  # a link that leaves the root
+    LINK = "link"  # one below a source
+    SYNC_COPY = "sync_copy"  # files of a program that keeps directories alike on two machines
     WATCH_LIMIT = "watch_limit"
     INSTANCE_LIMIT = "instance_limit"
     UNWATCHED = "unwatched"
@@ -59,10 +64,10 @@ def no_access(path: Path, error: OSError) -> WatchProblem:
 
 @dataclass(slots=True)
 class Directories:
-    """What one look found; paths are resolved, as events name them."""
+    """The directories found in one look; paths are resolved, as events name them."""
 
     trees: list[Path] = field(default_factory=list)  # `agents/` and the sources
-    # root, agents/ and each agent's own; of sources, what is above their agents' own
+    # root, agents/ and each agent's own; of sources, the directories above their agents' own
     outer: list[Path] = field(default_factory=list)
     sessions: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # agents, by directory
     archived_in: dict[Path, Source] = field(default_factory=dict)  # sessions of all its agents
@@ -70,6 +75,7 @@ class Directories:
         default_factory=dict
     )  # agent → its files
     problems: list[WatchProblem] = field(default_factory=list)
+    exclusions: Exclusions | None = None  # of sessions; agents that are excluded are not here
     unreadable: set[str] = field(default_factory=set)  # agents of whom nothing can be said now
     complete: bool = False  # all could be listed, so an agent that is not there is gone
 
@@ -87,35 +93,69 @@ class Directories:
 
     @contextmanager
     def files(self, agent: str, directory: Path | None) -> Iterator[Iterable[os.DirEntry[str]]]:
-        """What lies in the agent's directory, and what was put away; raises OSError."""
+        """The files in the agent's directory, and archived ones; raises OSError.
+
+        Sessions that are excluded are left out.
+        """
         away = self.program_archive.get(agent, ())
         if directory is None:
-            yield away
+            yield self._without_excluded(agent, away)
             return
         with os.scandir(directory) as entries:
-            yield chain(entries, away)
+            yield self._without_excluded(agent, chain(entries, away))
+
+    def _without_excluded(
+        self, agent: str, files: Iterable[os.DirEntry[str]]
+    ) -> Iterable[os.DirEntry[str]]:
+        exclusions = self.exclusions
+        if not exclusions:
+            return files
+        return (
+            file for file in files if not exclusions.session(agent, file.name.removesuffix(ENDING))
+        )
 
 
 def find_directories(layout: Layout) -> Directories:
-    """List the directories of all agents and sources; what cannot be read becomes a problem."""
-    found = Directories()
+    """List the directories of all agents and sources; an unreadable one becomes a problem.
+
+    Excluded ones are left out. Raises ConfigError if the exclusions cannot be read.
+    """
+    exclusions = layout.exclusions()
+    found = Directories(exclusions=exclusions)
     _look_at_root(layout, found)
     for source in layout.sources:
         try:
-            _look_at_source(source, found)
+            _look_at_source(layout, source, found)
         except OSError as error:
             found.complete = False
             found.problems.append(_no_source(source, error))
+    if exclusions:
+        _leave_out(exclusions, found)
     return found
 
 
-def _look_at_source(source: Source, found: Directories) -> None:
+def _leave_out(exclusions: Exclusions, found: Directories) -> None:
+    for directory, agents in list(found.sessions.items()):
+        found.sessions[directory] = tuple(each for each in agents if not exclusions.agent(each))
+        if not found.sessions[directory]:
+            del found.sessions[directory]
+    for agent in filter(exclusions.agent, list(found.program_archive)):
+        del found.program_archive[agent]
+
+
+def _look_at_source(layout: Layout, source: Source, found: Directories) -> None:
     # Only the source itself may be reached by a link: below it none was followed.
     top = Path(os.path.realpath(source.path, strict=True))
     found.trees.append(top)
     found.outer += (top / path.relative_to(source.path) for path in source.between())
-    for agent, path in source.directories():
+    links: list[tuple[str, Path]] = []
+    for agent, path in source.directories(links=links):
         found.sessions[top / path.relative_to(source.path)] = (agent,)
+    for agent, link in links:
+        is_excluded = found.exclusions is not None and found.exclusions.agent(agent)
+        told = None if is_excluded else why_not_followed(layout, source, link)
+        if told is not None:
+            found.problems.append(WatchProblem(Trouble.LINK, *told))
     if source.program_archive is not None:
         _look_at_put_away(source, source.program_archive.called, found)
 
@@ -222,7 +262,7 @@ def _no_agents(layout: Layout, error: OSError) -> WatchProblem:
 
 
 class Mounts:
-    """What is known of the file systems under one root; each is asked once.
+    """The abilities of the file systems under one root; each is asked once.
 
     `can_exchange` tells whether names can be exchanged in a directory; None: it is not known.
     """
@@ -258,7 +298,7 @@ class Mounts:
             self.of(path)
 
     def problems(self) -> list[str]:
-        """Where sessions lie that cannot be changed, and what to try."""
+        """The places of sessions that cannot be changed, and a hint for each."""
         return [
             f"sessions in {self._where[device]} and elsewhere on this {found.filesystem} are left "
             f"alone: {found.why} (try: {MOVE_ELSEWHERE})"

@@ -6,8 +6,10 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from enum import StrEnum
 
 from bsd.core.clock import steady
+from bsd.core.files import UNCERTAIN_SECONDS
 from bsd.core.layout import SessionName
 from bsd.daemon.queue import WorkQueue
 from bsd.daemon.scan import Scan
@@ -15,6 +17,7 @@ from bsd.transcripts.change import Written
 
 # How fast a session is read and planned, to tell huge ones from small ones; precision is no matter.
 _BYTES_PER_SECOND = 100e6
+_MOST_TOLD = 1000  # sessions of which is known when their programs said that they are idle
 _LIVING_SECONDS = 60.0  # a session that was written to more lately is likely to be used again
 
 QUIET_SECONDS = 2.0
@@ -72,6 +75,13 @@ class Debounce:
         return min(quiet_at, longest_at)
 
 
+class Urgency(StrEnum):
+    """Why a session is looked into at once."""
+
+    CRON = "cron"  # commit however little is saved
+    ASKED = "asked"  # the same, and nothing waits for a prompt cache: a person has asked
+
+
 class Enqueuer:
     """Puts sessions into the queue. Thread-safe; times are steady seconds."""
 
@@ -92,7 +102,8 @@ class Enqueuer:
         self._wake = wake
         self._clock = clock
         self._lock = threading.Lock()
-        self._urgent: set[SessionName] = set()
+        self._urgent: dict[SessionName, Urgency] = {}
+        self._told_idle: OrderedDict[SessionName, float] = OrderedDict()  # when, epoch seconds
 
     def __len__(self) -> int:
         """How many sessions wait for their quiet time."""
@@ -106,7 +117,7 @@ class Enqueuer:
             self._wake()
 
     def step(self, now: float) -> float | None:
-        """Queue what has been quiet for long enough; returns when to come again."""
+        """Queue sessions that have been quiet for long enough; returns when to come again."""
         with self._lock:
             due = self._debounce.due(now)
             again = self._debounce.next_due()
@@ -137,32 +148,57 @@ class Enqueuer:
         backlog = self._is_backlog(seen.mtime_ns, wall)
         self.put(name, self._idle_at(seen, now, wall), seen, backlog=backlog)
 
-    def put_urgent(self, name: SessionName, seen: Written, now: float, wall: float) -> bool:
+    def put_urgent(
+        self,
+        name: SessionName,
+        seen: Written,
+        now: float,
+        wall: float,
+        urgency: Urgency = Urgency.CRON,
+    ) -> bool:
         """Queue a session that shall be committed however little is saved; False: no room."""
-        with self._lock:
-            self._urgent.add(name)
+        self.return_urgency(name, urgency)
         due, work = self._idle_at(seen, now, wall), seen.size / _BYTES_PER_SECOND
         if self._queue.put(name, due, work=work, backlog=True):
             return True
-        with self._lock:
-            self._urgent.discard(name)
+        self.take_urgency(name)
         return False
+
+    def put_idle(self, name: SessionName, now: float, wall: float) -> None:
+        """Queue a session of which its program has just said that it is idle (`wall`: when).
+
+        It need not have changed, nor lie where changes are noticed.
+        """
+        with self._lock:
+            self._told_idle[name] = wall
+            self._told_idle.move_to_end(name)
+            if len(self._told_idle) > _MOST_TOLD:
+                self._told_idle.popitem(last=False)
+        self.put(name, now + UNCERTAIN_SECONDS)
+
+    def told_idle(self, name: SessionName) -> float | None:
+        """Return when its program said that a session is idle (epoch seconds); None: it did not.
+
+        Lines written since then may show that it is not any more.
+        """
+        with self._lock:
+            return self._told_idle.get(name)
 
     def _idle_at(self, seen: Written, now: float, wall: float) -> float:
         """Return when the file will have been quiet for long enough."""
         age = wall - seen.mtime_ns / 1e9
         return now + max(0.0, self._quiet - age) if age >= 0 else now
 
-    def take_urgency(self, name: SessionName) -> bool:
-        """Return True if the session was queued as urgent; it is not any more."""
+    def take_urgency(self, name: SessionName) -> Urgency | None:
+        """Return why the session was queued as urgent, if so; it is not urgent any more."""
         with self._lock:
-            urgent = name in self._urgent
-            self._urgent.discard(name)
+            urgency = self._urgent.pop(name, None)
             if not self._urgent:
                 self._urgent.clear()  # or it keeps the room that it ever had
-            return urgent
+            return urgency
 
-    def return_urgency(self, name: SessionName) -> None:
-        """Make a session urgent again: the attempt at it led to nothing."""
+    def return_urgency(self, name: SessionName, urgency: Urgency) -> None:
+        """Make a session urgent, or urgent again since the attempt at it led to nothing."""
         with self._lock:
-            self._urgent.add(name)
+            if self._urgent.get(name) is not Urgency.ASKED:
+                self._urgent[name] = urgency

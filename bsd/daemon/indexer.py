@@ -48,7 +48,7 @@ class _Wanted:
 
 
 class Indexer:
-    """A loop's `step`, and what others tell it, from any thread. Children read the sessions."""
+    """A loop's `step`, and calls by others from any thread. Children read the sessions."""
 
     def __init__(self, state: DaemonState, children: Children) -> None:
         self._state = state
@@ -168,7 +168,7 @@ class Indexer:
         return up_to is None or agent_order(self._layout, agent) > agent_order(self._layout, up_to)
 
     def _look_at_more(self) -> None:
-        """Have a child find what is to be read, some thousands at once."""
+        """Have a child find sessions to read, some thousands at once."""
         with self._lock:
             self._looking, after, asked = True, self._up_to, self._asked
         due, dropped, up_to = self._children.call(
@@ -205,8 +205,8 @@ class Indexer:
             turns = self._children.call(
                 *(child_tasks.read_words, dues, _STEP_SECONDS, _LOCK_SECONDS),
                 background=True,
-                # One long text takes many seconds, and a database file survives whatever ends it:
-                # a daemon that stops does not wait.
+                # One long text takes many seconds, and a database file survives any end of the
+                # process: a daemon that stops does not wait.
                 only_reads=True,
             )
         except ChildDied:

@@ -71,7 +71,7 @@ def is_running(layout: Layout) -> bool:
         # which device they name there.
         lines = [line.split() for line in _LOCKS.read_bytes().splitlines()]
         place = b":%d" % path.stat().st_ino
-    except OSError:  # no lock, or a system without that list: what the file names must do
+    except OSError:  # no lock, or a system without that list: the pid in the file must do
         return pid is not None and path.exists() and alive(pid)
     held = [line for line in lines if len(line) > _INODE and line[_INODE].endswith(place)]
     return pid is not None and any(line[_PID] == b"%d" % pid for line in held)

@@ -1,4 +1,4 @@
-"""What the daemon's jobs do: scan, retention, copies of sessions; and what a start needs."""
+"""The work of the daemon's jobs: scan, retention, copies of sessions; and of its start."""
 
 from __future__ import annotations
 
@@ -75,13 +75,17 @@ class JobRunner:
         """Take over from the daemon before: sessions that it left idle are not opened again."""
         state = self._state
         now, wall = state.clocks.steady(), state.clocks.wall()
+        exclusions = state.layout.exclusions()
         for left in state.idle_sessions.known():
+            if exclusions.session(left.session.agent, left.session.session):
+                continue
             state.scan.note(left.session, left.file)
+            state.waiting.note(left.session, left.warm_until)
             if left.due_at is not None:
                 state.enqueuer.put(left.session, now + max(0.0, left.due_at - wall))
 
     def clean_up(self) -> None:
-        """Archive or delete what has been kept long enough; raises BsdError if some of it stays."""
+        """Archive or delete files kept long enough; raises BsdError if some of them stay."""
         state = self._state
         started = state.clocks.wall()
         run = RetentionRun(
@@ -156,7 +160,7 @@ class JobRunner:
                 )
 
     def explain_retention(self) -> None:
-        """Log what retention will delete, before its first run, and how to change that.
+        """Log the files that retention will delete, before its first run, and how to change that.
 
         After an update from a bsd without an archive, log that content is no longer deleted.
         """

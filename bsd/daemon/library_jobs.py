@@ -78,7 +78,7 @@ class MemoryKeeper:
         self._settings = state.settings.memory
 
     def begin(self) -> float | None:
-        """At the start, delete what has expired; returns when the last hourly run was.
+        """At the start, delete expired facts and workspaces; returns when the last hourly run was.
 
         Failures are logged: the daemon starts even if the database is in use or damaged.
         """
@@ -146,7 +146,7 @@ class MemoryKeeper:
         return bool(self._settings.enabled) or memory.is_ours()
 
     def _memory(self, *, deadline: float = math.inf) -> Memory:
-        """`deadline`: when to break off what is going on, in steady seconds."""
+        """`deadline`: when to break off the present work, in steady seconds."""
         from bsd.memory.memory import open_memory  # noqa: PLC0415 - see above
 
         return open_memory(

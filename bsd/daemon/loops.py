@@ -1,4 +1,4 @@
-"""The daemon's threads: the clocks they go by, what they promise, the loop that most of them are.
+"""The daemon's threads: their clocks, their promises, the loop that most of them are.
 
 A `Loop` repeats one step, sleeps exactly until the next, survives it, and beats.
 """
@@ -37,7 +37,7 @@ def awake() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Where the daemon's parts get the time from: epoch seconds, and steady ones."""
+    """The clocks of the daemon's parts: epoch seconds, and steady ones."""
 
     wall: Callable[[], float] = time.time
     steady: Callable[[], float] = steady
@@ -161,7 +161,7 @@ class Loop:
 
 
 def share_heap() -> None:
-    """Let all threads share one heap: each of their own would hold on to what was freed in it.
+    """Let all threads share one heap: each of their own would hold on to its freed memory.
 
     Threads that wait for Python's lock do not wait for this one. Nothing happens without glibc.
     """

@@ -68,7 +68,7 @@ _CLOEXEC = getattr(socket, "SOCK_CLOEXEC", 0)
 
 
 def _address(text: str) -> bytes | None:
-    """Read $NOTIFY_SOCKET: a path, or a name behind `@`; what else it may be is not for us."""
+    """Read $NOTIFY_SOCKET: a path, or a name behind `@`; other forms are not supported."""
     if text.startswith("@"):
         return b"\0" + os.fsencode(text[1:])
     return os.fsencode(text) if text.startswith("/") else None

@@ -109,11 +109,11 @@ class _Queued:
     def __init__(self) -> None:
         self.due: float | None = None  # None: being worked on, and nothing came up since
         self.work = 0.0
-        self.given = 0.0, 0.0  # due and work of what is being worked on
+        self.given = 0.0, 0.0  # due and work of the job that is being worked on
         self.ticket = 0  # of its one valid place in a heap
         self.ready = False
         self.working = False
-        self.heavy = False  # what is being worked on
+        self.heavy = False  # the job that is being worked on
         self.changed = False  # while being worked on
         self.backlog = True  # it was not used lately
         self.attempts = 0  # that found it busy, in a row
@@ -184,14 +184,14 @@ class WorkQueue:
 
     @property
     def is_full(self) -> bool:
-        """Whether enough is to be done now: what has time shall come later."""
+        """Whether enough is to be done now: jobs that have time shall come later."""
         with self._changed:
             self._make_ready(self._clock())
             return self._ready >= FULL
 
     @property
     def is_roomy(self) -> bool:
-        """Whether what was to come later may come."""
+        """Whether the jobs that were to come later may come."""
         with self._changed:
             self._make_ready(self._clock())
             return self._ready < ROOMY

@@ -1,4 +1,4 @@
-"""The job `recover`: finish or undo what commits left in flight, and mend indexes of stores."""
+"""The job `recover`: finish or undo commits in flight, and mend indexes of stores."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Recovery:
         return next(self._state.in_flight.records(), None) is not None
 
     def run(self) -> bool:
-        """Finish or undo what is in flight; returns True if there will be more to do soon."""
+        """Finish or undo operations in flight; returns True if there will be more to do soon."""
         self._note_others()
         try:
             found = self._recover()

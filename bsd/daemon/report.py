@@ -17,6 +17,7 @@ from bsd.core.config import PruningConfig
 from bsd.core.errors import BsdError
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout
+from bsd.core.pauses import PauseInfo, pauses_of
 from bsd.core.sources import Source
 from bsd.daemon.children import Children
 from bsd.daemon.directories import Trouble, WatchProblem
@@ -35,17 +36,18 @@ from bsd.maintenance.retention import archive_forecast
 from bsd.maintenance.targets import ArchivePacks, ExtractedFiles, TrashedSessions
 from bsd.sessions.commit.late import list_orphans
 from bsd.sessions.commit.reach import unreached
+from bsd.setup.unserved import unserved
 from bsd.store.snapshots import NO_COPIES, copies_use
 from bsd.transcripts.agents.programs import elsewhere, served_by
 
-# What looks at every store file may take a hundredth of the time, not more.
+# A look at every store file may take a hundredth of the time, not more.
 _LOOKING_SHARE = 100
 _LONGEST_PAUSE_SECONDS = 60.0
-# Bytes of sessions that one answer reads, until the search index knows what is out of them.
+# Bytes of sessions that one answer reads, until the search index knows their extracted values.
 _MARKERS_BUDGET = 64 << 20
 
-# These pass by themselves.
-_HARMLESS = {Trouble.AGENTS_MISSING, Trouble.UNWATCHED}
+# These pass by themselves, or name files that are left alone while all else is served.
+_HARMLESS = {Trouble.AGENTS_MISSING, Trouble.UNWATCHED, Trouble.LINK, Trouble.SYNC_COPY}
 
 
 class DaemonReport:
@@ -111,15 +113,21 @@ class DaemonReport:
             auto_refresh_ms=state.settings.auto_refresh_ms,
             roots=state.mounts.snapshot(),
             watcher=_watcher(self._watcher.health, state.scan.problems),
-            queue=_queue(state.queue, len(state.enqueuer), len(state.savings), state.scan.left),
+            queue={
+                **_queue(state.queue, len(state.enqueuer), len(state.savings), state.scan.left),
+                "cache_warm": len(state.waiting),
+            },
             workers=self._workers.snapshot(),
             children=self._children.snapshot(),
             totals={"sessions": len(state.scan), **self._totals()},
             left_alone=state.ledger.left_alone(),
+            exclude=[each.pattern for each in state.layout.exclusions().all],
+            pauses=_pauses(state.layout, state.clocks),
             sessions=[],
             orphans=_orphans(state.layout),
             disk=self._disk_use.answer(),
             sources=_sources(state.layout),
+            unserved=unserved(state.layout, os.environ),
             clock=self._jobs.clock_in_doubt,
             search=self._indexer.state(),
             config={
@@ -155,7 +163,7 @@ class DaemonReport:
 
 
 def _watcher(health: WatchHealth, scan_problems: tuple[WatchProblem, ...]) -> dict[str, Any]:
-    """What is watched, and what is in the way."""
+    """The watched directories, and the obstacles."""
     problems = dict.fromkeys((*health.problems, *scan_problems))
     return {
         "directories": health.dirs + health.scan_only,
@@ -188,6 +196,15 @@ def _queue(work: WorkQueue, debouncing: int, gathering: int, left: int) -> dict[
     }
 
 
+def _pauses(layout: Layout, clocks: Clocks) -> list[dict[str, Any]]:
+    """The pauses in force; none if their file cannot be read, as each edit says."""
+    with suppress(BsdError):
+        wall = clocks.wall()
+        found = pauses_of(layout, wall, clocks.steady())
+        return [as_json(PauseInfo.of(each, wall)) for each in found]
+    return []
+
+
 def _orphans(layout: Layout) -> dict[str, int]:
     """Late bytes that wait for a person."""
     found = list_orphans(layout)
@@ -213,7 +230,7 @@ def _source(layout: Layout, source: Source) -> dict[str, Any]:
 
 
 def _source_problems(layout: Layout) -> list[str]:
-    """Why sources that this root should serve cannot be served, and what helps."""
+    """Why sources that this root should serve cannot be served, and a hint for each."""
     problems = (each["problem"] for each in _sources(layout))
     return [f"{each['text']} (try: {each['remedy']})" for each in problems if each]
 
@@ -235,7 +252,7 @@ class _Paced:
             self._answer = None
 
     def answer(self, *asked: object) -> dict[str, Any]:
-        """What `look` answers when it is asked so."""
+        """The answer of `look` with these arguments."""
         now = self._clock()
         with self._lock:
             if self._answer is None or self._asked != asked or now >= self._until:
@@ -249,7 +266,7 @@ class _Paced:
 def _retention(
     layout: Layout, clocks: Clocks, config: PruningConfig, next_run: float | None
 ) -> dict[str, Any]:
-    """What the next run of the retention (epoch seconds) will delete, as status tells it."""
+    """The files that the next run of the retention (epoch seconds) will delete, for status."""
     run = check_clock(layout, "retention", clocks.wall, clocks.steady)
     if next_run is not None:
         run = replace(run, now=next_run)
@@ -282,7 +299,7 @@ def _copies(layout: Layout) -> dict[str, Any]:
 
 
 def _archive(layout: Layout, config: PruningConfig, run: RunTime) -> dict[str, Any]:
-    """What the archive holds and saves, and what goes from it."""
+    """The content and savings of the archive, and the files that will leave it."""
     packs = ArchivePacks(layout, config.archive_retention)
     answer = _forecast(packs, run, partial(archive_forecast, layout, config))
     most = config.archive_max_bytes
@@ -300,7 +317,7 @@ def _forecast(
     run: RunTime,
     foretell: Callable[[RunTime], Forecast] | None = None,
 ) -> dict[str, Any]:
-    """What goes at a later moment, and why nothing goes now."""
+    """The files that go at a later moment, and why nothing goes now."""
     held = target.why_held(run)
     answer = {"keep": target.keep, "held": held, "files": 0, "bytes": 0, "next_expiry": None}
     try:

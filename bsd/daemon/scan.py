@@ -10,15 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from bsd.core.errors import BsdError
+from bsd.core.exclude import Exclusions
 from bsd.core.layout import Layout, SessionName, plain_directories
-from bsd.daemon.directories import WatchProblem, find_directories, no_access
-from bsd.transcripts.agents.program import ENDING
+from bsd.daemon.directories import Trouble, WatchProblem, find_directories, no_access
+from bsd.transcripts.agents.program import ENDING, SYNC_COPY, is_sync_copy
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.change import Written, packed
 
 
 class Scan:
-    """What every session file looked like last, and which look different now (by stat).
+    """The last known state of every session file, and the sessions that differ now (by stat).
 
     A change is reported once; the session then counts as changed until `note` tells how we left
     it. `forget` makes the next walk report it again, whether it changes or not. `step` belongs to
@@ -28,9 +29,11 @@ class Scan:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._lock = threading.Lock()
-        # agent → file name → state (`Written.packed`): this is what each session costs idle
+        # agent → file name → state (`Written.packed`): the memory that each idle session costs
         self._known: dict[str, dict[str, bytes]] = {}
         self._reported: set[SessionName] = set()  # whose known state was not looked into yet
+        self._exclusions: Exclusions | None = None  # at the last walk
+        self._found: list[WatchProblem] = []  # problems of this walk
         self.problems: tuple[WatchProblem, ...] = ()  # of the last whole walk
         self.left = 0  # sessions that the last one has left for another
 
@@ -49,6 +52,8 @@ class Scan:
     def changed(self, name: SessionName) -> bool:
         """Whether a hint is worth following: the session is not as `note` left it."""
         try:
+            if self._layout.excluded(name):
+                return False
             directory = self._directory(name.agent)
         except BsdError:  # a link out of the root: not for us
             return False
@@ -81,6 +86,8 @@ class Scan:
         left = 0
         found = find_directories(self._layout)
         problems = found.problems
+        self._forget_excluded(found.exclusions)
+        self._found = problems
         present = set(found.unreadable)
         for agent, directory in found.agents():
             present.add(agent)
@@ -101,8 +108,27 @@ class Scan:
                 yield from self._vanish(agent, self._place(agent), set())
         self.problems, self.left = tuple(problems), left
 
+    def _forget_excluded(self, exclusions: Exclusions | None) -> None:
+        """Forget the sessions that are excluded: each is new when it is included again."""
+        if exclusions is self._exclusions:
+            return
+        self._exclusions = exclusions
+        if not exclusions:
+            return
+        with self._lock:
+            for agent, files in list(self._known.items()):
+                sessions = {file: file.removesuffix(ENDING) for file in files}
+                gone = {file for file, name in sessions.items() if exclusions.session(agent, name)}
+                for file in gone:
+                    del files[file]
+                if not files:
+                    del self._known[agent]
+            self._reported -= {
+                name for name in self._reported if exclusions.session(name.agent, name.session)
+            }
+
     def _place(self, agent: str) -> Path:
-        """Where the sessions of an agent were that is gone."""
+        """Return the former directory of the sessions of an agent that is gone."""
         with suppress(BsdError):
             return self._layout.sessions_dir(agent)
         return self._layout.agents / agent / "sessions"
@@ -118,11 +144,14 @@ class Scan:
         with self._lock:
             known = self._known.setdefault(agent, {})
         present, left = set(), 0
+        copies: list[str] = []  # that a sync program has made
         program = program_of(self._layout, agent)
         for entry in files:
             # Most files are known, and then their name needs no second look.
             last = known.get(entry.name)
             if last is None and not program.is_session_file(entry.name):
+                if is_sync_copy(entry.name):
+                    copies.append(entry.path)
                 continue
             try:
                 now = entry.stat(follow_symlinks=False)
@@ -138,6 +167,8 @@ class Scan:
             if change is not None:
                 yield change
         yield from self._vanish(agent, directory, present)
+        if copies:
+            self._found.append(_sync_copies(copies))
         return left
 
     def _vanish(
@@ -154,7 +185,7 @@ class Scan:
                 del self._known[agent]
 
     def _compare(self, agent: str, path: Path) -> tuple[SessionName, Written | None] | None:
-        """Look once more, together with what is known: `note` may have spoken meanwhile."""
+        """Look once more, under the lock of the known states: `note` may have run meanwhile."""
         name = SessionName(agent, path.name.removesuffix(ENDING))
         with self._lock:
             known = self._known.setdefault(agent, {})
@@ -184,12 +215,22 @@ class Scan:
             raise
 
 
+def _sync_copies(paths: list[str]) -> WatchProblem:
+    first, *others = sorted(paths)
+    more = f", and {len(others)} more" if others else ""
+    return WatchProblem(
+        Trouble.SYNC_COPY,
+        f"{first}{more}: left alone, {SYNC_COPY}",
+        "compare it with the session beside it, and move away what is not needed",
+    )
+
+
 def sessions_by_stat(
     layout: Layout, newer_than: float | None = None
 ) -> Iterator[tuple[SessionName, Written]]:
     """Yield all sessions as they are now, or those written to after a moment (epoch seconds).
 
-    What cannot be read is left out.
+    Sessions that cannot be read are left out.
     """
     found = find_directories(layout)
     for agent, directory in found.agents():

@@ -28,8 +28,8 @@ from bsd.daemon.status import Job, LastResult
 _log: BoundLogger = structlog.get_logger(module="jobs")
 
 # A clock put back by less than this is waited out: slots that have run do not run again; jobs at
-# equal distances go on. More is a correction of a wrong clock (as with cron), and what was planned
-# by it means nothing.
+# equal distances go on. More is a correction of a wrong clock (as with cron), and times planned
+# by it mean nothing.
 _CORRECTION_SECONDS = 3 * 3600.0
 
 
@@ -52,6 +52,7 @@ class ScheduledJob:
         noted_as: member of config.json that holds the time of the last run.
         is_enabled: whether its runs do anything; None: if it has a schedule.
         at_start: it is due at once, whenever it ran last.
+        when_asked: the action instead of `action` if a person has it run.
         last_run: when it ran last, by this daemon or one before.
     """
 
@@ -61,6 +62,7 @@ class ScheduledJob:
     noted_as: str | None = None
     is_enabled: Callable[[PruningConfig], bool] | None = None
     at_start: bool = False
+    when_asked: Callable[[], object] | None = None
     last_run: float | None = None
     last: Run | None = field(default=None, init=False)
     next: float | None = field(default=None, init=False)
@@ -74,7 +76,7 @@ class Scheduler:
         wake: called when `step` should be called soon.
         ended: called with every run.
         changed: called with the names of settings that have changed.
-        extraction_changed: called if one of them decides what is extracted.
+        extraction_changed: called if one of them decides about extraction.
         spent: returns how many seconds of a core the thread has used.
     """
 
@@ -126,7 +128,7 @@ class Scheduler:
             self._jobs[job.name] = job
 
     def step(self, now: float) -> float | None:
-        """Run what was asked for or is due, by the present settings; returns when to come again.
+        """Run jobs that are due or were asked for, by present settings; returns when to come again.
 
         A job that another thread runs just now is left to it; if it was asked for, it runs once
         more after that.
@@ -194,15 +196,15 @@ class Scheduler:
         return True
 
     def run(self, name: str) -> Run:
-        """Run a job now, on this thread, due or not; its failure is in the answer.
+        """Run a job now for a person, on this thread; its failure is in the answer.
 
         Raises NotFound, and Conflict if it is running.
         """
-        run = self._run(name)
+        run = self._run(name, asked=True)
         self._wake()  # its next time is another now
         return run
 
-    def _run(self, name: str) -> Run:
+    def _run(self, name: str, *, asked: bool = False) -> Run:
         started = self._clock()
         with self._lock:
             job = self._job(name)
@@ -214,7 +216,7 @@ class Scheduler:
         run = Run(name, started, started, "it was broken off")
         before = self._spent()
         try:
-            error = _act(job)
+            error = _act(job, (job.when_asked if asked else None) or job.action)
             run = Run(name, started, self._clock(), error)
         finally:
             with self._lock:
@@ -304,15 +306,15 @@ class Scheduler:
         return True
 
 
-def _act(job: ScheduledJob) -> str | None:
-    """Run the action of a job; returns why it failed."""
+def _act(job: ScheduledJob, action: Callable[[], object]) -> str | None:
+    """Run an action of a job; returns why it failed."""
     _log.trace("A job begins", job=job.name)
     try:
-        job.action()
-    except BsdError as problem:  # it says what happened; a traceback would add nothing
+        action()
+    except BsdError as problem:  # its message is enough; a traceback would add nothing
         _log.warning("A job has failed", job=job.name, problem=problem.message, hint=problem.hint)
         return problem.message
-    except Exception as error:  # noqa: BLE001 - whatever a job does, the others go on
+    except Exception as error:  # noqa: BLE001 - an error in a job does not stop the others
         _log.exception("A job has failed", job=job.name)
         return str(error) or type(error).__name__
     return None

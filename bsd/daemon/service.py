@@ -22,12 +22,14 @@ from bsd.core.settings import RELOADABLE, Settings
 from bsd.daemon.auto_cron import AutoCron
 from bsd.daemon.children import Children
 from bsd.daemon.cron import Every
+from bsd.daemon.hooks import HookReceiver
 from bsd.daemon.indexer import Indexer
 from bsd.daemon.instance import SingleInstance
 from bsd.daemon.jobs import JobRunner
 from bsd.daemon.library_jobs import memory_job, workspace_job
 from bsd.daemon.loops import Clocks, Loop, awake
 from bsd.daemon.notifier import Notifier, Watchdog, watchdog_seconds
+from bsd.daemon.paused import PauseFollower
 from bsd.daemon.recovery import Recovery
 from bsd.daemon.report import DaemonReport
 from bsd.daemon.scheduler import Run, ScheduledJob, Scheduler
@@ -35,6 +37,7 @@ from bsd.daemon.state import DaemonState
 from bsd.daemon.watcher import Watcher
 from bsd.daemon.worker import Worker, Workers
 from bsd.sessions.commit.protocol import CommitOutcome
+from bsd.setup.unserved import tell_in_log
 
 _log = structlog.stdlib.get_logger(module="daemon")
 
@@ -47,7 +50,7 @@ _LONG_STEP_SECONDS = 600.0  # the longest job: a retention of very many files
 SCAN, AUTO_CRON, RETENTION, RECOVER = "scan", "auto_cron", "retention", "recover"
 INDEX, COPY_SESSIONS = "index", "keep_sessions"
 
-# How often what is in flight is looked after: displaced files are kept for a minute.
+# How often commits in flight are looked after: displaced files are kept for a minute.
 RECOVER_SECONDS = 30.0
 # How often the search index is compared with all sessions: it is told of changes, and may miss one.
 INDEX_SECONDS = 3600.0
@@ -86,7 +89,7 @@ class Daemon:
         self._reload_settings = reload_settings or (lambda: settings)
         self._instance = SingleInstance(state.layout)
         self._notifier = Notifier()
-        self._notified = ""  # what the service manager was told last
+        self._notified = ""  # the last text for the service manager
         self._scanned = self._scan_asked = False
         self.children = Children(
             state.layout,
@@ -114,10 +117,13 @@ class Daemon:
             rescan=self._rescan,
             wake=lambda: state.wake("watcher"),
             settings_changed=self.scheduler.look_at_settings,
+            pauses_changed=lambda: self._rescan("pauses have changed"),
             scan_only=state.mounts.scan_only,
         )
         self.indexer = Indexer(state, self.children)
+        self.hooks = HookReceiver(state)
         self._jobs = JobRunner(state, self.children, gone=self.indexer.changed)
+        self._pauses = PauseFollower(state)
         self._recovery = Recovery(state, self.children)
         self._workers = Workers(state, Worker(state, self.children, worked=self._worked))
         self.report = DaemonReport(
@@ -177,6 +183,7 @@ class Daemon:
                     self._auto_cron.run,
                     noted_as="last_run_at",
                     is_enabled=lambda config: config.enabled,
+                    when_asked=self._auto_cron.run_asked,
                 ),
                 ScheduledJob(
                     RETENTION,
@@ -203,6 +210,7 @@ class Daemon:
         self._add_jobs()
         if not settings.readonly:
             self._jobs.explain_retention()
+            tell_in_log(state.layout, os.environ)
             self._jobs.claim_sources()
             began = state.clocks.wall()
             if self._recovery.run():
@@ -222,7 +230,7 @@ class Daemon:
 
     def ready(self) -> None:
         """Say that all is up, the interfaces included."""
-        # What was imported stays: looking through it costs each full collection tens of ms.
+        # Imported modules stay: looking through them costs each full collection tens of ms.
         gc.freeze()
         self.state.phase = "running"
         self._notified = self.report.in_short()
@@ -280,6 +288,8 @@ class Daemon:
     # --- callbacks of the parts ---
 
     def _hint(self, name: SessionName) -> None:
+        if self.state.layout.excluded(name):
+            return
         self.state.enqueuer.hint(name)
         if self.state.settings.readonly:  # there are no workers to tell the indexer
             self.indexer.changed(name)
@@ -315,12 +325,17 @@ class Daemon:
     def _settings_changed(self, fields: list[str]) -> None:
         self.report.forget_retention()
         self.indexer.settings_changed(fields)
+        if "exclude" in fields:
+            self._watcher.look_soon()
+            self._rescan("other sessions are excluded")
+            self.indexer.everything()
         self.state.events.publish("config", fields=fields)
 
     # --- jobs ---
 
     def _scan(self) -> None:
         self.scheduler.apply()  # a change of the settings may have made no event
+        self._pauses.look()
         self._jobs.scan()
         self._scan_asked = False
         self._continue_scan()

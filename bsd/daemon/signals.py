@@ -34,7 +34,7 @@ class Signals:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
-        # Python writes the number of each signal itself, at once, whatever its threads do.
+        # Python writes the number of each signal itself, at once, even while its threads are busy.
         self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, _noted) for number in _ALL}
         return self

@@ -1,4 +1,4 @@
-"""What the parts of one daemon share: settings, totals, how sessions were left, queue and loops."""
+"""The state that parts of one daemon share: settings, totals, idle sessions, queue and loops."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _MOST_COLLECTED = 1000
 
 
 class Ledger:
-    """What was done since the start: totals, and the last result of each session.
+    """The work since the start: totals, and the last result of each session.
 
     Thread-safe. Sizes are bytes, times epoch seconds.
     """
@@ -86,7 +86,7 @@ class Ledger:
                 self._give_ups[str(outcome.gave_up)] += 1
 
     def worked(self, name: SessionName, result: SessionResult, at: float) -> None:
-        """Note what became of a session."""
+        """Note the result for a session."""
         with self._lock:
             self._totals["entries"] += result.entries
             self._totals["values"] += result.values
@@ -124,7 +124,7 @@ class Ledger:
             }
 
     def left_alone(self) -> dict[str, Any]:
-        """How many sessions are not ours to edit, and why."""
+        """Return the number of sessions that are not ours to edit, and why."""
         with self._lock:
             reasons = Counter(self._left_alone.values())
         return {"count": reasons.total(), "reasons": dict(reasons.most_common())}
@@ -143,8 +143,8 @@ class Ledger:
 class IdleSessions:
     """How sessions were left, from one daemon to the next: a start need not open them again.
 
-    It is collected here; `flush` writes it, seldom and all at once. What is lost with a kill is
-    looked into again, and what changed since is found by its stat.
+    It is collected here; `flush` writes it, seldom and all at once. Sessions that a kill loses
+    are looked into again, and sessions that changed since are found by their stat.
     """
 
     def __init__(self, state: StateDb, config: ConfigService) -> None:
@@ -159,12 +159,23 @@ class IdleSessions:
         """How sessions were left under the settings that hold now."""
         return self._state.rests(self._fingerprint())
 
-    def left(self, name: SessionName, seen: Written, due_at: float | None) -> None:
-        """There is nothing more to do to a session, until it changes or `due_at` (epoch)."""
+    def left(
+        self,
+        name: SessionName,
+        seen: Written,
+        due_at: float | None,
+        warm_until: float | None = None,
+        tokens_ready: int = 0,
+    ) -> None:
+        """There is nothing more to do to a session, until it changes or `due_at` (epoch).
+
+        `warm_until`, `tokens_ready`: as of `Left`.
+        """
         with self._lock:
             settings = self._judged_by.pop(name, None)
             if settings is not None:
-                self._new[name] = Left(name, settings, seen, due_at)
+                left = Left(name, settings, seen, due_at, warm_until, tokens_ready)
+                self._new[name] = left
             many = len(self._new) >= _MOST_COLLECTED
         if many:
             self.flush()
@@ -190,7 +201,7 @@ class IdleSessions:
             _log.debug("Sessions that are gone were forgotten", count=count)
 
     def flush(self) -> None:
-        """Write what came together."""
+        """Write the sessions that were collected."""
         with self._lock:
             new, self._new = self._new, {}
         if new:
@@ -198,14 +209,14 @@ class IdleSessions:
 
 
 class PendingSavings:
-    """Which sessions wait until more can be saved, and since when. Times are steady seconds."""
+    """The sessions that wait until more can be saved, and since when. Times are steady seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._since: dict[SessionName, float] = {}
 
     def __len__(self) -> int:
-        """How many sessions wait for more to be saved."""
+        """Return the number of sessions that wait for more to be saved."""
         return len(self._since)
 
     def waited(self, name: SessionName, now: float) -> float:
@@ -214,7 +225,7 @@ class PendingSavings:
             return now - self._since.get(name, now)
 
     def wait(self, name: SessionName, now: float) -> None:
-        """What could be saved now was not worth it; it waits, if nothing else of it does."""
+        """Note that the saving of a session is not worth a commit yet; its oldest time counts."""
         with self._lock:
             self._since.setdefault(name, now)
 
@@ -230,6 +241,31 @@ class PendingSavings:
             self._since.pop(name, None)
 
 
+class WaitingForCache:
+    """The sessions that wait for their prompt cache to get cold. Thread-safe; epoch seconds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._until: dict[SessionName, float] = {}
+
+    def __len__(self) -> int:
+        """Return the number of sessions that wait."""
+        return len(self._until)
+
+    def note(self, name: SessionName, until: float | None) -> None:
+        """Note until when a session waits; None: it does not."""
+        with self._lock:
+            if until is None:
+                self._until.pop(name, None)
+            else:
+                self._until[name] = until
+
+    def names(self) -> list[SessionName]:
+        """Return the sessions that wait, those whose time comes first before others."""
+        with self._lock:
+            return sorted(self._until, key=self._until.__getitem__)
+
+
 class DaemonState:
     """Made once for a daemon; only three attributes are ever replaced.
 
@@ -240,7 +276,7 @@ class DaemonState:
     def __init__(self, settings: Settings, clocks: Clocks | None = None) -> None:
         self.settings = settings
         self.clocks = clocks or Clocks()
-        self.layout = layout_of(settings.root, settings.sources)
+        self.layout = layout_of(settings.root, settings.sources, settings.exclude)
         self.layout.refuse_planted()
         self.config = ConfigService(self.layout.config_file, create=not settings.readonly)
         self.phase: Literal["starting", "running", "stopping"] = "starting"
@@ -253,6 +289,7 @@ class DaemonState:
         self.state_db = state_at(self.layout.state_db)
         self.idle_sessions = IdleSessions(self.state_db, self.config)
         self.savings = PendingSavings()
+        self.waiting = WaitingForCache()
         self.in_flight = InFlight(self.layout)
         self.mounts = Mounts(self._can_exchange)
         self.scan = Scan(self.layout)

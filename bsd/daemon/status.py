@@ -159,7 +159,8 @@ class DaemonStatus:
     queue: Annotated[
         EntryInfo,
         Field(
-            description="debouncing, waiting, ready, working, gathering, refused, retried, parked"
+            description="debouncing, waiting, ready, working, gathering, refused, retried, parked, "
+            "cache_warm (sessions that wait for their prompt cache to get cold)"
         ),
     ]
     workers: Annotated[list[EntryInfo], Field(description="name, session, since")]
@@ -168,12 +169,23 @@ class DaemonStatus:
     ]
     totals: EntryInfo
     left_alone: Annotated[EntryInfo, Field(description="count, reasons")]
+    exclude: Annotated[list[str], Field(description="Patterns of what is never looked at")]
+    pauses: Annotated[
+        list[EntryInfo], Field(description="name, since, until (null: until it is ended)")
+    ]
     sessions: Annotated[
         list[EntryInfo], Field(description="The last result of each session, and at")
     ]
     orphans: Annotated[EntryInfo, Field(description="count, bytes")]
     sources: Annotated[
         list[EntryInfo], Field(description="name, kind, path, served_by, left_alone, problem")
+    ]
+    unserved: Annotated[
+        list[EntryInfo],
+        Field(
+            description="Agents with sessions here that bsd does not look after, until `bsd status`"
+            " has told of them: kind, title, directory, hint"
+        ),
     ]
     clock: Annotated[
         str | None, Field(description="Why the clock is not believed, and nothing deleted")

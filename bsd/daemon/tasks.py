@@ -1,6 +1,6 @@
-"""What children of the daemon are asked to do (`children.Children.call`): functions of a child.
+"""The tasks of the daemon's children (`children.Children.call`): functions of a child.
 
-A child loads what it is asked for: what is rarer stands in `child_tasks`.
+A child loads only the module of its task: rarer tasks stand in `child_tasks`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ class ToLook(NamedTuple):
     name: SessionName
     waited: float  # seconds for which small savings in it have waited for more
     urgent: bool
+    asked: bool = False  # by a person: nothing waits for the prompt cache to get cold
+    told_idle: float | None = None  # when its program said that it is idle (epoch seconds)
 
 
-# What came of it: as `look_into` says, or what it raised.
+# The result: the answer of `look_into`, or the error that it raised.
 Looked = SessionResult | BsdError | None
 
 
@@ -58,7 +60,15 @@ def look_into_several(child: Child, wanted: list[ToLook]) -> list[Looked]:
             asked = time.monotonic()
         child.begin()
         try:
-            looked.append(look_into(child, one.name, waited=one.waited, urgent=one.urgent))
+            result = look_into(
+                child,
+                one.name,
+                waited=one.waited,
+                urgent=one.urgent,
+                asked=one.asked,
+                told_idle=one.told_idle,
+            )
+            looked.append(result)
         except Stopping:
             break
         except BsdError as problem:
@@ -67,9 +77,15 @@ def look_into_several(child: Child, wanted: list[ToLook]) -> list[Looked]:
 
 
 def look_into(
-    child: Child, name: SessionName, *, waited: float, urgent: bool
+    child: Child,
+    name: SessionName,
+    *,
+    waited: float,
+    urgent: bool,
+    asked: bool = False,
+    told_idle: float | None = None,
 ) -> SessionResult | None:
-    """Extract what is due in a session; None if calls in it were carried out, which changed it.
+    """Extract the due values of a session; None if calls in it were carried out, which changed it.
 
     Calls come first: an extraction does not look again at outcomes that are final. They are found
     in the lines that the extraction reads, and carried out in the name of the agent.
@@ -77,6 +93,8 @@ def look_into(
     Args:
         waited: seconds for which small savings in the session have waited for more.
         urgent: commit however little it saves.
+        asked: a person has asked for it: nothing waits for the prompt cache to get cold.
+        told_idle: when its program said that it is idle (epoch seconds).
 
     Raises:
         NotFound, LeftAlone, Busy: as `extract_due`, and as carrying out calls.
@@ -95,10 +113,12 @@ def look_into(
     extraction = partial(
         child.extract,
         name,
+        asked=asked,
+        told_idle=told_idle,
         worth=worth,
         goes_on=lambda: bool(child.ask("goes_on", name)),
     )
-    calls = child.calls_in(name)
+    calls = child.calls_in(name, waits=not asked)
     result = extraction(watch=calls.watch if calls else None)
     if result is None and calls:
         with suppress(LeftAlone):  # as the extraction will say
@@ -116,12 +136,12 @@ def is_worth(plan: Plan, waited: float) -> bool:
     """
     if not plan.edits or waited >= LONGEST_WAIT_SECONDS:
         return True
-    # The new file is written as a whole, whatever becomes of it.
+    # The new file is written as a whole, however small the change.
     if plan.report.bytes_saved * _SHARE >= plan.report.bytes_after:
         return True
     return any(mark in edit.new for edit in plan.edits for mark in _ASKED_FOR)
 
 
 def recover_session(child: Child, records: list[Path]) -> list[Recovered]:
-    """Finish or undo what one session has in flight, since the child that worked on it has died."""
+    """Finish or undo the commits that one session has in flight, since its child has died."""
     return child.context("daemon").recover(records)

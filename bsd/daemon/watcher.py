@@ -92,6 +92,7 @@ class Watcher:
         rescan: called with the reason when hints may be missing.
         wake: called when `step` should be called soon.
         settings_changed: called when config.json may have changed.
+        pauses_changed: called when the file of the pauses may have changed.
         scan_only: says why no events come from a directory on a device (a network file system), or
             returns None.
 
@@ -106,6 +107,7 @@ class Watcher:
         rescan: Callable[[str], None],
         wake: Callable[[], None],
         settings_changed: Callable[[], None] = lambda: None,
+        pauses_changed: Callable[[], None] = lambda: None,
         scan_only: Callable[[Path, int], str | None] = lambda _path, _device: None,
     ) -> None:
         self._layout = layout
@@ -113,6 +115,7 @@ class Watcher:
         self._rescan = rescan
         self._wake = wake
         self._settings_changed = settings_changed
+        self._pauses_changed = pauses_changed
         self._scan_only = scan_only
         self._observer: BaseObserver | None = None
         self._threads: set[BaseThread] = set()  # that the observer needs, beside one for each watch
@@ -123,6 +126,7 @@ class Watcher:
         self._archives: dict[str, Source] = {}  # by the directory of their archived sessions
         self._outer: frozenset[str] = frozenset()
         self._settings = str(layout.config_file)
+        self._pauses = str(layout.pauses_file)
         self._unwatched: frozenset[str] = frozenset()  # at the last look
         self._retry_at = 0.0
         self._error: OSError | None = None  # for which the observer could not watch a directory
@@ -231,7 +235,7 @@ class Watcher:
         own = os.path.dirname(self._settings)
         identity = _identity(own)
         if identity and self._scan_only(Path(own), identity[0]) is None:
-            # bsd writes to its own files all the time, and always replaces this one.
+            # bsd writes to its own files all the time, and always replaces these two.
             tops[own] = _Top(recursive=False, events=_NAMES, identity=identity)
         return tops
 
@@ -325,7 +329,7 @@ class Watcher:
             for path in (event.src_path, event.dest_path):
                 if path:
                     self._follow(os.fsdecode(path), is_directory=event.is_directory)
-        except Exception as error:  # noqa: BLE001 - the thread must live, whatever a callback does
+        except Exception as error:  # noqa: BLE001 - the thread must survive errors in callbacks
             self._failure = f"{os.fsdecode(event.src_path)}: {error!r}"
             _log.error("A file event could not be handled", what=self._failure, exc_info=error)
             with suppress(Exception):  # else the next regular scan does it
@@ -335,12 +339,14 @@ class Watcher:
         directory, name = os.path.split(path)
         if path == self._settings:
             self._settings_changed()
+        elif path == self._pauses:
+            self._pauses_changed()
         elif is_directory:
             inner = path in self._agents or path in self._archives
             if self._looking or inner or path in self._outer or directory in self._outer:
-                self._look_soon()
+                self.look_soon()
         elif directory in self._outer and os.path.islink(path):  # it may lead to an agent
-            self._look_soon()
+            self.look_soon()
         elif source := self._archives.get(directory):
             if agent := source.agent_of(name):
                 self._hint(SessionName(agent, name.removesuffix(ENDING)))
@@ -349,7 +355,8 @@ class Watcher:
                 if program.is_session_file(name):
                     self._hint(SessionName(agent, name.removesuffix(ENDING)))
 
-    def _look_soon(self) -> None:
+    def look_soon(self) -> None:
+        """Have the directories looked at soon; from any thread."""
         if not self._changed.is_set():
             self._changed.set()
             self._wake()

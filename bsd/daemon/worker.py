@@ -1,4 +1,4 @@
-"""The workers: each takes sessions from the queue and has a child extract what is due in them.
+"""The workers: each takes sessions from the queue and has a child extract their due values.
 
 `Worker` has a batch worked on and judges each result for the queue; `Workers` are the threads.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import structlog
 
 from bsd.core.answers import as_json
-from bsd.core.errors import BsdError, Busy, NotFound
+from bsd.core.errors import BsdError, Busy, NotFound, Paused
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
 from bsd.core.logs import BoundLogger
@@ -23,6 +23,7 @@ from bsd.core.processes import give_back_memory
 from bsd.daemon import tasks
 from bsd.daemon.child import BEGAN, Stopping
 from bsd.daemon.children import LONGEST_STEP_SECONDS, Children
+from bsd.daemon.enqueue import Urgency
 from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
 from bsd.daemon.queue import Failed, Finished, TryLater, Verdict
 from bsd.daemon.state import DaemonState
@@ -72,13 +73,15 @@ class Worker:
         if not self._state.config.current.enabled:  # a session counts as changed until it is on
             verdicts = dict.fromkeys(names, Finished())
         else:
-            urgent = {name for name in names if self._state.enqueuer.take_urgency(name)}
+            enqueuer = self._state.enqueuer
+            taken = {name: enqueuer.take_urgency(name) for name in names}
+            urgent = {name: urgency for name, urgency in taken.items() if urgency}
             try:
                 self._extract(names, urgent, verdicts, alive, began)
             finally:
-                for name in urgent:
+                for name, urgency in urgent.items():
                     if not isinstance(verdicts.get(name), Finished):
-                        self._state.enqueuer.return_urgency(name)
+                        enqueuer.return_urgency(name, urgency)
         for name in verdicts:
             self._worked(name)
         return verdicts
@@ -86,7 +89,7 @@ class Worker:
     def _extract(
         self,
         names: list[SessionName],
-        urgent: set[SessionName],
+        urgent: Mapping[SessionName, Urgency],
         verdicts: dict[SessionName, Verdict],
         alive: Callable[[], None],
         began: Callable[[SessionName], None],
@@ -116,7 +119,13 @@ class Worker:
             results = self._children.call(
                 tasks.look_into_several,
                 [
-                    tasks.ToLook(name, state.savings.waited(name, now), name in urgent)
+                    tasks.ToLook(
+                        name,
+                        state.savings.waited(name, now),
+                        urgent=name in urgent,
+                        asked=urgent.get(name) is Urgency.ASKED,
+                        told_idle=state.enqueuer.told_idle(name),
+                    )
                     for name in order
                 ],
                 several={name: seen.size for name, seen in before.items()},
@@ -137,19 +146,19 @@ class Worker:
     def _judge(
         self, name: SessionName, result: SessionResult | BsdError | None, before: Written
     ) -> Verdict:
-        """Tell what came of a session, and return when it is due again.
+        """Report the result of a session, and return when it is due again.
 
         Args:
-            result: the answer of `tasks.look_into`, or what it raised.
+            result: the answer of `tasks.look_into`, or the error that it raised.
             before: the transcript as it was when the work began.
         """
         match result:
-            case None:  # bsd has just written to it: what may leave it now is seen when it is idle
+            case None:  # bsd has just written to it: due values are seen when it is idle
                 return self._later(_LOOK_AGAIN_SECONDS)
             case NotFound():
                 return self._forget(name)
             case Busy():
-                return self._later(result.again_in)
+                return self._later(result.again_in, type(result))
             case BsdError():
                 reason, hint = result.message, result.hint
                 result = SessionResult(str(name), Status.FAILED, reason=reason, hint=hint)
@@ -159,13 +168,14 @@ class Worker:
         state = self._state
         match result.status:
             case Status.BUSY:
-                return self._later(result.again_in)
+                return self._later(result.again_in, result.error)
             case Status.FAILED:
                 return Failed(result.reason or "it failed")
             case Status.LEFT_ALONE:
                 state.scan.note(name, before)
                 state.idle_sessions.left(name, before, None)
                 state.savings.clear(name)
+                state.waiting.note(name, None)
                 return Finished()
         return Finished(self._next_due(name, result))
 
@@ -182,24 +192,36 @@ class Worker:
             seen = result.left_as.written
             state.scan.note(name, seen)
             if not result.postponed:
-                state.idle_sessions.left(name, seen, result.due_at)
+                waits = result.warm_until, result.tokens_ready or 0
+                state.idle_sessions.left(name, seen, result.due_at, *waits)
         if result.postponed:
             state.savings.wait(name, now)
             due.append(state.savings.due(name) or now)
         else:
             state.savings.clear(name)
+        state.waiting.note(name, result.warm_until)
         if result.due_at is not None:
             due.append(now + max(0.0, result.due_at - state.clocks.wall()))
         return min(due, default=None)
 
-    def _later(self, seconds: float | None) -> TryLater:
-        return TryLater(None if seconds is None else self._state.clocks.steady() + seconds)
+    def _later(self, seconds: float | None, error: type[BsdError] | None = None) -> Verdict:
+        """Have a session looked into again in so many seconds; None: when it may be idle.
+
+        One that is paused until a user ends that is not tried: the end of the pause is noticed.
+        """
+        due = None if seconds is None else self._state.clocks.steady() + seconds
+        return Finished(due) if error is Paused else TryLater(due)
 
     def _publish(self, name: SessionName, result: SessionResult) -> None:
         at = self._state.clocks.wall()
         self._state.ledger.worked(name, result, at)
         if self._state.events.has_listeners:
             self._state.events.publish("session", **as_json(result))
+        if result.cache_warm_until is not None:
+            _log.debug(
+                f"Session {name} waits: cache warm until {result.cache_warm_until}",
+                tokens_ready=result.tokens_ready,
+            )
         if result.postponed:
             _log.debug(
                 f"Session {name} can give up too little yet, waiting for more",
@@ -208,13 +230,17 @@ class Worker:
 
     def _look(self, name: SessionName) -> Written | None:
         with suppress(OSError, BsdError):
+            if self._state.layout.excluded(name):
+                return None
             return Written.of(os.lstat(self._state.layout.transcript(name)))
         return None
 
     def _forget(self, name: SessionName) -> Verdict:
-        """Forget a session that is gone."""
+        """Forget a session that is gone or excluded; if it is there again, it is new."""
+        self._state.scan.forget(name)
         self._state.ledger.forget(name)
         self._state.savings.clear(name)
+        self._state.waiting.note(name, None)
         return Finished()
 
 
@@ -283,7 +309,7 @@ class Workers:
                 elif worked >= _MANY:
                     worked = 0
                     give_back_memory()
-        except BaseException:  # noqa: BLE001 - whatever ended it: the work must go on
+        except BaseException:  # noqa: BLE001 - after any error the work must go on
             _log.exception("A worker has died and is replaced", worker=thread.name)
             state.ledger.count("workers_replaced")
             if not state.stopping.is_set():

@@ -18,9 +18,11 @@ from bsd.http import (
     context,
     entries,
     events,
+    hooks,
     jobs,
     memory,
     page,
+    pauses,
     search,
     sessions,
     settings,
@@ -38,8 +40,8 @@ from bsd.workspaces.actions import WorkspaceRoot, rules_of
 _SUMMARY = "Keeps AI-agent session files lean by moving large old values into a store."
 _WAIT_SECONDS = 5.0  # the longest time that a request waits for a session in use
 _API = (
-    *(state, jobs, settings, sessions, search, entries, context, trash, archive),
-    *(memory, workspaces, events),
+    *(state, jobs, settings, sessions, search, entries, context, trash, archive, pauses),
+    *(memory, workspaces, events, hooks),
 )
 
 

@@ -19,6 +19,7 @@ from bsd.actions.archive import (
     show_archived,
 )
 from bsd.actions.list_entries import FIRST_PAGE, MOST_ENTRIES
+from bsd.actions.vanished import PromptsShown
 from bsd.http.dependencies import Agent, Context, Input, JsonRoute
 from bsd.http.search import Limit, Words
 from bsd.maintenance.bring_back import BroughtBack
@@ -34,7 +35,7 @@ def archive(
     context: Context, agent: Agent = None, limit: Annotated[int, Query(ge=1, le=MOST_GONE)] = 100
 ) -> GoneList:
     """Sessions that their program has deleted, and what all copies of sessions take."""
-    return list_archive(context, agent=agent, limit=limit)
+    return context.query(list_archive, agent=agent, limit=limit)
 
 
 @router.get("/search")
@@ -50,8 +51,11 @@ def archive_show(
     session: str,
     start: Annotated[int, Query(alias="from", ge=0, le=10**9)] = 0,
     limit: Annotated[int, Query(ge=1, le=MOST_ENTRIES)] = FIRST_PAGE,
-) -> GoneEntries:
-    """A session that its program has deleted, and a page of its entries."""
+) -> GoneEntries | PromptsShown:
+    """A session that its program has deleted, and a page of its entries.
+
+    If there is no copy of it, its prompts, as far as its program's history has them.
+    """
     return context.query(show_archived, f"{agent}/{session}", start=start, limit=limit)
 
 

@@ -46,7 +46,7 @@ class ContextBody(Input):
     """An action and its targets; all targets are changed, or none."""
 
     action: Annotated[str, Field(json_schema_extra={"enum": list(ACTIONS)})]
-    # Each action reads its own form, and says of each target what is wrong.
+    # Each action reads its own form, and reports the errors of each target.
     targets: Annotated[list[Any], Field(json_schema_extra=_TARGETS)]
     include_user: Annotated[bool, Field(description="Also change texts of the user.")] = False
 

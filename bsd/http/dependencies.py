@@ -73,7 +73,7 @@ class JsonRequest(Request):
 
 
 class JsonRoute(APIRoute):
-    """A route whose body is JSON, whatever its Content-Type says (SPEC §8).
+    """A route whose body is JSON, with any Content-Type (SPEC §8).
 
     A name that stands alone in the query, as in `?dry_run`, is a switch that is on.
     """

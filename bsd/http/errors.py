@@ -74,7 +74,7 @@ async def _bsd_error(request: Request, error: BsdError) -> JsonAnswer:
 
 
 async def _bad_input(_request: Request, error: RequestValidationError) -> JsonAnswer:
-    """Name every bad field once; if several types are allowed, each of them says what it is not."""
+    """Name every bad field once; if several types are allowed, list the error for each of them."""
     problems: dict[str, list[str]] = {}
     for detail in error.errors():
         place, *path = detail["loc"]

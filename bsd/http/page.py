@@ -56,7 +56,7 @@ async def start(request: Request) -> Response:
 def settings_table() -> Response:
     """Tell the page about the settings: where each stands, and how it is written."""
     groups: dict[str, list[dict[str, Any]]] = {}
-    # What is written as JSON takes much room and is rarely wanted: it stands last in its group.
+    # A setting written as JSON takes much room and is rarely wanted: it stands last in its group.
     for setting in sorted(setting_descriptions().values(), key=lambda it: it.control == "json"):
         groups.setdefault(setting.group, []).append(
             {

@@ -108,7 +108,7 @@ class ApiServer:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except Exception:  # noqa: BLE001 - it must be logged, whatever it was
+        except Exception:  # noqa: BLE001 - any error must be logged
             _log.exception("The API has ended")  # it beats no more: the watchdog will see that
         else:
             if self._beats:

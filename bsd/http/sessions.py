@@ -16,7 +16,7 @@ from bsd.actions.trash import delete_session
 from bsd.core.config import PER_CALL
 from bsd.core.errors import BsdError, Busy, LeftAlone
 from bsd.http.dependencies import Agent, Context, Input, JsonRoute, SessionPath
-from bsd.maintenance.catalog import Agents
+from bsd.maintenance.catalog import Agents, links
 from bsd.maintenance.catalog import agents as list_agents
 from bsd.maintenance.trashed import Deleted
 from bsd.planning.result import SessionResult, Status
@@ -31,7 +31,7 @@ _Text = Annotated[str | None, Query(max_length=LONGEST_WORDS)]
 @router.get("/agents")
 def agents(context: Context) -> Agents:
     """List all agents, also those whose sessions bsd leaves alone."""
-    return Agents(tuple(list_agents(context.layout)))
+    return Agents((*list_agents(context.layout), *links(context.layout)))
 
 
 @router.get("/sessions")
@@ -105,10 +105,13 @@ def extract_session(
     ] = None,
     *,
     dry_run: bool = False,
+    turn_over: Annotated[
+        bool, Query(description="The last turn has ended, whatever its entries say")
+    ] = False,
 ) -> SessionResult:
     """Extract what is due; the body may change settings for this call."""
     check_settings(settings or {})
-    result = context.run(extract, session, dry_run=dry_run, settings=settings)
+    result = context.run(extract, session, dry_run=dry_run, settings=settings, turn_over=turn_over)
     _raise_unless_done(result)
     return result
 

@@ -35,8 +35,6 @@ _REFUSAL = (
     b'"hint":"run it as the user whose daemon this is"}'
 )
 
-# --- the Unix socket ---
-
 
 class OwnersSocket(socket.socket):
     """A listening Unix socket that accepts connections of its owner and of root only.
@@ -174,9 +172,6 @@ def _inode(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
-
-
-# --- TCP ---
 
 
 def check_exposure(settings: Settings) -> None:

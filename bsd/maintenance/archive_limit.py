@@ -1,4 +1,4 @@
-"""What the archive holds, and what of it goes so that it takes no more than `archive_max_bytes`.
+"""The size of the archive, and the parts to delete so that it fits `archive_max_bytes`.
 
 Packs and copies of sessions together are bounded. First go copies of sessions that are still in
 their places, since nothing is lost by that now; then the oldest. A copy goes whole. A session that
@@ -44,7 +44,7 @@ _NEARLY = 0.9  # of the limit: then status warns
 
 @dataclass(frozen=True, slots=True)
 class ArchiveUse:
-    """What the archive holds, and what it saves."""
+    """The content of the archive, and the bytes that it saves."""
 
     packs: int = 0
     lines: int = 0
@@ -67,7 +67,7 @@ class ArchiveUse:
 
 
 def archive_use(layout: Layout) -> ArchiveUse:
-    """Add up what the packs say of themselves; damaged ones are left out. Raises BsdError."""
+    """Add up the summaries of the packs; damaged ones are left out. Raises BsdError."""
     summaries = [
         summary
         for directory in archive_directories(layout)
@@ -87,7 +87,7 @@ def archive_use(layout: Layout) -> ArchiveUse:
 
 @dataclass(frozen=True, slots=True)
 class ArchivePart:
-    """What goes together.
+    """Files of the archive that are deleted together.
 
     Attributes:
         place: the directory of a copy, or a pack.
@@ -108,12 +108,12 @@ class ArchivePart:
 
 
 class ArchiveOverLimit(RetentionTarget):
-    """What has to go so that the archive takes no more than `limit` bytes.
+    """The parts that have to go so that the archive takes no more than `limit` bytes.
 
     Attributes:
-        used: what the archive takes now.
+        used: bytes that the archive takes now.
         is_near: whether hardly any room is left.
-        going: what has to go, by its place, in this order.
+        going: the parts that have to go, by their place, in this order.
         packs: deletes the packs that go alone.
 
     Raises:

@@ -2,12 +2,14 @@
 
 All files are written beside their places first, with values inline as restore-all leaves them; then
 each gets its name, unless that is taken, and the transcript last: programs find a session by its
-transcript. A call that was killed is repeated by the user; its temporary files are removed by the
-next call, by `forget`, or by the daemon (`sweep_returning`). Steps, as `after_step` is told them:
-staged, then placed for each file, then listed.
+transcript. Files of the project's memory that are gone come back with it. A call that was killed is
+repeated by the user; its temporary files are removed by the next call, by `forget`, or by the
+daemon (`sweep_returning`). Steps, as `after_step` is told them: staged, then placed for each file,
+then listed.
 
 The path of a file is made from the session's name, and a file belongs to the owner of its
-directory, whatever the snapshot says. No symbolic link is followed on the way (`core/directories`).
+directory, whatever user the snapshot names. No symbolic link is followed on the way
+(`core/directories`).
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ import filecmp
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +39,7 @@ from bsd.core.layout import Layout, SessionName, inside
 from bsd.core.locks import OwnLock, own_lock
 from bsd.maintenance.crash_journal import read_journal, write_journal
 from bsd.maintenance.deleted_sessions import deleted_parts
+from bsd.maintenance.project_memory import MemoryFile, MissingMemory, missing_memory
 from bsd.maintenance.relocate import remove_file, remove_tree
 from bsd.planning.uninstall import plan_leaving
 from bsd.sessions.commit.exchange import Step, no_step
@@ -73,6 +77,9 @@ class BroughtBack:
     sessions: Annotated[list[str], Field(description="All that came back, those with it included")]
     files: int
     bytes: int
+    resume: Annotated[
+        str | None, Field(description="The command that continues it in its program")
+    ] = None
     unavailable: Annotated[
         dict[str, str],
         Field(description="What stays a placeholder: session and key, and why"),
@@ -83,6 +90,16 @@ class BroughtBack:
     ] = field(default_factory=list)
     keys: Annotated[
         list[str], Field(description="Its keys in its owner's list, put back"), OMIT_EMPTY
+    ] = field(default_factory=list)
+    memory: Annotated[
+        list[str],
+        Field(description="Files of the project's memory that were gone, and are back"),
+        OMIT_EMPTY,
+    ] = field(default_factory=list)
+    memory_stays: Annotated[
+        list[str],
+        Field(description="Files of it that are not as they were copied: those stay"),
+        OMIT_EMPTY,
     ] = field(default_factory=list)
     keys_taken: Annotated[
         list[str],
@@ -99,20 +116,20 @@ class BroughtBack:
 class _ReturningFile:
     """One file that comes back."""
 
-    snapshot: Snapshot
-    file: SnapshotFile
+    whose: str  # the id of a snapshot, or the agent whose memory it is of
+    path: str  # in the copy
     target: Path
     top: Path  # the agent's directory, or another one of its program, which the path must not leave
-
-    @property
-    def is_transcript(self) -> bool:
-        return self.file is self.snapshot.transcript
+    mode: int
+    mtime_ns: int
+    content: Callable[[], Iterator[bytes]]
+    is_head: bool = False  # the transcript of the session that was asked for
 
     @property
     def temporary(self) -> Path:
         """A hidden file beside the target, which no program takes for a session."""
-        about = f"{self.snapshot.id} {self.file.path}"
-        digest = hashlib.sha256(about.encode()).hexdigest()[:16]
+        about = f"{self.whose} {self.path}"
+        digest = hashlib.sha256(about.encode("utf-8", "surrogateescape")).hexdigest()[:16]
         return self.target.with_name(f".{digest}.bsd-restored")
 
     def looks_placed(self) -> bool:
@@ -122,8 +139,8 @@ class _ReturningFile:
         except OSError:
             return False
         is_plain = self.target.is_file() and not self.target.is_symlink()
-        same_time = found.st_mtime_ns == self.file.was.mtime_ns
-        return is_plain and same_time and found.st_mode & 0o777 == self.file.mode
+        same_time = found.st_mtime_ns == self.mtime_ns
+        return is_plain and same_time and found.st_mode & 0o777 == self.mode
 
 
 def bring_back(
@@ -181,16 +198,18 @@ class _BringBack:
                 lock = own_lock(layout, name, self.budget.wait, sleep=self.budget.sleep)
                 locks.enter_context(lock)
             if source := layout.source_of(self.name.agent):
-                secure(layout, source)
+                secure(layout, source, edits=True)
             try:
                 _clear(layout, self.staging)
+                missing = self._missing_memory()
+                memory = list(map(self._memory_file, missing.files))
                 files = [file for each in reversed(snapshots) for file in self._files(each)]
                 self._refuse_taken(files)
-                self._write_beside(files)
+                self._write_beside([*memory, *files])
                 for each in snapshots:
                     self._keep_forgotten(each)
                 self.after_step("staged")
-                for file in files:
+                for file in (*memory, *files):
                     _place(file)
                     self.after_step("placed")
                 listed = self._list_again()
@@ -201,7 +220,7 @@ class _BringBack:
                 raise os_problem(error, f"bringing back {head.name}") from error
             finally:
                 _clear(layout, self.staging)
-        return self._answer(snapshots, files, listed)
+        return self._answer(snapshots, files, missing, listed)
 
     # --- names and places ---
 
@@ -232,7 +251,29 @@ class _BringBack:
         for file in reversed(snapshot.files):
             target = self._target(snapshot, file, top)
             within = top if target.is_relative_to(top) else target.parent
-            yield _ReturningFile(snapshot, file, target, within)
+            yield _ReturningFile(
+                snapshot.id,
+                file.path,
+                target,
+                within,
+                file.mode & 0o777,
+                file.was.mtime_ns,
+                partial(self._content, snapshot, file),
+                is_head=snapshot is self.head and file is snapshot.transcript,
+            )
+
+    def _missing_memory(self) -> MissingMemory:
+        """Return the missing files of the project's memory, if the session stays in its project."""
+        agent = self.name.agent
+        is_same = agent == self.head.name.agent
+        return missing_memory(self.layout, agent) if is_same else MissingMemory()
+
+    def _memory_file(self, file: MemoryFile) -> _ReturningFile:
+        top = self.layout.sessions_dir(self.name.agent)
+        path, data = f"memory/{file.below}", partial(file.read, self.layout)
+        return _ReturningFile(
+            self.name.agent, path, file.target, top, 0o600, file.mtime_ns, lambda: iter([data()])
+        )
 
     def _target(self, snapshot: Snapshot, file: SnapshotFile, top: Path) -> Path:
         if file is not snapshot.transcript:
@@ -283,7 +324,7 @@ class _BringBack:
                     raise Conflict(problem, hint=_MOVE_AWAY)
             if not os.path.lexists(file.target) or file.looks_placed():
                 continue
-            if file.is_transcript and file.snapshot is self.head:
+            if file.is_head:
                 raise Conflict(
                     f"there is a session {self.name} again: {file.target}",
                     hint=f"`bsd archive bring-back {self.head.id} --as AGENT/SESSION`",
@@ -305,19 +346,19 @@ class _BringBack:
                     os.unlink(file.temporary.name, dir_fd=directory)
                 descriptor = _create(file.temporary.name, directory)
                 try:
-                    for piece in self._content(file):
+                    for piece in file.content():
                         write_all(descriptor, piece)
-                    os.fchmod(descriptor, file.file.mode & 0o777)
-                    os.utime(descriptor, ns=(file.file.was.mtime_ns, file.file.was.mtime_ns))
+                    os.fchmod(descriptor, file.mode)
+                    os.utime(descriptor, ns=(file.mtime_ns, file.mtime_ns))
                     give_to_owner_of(directory, descriptor)
                     os.fsync(descriptor)
                 finally:
                     os.close(descriptor)
 
-    def _content(self, file: _ReturningFile) -> Iterator[bytes]:
-        with closing(SnapshotReader(file.snapshot, file.file)) as source:
-            if file.is_transcript:
-                yield from self._with_values(file.snapshot.name, source)
+    def _content(self, snapshot: Snapshot, file: SnapshotFile) -> Iterator[bytes]:
+        with closing(SnapshotReader(snapshot, file)) as source:
+            if file is snapshot.transcript:
+                yield from self._with_values(snapshot.name, source)
             else:
                 yield from source.whole()
 
@@ -355,7 +396,7 @@ class _BringBack:
             yield from _edited(source, ())
 
     def _keep_forgotten(self, snapshot: Snapshot) -> None:
-        """Under another name, too, a session does not get back what it was made to forget."""
+        """Under another name, too, a session does not get back the lines that it has forgotten."""
         layout, name = self.layout, self._new_name(snapshot)
         if name != snapshot.name:
             hashes = forgotten_in(layout.history_dir(snapshot.name))
@@ -376,7 +417,11 @@ class _BringBack:
             return PutBack()
 
     def _answer(
-        self, snapshots: Sequence[Snapshot], files: Sequence[_ReturningFile], listed: PutBack
+        self,
+        snapshots: Sequence[Snapshot],
+        files: Sequence[_ReturningFile],
+        missing: MissingMemory,
+        listed: PutBack,
     ) -> BroughtBack:
         name, head, path = self.name, self.head, files[-1].target
         size = 0
@@ -405,7 +450,9 @@ class _BringBack:
             files=len(files),
             bytes=size,
             unavailable=self.unavailable,
-            left_out=[text for each in snapshots for text in each.left_out],
+            left_out=[*(text for each in snapshots for text in each.left_out), *missing.left_out],
+            memory=[str(file.target) for file in missing.files],
+            memory_stays=list(map(str, missing.stays)),
             keys=list(listed.keys),
             keys_taken=list(listed.taken),
             advice="; ".join(self.advice) or None,

@@ -18,14 +18,23 @@ from bsd.core.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.core.files import is_directory
 from bsd.core.layout import Layout, SessionName, check_name
 from bsd.core.locations import usual_roots
+from bsd.core.pauses import Pause, pause_of
 from bsd.maintenance.strays import StoredFiles
 from bsd.maintenance.titles import Titles, when
+from bsd.sessions.foreign import foreign_reason
 from bsd.store.originals import SessionStore
 from bsd.store.search import Known, SearchIndex, ask
+from bsd.store.state import Left
 from bsd.store.statistics import Statistics, TakenOut
 from bsd.transcripts.agents.installed import nothing_configured
-from bsd.transcripts.agents.program import ENDING, Registered, Registry
-from bsd.transcripts.agents.programs import program_of
+from bsd.transcripts.agents.program import (
+    ENDING,
+    SYNC_COPY,
+    Registered,
+    Registry,
+    is_sync_copy,
+)
+from bsd.transcripts.agents.programs import program_of, why_not_followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +53,10 @@ class ListedSession:
     extracted_bytes: int  # of their original lines
     saved_bytes: int | None  # by which the lines are shorter than these; None: not known
     no_session: str | None = None  # why the file is no session, though something of it is stored
+    resume: str | None = None  # the command that continues it in its program
+    waits: Left | None = None  # how the daemon has left it, if it waits for its prompt cache
+    left_alone: str | None = None  # why this root does not edit it
+    paused: Pause | None = None
 
 
 # Files that programs have archived themselves, by agent.
@@ -74,6 +87,23 @@ def agents(layout: Layout) -> list[AgentInfo]:
     """Return all agents, unreadable ones included; raises ConfigError, Forbidden."""
     away = layout.program_archive()
     return [_agent(layout, name, away) for name in _agent_names(layout, away)]
+
+
+def links(layout: Layout) -> Iterator[AgentInfo]:
+    """Yield the agents that are links below sources: they are not followed, and the note says so.
+
+    Raises ConfigError.
+    """
+    exclusions = layout.exclusions()
+    for source in layout.sources:
+        found: list[tuple[str, Path]] = []
+        with suppress(OSError):  # `unreadable` says why
+            for _ in source.directories(links=found):
+                pass
+        for agent, link in found:
+            told = None if exclusions.agent(agent) else why_not_followed(layout, source, link)
+            if told is not None:
+                yield AgentInfo(agent, 0, f"{told[0]} (try: {told[1]})")
 
 
 def sessions(layout: Layout, agent: str | None = None) -> Iterator[ListedSession]:
@@ -113,6 +143,8 @@ def with_stats(
         after: only agents that come after this one.
         strays: include files that are no sessions, but from which an earlier version extracted.
     """
+    if agent is not None and (exclusion := layout.exclusions().agent(agent)):
+        raise exclusion.refusal(agent)
     away, stored = layout.program_archive(), StoredFiles(layout) if strays else None
     for name in [check_name(agent, "agent")] if agent else _agent_names(layout, away):
         if after is not None and agent_order(layout, name) <= agent_order(layout, after):
@@ -129,13 +161,15 @@ def with_stats(
 
 def no_files(layout: Layout) -> Iterator[tuple[SessionName, Path]]:
     """Yield links, directories and pipes that have the name of a session file."""
+    exclusions = layout.exclusions()
     for agent in _agent_names(layout, layout.program_archive()):
-        with suppress(BsdError, OSError):  # `agents` says what is wrong with it
+        with suppress(BsdError, OSError):  # `agents` reports the problem
             directory, program = layout.sessions_dir(agent), program_of(layout, agent)
             for item in sorted(os.scandir(directory), key=lambda one: one.name):
                 if program.is_session_file(item.name) and not item.is_file(follow_symlinks=False):
                     name = SessionName(agent, item.name.removesuffix(ENDING))
-                    yield name, directory / item.name
+                    if not exclusions.session(name.agent, name.session):
+                        yield name, directory / item.name
 
 
 def renamed_by_program(layout: Layout, agent: str) -> Iterator[tuple[SessionName, Path]]:
@@ -150,8 +184,10 @@ def renamed_by_program(layout: Layout, agent: str) -> Iterator[tuple[SessionName
         return
     except OSError as error:
         raise os_problem(error, f"reading {directory}") from error
+    exclusions = layout.exclusions()
     for name in names:
-        if session := program.renamed_by_program(name):
+        session = program.renamed_by_program(name)
+        if session and not exclusions.session(agent, session):
             yield SessionName(agent, session), directory / name
 
 
@@ -187,7 +223,18 @@ def unreadable(layout: Layout) -> Iterator[tuple[str, BsdError]]:
                 yield agent, error
 
 
+def all_agents(layout: Layout) -> list[str]:
+    """Return the names of all agents; raises ConfigError, Forbidden."""
+    return _agent_names(layout, layout.program_archive())
+
+
 def _agent_names(layout: Layout, away: _Files) -> list[str]:
+    """Return all agents but those that are excluded; raises ConfigError, Forbidden."""
+    exclusions = layout.exclusions()
+    return [agent for agent in _all_agents(layout, away) if not exclusions.agent(agent)]
+
+
+def _all_agents(layout: Layout, away: _Files) -> list[str]:
     in_sources = sorted(
         {agent for agent, _ in layout.session_dirs()} | away.keys(),
         key=lambda agent: agent_order(layout, agent),
@@ -224,7 +271,12 @@ def _agent(layout: Layout, name: str, away: _Files) -> AgentInfo:
     program = program_of(layout, name)
     if database := program.database():
         return AgentInfo(name, found, f"its sessions are in {database}: left alone", sqlite=True)
-    told = [program.registry().problem, _passed_over(layout, name), _twice(layout, name, away)]
+    told = [
+        program.registry().problem,
+        _passed_over(layout, name),
+        _sync_copies(layout, name),
+        _twice(layout, name, away),
+    ]
     return AgentInfo(name, found, "; ".join(filter(None, told)) or None)
 
 
@@ -240,6 +292,18 @@ def _passed_over(layout: Layout, agent: str) -> str | None:
     return f"{files} left alone: {shown} (links, or not only letters, digits and . _ @ : + -)"
 
 
+def _sync_copies(layout: Layout, agent: str) -> str | None:
+    """Name the files that a sync program has made beside sessions."""
+    copies: list[str] = []
+    with suppress(OSError), os.scandir(layout.sessions_dir(agent)) as found:
+        copies = sorted(item.name for item in found if is_sync_copy(item.name))
+    if not copies:
+        return None
+    shown = ", ".join(repr(name) for name in copies[:3]) + (", …" if len(copies) > 3 else "")
+    files = "1 file is" if len(copies) == 1 else f"{len(copies)} files are"
+    return f"{files} left alone: {shown} ({SYNC_COPY})"
+
+
 def _twice(layout: Layout, agent: str, away: _Files) -> str | None:
     """Name archived transcripts that lie in the agent's directory, too: the latter count."""
     directory = layout.sessions_dir(agent)
@@ -252,7 +316,7 @@ def _twice(layout: Layout, agent: str, away: _Files) -> str | None:
 
 def _is_odd(item: os.DirEntry[str]) -> bool:
     stem = item.name.removesuffix(ENDING)
-    if stem == item.name or stem.startswith("."):
+    if stem == item.name or stem.startswith(".") or is_sync_copy(item.name):
         return False
     if item.is_symlink():
         return True
@@ -268,9 +332,12 @@ def _session_files(
 ) -> list[_File]:
     """Return the files in the agent's directory, and those that its program has archived."""
     directory, program = layout.sessions_dir(agent), program_of(layout, agent)
+    exclusions = layout.exclusions()
     files: list[_File] = []
 
     def is_listed(file: str) -> bool:
+        if exclusions and exclusions.session(agent, file.removesuffix(ENDING)):
+            return False
         return program.is_session_file(file) or (stored is not None and stored.has(agent, file))
 
     try:
@@ -318,6 +385,12 @@ def describe(
     registry = program.registry()
     entry = next(registry.find(name.session), None)
     there = out or _stored(layout, name)
+    no_session = program.why_no_session(f"{name.session}{ENDING}")
+    # Most sessions with placeholders have a store: then nothing is read.
+    foreign = foreign_reason(layout, name) if out and out.entries else None
+    pause = None
+    with suppress(BsdError):  # each edit is refused with this
+        pause = pause_of(layout, name)
     return ListedSession(
         name=name,
         size=stat.st_size,
@@ -330,12 +403,28 @@ def describe(
         extracted_entries=there.entries,
         extracted_bytes=there.content,
         saved_bytes=out and out.saved,
-        no_session=program.why_no_session(f"{name.session}{ENDING}"),
+        no_session=no_session,
+        resume=None if no_session else program.resume_command(name.session, ends.directory),
+        waits=titles.waits(name, stat),
+        left_alone=foreign,
+        paused=None if pause is None else pause.pause,
     )
 
 
+def resume_command(layout: Layout, name: SessionName) -> str | None:
+    """Return the command that continues a session in its program; None if there is none."""
+    program = program_of(layout, name.agent)
+    if program.why_no_session(f"{name.session}{ENDING}"):
+        return None
+    directory = None
+    with suppress(BsdError, OSError):  # it has just gone
+        stat = layout.session_file(name).lstat()
+        directory = Titles(layout, only=name).of(name, stat).directory
+    return program.resume_command(name.session, directory)
+
+
 def _stored(layout: Layout, name: SessionName) -> TakenOut:
-    """Return what store and archive hold of a session whose lines are not counted.
+    """Return the extracted values in store and archive of a session with uncounted lines.
 
     That includes values that were restored since.
     """
@@ -412,7 +501,7 @@ def is_stale(updated: float, now: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The figures of a session; `current`: of all of it, as it is now."""
+    """The figures of a session; `current`: of the whole file, as it is now."""
 
     statistics: Statistics
     current: bool

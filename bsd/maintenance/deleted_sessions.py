@@ -159,6 +159,8 @@ def _is_deleted(layout: Layout, snapshot: Snapshot, trashed: set[SessionName]) -
     """True if the session is in neither its place nor the trash; False if that cannot be told."""
     if is_deleted(layout, snapshot.name):
         return snapshot.gone_at is not None or snapshot.name not in trashed
+    if layout.excluded(snapshot.name):  # not opened
+        return False
     try:
         path = layout.session_file(snapshot.name)
         if Written.of(path.lstat()) == snapshot.transcript.was.written:

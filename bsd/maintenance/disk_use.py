@@ -47,15 +47,16 @@ class InFlightUse:
 
 @dataclass(frozen=True, slots=True)
 class DiskBalance:
-    """What left sessions, what bsd keeps for that, and the difference: one figure everywhere.
+    """The bytes that left sessions, the bytes that bsd keeps for that, and the difference.
 
-    What left is the bytes by which sessions that are in their places are shorter, by the markers
-    that stand in them. What bsd keeps is what the disk has given out.
+    The same figure everywhere. The bytes that left are those by which sessions that are in their
+    places are shorter, by the markers that stand in them. The bytes that bsd keeps are the blocks
+    that the disk has given out.
     """
 
     left: int
     kept: dict[str, int]  # by purpose
-    whole_sessions: dict[str, int]  # copies, trash, replaced versions: not what has left
+    whole_sessions: dict[str, int]  # copies, trash, replaced versions: not bytes that left
     uncounted: int  # sessions of which the bytes that left are not known
     packed: int  # the sum of `kept` once the store is packed
 
@@ -119,7 +120,7 @@ def disk_use(layout: Layout, budget: int = BUDGET) -> dict[str, Any]:
 
 
 def _all_out(layout: Layout, budget: int) -> tuple[TakenOut, int]:
-    """Return what is out of all sessions in their places, and how many could not be counted.
+    """Return the extracted values of all sessions in their places, and the number not counted.
 
     Of sessions that the index does not know as they are, up to `budget` bytes are read.
     """

@@ -23,7 +23,7 @@ from pathlib import Path
 from bsd import __version__
 from bsd.core.clock import check_clock
 from bsd.core.durations import spell_seconds
-from bsd.core.errors import BsdError
+from bsd.core.errors import BsdError, ConfigError
 from bsd.core.files import MEND_PLANTED, is_there
 from bsd.core.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
 from bsd.core.formatting import format_size, iso_utc
@@ -32,6 +32,7 @@ from bsd.core.processes import described
 from bsd.maintenance import catalog
 from bsd.maintenance.disk_use import in_flight_use
 from bsd.maintenance.file_owners import wrongly_owned
+from bsd.maintenance.project_memory import memory_of
 from bsd.maintenance.verify import verify
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.reach import unreached
@@ -41,7 +42,7 @@ from bsd.transcripts.agents.programs import elsewhere, program_of
 _INOTIFY = Path("/proc/sys/fs/inotify")
 _LIBRARIES = ("click", "filelock", "orjson", "pydantic", "rich", "structlog", "watchdog")
 _FINDINGS_SHOWN = 5
-# A commit makes a second copy of the session, and the store keeps what leaves it.
+# A commit makes a second copy of the session, and the store keeps the values that leave it.
 _COPIES_OF_THE_LARGEST = 2
 _COMFORTABLE_FREE_BYTES = 1 << 30
 
@@ -68,7 +69,7 @@ def examine(layout: Layout) -> Iterator[Check]:
     """Yield the results of all checks of a root and of this machine."""
     yield versions()
     for check in (
-        *(_root, _owners, _privacy, _agents, _sources, _mounts, _space),
+        *(_root, _owners, _privacy, _agents, _sources, _memory, _mounts, _space),
         *(_watches, _locks, _in_flight, _store),
     ):
         try:
@@ -174,7 +175,7 @@ def _privacy(layout: Layout) -> Iterator[Check]:
 def _agents(layout: Layout) -> Iterator[Check]:
     found = catalog.agents(layout)
     sessions = sum(agent.sessions for agent in found)
-    noted = [agent for agent in found if agent.note]
+    noted = [agent for agent in (*found, *catalog.links(layout)) if agent.note]
     if not found:
         hint = "is this OpenClaw's directory? --root DIR names another one"
         yield Check("agents", Level.WARN, f"no agents under {layout.agents}", hint)
@@ -214,6 +215,20 @@ def _sources(layout: Layout) -> Iterator[Check]:
             message = f"{named} is a symbolic link, and bsd follows none there"
             hint = "replace it by a directory, or the sessions in it are not looked after"
             yield Check("sources", Level.WARN, message, hint)
+
+
+def _memory(layout: Layout) -> Iterator[Check]:
+    """Notes that a program keeps for a project are copied, unless they lie behind a link."""
+    linked = []
+    with suppress(ConfigError):  # a root without agents
+        for agent in catalog.agents(layout):
+            with suppress(BsdError):  # `_agents` reports the problem
+                place = memory_of(layout, agent.name)
+                if place is not None and place.is_symlink():
+                    linked.append(str(place))
+    if linked:
+        message = f"a symbolic link, so nothing of it is copied: {', '.join(linked)}"
+        yield Check("memory", Level.WARN, message, "back up the directory that it leads to")
 
 
 def _mounts(layout: Layout) -> Iterator[Check]:
@@ -351,6 +366,10 @@ def _store(layout: Layout) -> Iterator[Check]:
         message = f"{_counted(len(large), 'line')} that would take too much memory: {large[0]}"
         hint = "nothing: only these lines are left alone; `bsd verify` lists them"
         yield Check("sessions", Level.WARN, message, hint)
+    for finding in found.findings:
+        if finding.kind == "elsewhere":
+            message = f"{finding.where} is left alone: {finding.message}"
+            yield Check("sessions", Level.WARN, message, finding.hint)
     if not open_findings:
         yield Check("store", Level.OK, f"{summary}, all as they should be")
         return

@@ -1,4 +1,4 @@
-"""Deleting by age: what a retention target is, one run over it, and its forecast.
+"""Deleting by age: the interface of a retention target, one run over it, and its forecast.
 
 The targets themselves are in `targets.py`. Times are epoch seconds, sizes bytes.
 """
@@ -39,7 +39,7 @@ Expired = Callable[[ExpirableFile], bool]
 class SessionFiles:
     """The files of one session in a target, as they were found without a lock.
 
-    `is_untidy`: there are leftovers of an operation that was killed, whatever their age.
+    `is_untidy`: there are leftovers of an operation that was killed, of any age.
     """
 
     files: list[ExpirableFile]
@@ -81,11 +81,11 @@ class RetentionTarget(ABC):
 
     @abstractmethod
     def look(self, place: Path) -> SessionFiles:
-        """Return what lies in a place now; raises OSError."""
+        """Return the files that lie in a place now; raises OSError."""
 
     @abstractmethod
     def delete(self, place: Path, expired: Expired) -> Cleaned:
-        """Delete what is expired when looked at under the lock; raises BsdError, OSError."""
+        """Delete the files that are expired when read under the lock; raises BsdError, OSError."""
 
     def tidy(self, place: Path) -> None:  # noqa: B027 - some targets have no leftovers
         """Remove leftovers; raises Busy at once if the session is locked."""
@@ -105,9 +105,9 @@ class RetentionTarget(ABC):
 def clean(
     target: RetentionTarget, time: RunTime, stopping: Callable[[], bool] = lambda: False
 ) -> Cleaned:
-    """Delete what is old enough; failures and a clock in doubt are logged.
+    """Delete the files that are old enough; failures and a clock in doubt are logged.
 
-    `stopping` is asked before each session: what is left then goes with the next run.
+    `stopping` is asked before each session: the rest then goes with the next run.
     """
     if held := target.why_held(time):
         _log.warning("[RETENTION] Nothing is deleted", target=target.name, problem=held)
@@ -118,7 +118,7 @@ def clean(
 def clean_expired(
     target: RetentionTarget, expired: Expired, stopping: Callable[[], bool]
 ) -> Cleaned:
-    """Delete what `expired` is true of, as `clean` does."""
+    """Delete the files for which `expired` is true, as `clean` does."""
     done = Cleaned()
     try:
         for place in target.places():
@@ -152,9 +152,6 @@ def _clean_place(target: RetentionTarget, place: Path, expired: Expired) -> Clea
         return Cleaned(errors=1)
 
 
-# --- forecast ---
-
-
 @dataclass(frozen=True, slots=True)
 class ExpiredFile:
     """One file that goes, and since when it is old enough. Times are ISO 8601."""
@@ -172,7 +169,7 @@ class Forecast:
     at: Internal[float]
     keep: str
     going: Internal[tuple[ExpirableFile, ...]]  # the oldest first
-    next_expiry: Internal[float | None]  # of what stays
+    next_expiry: Internal[float | None]  # of the files that stay
     cleaned: int = field(init=False, default=0)
     bytes: int = field(init=False, default=0)
     staying: int
@@ -206,7 +203,7 @@ class Forecast:
 
 
 def forecast(target: RetentionTarget, time: RunTime) -> Forecast:
-    """Say what `clean` would delete; changes nothing. Raises BsdError."""
+    """Return the files that `clean` would delete; changes nothing. Raises BsdError."""
     lifetime, expired = lifetime_seconds(target.keep), target.expired(time)
     going: list[ExpirableFile] = []
     staying: list[float] = []  # times of files

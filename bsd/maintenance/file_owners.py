@@ -25,7 +25,7 @@ _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class WrongOwner(NamedTuple):
-    """Something that belongs to another user than what is around it."""
+    """A file or directory that belongs to another user than the directory around it."""
 
     path: Path
     uid: int
@@ -66,14 +66,14 @@ class _OwnedFile(NamedTuple):
 def _all(root: Path, environ: Mapping[str, str]) -> Iterator[_OwnedFile]:
     yield from _walk(root, partial(_of_root, root))
     claims = claims_directory(environ)
-    base = claims.parents[1]  # what programs keep: ~/.local/state
+    base = claims.parents[1]  # where programs keep state: ~/.local/state
     top = base.parents[1] if base.parts[-2:] == _STATE else base
     kept = claims.parent.relative_to(top).parts
     yield from _walk(top, lambda names: names == kept[: len(names)] or names[: len(kept)] == kept)
 
 
 def _walk(top: Path, ours: Callable[[tuple[str, ...]], bool]) -> Iterator[_OwnedFile]:
-    """Yield what is bsd's below a directory, by its names; follows no link, enters no mount."""
+    """Yield bsd's files below a directory, by their names; follows no link, enters no mount."""
     real = os.path.realpath(top)
     if not os.path.isdir(real) or not os.access(real, os.R_OK | os.X_OK):
         return

@@ -97,7 +97,7 @@ class Forgotten:
 
 
 class Forget:
-    """Forgets sessions and entries.
+    """Forgets sessions and entries; sessions that are excluded are no exception.
 
     Args:
         layout: the root.
@@ -116,7 +116,7 @@ class Forget:
         budget: RetryBudget | None = None,
         after_step: Step = no_step,
     ) -> None:
-        self._layout = layout
+        self._layout = layout = layout.with_excluded()
         self._trash_keep = trash_keep
         self._actor = actor
         self._budget = budget or RetryBudget()
@@ -162,7 +162,7 @@ class Forget:
         return self._answer(name, None, list(dict.fromkeys(kept_by)))
 
     def entry(self, name: SessionName, entry: str) -> Forgotten:
-        """Forget what is kept of one entry; raises NotFound, Busy, Unavailable."""
+        """Forget everything that is kept of one entry; raises NotFound, Busy, Unavailable."""
         layout = self._layout
         self._begin(name)
         journal = replace(ForgetJournal.new(layout, name, self._budget.clock()), entry=entry)
@@ -205,7 +205,7 @@ class Forget:
         remove_journal(journal.path)
         self._answer(name, journal.entry, [])
 
-    # --- what goes; `before` (epoch seconds): only what was there by then, None: all ---
+    # --- the files to delete; `before` (epoch seconds): those there by then, None: all ---
 
     def _forget_session(self, journal: ForgetJournal, before: float | None = None) -> list[str]:
         """Return the sessions whose stores still have some of its lines."""
@@ -303,8 +303,8 @@ class Forget:
     def _forget_packed(self, archive: Path, hashes: set[bytes], before: float | None) -> None:
         """Write packs anew without these lines; an old pack goes when the new one is durable.
 
-        A damaged pack that was set aside goes whole, since it may hold the entry; what could be
-        read of it is in another pack.
+        A damaged pack that was set aside goes whole, since it may hold the entry; its readable
+        lines are in another pack.
         """
         for path in SessionArchive(archive).set_aside():
             if not _is_later(path, before):
@@ -413,7 +413,7 @@ class Forget:
     # --- removing and counting ---
 
     def _clear(self, directory: Path, before: float | None, but: str | None = None) -> None:
-        """Remove a directory; a file of the name `but`, and what came after `before`, stays."""
+        """Remove a directory, except a file of the name `but` and files newer than `before`."""
         if not directory.is_dir():
             return
         if before is None and but is None:

@@ -40,7 +40,7 @@ from bsd.transcripts.reader import Line, Transcript, parse_entry, parse_kept
 _log = structlog.stdlib.get_logger(module="search")
 
 PART_BYTES = 8 << 20  # of a session that are in memory at once; most are smaller
-_GUARDED = 4096  # bytes before the offset that must be what they were
+_GUARDED = 4096  # bytes before the offset that must be unchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Unread(NamedTuple):
     up_to: str | None = None  # the last agent that it looked at; None: it looked at all
 
 
-# --- what is new ---
+# --- new lines ---
 
 
 def find_due(
@@ -146,8 +146,13 @@ def _with_copies(layout: Layout, index: SearchIndex, agent: str | None, found: U
 
 
 def has_changed(layout: Layout, known: Known) -> bool:
-    """Return whether a session is not as it was read; raises NotFound, Forbidden, OSError."""
-    with open_or_snapshot(layout, SessionName.parse(known.name)) as source:
+    """Return whether a session is not as it was read.
+
+    Raises NotFound, Forbidden, OSError; LeftAlone for one that is excluded.
+    """
+    name = SessionName.parse(known.name)
+    layout.refuse_excluded(name)
+    with open_or_snapshot(layout, name) as source:
         return known.file != _file_of(source.identity)
 
 
@@ -161,7 +166,7 @@ def _file_of(identity: Identity) -> tuple[int, int, int, int, int]:
 
 
 def read_session(layout: Layout, index: SearchIndex, name: SessionName) -> None:
-    """Read what is new in a session; raises NotFound, Busy, Forbidden."""
+    """Read the new lines of a session; raises NotFound, Busy, Forbidden."""
     more = True
     while more:
         with index.change():
@@ -204,7 +209,7 @@ def _read_alone(layout: Layout, index: SearchIndex, due: Due) -> ReadOn:
         _log.warning("A session cannot be searched", session=str(due.name), problem=problem.message)
     except (sqlite3.Error, MemoryError):
         raise
-    except Exception:  # noqa: BLE001 - whatever stands in one session, the others go on
+    except Exception:  # noqa: BLE001 - an error in one session does not stop the others
         _log.exception("A session cannot be searched", session=str(due.name))
     return ReadOn(due)
 
@@ -212,9 +217,12 @@ def _read_alone(layout: Layout, index: SearchIndex, due: Due) -> ReadOn:
 def read_part(layout: Layout, index: SearchIndex, due: Due) -> bool:
     """Read a session into the index, or the next part of a huge one; return whether more is left.
 
-    The caller opened a `change()`. Raises NotFound, Busy, Forbidden.
+    The caller opened a `change()`. Raises NotFound, also for a session that is excluded by now;
+    Busy, Forbidden.
     """
     name = due.name
+    if layout.excluded(name):
+        raise NotFound(f"session {name} is excluded")
     known = index.known_as(name)
     with open_or_snapshot(layout, name) as source:
         file = _file_of(source.identity)
@@ -306,6 +314,7 @@ class LineReader:
             statistics.take(entry, None, None, len(line.raw))
             return ""
         info, title = fmt.info(entry), fmt.title(entry)
+        statistics.directory = statistics.directory or fmt.directory(entry)
         statistics.take(entry, info, title, len(line.raw))
         return words_of(entry, fmt, info, title, partial(self._original, line.raw, fmt))
 

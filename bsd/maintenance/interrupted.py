@@ -1,4 +1,4 @@
-"""Finishes or undoes what an earlier process left half done: deletes, restores, forget, commits."""
+"""Finishes or undoes interrupted operations: deletes, restores, forget, commits."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def recover(
     clock: Callable[[], float],
     actor: str,
 ) -> list[Recovered]:
-    """Deal with all of it under a root, as far as that is possible now.
+    """Finish or undo all interrupted operations under a root, as far as that is possible now.
 
-    To be called once at start, and then regularly; returns what became of each commit in flight.
+    To be called once at start, and then regularly; returns the result for each commit in flight.
     """
     if layout.has_moves():
         budget = RetryBudget(clock=clock)

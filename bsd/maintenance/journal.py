@@ -1,8 +1,8 @@
-"""Crash journals: what trash, forget and bring-back have begun, written before the first step.
+"""Crash journals: operations of trash, forget and bring-back, written before their first step.
 
 A journal is one small JSON file in `.brainsurgeon/moving`. It is durable before the first step of
-an operation and removed after the last, so that the next call of bsd can finish or undo what a
-killed process left. The files on disk, the steps and their order belong to the operations.
+an operation and removed after the last, so that the next call of bsd can finish or undo it if
+the process was killed. The files on disk, the steps and their order belong to the operations.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Journal:
         aim: the kind of operation; each kind has values of its own.
         actor: as in the audit log.
         at: when it began, epoch seconds.
-        details: what this kind of operation needs to go on: JSON values.
+        details: data of this kind of operation that is needed to go on: JSON values.
     """
 
     path: Path
@@ -93,7 +93,7 @@ def read_journal(layout: Layout, path: Path) -> Journal:
 
 
 def read_json(path: Path) -> Any:
-    """Return what a file says; raises ValueError for what is no JSON, or too much, and OSError."""
+    """Return the JSON value in a file; raises ValueError if it is no JSON or too long, OSError."""
     data = read_plain(path, LARGEST_RECORD)
     if is_too_large(data):
         raise ValueError(f"{path} would take too much memory")

@@ -56,7 +56,7 @@ class StoreWithoutTranscript:
 
     @property
     def hint(self) -> str:
-        """Say what to do about it: mostly nothing."""
+        """Return the advice for the user: mostly that nothing is to be done."""
         if self.beside:
             return "nothing, unless you need it: its program can bring the file back"
         what = f"`bsd delete {self.session} --permanent`" if self.session else "deleting it"
@@ -70,7 +70,7 @@ def stores_without_transcript(layout: Layout) -> Iterator[StoreWithoutTranscript
         if store in places.stores or not (sizes := _stored(layout.extracted / store)):
             continue
         name = layout.session_of_store(store)
-        with suppress(BsdError):  # `unreadable` of the catalog names what cannot be looked at
+        with suppress(BsdError):  # the catalog's `unreadable` names these sessions
             if name is not None and is_there(layout, name):
                 continue
         size = sum(sizes)
@@ -204,7 +204,7 @@ class _KnownSessions:
             yield error.message
 
     def _ids_of(self, name: SessionName) -> tuple[str, ...]:
-        """By which ids its program may know the session, whatever became of its directory."""
+        """Return the ids by which its program may know the session; its directory may be gone."""
         with suppress(BsdError):
             return program_of(self._layout, name.agent).ids_in(name.session)
         return (name.session,)
@@ -228,9 +228,6 @@ def _grouped(pairs: Iterator[tuple[str, SessionName]]) -> dict[str, list[Session
 def _listed(names: Iterator[str]) -> str:
     every = list(names)
     return ", ".join(every[:_SHOWN]) + (f" and {len(every) - _SHOWN} more" * (len(every) > _SHOWN))
-
-
-# --- late bytes ---
 
 
 def adds_nothing(layout: Layout, orphan: Orphan) -> bool:

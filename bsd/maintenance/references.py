@@ -1,4 +1,4 @@
-"""Which sessions refer to stored lines, and which say the same as an entry.
+"""Finds the sessions that refer to stored lines, and those with the same lines as an entry.
 
 A session refers to a stored line by the hash in the marker of an entry; if its program has dropped
 the marker, by a placeholder; or by its undo history. Where a line of a hash lies, the index of the
@@ -19,7 +19,7 @@ from bsd.core.errors import BsdError, Busy, ConfigError, LeftAlone, NotFound
 from bsd.core.files import LARGEST_LINE, read_plain
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
-from bsd.maintenance.deleted_sessions import deleted_sessions
+from bsd.maintenance.deleted_sessions import deleted_sessions, parent_of
 from bsd.maintenance.trashed import transcripts
 from bsd.sessions.session import format_of
 from bsd.store.contents import StoredPlace, contents_of
@@ -69,10 +69,13 @@ class Reference:
 
 
 class References:
-    """Finds references under one root. It remembers transcripts without any: they are read once."""
+    """Finds references under one root. It remembers transcripts without any: they are read once.
+
+    Sessions that are excluded are read, too: else they would lose the lines that they refer to.
+    """
 
     def __init__(self, layout: Layout) -> None:
-        self.layout = layout
+        self.layout = layout.with_excluded()
         self._without: dict[Path, Identity] = {}
 
     def sessions(self) -> Iterator[ReferringSession]:
@@ -179,7 +182,7 @@ def _names(
     keys = {entry_key(id_) for id_ in mentioned_ids(raw.decode("utf-8", "replace"))}
     named = [place for key in keys & places.keys() for place in places[key]]
     for place in named:
-        place.readable_line()  # raises: without it nothing tells what the placeholder stands for
+        place.readable_line()  # raises: nothing else tells the value of the placeholder
     return bool(named)
 
 
@@ -209,7 +212,7 @@ def _marker_alone(raw: bytes) -> Entry | None:
     return None
 
 
-# --- who keeps the same ---
+# --- other sessions that keep the same lines ---
 
 
 def sessions_with_stored(layout: Layout, name: SessionName, hashes: Collection[str]) -> list[str]:
@@ -284,11 +287,12 @@ def lines_of(
 
 def may_be_entry(fmt: TranscriptFormat, entries: Collection[str]) -> Callable[[bytes], bool]:
     """Return a test without parsing that is false for most lines of other entries."""
-    patterns = [pattern for entry in entries if (pattern := fmt.made_of(entry)) is not None]
-    if patterns:
-        return lambda raw: any(pattern.search(raw) for pattern in patterns)
-    needles = [encode_string(entry) for entry in entries]
-    return lambda raw: any(needle in raw for needle in needles)
+    made_of = {entry: fmt.made_of(entry) for entry in entries}
+    patterns = {pattern for pattern in made_of.values() if pattern is not None}
+    needles = [encode_string(entry) for entry, pattern in made_of.items() if pattern is None]
+    return lambda raw: (
+        any(needle in raw for needle in needles) or any(one.search(raw) for one in patterns)
+    )
 
 
 # --- files that belong to a session ---
@@ -302,7 +306,7 @@ def texts_of(fmt: TranscriptFormat, lines: Sequence[bytes]) -> set[str]:
 
 
 def belongings_with(layout: Layout, name: SessionName, texts: Collection[str]) -> list[str]:
-    """Return what belongs to a session and has one of these texts: results, subagents, copies."""
+    """Return the files of a session that have one of these texts: results, subagents, copies."""
     needles = set(_needles(texts))
     if not needles:
         return []
@@ -329,9 +333,8 @@ def belongings_with(layout: Layout, name: SessionName, texts: Collection[str]) -
 
 def _parts(layout: Layout, name: SessionName) -> Iterator[tuple[str, InBlocks]]:
     """Yield the sessions that are parts of this one, open; in their places, or deleted."""
-    path = layout.transcript(name)
     for agent in catalog.agents(layout):
-        if program_of(layout, agent.name).part_of == path:
+        if parent_of(layout, program_of(layout, agent.name)) == str(name):
             for part in catalog.names(layout, agent.name):
                 with suppress(BsdError, OSError):
                     yield str(part), TranscriptFile(layout.session_file(part))

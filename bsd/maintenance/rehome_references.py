@@ -63,7 +63,7 @@ def rehome_references(
 
     Args:
         references: of the root; the same object for several calls saves reading.
-        departing: what goes for good.
+        departing: the sessions and files that are deleted for good.
         locked: the sessions whose own lock the caller holds.
         budget: how long another bsd that works on a session is waited for.
         actor: for log and audit.

@@ -1,7 +1,7 @@
 """Moves files and directories, and never leaves less than a whole.
 
-Every function may be cut off anywhere and called again: it goes on from what it finds. What it
-changes it reaches through descriptors of the directories (`core/directories`): a user who
+Every function may be cut off anywhere and called again: it goes on from the files that it finds.
+It changes files only through descriptors of the directories (`core/directories`): a user who
 may rename in one of them cannot lead it elsewhere by a link.
 """
 

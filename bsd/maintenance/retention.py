@@ -1,8 +1,8 @@
-"""Retention: moves and deletes what has been kept long enough (SPEC §7, §7a).
+"""Retention: moves and deletes files that have been kept long enough (SPEC §7, §7a).
 
-Each target has a setting that says how long it is kept. What leaves the store is packed into the
-archive if `archive` is on. If the clock is in doubt (`core/clock.py`), a run deletes nothing; what
-only moves into the archive moves all the same.
+Each target has a setting that says how long it is kept. Originals that leave the store are packed
+into the archive if `archive` is on. If the clock is in doubt (`core/clock.py`), a run deletes
+nothing; files that only move into the archive move all the same.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from bsd.maintenance.expiry import (
     forecast,
 )
 from bsd.maintenance.forget import Forget, finish_forgetting
+from bsd.maintenance.project_memory import LoneMemories
 from bsd.maintenance.search import catch_up, letting_go
 from bsd.maintenance.targets import (
     WAIT_SECONDS,
@@ -68,7 +69,7 @@ class CleanedPlace:
 
     @classmethod
     def of(cls, target: RetentionTarget, time: RunTime, done: Cleaned, keep: str) -> CleanedPlace:
-        """Return what a run has done with a target; `keep` is the setting."""
+        """Return the result of a run for a target; `keep` is the setting."""
         return cls(keep, target.why_held(time), done.cleaned, done.bytes, done.errors)
 
 
@@ -104,7 +105,7 @@ class Retention:
 
     @property
     def held_places(self) -> dict[str, str]:
-        """Map what the clock protects from being deleted to the reason."""
+        """Map the places that the clock protects from deletion to the reason."""
         places = {
             "what was extracted": self.store.held,
             "the archive": self.archive.held,
@@ -165,7 +166,7 @@ class RetentionRun:
     Args:
         trust_clock: the wall clock is right, although it was set.
         wait: seconds, for a session on which another bsd works.
-        stopping: asked before each session; what is left then goes with the next run.
+        stopping: asked before each session; the rest then goes with the next run.
     """
 
     def __init__(
@@ -188,10 +189,10 @@ class RetentionRun:
         self._time = begin_run(layout, "retention", clock, steady, trust=trust_clock)
 
     def clean_all(self, config: PruningConfig, *, forget: bool = False) -> CleanedAll:
-        """Move and delete what has been kept long enough.
+        """Move and delete everything that has been kept long enough.
 
         Args:
-            forget: what leaves the store is deleted, whatever the setting `archive` says.
+            forget: originals that leave the store are deleted, also if the setting `archive` is on.
         """
         layout = self._layout
         _log.trace("Retention begins", root=str(layout.root))
@@ -220,7 +221,7 @@ class RetentionRun:
         """Clean the store of all sessions, also of those that no longer exist, and audit it.
 
         Args:
-            into_archive: what goes is packed before, and is not lost.
+            into_archive: the files are packed before they are deleted, and are not lost.
             archive_keep: the setting `archive_retention`.
         """
         layout = self._layout
@@ -250,7 +251,7 @@ class RetentionRun:
         return replace(cleaned, packed=archived_bytes)
 
     def clean_archive(self, keep: str, most: int) -> CleanedPlace:
-        """Delete packs that are older than `keep`, then what is over `most` bytes; 0: no limit."""
+        """Delete packs that are older than `keep`, then those over `most` bytes; 0: no limit."""
         packs = ArchivePacks(self._layout, keep, wait=self._wait)
         with letting_go(self._layout, packs.deleted):
             done = clean(packs, self._time, self._stopping)
@@ -283,7 +284,9 @@ class RetentionRun:
     def clean_gone(self, keep: str) -> CleanedPlace:
         """Forget sessions that have been gone for longer than `keep`; each is audited."""
         forgetting = Forget(self._layout, actor=self._actor, budget=self._budget)
-        return self._clean(GoneSessions(self._layout, keep, forgetting), keep)
+        sessions = self._clean(GoneSessions(self._layout, keep, forgetting), keep)
+        notes = clean(LoneMemories(self._layout, keep), self._time, self._stopping)
+        return replace(sessions, errors=sessions.errors + notes.errors)
 
     def clean_history(self, keep: str) -> CleanedPlace:
         """Forget operations that are older than `keep`: they can no longer be undone.
@@ -297,9 +300,9 @@ class RetentionRun:
         return CleanedPlace.of(history, self._time, done, keep)
 
     def clean_trash(self, keep: str) -> CleanedPlace:
-        """Delete for good what was deleted longer ago than `keep`; each session is audited.
+        """Delete for good the trash that is older than `keep`; each session is audited.
 
-        Counts files. What a killed process has left half done is finished first.
+        Counts files. Operations that a killed process has left half done are finished first.
         """
         trash = Trash(self._layout, keep, actor=self._actor, budget=self._budget)
         trash.recover()
@@ -353,7 +356,7 @@ class RetentionRun:
 def forecast_all(
     layout: Layout, config: PruningConfig, time: RunTime, *, forget: bool = False
 ) -> ForecastAll:
-    """Say what a run would move and delete; changes nothing. Raises BsdError."""
+    """Return the files that a run would move and delete; changes nothing. Raises BsdError."""
     into_archive = config.archive and not forget
     packed_at = time.now if into_archive else None
     store = forecast(ExtractedFiles(layout, config.retention, packed_at=packed_at), time)
@@ -373,7 +376,7 @@ def forecast_all(
 
 
 def archive_forecast(layout: Layout, config: PruningConfig, time: RunTime) -> Forecast:
-    """Say what the archive would lose by age, and then by its size; raises BsdError."""
+    """Return the packs that the archive would lose by age, then by its size; raises BsdError."""
     found = forecast(ArchivePacks(layout, config.archive_retention), time)
     if not config.archive_max_bytes:
         return found
@@ -388,7 +391,7 @@ def archive_forecast(layout: Layout, config: PruningConfig, time: RunTime) -> Fo
 
 
 def in_plain_words(config: PruningConfig) -> str:
-    """What a user must know before the first file goes."""
+    """Return the explanation that a user must read before the first file is deleted."""
     keep = config.retention
     if lifetime_seconds(keep) is None:
         return (

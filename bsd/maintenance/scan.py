@@ -61,7 +61,7 @@ class ScanPosition(NamedTuple):
 
     @classmethod
     def loads(cls, text: str) -> ScanPosition:
-        """Read what `dumps` wrote; raises Invalid."""
+        """Read the output of `dumps`; raises Invalid."""
         with suppress(ValueError, TypeError):
             values = orjson.loads(bytes.fromhex(text))
             if [type(one) for one in values] == [type(one) for one in cls(0)]:
@@ -89,10 +89,10 @@ class Scanned:
 
 @dataclass(slots=True)
 class FullScan:
-    """One search through everything; or, with `only`, through what was extracted from one session.
+    """One search through everything; or, with `only`, through the originals of one session.
 
     `progress` is told bytes done and in all; `stopping` is asked after each piece of about 1 MB;
-    `failed` is told what cannot be read, which stops nothing else.
+    `failed` is told of files that cannot be read; the search goes on with the others.
     """
 
     layout: Layout
@@ -133,7 +133,7 @@ class FullScan:
         scanned = last.total if place is None else min(last.scanned, last.total)
         return Scanned(hits, place, scanned, last.total)
 
-    # --- what there is to read ---
+    # --- the texts to read ---
 
     def _sessions(self) -> Iterator[tuple[SessionName, int]]:
         if self.only is not None:
@@ -142,7 +142,10 @@ class FullScan:
         for name, stat in catalog.with_stats(self.layout, self.agent):
             yield name, stat.st_mtime_ns
         copies = {copy.name: copy for copy in reversed(deleted_sessions(self.layout, self.agent))}
+        exclusions = self.layout.exclusions()
         for name, copy in copies.items():
+            if exclusions.session(name.agent, name.session):
+                continue
             if is_deleted(self.layout, name):
                 yield name, copy.transcript.was.mtime_ns
 
@@ -235,7 +238,7 @@ class FullScan:
             if read:
                 yield _Piece(_PACKS, f"{path.name}:{done}", int(read * share))
 
-    # --- what stands in a line ---
+    # --- the texts of a line ---
 
     def _look_at_stored(
         self,
@@ -247,7 +250,7 @@ class FullScan:
         called: Any,
         keys: Any,
     ) -> None:
-        """Look at an original; of what is known to have left its line only at that."""
+        """Search an original; of values that are known to be extracted, only those."""
         entry = parse_entry(data)
         if not isinstance(index, int):
             index = int(ref.partition("_")[0]) if ref[:1].isdigit() else 0

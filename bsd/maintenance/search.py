@@ -96,7 +96,7 @@ def search(
 def search_as_it_is(
     layout: Layout, words: str, *, agent: str | None = None, limit: int = 20
 ) -> list[SearchHit]:
-    """As `search`, in what the index knows already; no session is read as a whole."""
+    """As `search`, in the index as it is; no session is read as a whole."""
     match_expression(words)
     none: list[FoundRow] = []
 
@@ -117,7 +117,7 @@ def search_gone(
 ) -> list[SearchHit]:
     """Return entries of sessions that are gone, the best first; raises as `search`.
 
-    In what the index knows; with `read` the sessions that it does not know yet are read before.
+    Searches the index; with `read` the sessions that it does not know yet are read before.
     """
     match_expression(words)
     gone = [copy.name for copy in deleted_sessions(layout, agent) if is_deleted(layout, copy.name)]
@@ -164,6 +164,11 @@ def hits_of(layout: Layout, rows: list[FoundRow], words: str, limit: int) -> lis
     named without its text.
     """
     hits: dict[tuple[SessionName, str | int], SearchHit] = {}
+    exclusions = layout.exclusions()
+    if exclusions:  # the index may still know them
+        rows = [
+            row for row in rows if not exclusions.session(row.session.agent, row.session.session)
+        ]
     with closing(Matcher(words)) as matcher:
         for start in range(0, len(rows), limit):
             some = rows[start : start + limit]
@@ -265,7 +270,7 @@ def by_title(
 def sessions_with(layout: Layout, words: str, agent: str | None = None) -> set[SessionName]:
     """Return the sessions with an entry that holds all words, or words that begin so.
 
-    In what the index knows; nothing is read or created. Raises Unavailable, Busy.
+    Searches the index; nothing is read or created. Raises Unavailable, Busy.
     """
 
     def question(index: SearchIndex) -> set[str]:
@@ -275,6 +280,7 @@ def sessions_with(layout: Layout, words: str, agent: str | None = None) -> set[S
             return set()
 
     none: set[str] = set()
+    # Those that are excluded, the list leaves out.
     return {SessionName.parse(name) for name in ask(layout.search_db, question, none)}
 
 
@@ -324,7 +330,7 @@ class SessionFilter:
             self.problem = trouble.message
 
 
-# --- what is deleted for good leaves the index, even if the process that deletes is killed ---
+# --- deleted content leaves the index, even if the process that deletes is killed ---
 
 
 @contextmanager

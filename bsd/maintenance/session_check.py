@@ -1,6 +1,6 @@
 """Checks one session against its store: every placeholder has its original, every file its record.
 
-`maintenance/verify.py` checks all sessions, and what does not belong to one.
+`maintenance/verify.py` checks all sessions, and the files that do not belong to one session.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
+from bsd.core.answers import OMIT_EMPTY
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
@@ -20,6 +22,7 @@ from bsd.transcripts import splice
 from bsd.transcripts.agents.entry import Entry, Marker, is_placeholder, standing_at
 from bsd.transcripts.agents.format import EntryInfo, NotOurs, TranscriptFormat
 from bsd.transcripts.agents.programs import program_of
+from bsd.transcripts.damage import DamageCount, DamagedLines
 from bsd.transcripts.reader import Line, TranscriptFile, is_too_large, parse_entry
 from bsd.transcripts.spans import ValuePath, format_path, parse_path, value_at
 
@@ -48,6 +51,7 @@ class Finding:
     repaired: bool = False
     hint: str | None = None
     harmless: bool = False  # information; nothing is wrong
+    damaged: Annotated[DamagedLines | None, OMIT_EMPTY] = None  # of `damaged_lines`
 
     @property
     def is_open(self) -> bool:
@@ -57,9 +61,9 @@ class Finding:
 
 @dataclass(slots=True)
 class Verification:
-    """The result of `verify`: what was checked, and the findings."""
+    """The result of `verify`: the checked items, and the findings."""
 
-    clean: bool = True  # nothing is wrong, or all of it was repaired
+    clean: bool = True  # nothing is wrong, or every problem was repaired
     sessions: int = 0
     elsewhere: list[str] = field(default_factory=list)  # sources of other roots, with the reason
     placeholders: int = 0
@@ -67,11 +71,12 @@ class Verification:
     unmarked: int = 0  # of these: some program has dropped the marker beside them
     files: int = 0
     packed: int = 0  # lines in the packs of the archive
+    damaged_lines: int = 0  # in sessions; kept as they are
     findings: list[Finding] = field(default_factory=list)
 
 
 def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
-    """Remove what a crash left in a session's store, and mend its index if that lacks a file.
+    """Remove leftovers of a crash from a session's store, and mend its index if that lacks a file.
 
     Returns:
         True if the index was mended.
@@ -86,7 +91,7 @@ def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
         if not set(store.refs()) - _refs(store.index.records.values()) and not store.index.broken:
             return False
         check = SessionCheck(layout, name, Verification(), repair=True)
-        check.check_lines()  # they say what the files are
+        check.check_lines()  # the lines name the values of the files
         check.check_index()
         return True
 
@@ -151,7 +156,7 @@ class SessionCheck:
             self._fmt = fmt = found.reads if isinstance(found, NotOurs) else found
             if fmt is None:
                 return
-            markers = Markers(source, fmt, self._store)
+            markers, damaged = Markers(source, fmt, self._store), DamageCount()
             for line in source.lines():
                 if is_too_large(line.raw):
                     where = f"{self._name} #{line.index}"
@@ -160,9 +165,20 @@ class SessionCheck:
                     finding = Finding("too_large_in_memory", where, message, harmless=True)
                     self._result.findings.append(finding)
                     continue
+                entry = parse_entry(line.raw)
+                damaged.look_at(line, entry)
                 has_needle = any(needle in line.raw for needle in NEEDLES)
-                if has_needle and (entry := parse_entry(line.raw)) is not None:
+                if has_needle and entry is not None:
                     self._check_entry(line, entry, fmt, markers, is_ours=is_ours)
+        self._note_damage(damaged.lines)
+
+    def _note_damage(self, damaged: DamagedLines) -> None:
+        """Tell of damaged lines: nothing of bsd's is wrong with them."""
+        if damaged.count:
+            self._result.damaged_lines += damaged.count
+            where, message = str(self._name), damaged.in_words()
+            found = Finding("damaged_lines", where, message, harmless=True, damaged=damaged)
+            self._result.findings.append(found)
 
     def _check_entry(
         self, line: Line, entry: Entry, fmt: TranscriptFormat, markers: Markers, *, is_ours: bool

@@ -29,6 +29,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import has_grown, is_deleted, origin_of, parent_of
+from bsd.maintenance.project_memory import copy_memory
 from bsd.maintenance.titles import ends_in
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.idle import IdlePolicy, RetryBudget, busy
@@ -58,8 +59,8 @@ from bsd.transcripts.reader import TranscriptFile
 _log = structlog.stdlib.get_logger(module="archive")
 
 _REST_SECONDS = 24 * 3600.0
-_SOON_SECONDS = 7 * 24 * 3600.0
-# What one run reads, since other jobs of the daemon wait for it; the next run goes on.
+SOON_SECONDS = 7 * 24 * 3600.0  # before its program deletes a session, it is copied at once
+# The bytes that one run reads, since other jobs of the daemon wait for it; the next run goes on.
 _MOST_BYTES, _MOST_SESSIONS = 256 << 20, 1000
 _LOCK_SECONDS = 10.0  # for which another bsd that works on a session is waited for
 # Each snapshot is checked for damage in one of so many turns of such a length, once a week.
@@ -85,7 +86,7 @@ class SnapshotScope:
 
 
 class SnapshotStatus(StrEnum):
-    """What became of a session that a run was to copy."""
+    """The result for a session that a run was to copy."""
 
     COPIED = "copied"
     UNCHANGED = "unchanged"
@@ -111,6 +112,8 @@ class SnapshotTotals:
     read: int = 0
     packed: int = 0  # of the bytes read, those that no snapshot had
     gone: list[SessionName] = field(default_factory=list)  # found deleted for the first time
+    memory: list[Path] = field(default_factory=list)  # files of projects' notes that were copied
+    left_out: list[str] = field(default_factory=list)  # which of these are not copied, and why
     complete: bool = True  # False: the next run has more to do
 
 
@@ -154,7 +157,8 @@ def take_snapshots(
         try:
             run.run()
         finally:
-            run.versions.save()
+            if not scope.dry_run:
+                run.versions.save()
     return run.totals
 
 
@@ -187,7 +191,10 @@ class _Run:
 
     def run(self) -> None:
         scope, now = self.scope, self.budget.clock()
-        in_place, due, unchanged = self._sort_candidates(now)
+        agents = list(_agents(self.layout))
+        if not (scope.first or scope.dry_run):
+            self._copy_memories(agents)
+        in_place, due, unchanged = self._sort_candidates(agents, now)
         for candidate in sorted(due, key=lambda each: each.deleted_at):
             if not self._may_go_on() or not self.copy(candidate):
                 return
@@ -201,11 +208,32 @@ class _Run:
         if not (scope.names or scope.dry_run):
             self._note_deleted(in_place)
 
-    def _sort_candidates(self, now: float) -> tuple[set[str], list[_Candidate], list[_Candidate]]:
+    def _copy_memories(self, agents: list[str]) -> None:
+        """Copy the files that programs keep for a whole project, of the projects in the scope."""
+        wanted = {name.agent for name in self.scope.names}
+        for agent in agents:
+            if self.stopping():
+                return
+            if wanted and agent not in wanted:
+                continue
+            try:
+                copied = copy_memory(self.layout, agent)
+            except (BsdError, OSError) as error:
+                problem = os_problem(error, f"keeping a copy of the memory of {agent}")
+                self.totals.left_out.append(problem.message)
+            else:
+                self.totals.memory += copied.files
+                self.totals.left_out += copied.left_out
+        for why in self.totals.left_out:
+            _log.debug("Not copied", problem=why)
+
+    def _sort_candidates(
+        self, agents: list[str], now: float
+    ) -> tuple[set[str], list[_Candidate], list[_Candidate]]:
         """Return the stores of sessions in place, the sessions to copy, and those to check."""
         in_place: set[str] = set()
         due, unchanged = [], []
-        for candidate in _candidates(self.layout, set(map(str, self.scope.names))):
+        for candidate in _candidates(self.layout, agents, set(map(str, self.scope.names))):
             store = self.layout.store_name(candidate.name)
             if candidate.renamed is None:
                 in_place.add(store)
@@ -224,7 +252,7 @@ class _Run:
         return False
 
     def _is_due(self, candidate: _Candidate, now: float) -> bool:
-        if candidate.deleted_at - now <= _SOON_SECONDS:
+        if candidate.deleted_at - now <= SOON_SECONDS:
             return True
         if self.scope.first and candidate.deleted_at == math.inf:
             return False
@@ -251,7 +279,7 @@ class _Run:
     def copy(self, candidate: _Candidate, *, check: bool = False) -> bool:
         """Copy a session, unless it is busy; False if the run must end, since the disk is full.
 
-        `check`: read what its snapshot has, and count on nothing that is damaged.
+        `check`: read the data in its snapshot, and count on nothing that is damaged.
         """
         name = candidate.name
         try:
@@ -273,11 +301,12 @@ class _Run:
 
     def _copy(self, candidate: _Candidate, *, check: bool) -> None:
         layout, name = self.layout, candidate.name
-        # A worker may be extracting from it: what is wanted now does not wait for another run.
+        # A worker may be extracting from it: a copy wanted now does not wait for another run.
         is_wanted_now = self.scope.at_once or self.scope.first
         wait = _LOCK_SECONDS if is_wanted_now else 0.0
         with own_lock(layout, name, wait, sleep=self.budget.sleep):
-            if not candidate.renamed and (not_idle := self.idle_policy.why_not(name)) is not None:
+            not_idle = None if candidate.renamed else self.idle_policy.why_not(name, to_read=True)
+            if not_idle is not None:
                 raise busy(name, not_idle)
             path = candidate.renamed or layout.session_file(name)
             with TranscriptFile(path) as source:
@@ -306,6 +335,8 @@ class _Run:
                 continue
             for snapshot in snapshots_in(archive):
                 name = snapshot.name
+                if self.layout.excluded(name):  # not looked at, even whether it is there
+                    continue
                 if snapshot.gone_at is None and is_deleted(self.layout, name):
                     with suppress(BsdError, OSError), own_lock(self.layout, name, 0.0):
                         write_snapshot(replace(snapshot, gone_at=self.budget.clock()))
@@ -320,29 +351,34 @@ def _is_turn_of(store: str, now: float) -> bool:
 # --- which sessions there are ---
 
 
-def _candidates(layout: Layout, wanted: set[str]) -> Iterator[_Candidate]:
-    """Yield all sessions in their places; of others the newest file that their program renamed.
+def _candidates(layout: Layout, agents: list[str], wanted: set[str]) -> Iterator[_Candidate]:
+    """Yield all sessions of these agents in their places, and the newest renamed file of others.
 
     `wanted`: only sessions of these names, and parts of them; empty: all.
     """
+    for agent in agents:
+        with suppress(BsdError):  # `catalog.agents` reports the problem
+            program = program_of(layout, agent)
+            part_of, deleted_at = parent_of(layout, program), deletion_of(program)
+            found = [
+                _Candidate(name, written, deleted_at=deleted_at(written))
+                for name, stat in catalog.with_stats(layout, agent, strays=False)
+                for written in (Written.of(stat),)
+            ]
+            found += _renamed(layout, agent, {each.name for each in found})
+            for each in found:
+                if not wanted or str(each.name) in wanted or part_of in wanted:
+                    yield each
+
+
+def _agents(layout: Layout) -> Iterator[str]:
+    """Yield the agents whose sessions this root copies: another root copies its own."""
     with suppress(ConfigError):  # a root without agents
         others = {source.name for source in layout.sources if elsewhere(layout, source)}
         for agent in catalog.agents(layout):
             source = layout.source_of(agent.name)
-            if agent.sqlite or (source is not None and source.name in others):
-                continue  # the sessions of another root are copied by that one
-            with suppress(BsdError):  # `catalog.agents` says what is wrong with it
-                program = program_of(layout, agent.name)
-                part_of, deleted_at = parent_of(layout, program), _deletion(program)
-                found = [
-                    _Candidate(name, written, deleted_at=deleted_at(written))
-                    for name, stat in catalog.with_stats(layout, agent.name, strays=False)
-                    for written in (Written.of(stat),)
-                ]
-                found += _renamed(layout, agent.name, {each.name for each in found})
-                for each in found:
-                    if not wanted or str(each.name) in wanted or part_of in wanted:
-                        yield each
+            if not (agent.sqlite or (source is not None and source.name in others)):
+                yield agent.name
 
 
 def _renamed(layout: Layout, agent: str, in_place: set[SessionName]) -> Iterable[_Candidate]:
@@ -357,7 +393,7 @@ def _renamed(layout: Layout, agent: str, in_place: set[SessionName]) -> Iterable
     return latest.values()
 
 
-def _deletion(program: AgentProgram) -> Callable[[Written], float]:
+def deletion_of(program: AgentProgram) -> Callable[[Written], float]:
     """Return when a program deletes a session that was last written to then; epoch seconds.
 
     A part of a session goes with the session, if that is there; else by its own age.
@@ -388,7 +424,7 @@ def _used_before_bsd(layout: Layout, candidate: _Candidate) -> float | None:
         path = candidate.renamed or layout.session_file(candidate.name)
         with TranscriptFile(path) as source:
             newest = ends_in(source, program).newest_ms
-    except (BsdError, OSError):  # never changed by bsd, or copying it will say what is wrong
+    except (BsdError, OSError):  # never changed by bsd, or copying it reports the problem
         return None
     return None if newest is None else newest / 1000
 
@@ -429,9 +465,8 @@ class _SessionCopying:
             _refuse_changed(self.path, self.source)
             writer.finish()
         self.packed = writer.taken
-        title = self.program.registry().title(name.session)
-        if title is None:
-            title = ends_in(self.source, self.program).title
+        ends = ends_in(self.source, self.program)
+        title = self.program.registry().title(name.session) or ends.title
         snapshot = Snapshot(
             directory,
             name,
@@ -443,6 +478,7 @@ class _SessionCopying:
             listed=self.program.listed(name.session),
             put_away=self.candidate.renamed is None and self.layout.archived_as(name) is not None,
             left_out=tuple(self.left_out),
+            working_directory=ends.directory,
             gone_at=now if self.candidate.renamed else None,
         )
         write_snapshot(snapshot)
@@ -464,7 +500,11 @@ class _SessionCopying:
     def _belongings(
         self, before: dict[str, SnapshotFile], writer: PartWriter
     ) -> Iterator[SnapshotFile]:
-        top = self.layout.sessions_dir(self.candidate.name.agent)
+        agent = self.candidate.name.agent
+        source_of = self.layout.source_of(agent)
+        # As its program is told where they are: the links above it are not resolved.
+        top = source_of.directory(agent) if source_of else None
+        top = top or self.layout.sessions_dir(agent)
         for path in self.program.belongings(self.candidate.name.session):
             try:
                 with TranscriptFile(path) as source:

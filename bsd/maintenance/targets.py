@@ -1,7 +1,7 @@
 """The retention targets: extracted originals, history, archive packs, trash, gone sessions.
 
-Extracted originals are either deleted or packed into the archive first, durably. How much of the
-archive goes because of its size is in `archive_limit.py`.
+Extracted originals are either deleted or packed into the archive first, durably. The data of
+excluded sessions stays where it is, whatever its age. `archive_limit.py` bounds the archive's size.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _OPERATION = re.compile(r"\d{6,}_[a-z_]+\.(?:jsonl|pending)")
 _LASTING = re.compile(
     "|".join(map(re.escape, (UNDONE, RESTORED, FORGOTTEN))) + rf"|\w+{re.escape(DAMAGED)}"
 )
-# An extraction holds a session's lock for a moment; what is still locked then goes next time.
+# An extraction holds a session's lock for a moment; a longer lock is left to the next run.
 WAIT_SECONDS = 5.0
 _SPAN = 8  # packs become one if their ages differ by no more than such a part of their lifetime
 
@@ -74,7 +74,7 @@ class _IndexedFiles(RetentionTarget):
         self._wait = wait
 
     def places(self) -> Iterator[Path]:
-        yield from _directories(self.layout, self._top)
+        yield from _not_excluded(self.layout, _directories(self.layout, self._top))
 
     def look(self, place: Path) -> SessionFiles:
         found, names = [], set()
@@ -105,12 +105,12 @@ class _IndexedFiles(RetentionTarget):
                         deleted.append(file.path.stem)
                     done += unlinked
                 done += Cleaned(errors=left)
-            except (BsdError, OSError, PackDamaged) as error:  # what went before counts
+            except (BsdError, OSError, PackDamaged) as error:  # the places before the error count
                 _log_not_moved(place, error)
                 done += Cleaned(errors=1)
             try:
                 self._tidy(place)
-            except OSError as error:  # what is deleted counts all the same
+            except OSError as error:  # the deleted files count all the same
                 problem = os_problem(error, f"tidying up {place}").message
                 _log.warning("[RETENTION] Not tidied up", where=str(place), problem=problem)
                 done += Cleaned(errors=1)
@@ -159,7 +159,7 @@ class ExtractedFiles(_IndexedFiles):
         archive_keep: the setting `archive_retention`, which tells which packs may become one.
 
     Attributes:
-        packed: what was packed so far.
+        packed: the files packed so far.
     """
 
     name = "extracted"
@@ -226,7 +226,7 @@ def _is_apart(place: Path) -> bool:
 
 
 def _pack_record(file: ExpirableFile, record: Record | None) -> dict[str, object]:
-    """Return what a pack says of a line that lay in this file."""
+    """Return the record in a pack of a line that lay in this file."""
     if record is not None:
         said: dict[str, object] = orjson.loads(orjson.dumps(record))
         del said["hash"]  # the pack has it
@@ -271,7 +271,7 @@ def _log_not_moved(place: Path, error: Exception) -> None:
 
 
 class HistoryFiles(_IndexedFiles):
-    """What undo needs; and the notes that last, once the session and its originals are gone."""
+    """The data that undo needs; and the notes that last, once session and originals are gone."""
 
     name = "history"
     pattern = _OPERATION
@@ -332,6 +332,18 @@ def _directories(layout: Layout, top: Path) -> Iterator[Path]:
     yield from (directory / name for name in names)
 
 
+def _not_excluded(layout: Layout, places: Iterable[Path]) -> Iterator[Path]:
+    """Leave out the places of sessions that are excluded: they stay as they are."""
+    exclusions = layout.exclusions()
+    for place in places:
+        if exclusions:
+            # A long name was cut, and has a hash: then its agent counts.
+            name = layout.session_of_store(place.name) or _apparent_name(place)
+            if exclusions.session(name.agent, name.session):
+                continue
+        yield place
+
+
 class ArchivePacks(RetentionTarget):
     """Packs, a directory per session; the age of a pack counts from when its last line came.
 
@@ -350,7 +362,7 @@ class ArchivePacks(RetentionTarget):
         self._wait = wait
 
     def places(self) -> Iterator[Path]:
-        yield from archive_directories(self.layout)
+        yield from _not_excluded(self.layout, archive_directories(self.layout))
 
     def look(self, place: Path) -> SessionFiles:
         names = os.listdir(place)
@@ -434,13 +446,15 @@ class GoneSessions(RetentionTarget):
     name = "copied"
 
     def __init__(self, layout: Layout, keep: str, forgetting: Forget | None = None) -> None:
-        self.keep = NEVER if keep == OFF else keep  # if off, only `forget` takes what there is
+        self.keep = NEVER if keep == OFF else keep  # if off, only `forget` deletes copies
         self.layout = layout
         self._forgetting = forgetting or Forget(layout)
 
     def places(self) -> Iterator[Path]:
+        exclusions = self.layout.exclusions()
         for copy in deleted_sessions(self.layout):
-            if copy.gone_at is not None:
+            name = copy.name
+            if copy.gone_at is not None and not exclusions.session(name.agent, name.session):
                 yield copy.directory
 
     def look(self, place: Path) -> SessionFiles:

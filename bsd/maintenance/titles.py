@@ -1,7 +1,8 @@
-"""Titles of sessions, the times of their newest messages, and how much of them is extracted.
+"""Facts for lists of sessions: title, time of the newest message, directory, extracted values.
 
 The search index knows these of sessions that it has read as they are now. Of other sessions the
-first and the last lines are read, and remembered in this process.
+first and the last lines are read, and remembered in this process. And `state.db` knows which of
+them wait for their prompt cache.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.strays import StoredFiles
 from bsd.store.search import KnownTitle, SearchIndex, ask
+from bsd.store.state import Left, state_at
 from bsd.store.statistics import NOTHING_OUT, TakenOut, out_of
 from bsd.transcripts.agents.entry import MARKER
 from bsd.transcripts.agents.format import NotOurs, Rank, Title, TranscriptFormat, better
 from bsd.transcripts.agents.program import ENDING, AgentProgram
 from bsd.transcripts.agents.programs import program_of
-from bsd.transcripts.change import packed
+from bsd.transcripts.change import Written, packed
 from bsd.transcripts.reader import Transcript, TranscriptFile, parse_entry
 
 _T = TypeVar("_T")
@@ -38,10 +40,11 @@ _MARKERS_BUDGET = 256 << 20  # bytes that one list reads to count markers
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The title of a session, and the time of its newest entry (ms since 1970)."""
+    """The title of a session, the time of its newest entry (ms since 1970), its directory."""
 
     title: str | None = None
     newest_ms: float | None = None
+    directory: str | None = None  # the working directory in which it began
 
 
 class Titles:
@@ -62,8 +65,11 @@ class Titles:
         remembered, key = _ends_read(self._layout), str(name)
         if (known := self._in_index(name, stat)) is not None:
             remembered.pop(key, None)
-            title = None if known.title is None else known.title.decode(errors="replace")
-            return Ends(title, known.newest_ms)
+            title, directory = (
+                None if text is None else text.decode(errors="replace")
+                for text in (known.title, known.directory)
+            )
+            return Ends(title, known.newest_ms, directory)
         return _remember(remembered, key, packed(stat), lambda: _read_ends(self._layout, name))
 
     def updated(self, name: SessionName, stat: os.stat_result) -> float:
@@ -84,11 +90,20 @@ class Titles:
             self.budget -= stat.st_size
         return _remember(remembered, key, state, lambda: _count_markers(self._layout, name))
 
+    def waits(self, name: SessionName, stat: os.stat_result) -> Left | None:
+        """Return how the daemon left a session that waited for its prompt cache then."""
+        left = self._waiting.get(str(name))
+        return left if left is not None and left.file == Written.of(stat) else None
+
     def _in_index(self, name: SessionName, stat: os.stat_result) -> KnownTitle | None:
-        """Return what the index knows of a session, if it has read the file as it is."""
+        """Return the title and facts of a session in the index, if the file is unchanged since."""
         known = self._indexed.get(str(name))
         is_current = known and (known.size, known.mtime) == (stat.st_size, stat.st_mtime_ns)
         return known if is_current else None
+
+    @cached_property
+    def _waiting(self) -> dict[str, Left]:
+        return state_at(self._layout.state_db).waiting()
 
     @cached_property
     def _outs(self) -> dict[str, TakenOut] | None:
@@ -104,7 +119,7 @@ def _ask(layout: Layout, question: Callable[[SearchIndex], _T], default: _T) -> 
     return default
 
 
-# What was read of sessions that the index lacks, with the state of the file: one memory a root.
+# The titles of sessions that the index lacks, with the state of the file: one memory a root.
 
 
 @lru_cache(maxsize=8)
@@ -120,9 +135,9 @@ def _markers_read(_: Layout) -> dict[str, tuple[bytes, TakenOut | None]]:
 def _remember(
     memory: dict[str, tuple[bytes, _T]], key: str, state: bytes, read: Callable[[], _T]
 ) -> _T:
-    """Return what was read of a file in this state; reads it now if it is not remembered.
+    """Return the facts of a file in this state; reads it now if they are not remembered.
 
-    None (an error) is not remembered. A full memory keeps what it has: a list asks for all sessions
+    None (an error) is not remembered. A full memory keeps its rows: a list asks for all sessions
     in turn, so dropping the oldest would keep nothing.
     """
     before = memory.get(key)
@@ -173,24 +188,34 @@ def ends_in(source: Transcript, program: AgentProgram) -> Ends:
     fmt = found.reads if isinstance(found, NotOurs) else found
     if fmt is None:
         return Ends()
-    title, newest = _read(lines, fmt)
-    if size > _HEAD:
-        later, newest = _read(_last_lines(source), fmt)
-        # A prompt among the last lines is not the first one.
-        if later and later.rank is not Rank.PROMPT:
-            title = better(title, later)
-    return Ends(title.text if title else None, newest)
+    ends = _read(lines, fmt)
+    if size <= _HEAD:
+        return Ends(ends.title and ends.title.text, ends.newest_ms, ends.directory)
+    title, later = ends.title, _read(_last_lines(source), fmt)
+    # A prompt among the last lines is not the first one.
+    if later.title and later.title.rank is not Rank.PROMPT:
+        title = better(title, later.title)
+    return Ends(title and title.text, later.newest_ms, ends.directory or later.directory)
 
 
-def _read(lines: Iterable[bytes], fmt: TranscriptFormat) -> tuple[Title | None, float | None]:
-    title, newest = None, None
+class _Said(NamedTuple):
+    """The facts in some lines of a session, as in `Ends`."""
+
+    title: Title | None
+    newest_ms: float | None
+    directory: str | None
+
+
+def _read(lines: Iterable[bytes], fmt: TranscriptFormat) -> _Said:
+    title, newest, directory = None, None, None
     for raw in lines:
         if (entry := parse_entry(raw)) is None:
             continue
         title = better(title, fmt.title(entry))
+        directory = directory or fmt.directory(entry)
         if (time := fmt.info(entry).time_ms) is not None:
             newest = max(time, newest or time)
-    return title, newest
+    return _Said(title, newest, directory)
 
 
 def _whole_lines(data: bytes, *, at_end: bool) -> list[bytes]:

@@ -1,7 +1,7 @@
 """The trash (SPEC §7): delete, list, bring back, delete for good; a session with its children.
 
 A session goes into the trash by renames inside one file system. Each operation writes a journal
-first and makes its steps in `trash_moves.py`; `recover` finishes or undoes what a crash has left.
+first and makes its steps in `trash_moves.py`; `recover` finishes or undoes interrupted operations.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Trash:
         raise NotFound(f"there is no {text} in the trash", hint="`bsd trash list`")
 
     def doomed(self, name: SessionName) -> list[Trashed]:
-        """Return what deleting a session would take: itself and its children, as they are now."""
+        """Return the sessions that deleting a session would take: itself and its children."""
         self._refuse_others(name)
         return self._as_items(self._family(name))
 
@@ -210,7 +210,7 @@ class Trash:
     def _refuse_others(self, name: SessionName) -> None:
         """Raise LeftAlone for a session that only its program can delete, or that is none.
 
-        What is left of a session whose transcript is gone is not refused.
+        The remaining files of a session whose transcript is gone are not refused.
         """
         program = program_of(self.layout, name.agent)
         hint = "delete them with the program that owns them"
@@ -233,6 +233,7 @@ class Trash:
         layout = self.layout
         members = []
         for member in family(layout, name):
+            layout.refuse_excluded(member.name)
             if is_there(layout, member.name):
                 layout.session_file(member.name)  # raises unless it is a plain file
             else:
@@ -270,7 +271,7 @@ class Trash:
         return round(self.budget.clock() * 1000) / 1000
 
     def _as_items(self, members: Iterable[Member]) -> list[Trashed]:
-        """Return what is there of each session now; children name the id of their parent."""
+        """Return the items of each session that exist now; children name the id of their parent."""
         now = self._now()
         items: dict[SessionName, Trashed] = {}
         for member in members:
@@ -426,12 +427,12 @@ class Trash:
         )
 
     def _departing(self, name: SessionName) -> Departing:
-        """Return what goes with a session that is still in its place."""
+        """Return the files that are deleted with a session that is still in its place."""
         stores = (self.layout.store_dir(name), self.layout.archive_dir(name))
         return Departing(name, stores, self.layout.transcript(name))
 
     def _trashed(self, item: Trashed) -> Departing:
-        """Return what goes with a session that lies in the trash."""
+        """Return the files that are deleted with a session that lies in the trash."""
         place = self._place(item.id)
         return Departing(item.name, (place.store, place.archive), place.transcript)
 
@@ -459,7 +460,7 @@ class Trash:
             contents_of(self.layout).changed()  # a slow look just before holds no longer
 
     def _forget_beside(self, moves: TrashMoves, *, for_good: bool) -> None:
-        """Take what is deleted out of the search index, from which restoring reads it again.
+        """Take the deleted sessions out of the search index; restoring one reads it again.
 
         `for_good`: late bytes and drafts go, too, unless a session of that name is there.
         """
@@ -474,7 +475,7 @@ class Trash:
                     shutil.rmtree(draft, ignore_errors=True)
 
     def recover(self) -> None:
-        """Finish or undo what an earlier process left half done; what is busy waits for later."""
+        """Finish or undo operations that an earlier process left half done; busy ones wait."""
         for path in pending_moves(self.layout):
             try:
                 self._recover(path)

@@ -46,7 +46,7 @@ from bsd.transcripts.agents.programs import program_of
 
 _log = structlog.stdlib.get_logger(module="trash")
 
-# What bsd may have noted of a session while it lay in the trash: it is joined, or made anew.
+# Notes that bsd may have made of a session while it lay in the trash: joined, or made anew.
 _JOINED = {INDEX_FILE, UNDONE, RESTORED, FORGOTTEN}
 _REGISTRY_WAIT_SECONDS = 10.0  # as long as the gateway itself waits for that lock
 
@@ -65,7 +65,7 @@ class TrashMoves:
     Attributes:
         permanent: with aim TRASH: the sessions are deleted for good, not into the trash.
         refused: why a session stayed where it was, by id.
-        put_back: what came back into the program's list, by id.
+        put_back: the conversations that came back into the program's list, by id.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class TrashMoves:
         set_mode(place.transcript, 0o600)
         self._after_step("transcript")
         if is_there(path):
-            # A session of that name has begun since a crash, and may refer to what the store has.
+            # A session of that name has begun since a crash, and may refer to lines in the store.
             # The lines of the one in the trash are found there by their hashes.
             item = self._update(item, extracted_files=0, extracted_bytes=0)
         else:
@@ -258,7 +258,7 @@ class TrashMoves:
         if place.meta.exists():
             path = self._layout.transcript(item.name)
             make_directories(path.parent)
-            # First what the session refers to: it never stands there without its values.
+            # The originals come first: the session never stands there without its values.
             self._return_directories(item, place)
             self._after_step("store")
             if item.transcript is not None:
@@ -332,7 +332,7 @@ class TrashMoves:
         return None
 
     def _remove_parts(self, item: Trashed) -> None:
-        """Remove what lies in the trash, the meta file last, and the hidden transcript."""
+        """Remove the session from the trash, the meta file last, and the hidden transcript."""
         place = self._place(item)
         for directory in (place.store, place.archive, place.history):
             remove_tree(directory)

@@ -49,7 +49,7 @@ _ID = re.compile(r"([A-Za-z0-9._@:+~-]+(?:_[A-Za-z0-9._@:+~_-]+)?)_(\d{8}T\d{6}\
 
 @dataclass(frozen=True, slots=True)
 class TrashPlace:
-    """Where the parts of one deleted session lie, told from its id alone."""
+    """The paths of the parts of one deleted session, told from its id alone."""
 
     trash: Path
     id: str
@@ -267,7 +267,7 @@ def refuse_another(layout: Layout, trash: Path, item: Trashed) -> None:
 def ids(layout: Layout) -> list[str]:
     """The ids of all that lies in the trash, the oldest first; raises BsdError.
 
-    Of what is on its way, too, and of what has lost its meta file.
+    Also items that are being moved, and items that have lost their meta file.
     """
     trash = layout.trash_dir()
     try:
@@ -412,7 +412,7 @@ class Returned:
 
 
 def known_from_names(layout: Layout, place: TrashPlace, problem: str) -> Trashed:
-    """Return what the names and sizes tell; `problem` says what is wrong with the meta file.
+    """Return the facts that names and sizes tell; `problem`: the damage of the meta file.
 
     A name that was too long to stand in the trash whole is the beginning of one.
     """

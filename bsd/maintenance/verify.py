@@ -1,7 +1,7 @@
 """Checks that everything that was extracted is there, and that nothing is half done (SPEC §7).
 
-Checks all sessions (`maintenance/session_check.py`), the archive, the trash, and what commits,
-deletes and calls of `forget` may have left.
+Checks all sessions (`maintenance/session_check.py`), the archive, the trash, and the leftovers of
+commits, deletes and calls of `forget`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ from bsd.maintenance.trash import Trash
 from bsd.maintenance.trash_moves import Aim, TrashMoves, pending_moves
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.late import forget_orphan, list_orphans
+from bsd.sessions.foreign import why_foreign
 from bsd.sessions.idle import RetryBudget
 from bsd.sessions.notes import expired_before
+from bsd.sessions.session import Session
 from bsd.store.archive import SessionArchive
 from bsd.store.pack import LinesDamaged, PackDamaged, why_damaged
 from bsd.store.snapshot_parts import damaged_snapshots
@@ -60,7 +62,7 @@ def verify(
 
     Args:
         layout: the root.
-        repair: mend what can be mended; missing and damaged content cannot, and is listed.
+        repair: mend the problems that can be mended; missing and damaged content is only listed.
         wait: seconds for each session on which another bsd works.
         clock: epoch seconds.
         remark: puts markers back that a program has dropped, and returns the entries.
@@ -81,6 +83,12 @@ def verify(
             continue  # their originals lie in another root
         try:
             with _locked(layout, name, wait, repair=repair):
+                if foreign := why_foreign(Session(layout, name)):
+                    message, hint = foreign.message, foreign.hint
+                    finding = Finding("elsewhere", str(name), message, hint=hint, harmless=True)
+                    result.findings.append(finding)
+                    result.sessions += 1
+                    continue
                 session = SessionCheck(layout, name, result, repair=repair, expired_before=due)
                 session.check()
             if session.unmarked:
@@ -287,7 +295,7 @@ def _half_moved(layout: Layout, now: float) -> Iterator[Finding]:
 
 
 def _broken_trash(layout: Layout) -> Iterator[Finding]:
-    """Yield what lies in the trash and cannot be brought back."""
+    """Yield the sessions in the trash that cannot be brought back."""
     for item in Trash(layout, "never").items():
         if item.problem is not None:
             message = f"{item.name} cannot be brought back from the trash: {item.problem}"

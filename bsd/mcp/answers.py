@@ -65,7 +65,7 @@ def to_result(
 
 
 def _named_blocks(texts: Mapping[str, str], pictures: Mapping[str, Any]) -> dict[str, str]:
-    """Return for each text in which block it stands, and for a picture what it is."""
+    """Return the block in which each text stands, and the kind of each picture."""
     many = sum(key not in pictures for key in texts)
     named: dict[str, str] = {}
     number = 0
@@ -199,7 +199,7 @@ def _beginning(text: str, room: int, size: PageSize) -> str:
     return beginning
 
 
-# Whatever is still too large.
+# Cut all that is still too large.
 
 
 def fitted(document: Mapping[str, Any], size: PageSize, room: int | None = None) -> dict[str, Any]:

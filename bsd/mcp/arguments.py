@@ -36,7 +36,7 @@ from bsd.planning.targets import ACTIONS as CONTEXT_ACTIONS
 
 @dataclass(frozen=True, slots=True)
 class MustBe:
-    """Metadata of an argument: what it must be, in words that its type does not tell."""
+    """Metadata of an argument: its required form, in words that its type does not tell."""
 
     words: str
 
@@ -115,7 +115,7 @@ def _field_errors(
 
 
 def _expected(field: FieldInfo) -> str:
-    """Return in words what an argument must be."""
+    """Return in words the required form of an argument."""
     for one in field.metadata:
         if isinstance(one, MustBe):
             return one.words

@@ -1,4 +1,4 @@
-"""What a call of a tool for sessions asks for, once it is understood: one class for each action."""
+"""The request in a call of a tool for sessions, once understood: a class for each action."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ChangeContextCall:
 
 @dataclass(frozen=True, slots=True)
 class SearchCall:
-    """Find words in what was extracted."""
+    """Find words in extracted values."""
 
     query: str
     limit: int = 10
@@ -67,7 +67,7 @@ ParsedCall = (
 
 
 def read_call(tool: str, arguments: object) -> tuple[str | None, ParsedCall]:
-    """Return the session that a call names, if it names one, and what the call asks for.
+    """Return the session that a call names, if it names one, and the request of the call.
 
     Raises:
         Invalid: there is no such tool, or arguments are wrong; all of them are named.

@@ -1,7 +1,7 @@
 """Calls of bsd's tools in a transcript: carried out once, then taken out of the agent's context.
 
-All calls of finished turns are one plan: what they ask for, and that they are redacted. So a crash
-cannot come between the two. The transcript says what was done: the call is gone, its entry is
+All calls of finished turns are one plan: their requests, and their redaction. So a crash cannot
+come between the two. The transcript shows the result: the call is gone, its entry is
 `_redacted`, or (if nothing may be changed that the model sees) `_answered` names it. The audit
 says it as well, since after an undo the transcript shows the call as it was.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -51,7 +52,6 @@ from bsd.mcp.transcript_calls import (
     READING_TOOLS,
     OwnCall,
     WatchedTranscript,
-    own_calls,
 )
 from bsd.planning.locate import locate
 from bsd.planning.plan import Plan, Report, Revised
@@ -78,7 +78,7 @@ _ACTION = "in_band"
 _REMOTE = "restore_remote"
 _CONTEXT = "context"
 _MESSAGES_TO_STAY = 10
-# What our commands print if they fail; the result of a shell may show it in no other way.
+# The output of our commands if they fail; the result of a shell may show it in no other way.
 _SHELL_ERROR = re.compile(r"^Error: ", re.MULTILINE)
 _FAILED = re.compile(r"Error: |Restore failed: ")
 
@@ -105,16 +105,20 @@ class InBand:
 
     Args:
         context: of the agent, in whose name the calls are carried out.
+        waits: calls that were carried out already, and are only to be taken out of the agent's
+            context, stay as long as the prompt cache is warm (setting `when`).
     """
 
-    def __init__(self, context: ActionContext, session: SessionName) -> None:
+    def __init__(self, context: ActionContext, session: SessionName, *, waits: bool = True) -> None:
         self._context = context
         self._name = session
+        self._waits = waits
 
     def watch(self, opened: OpenSession) -> WatchedTranscript:
         """Return the session for a planner to read; calls are found in the lines that it reads."""
         policy = Policy.of(opened.settings)
-        return WatchedTranscript(opened.transcript, opened.format, policy, self.due)
+        waits_at = opened.now if self._waits and opened.settings.when != "now" else None
+        return WatchedTranscript(opened.transcript, opened.format, policy, self.due, waits_at)
 
     def due(self, calls: Sequence[OwnCall]) -> list[OwnCall]:
         """Return those of these calls that are to be carried out now: usually none."""
@@ -148,8 +152,9 @@ class InBand:
         return True
 
     def _plan(self, opened: OpenSession) -> tuple[Plan, list[Answered]]:
-        policy = Policy.of(opened.settings)
-        calls = self.due(own_calls(opened.transcript, opened.format, policy))
+        watched = self.watch(opened)
+        deque(watched.lines(), maxlen=0)
+        calls = watched.due_calls()
         layout = replace(self._context.layout, bound_to=self._name)
         revised = Revised(opened.transcript)
         bound = replace(opened, transcript=revised, store=SessionStore(layout, self._name))
@@ -200,7 +205,7 @@ class _Round:
         self._names = names  # of the session, as an agent may call it
 
     def answer(self, calls: Sequence[OwnCall]) -> tuple[Plan, list[Answered]]:
-        """Plan all of them in their order; raises only what is no fault of a call."""
+        """Plan all calls in their order; raises only errors that are no fault of a call."""
         answers = [answer for call in calls if (answer := self._answer(call)) is not None]
         redactable = [one for one in answers if self._may_leave(one.call)]
         gone = self._redact(redactable)
@@ -214,7 +219,7 @@ class _Round:
         return self._revised.plan(_ACTION), final
 
     def _answer(self, call: OwnCall) -> Answered | None:
-        """Do what a call asks for, unless it was done; return None if nothing is left to do."""
+        """Carry out the request of a call, unless it was done; return None if nothing is to do."""
         if call.by_shell and call.is_done:
             seen = call.failed or not call.alone or _SHELL_ERROR.search(call.result or "")
             return None if seen or not self._may_leave(call) else Answered(call, "redact", "")
@@ -249,7 +254,7 @@ class _Round:
         """Return how to redact a call that a command or the MCP server has answered."""
         text = call.result or ""
         answer = read_answer(text)
-        if answer is None:  # in words: they stay if they say what went wrong
+        if answer is None:  # a text, not JSON: it stays if it tells an error
             failed = _FAILED.match(text) is not None
             return Answered(call, "redact", text if failed else "", failed=failed)
         failed = "error" in answer or answer.get("success") is False
@@ -257,7 +262,7 @@ class _Round:
         return Answered(call, "redact", note, failed=failed)
 
     def _carry_out(self, call: OwnCall, asked: ParsedCall) -> Answered:
-        """Plan what a call asks for, or read it; raises what planners raise."""
+        """Plan the request of a call, or read it; raises the errors of planners."""
         source, fmt, opened = self._revised, self._fmt, self._opened
         match asked:
             case RestoreCall(inline=False) | ReadCall():
@@ -340,7 +345,7 @@ class _Round:
             self._revised.take(plan)
         except (Busy, TemporaryFailure, Unavailable):
             raise
-        except Exception:  # noqa: BLE001 - what the calls asked for is done all the same
+        except Exception:  # noqa: BLE001 - the requests of the calls are done all the same
             _log.exception("Calls cannot be redacted", session=str(self._name))
             return {}
         return {
@@ -353,7 +358,7 @@ class _Round:
         }
 
     def _mark(self, answered: Answered) -> None:
-        """Note on its entry what came of a call that stays as it is."""
+        """Note the result of a call that stays as it is on its entry."""
         call = answered.call
         line = self._line(call.index)
         before = (parse_entry(line.raw) or {}).get(ANSWERED)
@@ -368,7 +373,7 @@ class _Round:
         """Leave a line as it is if it cannot be edited (a key stands in it twice)."""
         try:
             yield
-        except SpliceError as error:  # the audit says what came of the call
+        except SpliceError as error:  # the audit tells the result of the call
             where = f"#{call.index}"
             _log.warning(
                 "A call cannot be marked", session=str(self._name), line=where, why=str(error)
@@ -426,7 +431,7 @@ def _failure(call: OwnCall, error: BsdError) -> Answered:
 
 
 def _read_own_call(call: OwnCall, names: Collection[str]) -> ParsedCall:
-    """Return what a call asks of its own session; raises Invalid, and _OtherSession."""
+    """Return the request of a call to its own session; raises Invalid, and _OtherSession."""
     session, asked = read_call(call.tool, call.arguments)
     if session is not None and session not in names:
         raise _OtherSession(

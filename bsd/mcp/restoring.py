@@ -16,7 +16,7 @@ from bsd.actions.read_extracted import ReadHeld, read_held
 from bsd.actions.restore import restore
 from bsd.core.answers import OMIT_EMPTY
 from bsd.core.config_file import ConfigService
-from bsd.core.errors import BsdError, Busy, Conflict, LeftAlone
+from bsd.core.errors import BsdError, Busy, Conflict, LeftAlone, Paused
 from bsd.core.layout import Layout, SessionName
 from bsd.daemon.instance import is_running
 from bsd.planning.restore import Restored
@@ -39,7 +39,7 @@ class RestoredText(Restored):
     """Answer of `restore` to an agent: what was put back, and the first page of its texts."""
 
     inline: Annotated[Inline | None, OMIT_EMPTY] = None
-    note: Annotated[str | None, OMIT_EMPTY] = None  # what `inline` means, and what to do
+    note: Annotated[str | None, OMIT_EMPTY] = None  # the meaning of `inline`, and a hint
     texts: dict[str, str] = field(default_factory=dict)
     pictures: Annotated[dict[str, dict[str, str]], OMIT_EMPTY] = field(default_factory=dict)
     characters_left: Annotated[int | None, OMIT_EMPTY] = None
@@ -110,7 +110,9 @@ def _restore_nothing(
 
 
 def explain_busy(busy: Busy, layout: Layout, session: SessionName) -> Busy:
-    """Return the error with a hint that says what becomes of a call in a session in use."""
+    """Return the error with a hint about the fate of a call in a session in use."""
+    if isinstance(busy, Paused):
+        return busy
     if program_of(layout, session.agent).uncallable:
         busy.hint = (
             "it is not done, and will not be while its program is at work: "
@@ -134,7 +136,7 @@ def will_carry_out(layout: Layout) -> bool:
 def _what_becomes(
     problem: BsdError, layout: Layout, session: SessionName, entry: str, *, later: bool
 ) -> tuple[Inline, str]:
-    """Return what becomes of values that could not be put back now, and what to do about it.
+    """Return the fate of values that could not be put back now, and a hint.
 
     Args:
         later: the agent wants them to be put back after its turn.

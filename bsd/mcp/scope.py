@@ -1,4 +1,4 @@
-"""Which session a call of a tool means: the one that it names, the caller's own, or an entry's.
+"""The session that a call of a tool means: the one it names, the caller's own, or an entry's.
 
 The calling program is the nearest process above this one that has sessions open, as its module in
 `transcripts.agents` knows. The session of an entry is found by searching files for its id.
@@ -23,7 +23,7 @@ from bsd.transcripts.agents.entry import placeholder
 from bsd.transcripts.agents.program import Process
 from bsd.transcripts.agents.programs import at_work, in_use
 
-_MOST_ANCESTORS = 12  # shells and launchers between a program and what it starts
+_MOST_ANCESTORS = 12  # shells and launchers between a program and the processes it starts
 _MOST_NAMED = 5
 _HINT = "AGENT/SESSION, or an id that only one agent has; `bsd sessions` lists them"
 

@@ -138,7 +138,7 @@ def _is_memory_used(layout: Layout, settings: MemorySettings) -> bool:
     try:
         return open_memory(layout, settings).exists()
     except BsdError:
-        return True  # the tools tell what is wrong with it
+        return True  # the tools report the problem
 
 
 def _child_executor(children: Children, scope: Scope, *, readonly: bool) -> Executor:

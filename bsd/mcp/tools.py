@@ -56,7 +56,7 @@ class SessionTools:
         page_size: how much text an answer to this caller may carry.
 
     Every tool raises Invalid, NotFound or Forbidden for a session or entry that is not there or
-    out of reach, and Busy (with what becomes of the call) if a session is in use.
+    out of reach, and Busy (with the fate of the call) if a session is in use.
     """
 
     def __init__(

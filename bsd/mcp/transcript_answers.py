@@ -29,7 +29,7 @@ NEEDED: Mapping[str, tuple[set[str], ...]] = {
     "search_extracted": ({"session", "query", "results"},),
     "read_extracted": ({"entry_id", "texts"},),
 }
-# What our commands print, and what the original tool answered in sessions older than bsd.
+# The output of our commands, and the answers of the original tool in sessions older than bsd.
 _PLAIN = re.compile(
     r"Restored \d+ keys? for entry |Set _extractable=|Session: .*\nTotal entries: |Restore failed: "
     r"|Error: (session|entry|value) parameter is required|Error: Unknown action '"
@@ -90,7 +90,7 @@ def describe_error(tool: str, answer: Mapping[str, Any]) -> str:
 
 
 def describe_restored(answer: Restored) -> str:
-    """Return the words for the model of what was put back, and what could not be."""
+    """Return the words for the model about values that were put back, and those that were not."""
     parts = []
     if answer.keys_restored:
         parts.append(f"restored entry {answer.entry_id}: {', '.join(answer.keys_restored)}")
@@ -145,7 +145,7 @@ def describe_extractable(answer: ExtractableSet) -> str:
 
 
 def describe_change(answer: ContextChanged) -> str:
-    """Return the words for the model of what was replaced, discarded or distilled."""
+    """Return the words for the model about replaced, discarded or distilled texts."""
     saved = sum(change.tokens_saved for change in answer.changed)
     done = f"{answer.action}: {len(answer.changed)} done, {saved} tokens saved"
     return f"[{_cut('; '.join([done, *answer.warnings]))}]"

@@ -1,4 +1,4 @@
-"""Calls of bsd's tools in a transcript, with what the lines after them say of each. Pure.
+"""Calls of bsd's tools in a transcript, with their state by the lines after them. Pure.
 
 Only real calls count, of a tool or of a shell that runs our commands; never text that looks like
 one. `transcript_answers` knows the answers.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from bsd.mcp.tools import TOOLS
 from bsd.mcp.transcript_answers import gives_text, is_answered, is_for_later, read_answer
 from bsd.mcp.transcript_commands import AFTER_THE_TURN, TEXT_ONLY, find_shell_command
+from bsd.planning.prompt_cache import PromptCache
 from bsd.planning.rules import Policy
 from bsd.planning.targets import ACTIONS
 from bsd.transcripts.agents.entry import Entry, is_placeholder
@@ -41,7 +41,7 @@ REDACTED = "_redacted"
 # Member of an entry whose calls stay as they are: id of a call (or of its entry) → its answer.
 ANSWERED = "_answered"
 
-# What our commands print if the session is in use, as an agent's own is during its turn.
+# The output of our commands if the session is in use, as an agent's own is during its turn.
 _BUSY = re.compile(r"session \S+ is in use: ")
 _LATER = re.compile(rf"^{AFTER_THE_TURN}", re.MULTILINE)
 # Where they print a text, one of these stands above it. (Earlier versions of them printed none.)
@@ -53,7 +53,7 @@ _WITH_TEXT = re.compile(
 
 @dataclass(slots=True)
 class OwnCall:
-    """A call, with what the lines after it say of it."""
+    """A call, with its state by the lines after it."""
 
     tool: str  # of bsd
     name: str  # of the tool as it stands in the transcript
@@ -72,7 +72,7 @@ class OwnCall:
 
     @property
     def key(self) -> str:
-        """What distinguishes the call from others of its entry."""
+        """Return a name that tells the call from others of its entry."""
         return self.call_id or self.entry_id or ""
 
     @property
@@ -98,7 +98,7 @@ class OwnCall:
     def is_due(self) -> bool:
         """True if it can be dealt with now, for good."""
         if not self.over or (self.result is None and (self.ended or self.by_shell)):
-            return False  # it was not run, or what it did is not known
+            return False  # it was not run, or its effect is not known
         # The result that was extracted may be our answer: the call is not carried out twice.
         return self.result is None or not is_placeholder(self.result.strip())
 
@@ -108,6 +108,11 @@ class WatchedTranscript:
 
     Attributes:
         calls: those in the lines of the last reading that are not marked as dealt with.
+
+    Args:
+        due: returns those of some calls that are to be dealt with.
+        waits_at: the time now (epoch seconds), if calls that were carried out already stay as long
+            as the prompt cache is warm; None: none waits.
     """
 
     def __init__(
@@ -116,6 +121,7 @@ class WatchedTranscript:
         fmt: TranscriptFormat,
         policy: Policy,
         due: Callable[[Sequence[OwnCall]], Sequence[OwnCall]],
+        waits_at: float | None = None,
     ) -> None:
         self.identity = source.identity
         self.lines_holding = source.lines_holding
@@ -125,17 +131,36 @@ class WatchedTranscript:
         self._format = fmt
         self._policy = policy
         self._due = due
+        self._waits_at = waits_at
+        self._cache = PromptCache()
 
     def has_due_calls(self) -> bool:
-        """Return True if some of the calls are to be carried out now (`due` tells which)."""
-        return bool(self._due(self.calls))
+        """Return True if some of the calls are to be dealt with now."""
+        return bool(self.due_calls())
+
+    def due_calls(self) -> list[OwnCall]:
+        """Return the calls that are to be dealt with now, of the lines that were read."""
+        is_warm = self._warm_until() is not None
+        return [call for call in self._due(self.calls) if not (is_warm and call.is_done)]
+
+    def waits_until(self) -> float | None:
+        """Return until when (epoch seconds) calls wait for the prompt cache; None: none does."""
+        until = self._warm_until()
+        # The results of tools that only read are their answers, and stay.
+        done = [call for call in self.calls if call.is_done and call.tool not in READING_TOOLS]
+        return until if until is not None and self._due(done) else None
+
+    def _warm_until(self) -> float | None:
+        if self._waits_at is None:
+            return None
+        return self._cache.warm_until(self._waits_at, self.identity.mtime_ns / 1e9)
 
     def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
         """Yield the lines from an offset on.
 
         Up to the first call, a line that cannot hold one is not parsed.
         """
-        self.calls = []
+        self.calls, self._cache = [], PromptCache()
         for line in self._source.lines(start, first_index):
             if self.calls or any(needle in line.raw for needle in NEEDLES):
                 entry = parse_entry(line.raw)
@@ -146,7 +171,8 @@ class WatchedTranscript:
     def _follow(self, line: Line, entry: Entry) -> None:
         fmt = self._format
         info = fmt.info(entry)
-        if info.turn in {Turn.STARTS, Turn.CLOSES}:
+        self._cache.follow(info)
+        if info.turn is Turn.STARTS or info.turn.is_end:
             for call in self.calls:
                 call.over = True
         if info.signed_by is not None and self._policy.binds(info.signed_by):
@@ -165,13 +191,6 @@ class WatchedTranscript:
                 call.result_index = line.index
                 call.failed = any(flag for _, flag in self._format.error_flags(entry))
                 return
-
-
-def own_calls(source: Transcript, fmt: TranscriptFormat, policy: Policy) -> list[OwnCall]:
-    """Return the calls in a session that are not marked as dealt with."""
-    watched = WatchedTranscript(source, fmt, policy, due=lambda calls: calls)
-    deque(watched.lines(), maxlen=0)
-    return watched.calls
 
 
 def _calls_of(
@@ -202,9 +221,9 @@ def _own_call(
         command.arguments if command else arguments,
         by_shell=command is not None,
         alone=command is None or command.alone,
-        ended=info.turn is Turn.CLOSES,
+        ended=info.turn.is_end,
         # Without turns in the format, the session is idle, or it would not be looked at.
-        over=info.turn in {Turn.NONE, Turn.CLOSES},
+        over=info.turn is Turn.NONE or info.turn.is_end,
     )
 
 

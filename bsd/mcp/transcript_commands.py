@@ -42,7 +42,7 @@ class ShellCommand:
 
 
 def find_shell_command(command: Any) -> ShellCommand | None:
-    """Return the first command of bsd in what a shell was given, as a text or as words."""
+    """Return the first command of bsd in the command of a shell, a text or words."""
     if isinstance(command, list):
         pieces = [[word for word in command if isinstance(word, str)]]
     elif isinstance(command, str):

@@ -1,4 +1,4 @@
-"""What can be done with a memory, for the command line, HTTP and agents alike: plain functions.
+"""The actions on a memory, for the command line, HTTP and agents alike: plain functions.
 
 Each takes a `Memory` and returns an answer, a frozen dataclass. Each raises NotFound if there is no
 database (those that store make one), Busy if another program writes too long, Forbidden,
@@ -393,7 +393,7 @@ def save_checkpoint(
     expected_outcome: str | None = None,
     working_files: Sequence[str] | None = None,
 ) -> SavedCheckpoint:
-    """Keep what an agent is about to do, for some hours; raises Invalid."""
+    """Keep an agent's intent and state, for some hours; raises Invalid."""
     if not intent.strip() or not state.strip():
         raise Invalid(
             "a checkpoint needs an intent and a state",

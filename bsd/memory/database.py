@@ -25,7 +25,7 @@ from bsd.core.files import make_private_dir
 
 # Seconds for another program that writes; as the plugin has it.
 WAIT_SECONDS = 5.0
-_CACHE_KIB = 64 << 10  # what one large change touches, written once
+_CACHE_KIB = 64 << 10  # the pages of one large change, written once
 _LEAST_ROOM = 64 << 10  # bytes on the disk, or it is full
 _REBUILD = "INSERT INTO facts_fts (facts_fts) VALUES ('rebuild')"
 _NAME_IT = "name the right one as `database` in [memory] of bsd.toml"
@@ -107,7 +107,7 @@ class Database:
         try:
             yield
             self.run("COMMIT")
-        except BaseException:  # an interrupt, too: all of it or nothing
+        except BaseException:  # an interrupt, too: the whole change or none
             with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
                 self._db.execute("ROLLBACK")
             raise

@@ -6,8 +6,8 @@ confirmation and its expiry, its confidence is
     base · 0.5^k    with k = 1 + the full hours since then
 
 `base` is the confidence before it began to fade. So hourly ticks, one tick after two days of
-downtime and forty ticks in a minute have the same result. With whole seconds, all of it times
-four, the moment is exact: `now` is past 75 % when 4·now > confirmed + 3·expires.
+downtime and forty ticks in a minute have the same result. With whole seconds, and both sides
+multiplied by four, the moment is exact: `now` is past 75 % when 4·now > confirmed + 3·expires.
 
 The gateway has the database open too, and waits five seconds at most: a prune runs in batches, each
 a short transaction of its own.
@@ -59,7 +59,7 @@ FADING = (
 )
 _STAYS = f"{FADING} AND {FADED} >= {FAINTEST} AND confidence <> {FADED}"
 _FADES_AWAY = f"{FADING} AND {FADED} < {FAINTEST}"
-# Whatever its class, and although it may never expire (as the plugin has it).
+# For any class, and although it may never expire (as the plugin has it).
 _FAINT = f"confidence < {FAINTEST}"
 
 
@@ -89,12 +89,12 @@ def count_expired(db: Database, now: int) -> int:
 
 
 def predict(db: Database, now: int, *, hard: bool, soft: bool) -> PrunedFacts:
-    """Return what `prune` with the same arguments would do; changes nothing."""
+    """Return the result that `prune` with the same arguments would have; changes nothing."""
     others = _unprotected(db)
     expired = _count(db, _EXPIRED + others, now) if hard else 0
     if not soft:
         return PrunedFacts(expired, dry_run=True)
-    # A fact that fades and stays is not faint afterwards, whatever it is now.
+    # A fact that fades and stays is not faint afterwards, even if it is now.
     faint = f"{_FAINT} AND NOT COALESCE({FADING}, FALSE)"
     if hard:
         faint += f" AND NOT ({_EXPIRED})"
@@ -198,7 +198,7 @@ _VERIFIED = "id NOT IN (SELECT fact_id FROM verified_facts WHERE fact_id IS NOT 
 
 
 def _unprotected(db: Database) -> str:
-    """Return what `AND` adds to a condition, so that protected facts stay; usually nothing."""
+    """Return the part that `AND` adds to a condition, so that protected facts stay; often ''."""
     known = _columns(db, "facts")
     terms = [term for name, term in _PROTECTING.items() if name in known]
     if "fact_id" in _columns(db, "verified_facts"):

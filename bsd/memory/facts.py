@@ -212,7 +212,7 @@ def _said_at(fact: Fact) -> int:
 def lookup(
     db: Database, entity: str, key: str | None, only: FactFilter, limit: int, now: int
 ) -> list[Fact]:
-    """Return the facts about an entity, whatever its case; the surest and newest first."""
+    """Return the facts about an entity, in upper or lower case; the surest and newest first."""
     also = "" if key is None else " AND facts.key = :key COLLATE NOCASE"
     rows = db.all(
         f"SELECT {SHOWN} FROM facts WHERE facts.entity = :about COLLATE NOCASE{also}"  # noqa: S608

@@ -9,7 +9,7 @@ import re
 from bsd.core.errors import Conflict
 from bsd.memory.database import Database, nothing_there
 
-# In the plugin's order; what the first version had comes first.
+# In the plugin's order; the columns of the first version come first.
 COLUMNS = {
     "id": "TEXT PRIMARY KEY",
     "text": "TEXT NOT NULL",
@@ -38,7 +38,7 @@ COLUMNS = {
 }
 # The confidence before the fact began to fade; NULL: it has not.
 OWN_COLUMNS = {"bsd_base_confidence": "REAL"}
-_BEGIN = ("id", "text", "created_at")  # whatever else is missing, these make it a table of facts
+_BEGIN = ("id", "text", "created_at")  # a table with these is one of facts
 
 _TIMES = (
     *("created_at", "expires_at", "last_confirmed_at", "source_date", "last_accessed"),

@@ -1,9 +1,9 @@
-"""What of a session is sent to the model, what a signature covers, and what its last turn is.
+"""The entries that are sent to the model, those that a signature covers, and the last turn.
 
 A program that goes on with a session follows parents back from the newest entry, to the first one
-or to a compaction, which stands for all that is before it but for what it keeps (SPEC §3). Entries
-that are not on this way (summed up, or on a branch that was left) take space in the file and none
-in the model's context, as long as a user does not go back to them.
+or to a compaction, which stands for everything before it but for the entries that it keeps (SPEC
+§3). Entries that are not on this way (summed up, or on a branch that was left) take space in the
+file and none in the model's context, as long as a user does not go back to them.
 
 All three classes follow a session entry by entry and answer when its last entry was followed.
 """
@@ -25,6 +25,7 @@ Binds = Callable[[str], bool]  # whether signatures of a model cover all that is
 _NONE, _EARLIER = -1, -2  # instead of a parent's row: it has none; it is before the checkpoint
 _NEAR = 64  # entries: most parents are among the last ones
 _SIGNATURE = b"ignature"  # of thinking, as all formats call it
+SILENCE_SECONDS = 86_400.0  # after which a turn that does not say that it has ended is over
 WARNING = (
     "entry {}: a later answer carries a signature that covers it; its provider may refuse the "
     "session now (setting prefix_bound_models). An undo takes the change back."
@@ -44,7 +45,7 @@ def never(_model: str) -> bool:
 
 
 class _Event(Enum):
-    """What decides how far back signatures reach."""
+    """The events that decide how far back signatures reach."""
 
     COMPACTION = auto()
     BRANCH = auto()  # an entry that does not follow the one before it, after a compaction
@@ -61,23 +62,26 @@ class _Way(NamedTuple):
 
 
 class ContextWindow:
-    """Which entries are in context, and which a later signature covers.
+    """The entries that are in context, and those that a later signature covers.
 
     Entries are called by rows, in the order of the file; a session is followed from its first line
-    or `since` a checkpoint. A provider that checks signatures refuses a session in which something
-    was changed that a signature covers. That is everything before it on its branch, but for what a
-    compaction between the two took out of context. A signature that is itself out of context is
-    not sent, so it protects nothing unless a user goes back to before the compaction.
+    or `since` a checkpoint. A provider that checks signatures refuses a session if an entry was
+    changed that a signature covers. A signature covers everything before it on its branch, but for
+    the entries that a compaction between the two took out of context. A signature that is itself
+    out of context is not sent, so it protects nothing unless a user goes back to before the
+    compaction.
     """
 
     def __init__(self, binds: Binds = never, since: Checkpoint | None = None) -> None:
         self.lines, self.ids = array("Q"), array("Q")  # of each row: its line, a number for its id
+        self._followed = bytearray()  # of each row: entries may name it as their parent
         self._parents = array("q")  # of each row: the row that it follows
         self._far: dict[int, int] = {}  # rows that follow one further back: a number for its id
         self._answers = array("Q")  # of each row: a number for the answer that it is a part of
+        self._names_parents = False  # entries name the one that they follow
         self._results = array("Q")  # rows: results of calls in answers of several entries
         self._compactions: dict[int, EntryInfo] = {}  # by row
-        # Rows, and what happens there. A signature in a line that was not read has the next row.
+        # Rows, and the event at each. A signature in a line that was not read has the next row.
         self._events: list[tuple[int, _Event]] = []
         self._binds = lru_cache(maxsize=128)(binds)
         self._since = since
@@ -92,6 +96,7 @@ class ContextWindow:
         row = len(self.lines)
         self.lines.append(index)
         self.ids.append(id_hash(info.id) if info.id else NO_ID)
+        self._followed.append(info.id is not None and not info.is_note)
         self._parents.append(self._parent_of(row, info))
         self._answers.append(id_hash(info.answer) if info.answer else NO_ID)
         follows_last = self._before is not None and info.parent == self._before[0]
@@ -102,11 +107,13 @@ class ContextWindow:
             self._events.append((row, _Event.COMPACTION))
         elif info.signed_by is not None and self._binds(info.signed_by):
             self._note_signature(row)
-        if info.result_of is not None:
+        self._names_parents |= info.names_parent
+        if info.result_of is not None and info.names_parent:
             parent = self._parents[row]
-            if row in self._far or (parent >= 0 and self._answers[parent] != NO_ID):
+            is_answers = parent >= 0 and self._answers[parent] != NO_ID
+            if row in self._far or parent == _EARLIER or is_answers:
                 self._results.append(row)
-        if info.id is not None:
+        if info.id is not None and not info.is_note:
             self._before, self._gap = (info.id, row), False
         if info.may_be_last:
             self._last = row
@@ -122,7 +129,7 @@ class ContextWindow:
 
     def _note_signature(self, row: int) -> None:
         if self._events and self._events[-1][1] is _Event.SIGNATURE:
-            self._events.pop()  # the later one covers what this one covers
+            self._events.pop()  # the later one covers every entry that this one covers
         self._events.append((row, _Event.SIGNATURE))
 
     def _parent_of(self, row: int, info: EntryInfo) -> int:
@@ -183,12 +190,12 @@ class ContextWindow:
 
     @property
     def signed(self) -> bool:
-        """Whether there are signatures that cover what is before them."""
+        """Whether there are signatures that cover entries before them."""
         return any(event is _Event.SIGNATURE for _, event in self._events)
 
     @property
     def reaches_back(self) -> bool:
-        """Whether something after the checkpoint may have changed what of before is in context."""
+        """Whether entries after the checkpoint may change which earlier ones are in context."""
         if self._since is None:
             return False
         if self._compactions or self.leaf(0)[1] is not self._since.on_way:
@@ -198,10 +205,10 @@ class ContextWindow:
     def leaf(self, rows: int) -> tuple[int, bool]:
         """A number for the last id among the first `rows`, and whether the way back leads by it.
 
-        If there is none among them, it is that of the checkpoint.
+        Notes do not count. If there is none among them, it is that of the checkpoint.
         """
         for row in range(rows - 1, -1, -1):
-            if self.ids[row] != NO_ID:
+            if self._followed[row] and self.ids[row] != NO_ID:
                 return self.ids[row], bool(self._way.passed[row])
         return self._since.leaf if self._since else NO_ID, self._way.leads_on
 
@@ -232,9 +239,9 @@ class ContextWindow:
         if number is None:
             return self._parents[row]
         found = self._row_of(number)
-        if found is None and self._are_earlier([number]):
-            return _EARLIER
-        return found if found is not None and found < row else _NONE
+        if found is not None and found < row:
+            return found
+        return _EARLIER if self._are_earlier([number]) else _NONE
 
     def _kept(self, row: int) -> Iterable[int] | None:
         """The rows that a compaction keeps; None if it names an entry that is not there."""
@@ -272,8 +279,14 @@ class ContextWindow:
     def _add_siblings(self, sent: bytearray) -> None:
         """Add to each answer that is sent its other parts, and the results of its calls.
 
-        Calls made at once lie side by side; the way back leads along one of them.
+        Calls made at once lie side by side; the way back leads along one of them. A result whose
+        call stands before the checkpoint is taken for sent. So are all lines of an id that is sent:
+        which of them the program takes differs.
         """
+        if self._names_parents and len(set(self.ids)) < len(self.ids):
+            ids = {number for number, there in zip(self.ids, sent, strict=True) if there} - {NO_ID}
+            for row, number in enumerate(self.ids):
+                sent[row] |= number in ids
         answers = {answer for answer, there in zip(self._answers, sent, strict=True) if there}
         answers.discard(NO_ID)
         if not answers:
@@ -283,14 +296,14 @@ class ContextWindow:
                 sent[row] = True
         for row in self._results:
             call = self._row_before(row)
-            if call >= 0 and sent[call] and self._answers[call] != NO_ID:
+            if call == _EARLIER or (call >= 0 and sent[call] and self._answers[call] != NO_ID):
                 sent[row] = True
 
     @cached_property
     def _covered(self) -> bytearray:
-        """Of each row, whether a later signature covers it.
+        """For each row, whether a later signature covers it.
 
-        Of what is before the checkpoint only the ids matter: a compaction there is before every
+        Of the lines before the checkpoint only the ids matter: a compaction there is before every
         row, so it takes none of them out of context.
         """
         covered = bytearray(len(self.lines))
@@ -325,21 +338,30 @@ class ContextWindow:
 
 
 class LastTurn:
-    """Which entries belong to the last turn, and to one that is not finished."""
+    """The entries that belong to the last turn, and to one that is not finished.
+
+    A turn of which nothing tells the end is over after a day without a new entry: its program was
+    killed, or lost its connection (`end_if_silent`).
+    """
 
     def __init__(self, begins: int | None = None) -> None:
         self._begins = begins  # line at which the last turn begins
         self._open_from: int | None = None  # line from which on it is not finished
+        self._written_ms: float | None = None  # the newest time in these lines
+        # Of a turn that nothing has ended: line from which on, and when, silence ends it.
+        self._silent_from: int | None = None
+        self._over_at: float | None = None
         self._waiting: set[str] = set()  # ids of its calls without results
-        self._latest: set[int] = set()  # lines of the latest assistant message
-        self._answer: str | None = None  # what those have in common
+        self._latest: set[int] = set()  # lines of the latest assistant message that is sent
+        self._answer: str | None = None  # the id they have in common
 
     def follow(self, index: int, info: EntryInfo) -> None:
         """Note the next entry, in line `index`."""
-        # A user's message ends what came before it, even a turn that crashed: a user who speaks
+        # A user's message ends the turn before it, even one that crashed: a user who speaks
         # again does not wait for it.
         if info.turn is Turn.STARTS:
             self._begins = self._open_from = index
+            self._written_ms = None
             self._waiting.clear()
         self._waiting.update(call.id for call in info.calls if call.id)
         if info.result_of is not None:
@@ -349,11 +371,51 @@ class LastTurn:
             self._open_from = index if self._open_from is None else self._open_from
         elif info.turn is Turn.CLOSES and not self._waiting:
             self._open_from = None
-        if info.is_assistant:
+        elif info.turn is Turn.BREAKS:
+            self.end()
+        self._note_time(info.time_ms)
+        if info.is_assistant and info.turn is not Turn.BREAKS:
             if info.answer is None or info.answer != self._answer:
                 self._latest.clear()
             self._latest.add(index)
             self._answer = info.answer
+
+    def _note_time(self, time_ms: float | None) -> None:
+        if self._open_from is None:
+            self._written_ms = None
+        elif time_ms is not None:
+            self._written_ms = max(time_ms, self._written_ms or time_ms)
+
+    def end(self) -> None:
+        """End the turn, whatever its entries say; later entries may continue it."""
+        self._open_from = self._written_ms = None
+        self._waiting.clear()
+
+    def end_if_silent(self, now: float, mtime: float | None = None) -> None:
+        """End a turn to which nothing was added for a day, once all was followed.
+
+        A time in the future counts as now; without any time, the turn goes on.
+
+        Args:
+            now: epoch seconds.
+            mtime: when the file was written (epoch seconds): it counts if no entry has a time.
+        """
+        written = mtime if self._written_ms is None else self._written_ms / 1000
+        if self._open_from is None or written is None:
+            return
+        self._silent_from, self._over_at = self._open_from, min(written, now) + SILENCE_SECONDS
+        if self._over_at <= now:
+            self.end()
+
+    def over_at(self, index: int) -> float | None:
+        """When silence ends, or has ended, the turn of a line (epoch seconds).
+
+        None if the turn has another end, and for a part of the latest assistant message, which
+        stays whole after that, too.
+        """
+        if self._silent_from is None or index < self._silent_from or index in self._latest:
+            return None
+        return self._over_at
 
     def is_open(self, index: int) -> bool:
         """Whether a line is of an unfinished turn, or a part of the latest assistant message."""

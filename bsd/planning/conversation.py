@@ -33,7 +33,7 @@ class Conversation:
 
     Args:
         protected_tools: names of tools whose calls and results are never changed.
-        binds: tells which models' signatures cover what is before them.
+        binds: tells which models' signatures cover the entries before them.
     """
 
     def __init__(
@@ -79,8 +79,16 @@ class Conversation:
         return None
 
     def is_own_answer(self, info: EntryInfo) -> bool:
-        """Whether one of bsd's tools said this: it quotes what is looked for elsewhere."""
+        """Whether one of bsd's tools gave this answer: it quotes text that stands elsewhere."""
         return info.result_of in self._own or own_tool(info.result_tool)
+
+    def end_if_silent(self, now: float | None, mtime: float | None) -> None:
+        """End the last turn, once all was followed, if it was left for a day (epoch seconds).
+
+        Without `now`, a turn that does not say that it has ended goes on.
+        """
+        if now is not None:
+            self._last_turn.end_if_silent(now, mtime)
 
     # Answers, once all was followed.
 
@@ -89,7 +97,7 @@ class Conversation:
         return self._last_turn.is_open(index)
 
     def protection(self, index: int) -> str | None:
-        """Why a line is protected by what came after it."""
+        """Why a line is protected by the entries after it."""
         if self.turn_open(index):
             return "its turn is not over, or it is the latest answer"
         waits = index in self._waiting.values()
@@ -101,7 +109,7 @@ class Conversation:
 
     @property
     def rate(self) -> Rate:
-        """How many characters of this session are a token."""
+        """Return the number of characters of this session that are a token."""
         return self._meter.rate()
 
     def tokens(self, index: int, characters: int) -> int:
@@ -136,7 +144,7 @@ def is_users(value: Value, info: EntryInfo) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EntryPlace:
-    """An entry without its content: where it stands, and what it is."""
+    """An entry without its content: its place and its properties."""
 
     index: int  # 0-based line number
     offset: int
@@ -145,7 +153,7 @@ class EntryPlace:
 
     @property
     def name(self) -> str:
-        """How it is called in answers."""
+        """The name of the entry in answers."""
         return name_of(self.info.id, self.index)
 
     @property

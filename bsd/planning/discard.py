@@ -40,7 +40,7 @@ def put_texts(
 ) -> bytes:
     """Put texts in the place of values, and members into the entry; raises SpliceError.
 
-    The line's marker no longer names what was stored of such a value. A block that is no text
+    The line's marker no longer names the stored original of such a value. A block that is no text
     becomes a text block.
     """
     replaced = {value.path: value.shape.holding(encode_string(text)) for value, text in texts}
@@ -62,9 +62,9 @@ def put_texts(
 
 
 def texts_for(values: Sequence[Value], first: str, others: str) -> list[tuple[Value, str]]:
-    """What takes the place of an entry's values: the first one says it, the others give way.
+    """Return the text for each of an entry's values: `first` for the first one, else `others`.
 
-    Short leaves of an object (a name, a state) stay: they say what it is.
+    Short leaves of an object (a name, a state) stay: they tell its kind.
     """
     long = [value for value in values if not value.leaf or value.length > len(others)]
     return [(value, others if at else first) for at, value in enumerate(long or values)]
@@ -98,10 +98,13 @@ def plan_discard(
     include_user: bool = False,
     protected_tools: Collection[str] = (),
     binds: Binds = never,
+    now: float | None = None,
 ) -> tuple[Plan, ContextChanged]:
     """Plan these discards, or with summaries distillations; all or none, else Refused.
 
-    `binds` tells which models' signatures make a change worth a warning.
+    Args:
+        binds: tells which models' signatures make a change worth a warning.
+        now: epoch seconds; None: a turn that does not say that it has ended goes on.
     """
     action: Action = DISTILL if any(target.summary is not None for target in targets) else DISCARD
     conversation = Conversation(fmt, protected_tools, binds)
@@ -119,6 +122,7 @@ def plan_discard(
                 values = content_values(seen, fmt)
                 why = _unfit(seen, values, conversation, include_user=include_user)
                 found[number].append(_address(seen, values, target, hashes[0], why))
+    conversation.end_if_silent(now, source.identity.mtime)
     if problems := _problems(targets, found, conversation):
         raise Refused(action, problems, hint=_HINT)
     chosen = [addressed for [addressed] in found]

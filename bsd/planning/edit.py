@@ -1,8 +1,8 @@
-"""Plans what a person changes in one entry: only the changed values get new bytes.
+"""Plans the changes that a person makes to one entry: only the changed values get new bytes.
 
 Documents are entries with every number as it is spelled, so that looking at one and writing it
-back changes nothing. What a person or an agent says of an entry is its `_extractable`: true, false,
-or a number.
+back changes nothing. A person's or an agent's setting for an entry is its `_extractable`: true,
+false, or a number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bsd.transcripts.spans import ValuePath, format_path, is_present, parse_path
 from bsd.transcripts.splice import edit, find
 
 _DEEPEST = 200
-# What ties entries, calls and results together, in the words of a format.
+# Members that tie entries, calls and results together, in the words of a format.
 _TIES = (
     "id",
     "kind",
@@ -126,7 +126,7 @@ def plan_edit(
 
 
 def becoming(text: str) -> Wish:
-    """The wish that an entry be what this JSON says; raises Invalid if it is no object."""
+    """The wish that an entry become the object in this JSON; raises Invalid if it is no object."""
     document = read_document(text)
     if not isinstance(document, dict):
         raise Invalid("an entry is one JSON object: { … }")
@@ -216,7 +216,7 @@ def write_document(value: Any, indent: int | None = None, depth: int = 0) -> str
 
 @dataclass(slots=True)
 class _Changes:
-    """What differs between two documents."""
+    """The differences between two documents."""
 
     replaced: dict[ValuePath, tuple[Any, Any]] = field(default_factory=dict)  # old and new
     removed: list[ValuePath] = field(default_factory=list)
@@ -306,7 +306,7 @@ def _is_structure(path: ValuePath, fmt: TranscriptFormat) -> bool:
 
 
 def _check(located: Located, fmt: TranscriptFormat, line: bytes, wanted: Document) -> None:
-    """Make sure that the session still holds together, and that the line says what was wished."""
+    """Make sure that the session still holds together, and that the line is as it was wished."""
     entry = parse_entry(line)
     if entry is None or not same(_read(line), wanted):
         raise Conflict(f"line {located.line.index} cannot be edited safely; it was left alone")
@@ -357,7 +357,7 @@ def _read(raw: bytes) -> Any:
 
 
 def _is_deep(document: Any) -> bool:
-    """Whether a document goes deeper than what walks through it here may follow."""
+    """Whether a document goes deeper than the functions here may follow."""
     level = [document] if isinstance(document, dict | list) else []
     for _ in range(_DEEPEST):
         level = [
@@ -374,7 +374,7 @@ def _too_deep(what: str) -> Invalid:
 
 
 def _with(value: Any, path: ValuePath, new: Any, whole: ValuePath) -> Any:
-    """A copy of a value with another value at a path; what is not on the path is shared."""
+    """A copy of a value with another value at a path; values not on the path are shared."""
     if not path:
         return new
     step = path[0]

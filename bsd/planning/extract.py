@@ -1,11 +1,11 @@
-"""Plans what leaves a session: every entry is judged, and gets a new line if values leave it."""
+"""Plans extraction: every entry is judged, and gets a new line if values leave it."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from sys import maxsize
 
@@ -36,7 +36,7 @@ from bsd.transcripts.splice import (
 )
 
 BUDGET = 96 * 1024 * 1024  # bytes of memory that one plan may take, about
-_COST = 1400  # bytes of memory of one edit and what is kept for it, beside the new line
+_COST = 1400  # bytes of memory of one edit and its record, beside the new line
 
 # Outcomes beside SPEC §3's table: the entry was due, but its line must not be touched.
 NOT_EDITABLE = "not_editable"  # a duplicate key on an edited path, a foreign `_extracted`
@@ -62,6 +62,8 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
     since: Checkpoint | None = None,
     undone: Collection[str] = (),
     by_hand: bool = False,
+    turn_over: bool = False,
+    waits: bool = False,
 ) -> Plan:
     """Plan the extraction of all that is due.
 
@@ -74,6 +76,8 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
         since: a checkpoint made by a plan with the same settings. The session is read from there
             on, and the report tells of that part.
         undone: ids of entries whose extraction was taken back: they stay, unless `by_hand`.
+        turn_over: the last turn has ended, whatever its entries say.
+        waits: values in context stay as long as its provider's prompt cache is warm.
     """
     policy = Policy.of(config)
     look = partial(
@@ -85,9 +89,11 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
         keep_names=tell is not None,
         progress=progress,
         undone=() if by_hand else undone,
+        turn_over=turn_over,
+        waits=waits,
     )
     survey = look(since=since)
-    if survey.reaches_back:
+    if survey.reaches_back or survey.repeats_earlier:
         survey = look()
     extraction = _Extraction(
         source,
@@ -122,11 +128,13 @@ def why_it_stays(
         if row.index == index:
             entry = parse_entry(source.read(row.offset, row.length))
         if entry is not None:
-            values = fmt.values(entry)
-            subject = subject_of(entry, fmt.info(entry), values, policy, policy.limits())
-            forced = subject._replace(forced=True, pinned=False, window=None)
-            reason = decide(forced, outcome.standing, policy, now).reason
-            return None if reason is Reason.EXTRACT else reason
+            reasons = []
+            for at_least in (policy.shortest, 0):  # as it is extracted, and with all short values
+                values = fmt.values(entry, at_least)
+                subject = subject_of(entry, fmt.info(entry), values, policy, policy.limits())
+                forced = subject._replace(forced=True, pinned=False, window=None)
+                reasons.append(decide(forced, outcome.standing, policy, now).reason)
+            return None if Reason.EXTRACT in reasons else reasons[-1]
     return None
 
 
@@ -140,7 +148,7 @@ class _LeaveAlone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Original:
-    """Where an entry's original line is, or will be, stored."""
+    """The place of an entry's original line in the store, now or after the commit."""
 
     ref: str
     hash: str
@@ -186,14 +194,17 @@ class _Extraction:
         self._saved = 0  # bytes
         self._complete = True
         self._due_at: float | None = None
+        self._tokens_ready = 0
 
     def treat(self, outcome: Judged) -> None:
-        """Make an entry's new line, if that is what was decided."""
+        """Make an entry's new line, if that was decided."""
         decision, row = outcome.decision, outcome.row
+        if decision.due_at is not None:
+            self._due_at = min(decision.due_at, self._due_at or decision.due_at)
+        if decision.waiting:
+            self._note_waiting(outcome)
         if decision.reason is not Reason.EXTRACT:
             self._leave(outcome, decision.reason)
-            if decision.due_at is not None:
-                self._due_at = min(decision.due_at, self._due_at or decision.due_at)
         elif self._memory >= self._budget_bytes:
             self._complete = False
             self._final.stop(outcome)
@@ -205,6 +216,18 @@ class _Extraction:
                 self._leave(outcome, refusal.reason)
             except SpliceError:
                 self._leave(outcome, NOT_EDITABLE)
+
+    def _note_waiting(self, outcome: Judged) -> None:
+        """Count the tokens of values that leave once the prompt cache is cold."""
+        row = outcome.row
+        entry = parse_entry(self._source.read(row.offset, row.length))
+        values = self._fmt.values(entry) if entry is not None else []
+        lengths = {value.path: len(value.text) for value in values if value.text is not None}
+        left = len(placeholder(row.entry_id or ""))
+        for value, keep_chars in outcome.decision.waiting:
+            # An image is paid by its pixels, as in `_note_savings`.
+            if not value.shape.is_block and value.path in lengths:
+                self._tokens_ready += self._rate.tokens(lengths[value.path] - keep_chars - left)
 
     def _leave(self, outcome: Judged, reason: str) -> None:
         self._reasons[reason] += 1
@@ -257,7 +280,7 @@ class _Extraction:
     def _note_savings(
         self, outcome: Judged, new: Mapping[ValuePath, bytes], stood: Mapping[ValuePath, Stood]
     ) -> list[int]:
-        """Count what leaves; returns the size of each text in bytes of UTF-8."""
+        """Count the values that leave; returns the size of each text in bytes of UTF-8."""
         sizes = []
         for value, _ in outcome.decision.chosen:
             stand_in, was = new[value.path], stood[value.path]
@@ -286,11 +309,11 @@ class _Extraction:
             # Several have no place, or the member is not bsd's.
             if markers or marked:
                 raise _LeaveAlone(NOT_EDITABLE)
-        # Only what was in the store before can be there still, and looking has its price.
+        # Only lines that were in the store before can be there still, and looking has its price.
         hash_ = digest(raw)
         taken = self._stored.taken(first)
         if taken or row.subject.restored_ms is not None:
-            # The second is what a crash left between keeping this line and committing.
+            # The second is left by a crash between keeping this line and committing.
             for found in (self._stored.find(row.entry_id or ""), (first, hash_)):
                 if found and (used := self._use_again(*found, raw, outcome.decision)):
                     return used
@@ -303,7 +326,7 @@ class _Extraction:
     def _original_of_marked(
         self, outcome: Judged, raw: bytes, entry: Entry, marker: Marker, first: str
     ) -> _Original:
-        """Find one file for what is away and what leaves now: a marker names only one."""
+        """Find one file for all values that are out or leave now: a marker names only one."""
         paths = away_paths(entry, marker)
         unmarked = [(MARKER,)] if outcome.row.subject.marked else []
         if not paths:  # the text that stands there now is another one
@@ -365,21 +388,25 @@ class _Extraction:
             undone_before=len(self._freed),
             rate=self._rate,
         )
+        # Values asked for by hand do not wait; a dry run counts how many of them the daemon leaves.
+        ready = report.tokens_saved if self._dry_run and survey.warm_until else 0
+        report = replace(report, tokens_ready=self._tokens_ready or ready)
         return Plan(
             self._source.identity,
             tuple(self._edits),
             report,
             tuple(self._keeps),
             tuple(TouchedLine(keep.index, keep.entry_id) for keep in self._keeps),
-            complete=self._complete,
+            complete=self._complete and not self._final.sets_free,
             due_at=self._due_at,
+            warm_until=survey.warm_until,
             checkpoint=None if self._dry_run else self._final.checkpoint(),
             noting=Noting(freed=tuple(self._freed)),
         )
 
 
 def _stand_ins(raw: bytes, decision: Decision, text: str) -> dict[ValuePath, bytes]:
-    """The JSON that takes each value's place: `text`, a placeholder, behind what is kept of it."""
+    """The JSON that takes each value's place: `text`, a placeholder, behind its kept beginning."""
     string = encode_string(text)
     new = {value.path: value.shape.holding(string) for value, _ in decision.chosen}
     heads = {value.path: keep_chars for value, keep_chars in decision.chosen if keep_chars}

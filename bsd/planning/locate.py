@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from bsd.core.errors import Conflict, NotFound
+from bsd.planning.copies import are_copies
 from bsd.store.markers import loose_placeholders
 from bsd.transcripts.agents.entry import MARKER, Entry, placeholder
 from bsd.transcripts.agents.format import EntryInfo, TranscriptFormat
@@ -22,7 +23,7 @@ _MOST_DIGITS = 18  # Python refuses to read numbers of thousands of them
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """An entry, its line, and what it is."""
+    """An entry, its line, and its properties."""
 
     line: Line
     entry: Entry
@@ -36,12 +37,12 @@ class Located:
 
     @property
     def name(self) -> str:
-        """How it is called in answers."""
+        """The name of the entry in answers."""
         return name_of(self.info.id, self.line.index)
 
 
 def name_of(entry_id: str | None, index: int) -> str:
-    """How an entry is called in answers: by its id, or by `#` and its 0-based line number."""
+    """Return an entry's name in answers: its id, or `#` and its 0-based line number."""
     return entry_id if entry_id is not None else f"#{index}"
 
 
@@ -71,21 +72,45 @@ def locate(
     A copy that got another id is found by that which its placeholders name; with `header`, the
     header by its number and its id, too. Raises NotFound, Conflict if several lines have the id.
     """
-    if match := _INDEX.fullmatch(name):
-        return _by_index(source, fmt, match[1], header=header)
-    found = _by_id(source, fmt, name) or _by_placeholder(source, fmt, name)
-    if found is None and header:
-        first = next(entries(source.lines(), fmt), None)
-        if first and first.info.is_header and name in {first.info.id, first.entry.get("id")}:
-            found = first
-    if found is None:
-        if not (name.isascii() and name.isdigit()):
-            raise _not_found(source, name)
-        return _by_index(source, fmt, name, header=header)
+    found = _locate(source, fmt, name, header=header)
+    if len(found) > 1:
+        raise _ambiguous(name, found)
+    return found[0]
+
+
+def locate_copies(source: Transcript, fmt: TranscriptFormat, name: str) -> list[Located]:
+    """As `locate`, but return all lines of the entry if they are copies of one another."""
+    found = _locate(source, fmt, name)
+    if len(found) > 1 and not are_copies((one.entry for one in found), fmt):
+        raise _ambiguous(name, found)
     return found
 
 
-def _by_id(source: Transcript, fmt: TranscriptFormat, entry_id: str) -> Located | None:
+def _ambiguous(entry_id: str, found: list[Located]) -> Conflict:
+    named = ", ".join(f"#{located.line.index}" for located in found)
+    return Conflict(f"several entries have the id {entry_id}", hint=f"name one of {named}")
+
+
+def _locate(
+    source: Transcript, fmt: TranscriptFormat, name: str, *, header: bool = False
+) -> list[Located]:
+    """Find the lines of an entry, at least one; several only if they share the id."""
+    if match := _INDEX.fullmatch(name):
+        return [_by_index(source, fmt, match[1], header=header)]
+    if found := _by_id(source, fmt, name):
+        return found
+    if copy := _by_placeholder(source, fmt, name):
+        return [copy]
+    if header:
+        first = next(entries(source.lines(), fmt), None)
+        if first and first.info.is_header and name in {first.info.id, first.entry.get("id")}:
+            return [first]
+    if not (name.isascii() and name.isdigit()):
+        raise _not_found(source, name)
+    return [_by_index(source, fmt, name, header=header)]
+
+
+def _by_id(source: Transcript, fmt: TranscriptFormat, entry_id: str) -> list[Located]:
     """Only bytes are compared: of an id that stands nowhere, no line is parsed."""
     made_of = fmt.made_of(entry_id)
     searches: list[Iterator[Line]] = []
@@ -100,14 +125,11 @@ def _by_id(source: Transcript, fmt: TranscriptFormat, entry_id: str) -> Located 
             if located.info.id == entry_id and not located.info.is_header
         ]
         if len(found) > 1:
-            # Two lines claim it; the one whose values are away is the one that is meant.
+            # Several lines have it; those whose values are away are meant.
             found = [located for located in found if MARKER in located.entry] or found
-        if len(found) > 1:
-            named = ", ".join(f"#{located.line.index}" for located in found)
-            raise Conflict(f"several entries have the id {entry_id}", hint=f"name one of {named}")
         if found:
-            return found[0]
-    return None
+            return found
+    return []
 
 
 def _spellings(text: str) -> dict[bytes, None]:

@@ -97,7 +97,7 @@ def original_of(
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """What brings values back into the line that they left."""
+    """The changes that bring values back into the line that they left."""
 
     original: bytes
     replace: Mapping[ValuePath, bytes]
@@ -129,7 +129,7 @@ class Return:
         remove: Collection[ValuePath] = (),
         put: Mapping[str, bytes] | None = None,
     ) -> bytes:
-        """Return the line with the values inline, and what else changes with that."""
+        """Return the line with the values inline, and the other changes that come with that."""
         return edit(
             raw,
             replace=self.replace,

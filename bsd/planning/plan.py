@@ -1,4 +1,4 @@
-"""What a planner returns: new bytes for lines, what the store must keep, a report (DESIGN §1)."""
+"""The result of a planner: new bytes for lines, originals for the store, a report (DESIGN §1)."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ class Leaked:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What values of one type give up, in session bytes and (roughly) in tokens of context."""
+    """The savings by values of one type, in session bytes and (roughly) in tokens of context."""
 
     values: int = 0
-    bytes: int = 0  # without what the marker costs, which belongs to no value
-    tokens: int = 0  # of what is sent as the session goes on now
+    bytes: int = 0  # without the bytes of the marker, which belongs to no value
+    tokens: int = 0  # of the entries that are sent as the session goes on now
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a plan would do, in numbers for people."""
+    """The effects of a plan, in numbers for people."""
 
     action: str  # extract, restore, …
     entries: int = 0
@@ -59,9 +59,11 @@ class Report:
     savings: Mapping[str, Saving] = field(default_factory=dict)  # by value type; `other`: none
     leaked: tuple[Leaked, ...] = ()
     unreadable: int = 0  # lines that are not blank and hold no JSON object
-    partial: bool = False  # it tells of what was appended since the last one
+    partial: bool = False  # it tells only of lines appended since the last one
     undone_before: int = 0  # of the entries: how many had been taken back by undo
     rate: Rate = field(default_factory=Rate)  # by which tokens were estimated
+    # Tokens that leave once the prompt cache is cold (of a dry run: that would wait for that).
+    tokens_ready: int = 0
 
     @property
     def bytes_saved(self) -> int:
@@ -74,17 +76,18 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Edits of one session file and what must be kept before they are made."""
+    """Edits of one session file and the originals to store before they are made."""
 
     planned_on: Identity
     edits: tuple[Edit, ...]
     report: Report
     keeps: tuple[StoredOriginal, ...] = ()
-    touched: tuple[TouchedLine, ...] = ()  # for the history: what each of the edits is about
+    touched: tuple[TouchedLine, ...] = ()  # for the history: the subject of each edit
     undoes: int | None = None  # number of the operation that this one undoes
-    noting: Noting = NOTHING  # what shall be known of entries from then on
+    noting: Noting = NOTHING  # notes of entries to keep from then on
     complete: bool = True  # False: the budget ended it; plan again after the commit
     due_at: float | None = None  # epoch seconds at which planning again could find more
+    warm_until: float | None = None  # epoch seconds until which the prompt cache is warm
     checkpoint: Checkpoint | None = None  # where to begin next time, once this is in effect
 
     @classmethod
@@ -119,14 +122,14 @@ class Plan:
 class Revised:
     """A session as several plans will leave it: the source of the next planner.
 
-    Lines keep the offset and the number that they have now, so `#n` means what it meant to the
-    caller; one that will be gone is not listed.
+    Lines keep the offset and the number that they have now, so `#n` means the same line as to
+    the caller; one that will be gone is not listed.
     """
 
     def __init__(self, source: Transcript) -> None:
         self._source = source
         self.identity = source.identity
-        # By offset: the line's edit, made on the file as it is, and what the history needs of it.
+        # By offset: the line's edit, made on the file as it is, and its record for the history.
         self._changed: dict[int, tuple[Edit, TouchedLine]] = {}
         self._keeps: list[StoredOriginal] = []
         self._noting = NOTHING
@@ -151,7 +154,7 @@ class Revised:
         return self._source.read(offset, length)
 
     def take(self, plan: Plan) -> None:
-        """Add a plan that was made on this source; all of it, or (ValueError) nothing."""
+        """Add a plan that was made on this source; on ValueError nothing of it is added."""
         for edit in plan.edits:
             before = self._changed.get(edit.offset)
             if before is not None and edit.length != len(before[0].new):
@@ -170,7 +173,7 @@ class Revised:
         self.values += plan.report.values
 
     def plan(self, action: str) -> Plan:
-        """All of it as one plan."""
+        """Return all added plans as one plan."""
         changed = [self._changed[offset] for offset in sorted(self._changed)]
         edits, touched = [edit for edit, _ in changed], [about for _, about in changed]
         plan = Plan.of(action, self.identity, edits, touched, values=self.values)

@@ -36,7 +36,7 @@ from bsd.transcripts.reader import Transcript, is_too_large, parse_kept
 from bsd.transcripts.spans import ValuePath, paths_of, value_at
 from bsd.transcripts.splice import edit, elements, encode_string, prepend_elements, remove_elements
 
-# What a marked call still says of itself.
+# The arguments that a marked call keeps.
 _KEPT_ARGUMENTS = frozenset(("action", "entry", "entry_id"))
 
 
@@ -44,7 +44,7 @@ class RedactionKind(StrEnum):
     """How a call leaves."""
 
     CONSUMED = "consumed"  # call and result are taken out
-    MARKED = "marked"  # both stay, cut to what they did
+    MARKED = "marked"  # both stay, cut to the action that they did
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,12 @@ class CallToRedact:
     kind: RedactionKind
     call_id: str | None = None
     entry_id: str | None = None  # of the entry that holds the call
-    note: str = ""  # marked: what the text of the result becomes
+    note: str = ""  # marked: the new text of the result
 
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """One call, and what became of it."""
+    """One call, and the result of its redaction."""
 
     call: str  # its id, or its entry's
     tool: str
@@ -93,7 +93,7 @@ def plan_redact(
     targets = [_find(tree, call) for call in calls]
     consumed = [target for target in targets if target.how is RedactionKind.CONSUMED]
     if consumed and any(is_too_large(line.raw) for line in source.lines()):
-        for target in consumed:  # what cannot be read may follow them
+        for target in consumed:  # lines that cannot be read may follow them
             target.unfit("a line of the session is too large to be read")
     while True:  # each round, one more call is found to be unfit: for leaving, or altogether
         attempt = _Redaction(tree, fmt, stored)
@@ -124,7 +124,7 @@ class _Target:
             self.how, self.why = None, why
 
     def answer(self) -> Redacted:
-        """What became of it."""
+        """Return the result for this call."""
         entry_id = self.place.info.id if self.place else self.call.entry_id
         name = (self.found.id if self.found else None) or self.call.call_id or entry_id or ""
         return Redacted(name, self.call.name, entry_id, self.how, self.why)
@@ -155,11 +155,11 @@ class CannotChange(Conflict):
 
 @dataclass(slots=True)
 class _LineChange:
-    """What is to become of one line."""
+    """The change of one line."""
 
     causes: list[_Target] = field(default_factory=list)
     marked: list[ToolCall] = field(default_factory=list)  # calls whose arguments are cut
-    note: str | None = None  # what the texts become
+    note: str | None = None  # the new text of its values
     redacted: bool = False
     new_parent: str | None = None
     is_reparented: bool = False
@@ -227,8 +227,8 @@ def _inline_again(seen: Located, fmt: TranscriptFormat, stored: OriginalStore) -
 def _cut_arguments(raw: bytes, entry: Entry, call: ToolCall) -> bytes:
     """Leave action and entry; the arguments of another program's tool stay.
 
-    Patterns go, too: they quote what was to go. A tool called `context` may be another's, but a
-    call of one is only marked when it was ours.
+    Patterns go, too: they quote text that was to go. A tool called `context` may be another's, but
+    a call of one is only marked when it was ours.
     """
     path = call.arguments
     if path is None or not (own_tool(call.name) or call.name.rpartition("__")[2] == "context"):
@@ -260,7 +260,7 @@ def _cut_text(arguments: str) -> str:
 
 
 class _Redaction:
-    """One attempt: which lines go, and what the others become."""
+    """One attempt: the lines that go, and the new forms of the others."""
 
     def __init__(self, tree: EntryTree, fmt: TranscriptFormat, stored: OriginalStore) -> None:
         self._tree = tree
@@ -271,9 +271,9 @@ class _Redaction:
         self._new: dict[int, bytes] = {}
 
     def plan(self, targets: Sequence[_Target]) -> None:
-        """Say of every call what its redaction changes, the last entry first.
+        """Determine the changes for every call, the last entry first.
 
-        So whatever follows an entry is known by the time it is its turn.
+        So all entries that follow an entry are known by the time it is its turn.
         """
         by_place: dict[EntryPlace, list[_Target]] = {}
         for target in targets:
@@ -324,7 +324,7 @@ class _Redaction:
             gone |= {place} if answers else set()
         if len(answers) > 1 or not self._may_go(gone):
             return False
-        # Two answers would stand side by side: what this one still says, that one says first.
+        # Two answers would stand side by side: the other one begins with the rest of this one.
         if any(not self._hand_on(place, blocks, one, targets) for one in answers):
             return False
         for one in gone:
@@ -364,7 +364,7 @@ class _Redaction:
     def _hand_on(
         self, place: EntryPlace, blocks: _Blocks, to: EntryPlace, targets: Sequence[_Target]
     ) -> bool:
-        """Let another message say first what is left of this one; False if it cannot."""
+        """Put the rest of this message before another message's content; False if it cannot."""
         mine, theirs = self._tree.read(place), self._tree.read(to)
         content = value_at(theirs.entry, blocks.path)
         if not isinstance(content, list) or not same_author(mine.entry, theirs.entry):
@@ -396,7 +396,7 @@ class _Redaction:
         return []
 
     def finish(self, source: Transcript, targets: Sequence[_Target]) -> tuple[Plan, Redaction]:
-        """Return the plan, and what is told of each call."""
+        """Return the plan, and the result for each call."""
         for target in targets:
             places = [one for one in (target.place, target.result) if one is not None]
             is_changed = any(one.index in self._new for one in places)

@@ -37,7 +37,7 @@ from bsd.transcripts.reader import Transcript
 from bsd.transcripts.splice import SpliceError
 
 _MOST_LISTED = 10
-_BESIDE = 20  # characters beside what is quoted
+_BESIDE = 20  # characters beside the quoted text
 _LONGEST_QUOTE = 60
 _LONGEST_COMPARED = 120  # of a marker, in characters: its beginning tells enough
 _PIECES = 8
@@ -48,7 +48,7 @@ _ALIKE = 0.6
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """Where an operation applies: characters `[start, end)` of one text."""
+    """The place of an operation: characters `[start, end)` of one text."""
 
     operation: int
     seen: Located
@@ -60,7 +60,7 @@ class _Match:
 
 @dataclass(slots=True)
 class _Search:
-    """What was found of one operation."""
+    """The matches of one operation."""
 
     operation: Replacement
     match: _Match | None = None  # the first one, as long as it is the only one
@@ -79,10 +79,13 @@ def plan_replace(
     include_user: bool = False,
     protected_tools: Collection[str] = (),
     binds: Binds = never,
+    now: float | None = None,
 ) -> tuple[Plan, ContextChanged]:
     """Plan these operations; raises Refused, which lists everything that is wrong with them.
 
-    `binds` tells which models' signatures make a change worth a warning.
+    Args:
+        binds: tells which models' signatures make a change worth a warning.
+        now: epoch seconds; None: a turn that does not say that it has ended goes on.
     """
     if empty := [
         FieldError(f"targets[{number}]", EMPTY_MARKER)
@@ -105,6 +108,7 @@ def plan_replace(
                     _search(search, number, seen, value, text, conversation)
                 elif search.users is None and any(_ranges(text, search.operation)):
                     search.users = seen.name
+    conversation.end_if_silent(now, source.identity.mtime)
     if problems := _all_problems(source, fmt, searches, conversation, include_user=include_user):
         hint = "`bsd show AGENT/SESSION` shows the texts as they are now"
         if some_extracted and any(not search.count for search in searches):
@@ -121,7 +125,7 @@ def _all_problems(
     *,
     include_user: bool,
 ) -> list[FieldError]:
-    """Everything that is wrong, in the order of the operations, and overlaps after that."""
+    """Return all errors, in the order of the operations, and overlaps after that."""
     problems = [
         FieldError(f"targets[{number}]", text)
         for number, search in enumerate(searches)
@@ -187,7 +191,7 @@ def _ranges(text: str, operation: Replacement) -> Iterator[tuple[int, int]]:
 
 
 def _problems(search: _Search, conversation: Conversation) -> Iterator[str]:
-    """Everything that is wrong with an operation by itself."""
+    """Return all errors of an operation by itself."""
     start, end = _quoted(search.operation.start), _quoted(search.operation.end)
     if search.count == 0:
         if search.users:

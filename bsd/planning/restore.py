@@ -14,7 +14,7 @@ from pydantic import Field
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import Conflict, Invalid
 from bsd.core.formatting import iso_utc
-from bsd.planning.locate import Located, locate, name_of
+from bsd.planning.locate import Located, locate_copies, name_of
 from bsd.planning.originals import Return, nothing_away, original_of, restored_of
 from bsd.planning.plan import Plan
 from bsd.store.entry_notes import Noting, Stamp
@@ -35,7 +35,7 @@ SUGGESTION = (
     "consider setting _extractable: false on the entry."
 )
 
-# What stands in an answer for content that cannot be had.
+# The text in an answer for content that cannot be had.
 UNAVAILABLE = {
     Missing.GONE: "[Content unavailable - extracted file missing]",
     Missing.CORRUPT: "[Content unavailable - extracted file corrupted]",
@@ -48,7 +48,7 @@ _LEFT_ALONE = "[Content unavailable - the line cannot be edited: {}]"
 
 
 def unavailable(why: Missing, stored: OriginalStore) -> str:
-    """What to show instead of content that cannot be had."""
+    """Return the text to show instead of content that cannot be had."""
     return UNAVAILABLE[why].format(stored.trouble())
 
 
@@ -81,7 +81,7 @@ class Restored:
     ] = None
     index: Internal[int] = 0  # 0-based line number
     ref: Internal[str] = ""  # of the stored file
-    # What is wrong with the stored file, for log and audit.
+    # The damage of the stored file, for log and audit.
     missing: Internal[Missing | None] = None
     # When the values left that cannot come back.
     extracted_at: Internal[str] = ""
@@ -98,16 +98,26 @@ def plan_restore(
 ) -> tuple[Plan, Restored]:
     """Plan the return of one entry's values; no `keys` means all.
 
-    Raises NotFound, Conflict if nothing of the entry is away, Invalid for unknown keys.
+    If several lines are copies of the entry, the values come back to each of them; the answer is
+    that of the first. Raises NotFound, Conflict if nothing of the entry is away, Invalid for
+    unknown keys.
     """
-    located = locate(source, fmt, entry)
+    copies = locate_copies(source, fmt, entry)
     restorer = _Restorer(source, fmt, stored, now)
-    marked = restorer.marked(located)
-    if not any(one.away for one in marked):
-        raise _nothing_away(located, marked)
-    answer, line = restorer.restore(located, marked, _matching(marked, keys) if keys else None)
-    edits = [_stamped(line, located.line, now)] if answer.keys_restored else []
-    return _plan(source, edits, [answer]), answer
+    edits, answers = [], []
+    of_copies = [(located, restorer.marked(located)) for located in copies]
+    of_copies = [(each, some) for each, some in of_copies if any(one.away for one in some)]
+    if not of_copies:
+        raise _nothing_away(copies[0], restorer.marked(copies[0]))
+    # Of one copy more may be away than of another.
+    wanted = _matching([one for _, some in of_copies for one in some], keys) if keys else None
+    for located, marked in of_copies:
+        answer, line = restorer.restore(located, marked, wanted)
+        answers.append(answer)
+        if answer.keys_restored:
+            edits.append(_stamped(line, located.line, now))
+    answer = next((one for one in answers if one.restored), answers[0])
+    return _plan(source, edits, answers), answer
 
 
 def plan_restore_all(
@@ -162,7 +172,7 @@ def restored_copy(
 ) -> tuple[int, dict[str, str]]:
     """Write a session as it would be with everything back, line by line.
 
-    Returns the number of values that are inline in the copy, and what could not be had:
+    Returns the number of values that are inline in the copy, and those that could not be had:
     `entry key` → why.
     """
     values = 0
@@ -261,7 +271,7 @@ class _Restorer:
         *,
         among_many: bool = False,
     ) -> tuple[Restored, Line]:
-        """Return the line with what can come back, and without a note that it did.
+        """Return the line with the values that can come back, and without a note that they did.
 
         A value that cannot come back keeps its placeholder. No `wanted` keys means all. Raises
         SpliceError if the line cannot be edited, unless it is one `among_many`.
@@ -292,7 +302,7 @@ class _Restorer:
     def _restore_values(
         self, answer: Restored, line: Line, marked: _Marked, away: list[str]
     ) -> Line:
-        """Bring these keys back into the line; the answer says what came and what could not."""
+        """Bring these keys back into the line; the answer lists those that came, and the others."""
         entry, marker = parse_entry(line.raw) or {}, marked.marker
         original = original_of(line.raw, entry, marker, self.fmt, self.stored)
         if isinstance(original, Missing):
@@ -306,13 +316,13 @@ class _Restorer:
             return line
         left = tuple(key for key in marker.keys if key in marked.away and key not in restored)
         if not marked.in_line and Marker.of(entry):
-            new = back.apply(line.raw)  # the line's own marker names what is away besides
+            new = back.apply(line.raw)  # the line's own marker names the other extracted values
         elif left:
             rest = Marker(marker.ref, marker.hash, marker.size, left, marker.at)
             new = back.apply(line.raw, put={MARKER: rest.to_json()})
         else:
             new = back.apply(line.raw, remove=[(MARKER,)] if marked.in_line else [])
-        # What the new `_restored` takes the place of.
+        # The value that the new `_restored` replaces.
         answer.stamp = answer.stamp or Stamp(
             answer.entry_id,
             encode_string(iso_utc(self.now)),

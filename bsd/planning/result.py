@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from bsd.core.answers import Internal
+from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import BsdError, Busy, LeftAlone
+from bsd.core.formatting import iso_utc
 from bsd.planning.plan import Plan, Rate, Report
 from bsd.planning.restore import Restored
 from bsd.transcripts.change import Identity
@@ -61,16 +62,29 @@ class SessionResult:
         str | None, Field(description="Why it was left alone, was busy or failed")
     ] = None
     hint: str | None = None
-    # For the caller, and for the queue, whose verdict this is.
-    # The kind of what `reason` tells; knows its exit code.
+    cache_warm_until: Annotated[
+        str | None,
+        Field(
+            description="What its model sees waits for its prompt cache to get cold then (of a dry "
+            "run by hand: would wait, if the daemon did it)"
+        ),
+        OMIT_EMPTY,
+    ] = None
+    tokens_ready: Annotated[
+        int | None, Field(description="Of what waits so: an estimate"), OMIT_EMPTY
+    ] = None
+    # For the caller, and for the queue, which judges by it.
+    # The kind of the problem in `reason`; knows its exit code.
     error: Internal[type[BsdError] | None] = None
     # The file after this, if nothing in it is unknown to us.
     left_as: Internal[Identity | None] = None
     # Epoch seconds at which there may be more to do without a change.
     due_at: Internal[float | None] = None
+    # Epoch seconds: `cache_warm_until`.
+    warm_until: Internal[float | None] = None
     # Seconds after which a busy one will be idle, if known.
     again_in: Internal[float | None] = None
-    # `reasons` tells only of what was appended since the last time.
+    # `reasons` tells only of lines that were appended since the last time.
     partial: Internal[bool] = False
     # There is something to do, but it was not worth it yet.
     postponed: Internal[bool] = False
@@ -96,6 +110,7 @@ class SessionResult:
             left_as: the file after it; None if lines came into it that no plan has seen.
         """
         report, counts = plan.report, in_effect or self.dry_run
+        warm_until = plan.warm_until if report.tokens_ready else None
         return replace(
             self,
             status=aim if counts and report.entries else self.status,
@@ -109,6 +124,9 @@ class SessionResult:
             warnings=tuple(_warnings(report, dry_run=self.dry_run)),
             left_as=left_as,
             due_at=plan.due_at,
+            warm_until=warm_until,
+            cache_warm_until=None if warm_until is None else iso_utc(warm_until),
+            tokens_ready=report.tokens_ready or None,
             partial=report.partial,
             postponed=bool(plan.edits) and not counts,
         )

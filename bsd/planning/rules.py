@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -45,18 +45,18 @@ _SECONDS_PER_MESSAGE = 60
 
 @dataclass(frozen=True, slots=True, eq=False)  # one object per rule: compared by identity
 class Trigger:
-    """One rule: which values it fits, and what holds for them."""
+    """One rule: the values that it fits, and the conditions for them."""
 
     types: frozenset[str] | None  # None: every type, and values of none
     min_length: int  # characters
     keep_recent: int  # messages
     keep_chars: int  # characters
     roles: frozenset[str] | None = None  # lower case; None: every role, and none
-    matchers: tuple[tuple[str, Any], ...] = ()  # members of the entry and what they must be
+    matchers: tuple[tuple[str, Any], ...] = ()  # members of the entry and their required values
 
     @classmethod
     def of(cls, rule: TriggerRule, config: PruningConfig) -> Trigger:
-        """Read one of `trigger_rules`; the settings say what it does not name."""
+        """Read one of `trigger_rules`; the settings give the members that it lacks."""
 
         def own(value: int | None, otherwise: int) -> int:
             return otherwise if value is None else value
@@ -201,6 +201,7 @@ class Reason(StrEnum):
     TOO_YOUNG = "too_young"
     VALUES_TOO_SMALL = "values_too_small"
     PREFIX_BOUND = "prefix_bound"
+    CACHE_WARM = "cache_warm"
     TOO_LARGE_IN_MEMORY = "too_large_in_memory"
     EXTRACT = "extract"
 
@@ -225,7 +226,7 @@ class Option(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """What of an entry decides about it, wherever it stands: equal for entries that are alike."""
+    """The properties that decide about an entry, at any place: equal for entries that are alike."""
 
     options: tuple[Option, ...]
     id_problem: Reason | None
@@ -246,14 +247,19 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What of its surroundings decides about an entry."""
+    """The surroundings of an entry, as far as they decide about it."""
 
     position: int  # message entries after it
     time_ms: float | None = None  # when it was written
     duplicate: bool = False
     turn_open: bool = False  # in an unfinished turn, or the latest assistant message
     last_turn: bool = False  # in the last turn, finished or not
-    prefix_bound: bool = False  # a later signature covers what the model sees of it
+    prefix_bound: bool = False  # a later signature covers its values in context
+    # Epoch seconds at which its turn, of which nothing tells the end, is over by silence.
+    over_at: float | None = None
+    # Epoch seconds: until then its values in context wait for the provider's prompt cache to
+    # get cold; None: they wait for nothing.
+    warm_until: float | None = None
 
 
 class Chosen(NamedTuple):
@@ -265,15 +271,16 @@ class Chosen(NamedTuple):
 
 @dataclass(frozen=True)
 class Decision:
-    """What happens to an entry."""
+    """The outcome for an entry."""
 
     reason: Reason
     chosen: tuple[Chosen, ...] = ()
     due_at: float | None = None  # epoch seconds at which the reason ends by itself
+    waiting: tuple[Chosen, ...] = ()  # values that leave at `due_at`
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """The paths of what leaves, as a marker names them."""
+        """The paths of the values that leave, as a marker names them."""
         return tuple(format_path(value.path) for value, _ in self.chosen)
 
     @cached_property
@@ -359,7 +366,7 @@ def away_test(entry: Entry, entry_id: str | None) -> Callable[[Value], bool]:
     """Return the test for values whose place a placeholder holds now.
 
     Our marker names the value, or the text block that took its block's place, and it ends with
-    this entry's placeholder; or it is a placeholder and nothing else, of whatever entry.
+    this entry's placeholder; or it is a placeholder of any entry, and nothing else.
     """
     marker = Marker.of(entry)
     keys = set(paths_of(marker.keys).values()) if marker else set()
@@ -380,7 +387,8 @@ def decide(subject: Subject, standing: Standing, policy: Policy, now: float) -> 
     Values are filtered step by step, and the reason is that of the step after which none is left.
     """
     if (reason := _before_values(subject, standing, policy)) is not None:
-        return Decision(reason)
+        due = _due_after_turn(subject, standing, policy) if reason is Reason.TURN_OPEN else None
+        return Decision(reason, due_at=due)
     options = subject.options
     if standing.last_turn:
         options = tuple(option for option in options if not option.is_thought)
@@ -408,6 +416,17 @@ def _before_values(subject: Subject, standing: Standing, policy: Policy) -> Reas
     return Reason.PINNED if subject.pinned else None
 
 
+def _due_after_turn(subject: Subject, standing: Standing, policy: Policy) -> float | None:
+    """When an entry of an unfinished turn will leave, if nothing is added to its session."""
+    if standing.over_at is None or not standing.turn_open:
+        return None
+    warm = standing.warm_until
+    still_warm = warm if warm is not None and warm > standing.over_at else None
+    then = replace(standing, turn_open=False, over_at=None, warm_until=still_warm)
+    decision = decide(subject, then, policy, standing.over_at)
+    return standing.over_at if decision.reason is Reason.EXTRACT else decision.due_at
+
+
 def _only_thinks(subject: Subject) -> bool:
     """Whether thinking is all of an entry that could leave."""
     due = [option for option in subject.options if subject.forced or option.trigger is not None]
@@ -423,7 +442,7 @@ def _forced(options: tuple[Option, ...], policy: Policy) -> Decision:
         if option.custom and option.trigger is None:
             continue
         keep = option.trigger.keep_chars if option.trigger else policy.keep_chars
-        # A short value that is forced out shall be gone: keeping all of it would do nothing.
+        # A short value that is forced out shall be gone: keeping the whole value would do nothing.
         is_cut = option.shape is Shape.TEXT and keep < option.length
         chosen.append(Chosen(option, keep if is_cut else 0))
     return _extract_or(Reason.VALUES_TOO_SMALL, chosen)
@@ -446,7 +465,7 @@ def _choose(
     policy: Policy,
     now: float,
 ) -> Decision:
-    """Rows 8 to 12; `window` is the entry's own number of messages, instead of `keep_recent`."""
+    """Rows 8 to 13; `window` is the entry's own number of messages, instead of `keep_recent`."""
     matched = [
         (option, option.trigger)
         for option in options
@@ -477,7 +496,14 @@ def _choose(
         for option, trigger in large
         if option.display or not standing.prefix_bound
     ]
-    return _extract_or(Reason.PREFIX_BOUND, free)
+    waiting = tuple(one for one in free if not one.value.display)
+    if standing.warm_until is None or not waiting:
+        return _extract_or(Reason.PREFIX_BOUND, free)
+
+    # Values that no model is sent do not touch the cache.
+    leaving = tuple(one for one in free if one.value.display)
+    reason = Reason.EXTRACT if leaving else Reason.CACHE_WARM
+    return Decision(reason, leaving, standing.warm_until, waiting)
 
 
 def _is_large_enough(option: Option, trigger: Trigger) -> bool:

@@ -1,4 +1,4 @@
-"""One forward pass over a session: what must be known of all lines before one can be judged.
+"""One forward pass over a session: the facts of all lines that judging one of them takes.
 
 Every line is parsed once and forgotten. A row stays of each entry, and one `Subject` of all entries
 that are alike to the rules. A checkpoint notes up to where all outcomes are final; there the next
@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice, pairwise
 from sys import intern, maxsize
 
 from bsd.core.config import UNSETTLING, PruningConfig
 from bsd.planning.context_window import ContextWindow, LastTurn
+from bsd.planning.copies import are_copies
 from bsd.planning.plan import Leaked, Rate
+from bsd.planning.prompt_cache import PromptCache
 from bsd.planning.rules import (
     Decision,
     Policy,
@@ -67,12 +71,12 @@ _WHEN_OLD = frozenset(
     )
 )
 # Of the rules by which entries are judged: outcomes of earlier ones are looked at again.
-_RULES = 2
+_RULES = 3
 
 
 @dataclass(slots=True)
 class Row:
-    """What stays in memory of one entry while its session is read."""
+    """The data of one entry that stays in memory while its session is read."""
 
     index: int  # 0-based line number
     offset: int
@@ -100,7 +104,7 @@ class Judged:
 
     @property
     def kind(self) -> str:
-        """What it is, for people."""
+        """The entry's type, for people."""
         return self.row.kind
 
     def age_s(self, now: float) -> float | None:
@@ -110,9 +114,9 @@ class Judged:
 
 
 class Survey:
-    """What one pass over a session found. Times are epoch seconds."""
+    """The result of one pass over a session. Times are epoch seconds."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as `of`
         self,
         fmt: TranscriptFormat,
         policy: Policy,
@@ -121,6 +125,9 @@ class Survey:
         keep_names: bool = False,
         since: Checkpoint | None = None,
         undone: Container[str] = (),
+        mtime: float | None = None,
+        turn_over: bool = False,
+        waits: bool = False,
     ) -> None:
         self._fmt = fmt
         self._policy = policy
@@ -129,6 +136,10 @@ class Survey:
         self._keep_names = keep_names
         self._since = since
         self._undone = undone
+        self._source: Transcript | None = None
+        self._mtime = mtime
+        self._turn_over = turn_over
+        self._waits = waits
         self.messages = since.messages if since else 0
         # Where the next line will begin, and its number.
         self.end_offset, self.end_index = (since.offset, since.index) if since else (0, 0)
@@ -137,13 +148,16 @@ class Survey:
         self.leaked: list[Leaked] = []
         self.refs: set[str] = set()  # names of stored files that markers use
         self.rows: list[Row] = []
-        # Each subject, one object for all that are equal, and whether it could be extracted.
+        # Each subject, one object for all that are equal, and whether it can leave, now or later.
         self._subjects: dict[Subject, tuple[Subject, bool]] = {}
-        self._decisions: dict[tuple[int, bool, bool], Decision] = {}
+        self._decisions: dict[tuple[int, bool, bool, bool], Decision] = {}
         self._own_calls = dict.fromkeys(since.own_calls, 0) if since else {}  # id → line
         self._context = ContextWindow(policy.binds, since)
         self._last_turn = LastTurn(since.index if since and since.in_turn else None)
         self._meter = Meter(since)
+        self._cache = PromptCache(since.cache if since else None)
+        # Until when (epoch seconds) the cache of the context is warm; None: it is not.
+        self.warm_until: float | None = None
 
     @classmethod
     def of(  # noqa: PLR0913 - wishes, each by its name
@@ -157,6 +171,8 @@ class Survey:
         progress: Progress | None = None,
         since: Checkpoint | None = None,
         undone: Container[str] = (),
+        turn_over: bool = False,
+        waits: bool = False,
     ) -> Survey:
         """Read a session to its last line.
 
@@ -165,8 +181,21 @@ class Survey:
             progress: gets the bytes that were read so far.
             since: a checkpoint of the session, to begin there instead of at its first line.
             undone: ids of entries whose extraction was taken back.
+            turn_over: the last turn has ended, whatever its entries say.
+            waits: values in context stay as long as its provider's prompt cache is warm.
         """
-        survey = cls(fmt, policy, now, keep_names=keep_names, since=since, undone=undone)
+        survey = cls(
+            fmt,
+            policy,
+            now,
+            keep_names=keep_names,
+            since=since,
+            undone=undone,
+            mtime=source.identity.mtime,
+            turn_over=turn_over,
+            waits=waits,
+        )
+        survey._source = source
         told, last = survey.end_offset, None
         for last in source.lines(survey.end_offset, survey.end_index):
             entry = parse_entry(last.raw)
@@ -183,6 +212,7 @@ class Survey:
             survey.end_offset = last.offset + (len(last.raw) if whole else 0)
             if progress:
                 progress(last.offset + len(last.raw))
+        survey.warm_until = survey._cache.warm_until(now, source.identity.mtime_ns / 1e9)
         return survey
 
     def _pass_over(self, line: Line) -> None:
@@ -199,6 +229,8 @@ class Survey:
         self.messages += info.is_message
         self._last_turn.follow(line.index, info)
         self._context.follow(line.index, info)
+        if info.is_assistant or info.cache is not None:
+            self._cache.follow(info)
         if MARKER in entry or info.calls:
             self._note_bsd(line, entry, info)
         values = self._fmt.values(entry, self._shortest)
@@ -215,7 +247,8 @@ class Survey:
         known = self._subjects.get(subject)
         if known is None:
             best = decide(subject, _BEST_STANDING, self._policy, self._now)
-            known = self._subjects[subject] = subject, best.reason is Reason.EXTRACT
+            leaves = best.reason is Reason.EXTRACT or best.due_at is not None
+            known = self._subjects[subject] = subject, leaves
         subject, candidate = known
         self.rows.append(
             Row(
@@ -231,7 +264,7 @@ class Survey:
         )
 
     def _note_bsd(self, line: Line, entry: Entry, info: EntryInfo) -> None:
-        """Note what has to do with bsd itself: markers, calls of its tools, leaked placeholders."""
+        """Note the traces of bsd itself: markers, calls of its tools, leaked placeholders."""
         marker = Marker.of(entry) if MARKER in entry else None
         if marker:
             self.refs.add(marker.ref)
@@ -246,7 +279,12 @@ class Survey:
         """Judge every entry, in the order of the file."""
         duplicates = self._duplicates()
         context, last_turn, signed = self._context, self._last_turn, self._context.signed
+        if self._turn_over:
+            last_turn.end()
+        last_turn.end_if_silent(self._now, self._mtime)
+        warm_until = self.warm_until if self._waits else None
         for number, row in enumerate(self.rows):
+            sent = context.sent(number)
             standing = Standing(
                 self.messages - row.messages,
                 row.time_ms,
@@ -254,9 +292,11 @@ class Survey:
                 last_turn.is_open(row.index),
                 last_turn.includes(row.index),
                 signed and context.is_bound(number),
+                last_turn.over_at(row.index),
+                warm_until if sent else None,
             )
             decision = self._decide(row.subject, standing)
-            yield Judged(row, standing, decision, context.sent(number))
+            yield Judged(row, standing, decision, sent)
 
     def _decide(self, subject: Subject, standing: Standing) -> Decision:
         """Judge an entry; most stand so deep in their session that where makes no difference."""
@@ -264,34 +304,68 @@ class Survey:
         is_deep = standing.position >= _DEEP and not varies
         if not is_deep or standing.duplicate or standing.turn_open:
             return decide(subject, standing, self._policy, self._now)
-        key = id(subject), standing.last_turn, standing.prefix_bound
+        waits = standing.warm_until is not None
+        key = id(subject), standing.last_turn, standing.prefix_bound, waits
         known = self._decisions.get(key)
         if known is None:
             known = self._decisions[key] = decide(subject, standing, self._policy, self._now)
         return known
 
     def _duplicates(self) -> set[int]:
+        """Return the ids (as numbers) of lines that share one and are no copies of one another."""
         ids = sorted(self._context.ids)
-        twice = {one for one, other in pairwise(ids) if one == other}
-        if self._since:
-            twice |= self._since.among(ids)
-        return twice - {NO_ID}
+        twice = {one for one, other in pairwise(ids) if one == other} - {NO_ID}
+        if not twice:
+            return self._earlier
+        rows: dict[int, list[Row]] = defaultdict(list)
+        for number, row in zip(self._context.ids, self.rows, strict=True):
+            if number in twice:
+                rows[number].append(row)
+        others = {number for number, found in rows.items() if not self._are_copies(found)}
+        return self._earlier | others
+
+    def _are_copies(self, rows: list[Row]) -> bool:
+        """Read lines of one id again, if one of them could be extracted, and compare them."""
+        if self._source is None or not any(map(self._is_candidate, rows)):
+            return True  # nothing leaves these entries, whatever they say
+        lines = (self._source.read(row.offset, row.length) for row in rows)
+        entries = (entry for line in lines if (entry := parse_entry(line)) is not None)
+        return are_copies(entries, self._fmt)
+
+    def _is_candidate(self, row: Row) -> bool:
+        return self._subjects[row.subject][1]
+
+    @property
+    def repeats_earlier(self) -> bool:
+        """Whether an entry that could be extracted has an id that stands before the checkpoint.
+
+        Only the line there tells whether it is the same entry.
+        """
+        return any(
+            number in self._earlier and self._is_candidate(row)
+            for number, row in zip(self._context.ids, self.rows, strict=True)
+        )
+
+    @cached_property
+    def _earlier(self) -> set[int]:
+        """Ids of entries, as numbers, that stand before the checkpoint, too."""
+        return self._since.among(self._context.ids) - {NO_ID} if self._since else set()
 
     @property
     def is_partial(self) -> bool:
-        """Whether it began at a checkpoint, and knows of earlier lines only what that says."""
+        """Whether it began at a checkpoint, and knows of earlier lines only by the checkpoint."""
         return self._since is not None
 
     @property
     def signed(self) -> bool:
-        """Whether there are signatures that bind what is before them."""
+        """Whether there are signatures that bind entries before them."""
         return self._context.signed
 
     @property
     def reaches_back(self) -> bool:
-        """Whether what signatures bind cannot be told without what is before the checkpoint.
+        """Whether the entries that signatures bind depend on lines before the checkpoint.
 
-        So it is if something after it takes out of context what stands before it, or back in.
+        They do if a later entry takes entries before the checkpoint out of context, or back in.
         """
         since = self._since
         if since is None or not (since.bound or self.signed):
@@ -300,7 +374,7 @@ class Survey:
 
     @property
     def rate(self) -> Rate:
-        """How many characters of this session are a token."""
+        """Return the number of characters of this session that are a token."""
         return self._meter.rate()
 
     def checkpoint(self, rows: int, offset: int, *, bound: bool) -> Checkpoint:
@@ -325,6 +399,7 @@ class Survey:
             on_way=on_way,
             bound=bound or (since.bound if since else False),
             characters_per_token=rate.characters if rate.measured else 0.0,
+            cache=self._cache.seen,
             earlier=since.earlier if since and not since.ids else since,
         )
 
@@ -364,29 +439,38 @@ class FinalOutcomes:
         self._survey, self._signed = survey, survey.signed
         self._window = max((trigger.keep_recent for trigger in policy.triggers), default=0)
         self._rows = 0
-        self._shift = 0  # bytes by which what follows moves
+        self._shift = 0  # bytes by which the following lines move
         self._end: Judged | None = None  # the first that is not final
-        self._unbinds = False  # a signature leaves that binds what is before it
+        self._unbinds = False  # a signature leaves that binds the entries before it
         self._bound = False  # one binds an entry before the end
+        self._any_bound = False  # or any entry
 
     def add(self, outcome: Judged, reason: str, shift: int = 0) -> None:
         """Go on past an entry, if `reason` is final; `shift` is how much longer its line gets."""
         if self._signed and reason == Reason.EXTRACT:
             self._unbinds |= any(one.value.removes for one in outcome.decision.chosen)
+        standing = outcome.standing
+        self._any_bound |= standing.prefix_bound
         if self._end is not None:
             return
-        standing = outcome.standing
         is_old = standing.position >= self._window
-        is_final = reason in _ANYWHERE or (reason in _WHEN_OLD and is_old)
-        # A turn that begins before the checkpoint would not be known after it, and a line without
-        # its end is still being written.
+        waits = bool(outcome.decision.waiting)  # for the cache to get cold
+        is_final = reason in _ANYWHERE or (reason in _WHEN_OLD and is_old and not waits)
+        # A turn that begins before the checkpoint would not be known after it, nor when its newest
+        # entry was written; and a line without its end is still being written.
         is_held = standing.turn_open or (standing.last_turn and outcome.row.subject.thinks)
+        is_held |= standing.over_at is not None
         if not is_final or is_held or outcome.row.offset >= self._survey.end_offset:
             self._end = outcome
             return
         self._rows += 1
         self._shift += shift
         self._bound |= standing.prefix_bound
+
+    @property
+    def sets_free(self) -> bool:
+        """Whether more may leave once the plan is in effect: it takes a signature that bound it."""
+        return self._unbinds and self._any_bound
 
     def stop(self, outcome: Judged) -> None:
         """End here, at an entry that was not looked at."""

@@ -2,7 +2,7 @@
 
 Answers record how many tokens were sent with them. The difference between two answers is the text
 that stands between them, so characters and tokens of one session tell how many of its characters
-are a token, whatever its language, model and provider.
+are a token, in any language and for any model and provider.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ def plan_undo(
             break
         if number is not None or not over:
             raise _changed_by_others(operation, [], gone)
-        passed_over.add(operation.number)  # what is left of it is nowhere
+        passed_over.add(operation.number)  # the rest of its lines is nowhere
     undoing = _Undoing(source, fmt, past, stored, operation)
     new_bytes, complete = 0, True
     # Between lines that come back and the others there is a tie, or they would not have gone.
@@ -217,7 +217,7 @@ def _find(
     operation: Operation,
     over: Container[int],
 ) -> tuple[dict[int, LinePlace], list[ChangedLine]]:
-    """Where the lines of an operation are that are not undone yet, and those that are gone.
+    """Return the places of an operation's lines that are not undone yet, and those that are gone.
 
     Raises Conflict if one has changed since, or if one is gone that others are tied to.
     """
@@ -305,7 +305,7 @@ class _Undoing:
             self._back.append(entry_id)
 
     def note_gaps(self) -> None:
-        """Say of lines that go out again what is beside them."""
+        """Note the neighbours of lines that go out again."""
         gone = {
             touch.index: at
             for at, (edit, touch) in enumerate(zip(self._edits, self.touched, strict=True))
@@ -320,7 +320,7 @@ class _Undoing:
     def _keep(
         self, line: ChangedLine, place: LinePlace, now: bytes, was: bytes
     ) -> StoredOriginal | None:
-        """What must be in the store if values leave the line again with this."""
+        """The originals that must be in the store if values leave the line again with this."""
         entry = parse_kept(was)
         marker = Marker.of(entry) if entry else None
         entry_id = self._fmt.info(entry).id if entry else None
@@ -390,7 +390,7 @@ class _Undoing:
 
 
 def _began_with(past: Past, operation: Operation) -> Operation:
-    """The operation that was undone, done again and so on; or what is kept of that row."""
+    """The first operation of a chain of undos; or the earliest of that chain that is kept."""
     operations = {one.number: one for one in past.operations()}
     while operation.act.undoes in operations:
         operation = operations[operation.act.undoes]
@@ -398,13 +398,13 @@ def _began_with(past: Past, operation: Operation) -> Operation:
 
 
 def _away_in(entry: Entry) -> set[str]:
-    """The keys of what is away from an entry."""
+    """The keys of the values that are out of an entry."""
     marker = Marker.of(entry)
     return set(away_paths(entry, marker)) if marker else set()
 
 
 def _already_undone(past: Past, operation: Operation) -> set[int]:
-    """Which lines of an operation are undone: all, none, or those that a crash let it come to."""
+    """Return the undone lines of an operation: all, none, or those reached before a crash."""
     operations = past.operations()
     undone = undone_entries(operations)
     if not undone[operation.number]:
@@ -423,7 +423,7 @@ def _check_later(
 ) -> None:
     """Raise Conflict if a later operation that still stands changed one of these lines.
 
-    Even if the bytes are as this one left them: what came later could not be undone then. Of
+    Even if the bytes are as this one left them: a later operation could not be undone then. Of
     entries that are `gone` only those matter that it took out itself.
     """
     ids = {line.entry_id for line in lines} - {None}
@@ -432,7 +432,7 @@ def _check_later(
     operations = past.operations()
     undone = undone_entries(operations)
     for later in reversed(operations):
-        cancels_later = later.act.undoes is not None and later.act.undoes > operation.number
+        cancels_later = later.act.undoes is not None and later.act.undoes >= operation.number
         if (
             later.number <= operation.number
             or cancels_later

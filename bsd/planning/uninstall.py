@@ -1,4 +1,4 @@
-"""Plans that a session becomes what it was before bsd: all values inline, no `_restored` of ours.
+"""Plans to bring a session back to its state before bsd: values inline, no `_restored` of ours.
 
 Pins, edits and redactions stay. The note that was made when bsd set a `_restored` tells that it is
 bsd's; else the original line that is kept of its entry does, or the history.
@@ -35,14 +35,14 @@ _OURS = re.compile(rb'"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"')
 
 
 class Witness(Protocol):
-    """What the root keeps that tells how entries of one session were before bsd."""
+    """The records of a root that tell how entries of one session were before bsd."""
 
     def stamps(self) -> Stamps:
-        """What was noted of this session."""
+        """Return the stamps that were noted of this session."""
         ...
 
     def stamps_elsewhere(self) -> Iterator[Stamps]:
-        """What was noted of other sessions."""
+        """Yield the stamps that were noted of other sessions."""
         ...
 
     def originals(self, entry_ids: Collection[str]) -> Iterator[EntryOriginal]:
@@ -61,7 +61,7 @@ class _Stamped:
     value: bytes
 
 
-def plan_leaving(  # noqa: PLR0913 - as for restoring, and what tells how it was before
+def plan_leaving(  # noqa: PLR0913 - as for restoring, and the state before
     source: Transcript,
     fmt: TranscriptFormat,
     now: float,
@@ -107,10 +107,10 @@ def _take_out(
     fresh: Collection[tuple[str, bytes]],
     budget_bytes: int,
 ) -> bool:
-    """Give lines what stood there before; whether the budget was enough for all of them.
+    """Give lines back the values they had before; whether the budget was enough for all of them.
 
-    It is for those that stood there already: `fresh` ones, an entry's id and what this very plan
-    sets, are never left, since nothing would tell of them afterwards.
+    The budget limits only stamps that stood there already. `fresh` ones, an entry's id and the
+    value that this very plan sets, are never left, since no record would tell of them afterwards.
     """
     new_bytes = 0
     complete = True
@@ -144,7 +144,7 @@ def _befores(
     stored: OriginalStore,
     revised: Revised,
 ) -> dict[int, bytes | None]:
-    """What stood in the place of each, as far as anything tells: position → value, or None."""
+    """The value that each one replaced, as far as it is known: position → value, or None."""
     found: dict[int, bytes | None] = {}
 
     def look_up(stamps: Stamps) -> None:
@@ -170,7 +170,7 @@ def _befores(
 def _by_originals(
     unknown: dict[int, _Stamped], known: Stamps, witness: Witness, revised: Revised
 ) -> dict[int, bytes | None]:
-    """What the original lines had there. An id is not enough for one from another's store."""
+    """The value in the original lines. An id is not enough for one from another's store."""
     found: dict[int, bytes | None] = {}
     by_id: dict[str, list[int]] = {}
     for at, one in unknown.items():
@@ -213,7 +213,7 @@ class _Trail:
 def _by_history(
     unknown: dict[int, _Stamped], past: Past, stored: OriginalStore, revised: Revised
 ) -> dict[int, bytes | None]:
-    """What lines were before the operation that set their `_restored`, if it is kept."""
+    """The values in lines before the operation that set their `_restored`, if it is kept."""
     found: dict[int, bytes | None] = {}
     trails = {}
     for at, one in unknown.items():

@@ -1,7 +1,7 @@
 """A session as people and agents see it: one row an entry, nothing changed.
 
 Position and hash of a row depend on all other lines. An `Outline` keeps just that of each line, so
-that a page of entries costs its own bytes; it grows with what is appended.
+that a page of entries costs its own bytes; it grows with the appended lines.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -20,7 +20,7 @@ from pydantic import Field
 from bsd.core.answers import Internal
 from bsd.core.formatting import format_size, iso_utc
 from bsd.core.layout import SessionName
-from bsd.planning.locate import Located, locate
+from bsd.planning.locate import Located, locate_copies
 from bsd.planning.originals import nothing_away, original_of
 from bsd.planning.restore import UNAVAILABLE, unavailable
 from bsd.store.markers import Markers, source_paths
@@ -29,16 +29,17 @@ from bsd.transcripts.agents.entry import EXTRACTABLE, RESTORED, Entry, Marker
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.values import media_of
 from bsd.transcripts.change import Identity
+from bsd.transcripts.damage import MOST_LISTED, DamagedLine, DamagedLines, damage_of, is_damaged
 from bsd.transcripts.reader import Line, Transcript
 from bsd.transcripts.spans import paths_of, value_at
 
 # The short hash by which an entry is addressed: of the SHA-256 of its line (SPEC §6).
 SHORTEST = 6  # hex digits
 _PREVIEW = 200  # characters (seed 000, SP-06)
-_MESSAGE, _EXTRACTED = 1, 2
+_MESSAGE, _EXTRACTED, _DAMAGED = 1, 2, 4
 _NO_ENTRY, _MOST_TYPES = 255, 254
-_GUARDED = 4096  # bytes before the end that must be what they were
-# Of an entry that is called by one of very many types: it is looked at when it is asked for.
+_GUARDED = 4096  # bytes before the end that must be unchanged
+# The type of an entry beyond the most types that an outline tells apart: read from its line.
 _OTHER = ""
 
 
@@ -70,7 +71,7 @@ class CallRow:
 
 @dataclass(frozen=True, slots=True)
 class EntryView:
-    """One entry: what it is, how big, what is out of it. Sizes are bytes."""
+    """One entry: its type, its size, its extracted values. Sizes are bytes."""
 
     index: Annotated[int, Field(description="0-based line number")]
     id: str | None
@@ -94,22 +95,29 @@ class EntryView:
 
 
 def preview_of(text: str) -> str:
-    """The beginning of a text, for a list; of a file in base64, what it is."""
+    """The beginning of a text, for a list; of a file in base64, its kind."""
     if media := media_of(text):
         return f"[{media.media_type}, {format_size(media.size)}]"
     return text[:_PREVIEW]
 
 
 def views(
-    source: Transcript, fmt: TranscriptFormat, *, start: int = 0, limit: int | None = None
+    source: Transcript,
+    fmt: TranscriptFormat,
+    *,
+    start: int = 0,
+    limit: int | None = None,
+    outline: Outline | None = None,
 ) -> Iterator[EntryView]:
     """The entries from line `start` on, at most `limit`; lines that are no entries count as lines.
 
-    Reads the file twice: positions and hashes depend on what comes later.
+    Reads the file twice, or, with its `outline`, once: positions and hashes depend on later
+    lines.
     """
     stop = None if limit is None else start + limit
     lines = takewhile(lambda line: stop is None or line.index < stop, source.lines())
-    yield from outline_of(source, fmt).rows((line for line in lines if line.index >= start), fmt)
+    outline = outline or outline_of(source, fmt)
+    yield from outline.rows((line for line in lines if line.index >= start), fmt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +150,7 @@ class Context:
 
 
 def context(name: SessionName, source: Transcript, fmt: TranscriptFormat) -> Context:
-    """Read what an agent may know of its session."""
+    """Read the facts that an agent may know of its session."""
     entries = list(views(source, fmt))
     away = [entry for entry in entries if entry.extracted]
     return Context(
@@ -188,12 +196,13 @@ class ExtractedContent:
 def extracted_content(
     source: Transcript, fmt: TranscriptFormat, entry: str, stored: OriginalStore
 ) -> ExtractedContent:
-    """What was taken out of an entry, by key, without putting it back.
+    """Return the extracted values of an entry, by key, without putting them back.
 
-    Raises NotFound, Conflict if nothing of it is away. Content that cannot be had is named under
-    `unavailable`, as in the answer of a restoration.
+    If several lines are copies of the entry, it is that of the first. Raises NotFound, Conflict if
+    nothing of it is away. Content that cannot be had is named under `unavailable`, as in the answer
+    of a restoration.
     """
-    located = locate(source, fmt, entry)
+    located = locate_copies(source, fmt, entry)[0]
     finder = Markers(source, fmt, stored)
     markers = finder.of(located.entry, located.info, located.line.index)
     if not markers:
@@ -208,7 +217,9 @@ def extracted_content(
             missing |= dict.fromkeys(keys, unavailable(original, stored))
             continue
         sources = source_paths(located.entry, original.entry, fmt, list(keys.values()))
-        shown = {value.path for value in fmt.values(original.entry, 1) if value.display}
+        leaves = [value.path for value in fmt.values(original.entry, 1) if value.display]
+        # Of an object that left as one, the strings in it are listed.
+        shown = {leaf[:steps] for leaf in leaves for steps in range(1, len(leaf) + 1)}
         display |= {key for key, path in keys.items() if sources.get(path) in shown}
         for key, path in keys.items():
             if path in sources:
@@ -288,7 +299,7 @@ class Outline:
 
     @property
     def lines(self) -> int:
-        """How many there are."""
+        """Return the number of entries."""
         return len(self.offsets)
 
     @property
@@ -306,6 +317,13 @@ class Outline:
         if (now.dev, now.ino) != (was.dev, was.ino) or now.size <= was.size:
             return False
         return _guard(source, self.end) == self.guard
+
+    def damaged(self, source: Transcript) -> DamagedLines:
+        """The lines that hold no entry since they are damaged."""
+        numbers = (number for number, flags in enumerate(self.flags) if flags & _DAMAGED)
+        first = self._read(source, islice(numbers, MOST_LISTED))
+        listed = tuple(DamagedLine(line.index, damage_of(line.raw)) for line in first)
+        return DamagedLines(self.flags.count(_DAMAGED), listed)
 
     def entries(
         self,
@@ -327,14 +345,13 @@ class Outline:
         self, source: Transcript, fmt: TranscriptFormat, numbers: Iterable[int]
     ) -> Iterator[EntryView]:
         """The entries that stand in these lines, which are in ascending order."""
+        yield from self.rows(self._read(source, numbers), fmt)
 
-        def read() -> Iterator[Line]:
-            for number in numbers:
-                start, is_last = self.offsets[number], number + 1 == len(self.offsets)
-                stop = self.identity.size if is_last else self.offsets[number + 1]
-                yield Line(number, start, source.read(start, stop - start))
-
-        yield from self.rows(read(), fmt)
+    def _read(self, source: Transcript, numbers: Iterable[int]) -> Iterator[Line]:
+        for number in numbers:
+            start, is_last = self.offsets[number], number + 1 == len(self.offsets)
+            stop = self.identity.size if is_last else self.offsets[number + 1]
+            yield Line(number, start, source.read(start, stop - start))
 
     def rows(self, lines: Iterable[Line], fmt: TranscriptFormat) -> Iterator[EntryView]:
         """The entries that these lines hold, which are in ascending order."""
@@ -354,7 +371,7 @@ class Outline:
 
 
 def outline_of(source: Transcript, fmt: TranscriptFormat, begun: Outline | None = None) -> Outline:
-    """Read a session, or only what was appended to the one that `begun` is of."""
+    """Read a session, or only the lines appended since the outline `begun` was made."""
     new = Outline(source.identity)
     if begun:
         known = begun.complete  # a line that was not complete is read again
@@ -375,6 +392,8 @@ def outline_of(source: Transcript, fmt: TranscriptFormat, begun: Outline | None 
             digest = line_hash(line.raw)
             new.shorts.append(int(digest[:SHORTEST], 16))
             new.longs.append(int(digest[: 2 * SHORTEST], 16))
+        elif is_damaged(line.raw, None):
+            flags = _DAMAGED
         # Lines that a plan takes out are not listed.
         gone = line.index - len(new.offsets)
         new.offsets.extend([line.offset] * (gone + 1))

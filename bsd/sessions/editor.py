@@ -17,9 +17,11 @@ from bsd.core.layout import SessionName
 from bsd.core.logs import BoundLogger
 from bsd.core.processes import give_back_memory, without_collecting
 from bsd.planning.plan import Plan
+from bsd.planning.rules import Reason
 from bsd.sessions.commit.exchange import GiveUp
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.protocol import CommitOutcome, commit
+from bsd.sessions.foreign import why_foreign
 from bsd.sessions.idle import IdlePolicy, NotIdle, RetryBudget, Waiting, busy
 from bsd.sessions.notes import Notes
 from bsd.sessions.session import OpenSession, Session
@@ -37,7 +39,7 @@ _session_log = structlog.stdlib.get_logger(module="session")
 
 _INDEXED_AT_ONCE = 4096  # files
 
-# Waiting does not cure these; what to try instead.
+# Waiting does not cure these; the hint says the alternative.
 _FINAL = {
     GiveUp.GONE: (NotFound, "`bsd sessions` lists the sessions there are"),
     GiveUp.NOT_REGULAR: (Conflict, "bsd edits plain files only: replace the link by its file"),
@@ -91,8 +93,8 @@ class SessionEditor:
         Raises:
             NotFound: there is no such session, or it vanishes.
             Busy: the session is in use for longer than the budget allows.
-            LeftAlone: it is not ours, or lies where no file can be replaced.
-            Conflict: waiting does not cure what is in the way.
+            LeftAlone: it is not ours, or another root's, or lies where no file can be replaced.
+            Conflict: an obstacle that waiting does not cure.
         """
         session = self._session
         contents_of(session.layout).changed()  # one answer is made from the stores as they are now
@@ -148,7 +150,7 @@ class SessionEditor:
                 self._raise_if_final(outcome, path)
                 not_idle = NotIdle(outcome.detail or str(outcome.gave_up))
                 del plan, answer
-            if not waiting.goes_on(not_idle.again_in):
+            if not_idle.pause or not waiting.goes_on(not_idle.again_in):
                 raise busy(name, not_idle)
 
     def _attempt(
@@ -168,8 +170,13 @@ class SessionEditor:
             if freed and session.history.entry_notes.free(freed):
                 _log.info(f"free: {session}, entries {len(freed)}", actor=self._actor)
             is_worth = worth is None or worth(plan)
+            may_be_foreign = plan.edits or plan.report.reasons[Reason.ALREADY_EXTRACTED]
+            if may_be_foreign and (foreign := why_foreign(session, source)):
+                raise foreign
             if not (plan.edits and is_worth):
                 return plan, None, answer
+            if place := session.layout.source_of(session.name.agent):
+                secure(session.layout, place, edits=True)
             change = Change(
                 path,
                 plan.planned_on,
@@ -282,7 +289,7 @@ class SessionEditor:
         )
 
     def _index(self, plan: Plan) -> bool:
-        """Note in the store's index what a plan keeps; False if there was no room for that.
+        """Note the originals of a plan in the store's index; False if there was no room for that.
 
         The index is a cache: the session is committed, and the index can be made anew.
         """

@@ -1,10 +1,13 @@
 """The one rule that says when a session may be changed (SPEC §2.6), and how it is waited for.
 
-A session is idle when its lock is free, its program does not count it as in use, and only bsd has
-written to it for a while: 2 s in any case, since a second change within that time may not show in
-the file's timestamps; as long as the settings say; as long as its program needs; and on file
-systems where leases prove nothing, 30 s (`Strength.quiet_seconds`). Late lines in files that bsd's
-own commits displaced must be back in the session before the next commit.
+A session is idle when no user has paused it, its lock is free, its program does not count it as in
+use, and only bsd has written to it for a while: 2 s in any case, since a second change within that
+time may not show in the file's timestamps; as long as the settings say; as long as its program
+needs; and on file systems where leases prove nothing, 30 s (`Strength.quiet_seconds`). Late lines
+in files that bsd's own commits displaced must be back in the session before the next commit.
+
+If the program itself says that a session is idle (a hook), only the 2 s and the 30 s are waited
+for, until the program writes to the session again.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from bsd.core.files import UNCERTAIN_SECONDS
 from bsd.core.filesystem import open_elsewhere, strength
 from bsd.core.layout import Layout, SessionName
 from bsd.core.leases import open_plain, take_lease
+from bsd.core.pauses import PauseInForce, pause_of
 from bsd.sessions.commit.displaced import Access, Recovered, State
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import InFlightRecord
@@ -30,6 +34,8 @@ from bsd.transcripts.agents.program import Free, Stale
 from bsd.transcripts.agents.programs import in_use, program_of
 from bsd.transcripts.change import Identity
 
+# So long after it has said that a session is idle, a program may still write its notes of the turn.
+_NOTES_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _UNFINISHED = {State.BUSY, State.WAITING, State.FAILED}
 _ONCE_MORE = {State.CARRIED, State.PUT_BACK}
@@ -39,14 +45,16 @@ _ONCE_MORE = {State.CARRIED, State.PUT_BACK}
 class RetryBudget:
     """How long a session in use is waited for (seconds), and by which clock.
 
-    `check` is called while nothing is half done yet; what it raises ends the operation there.
+    `check` is called while nothing is half done yet; its exception ends the operation there.
+    `told_idle` is when the session's program said that it is idle (epoch seconds), if it did.
     """
 
-    wait: float = 30.0  # in all, whatever for
+    wait: float = 30.0  # in all, for any reason
     quiet: float = UNCERTAIN_SECONDS
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
     check: Callable[[], None] = lambda: None
+    told_idle: float | None = None
 
 
 class Waiting:
@@ -83,10 +91,13 @@ class NotIdle:
 
     why: str
     again_in: float | None = None
+    pause: PauseInForce | None = None  # which waiting does not outlast
 
 
 def busy(name: SessionName, not_idle: NotIdle) -> Busy:
     """The error to raise when the budget is used up."""
+    if not_idle.pause is not None:
+        return not_idle.pause.refusal(name)
     again_in = not_idle.again_in
     when = "later" if again_in is None else f"in {math.ceil(again_in)} s"
     problem = f"session {name} is in use: {not_idle.why}"
@@ -101,11 +112,18 @@ class IdlePolicy:
         self._budget = budget
         self._inflight = inflight
 
-    def why_not(self, name: SessionName, path: Path | None = None) -> NotIdle | None:
+    def why_not(
+        self, name: SessionName, path: Path | None = None, *, to_read: bool = False
+    ) -> NotIdle | None:
         """The rule; None for a session that is idle, and for one that is not there.
 
-        `path`: its transcript, if the caller has just asked the layout for it.
+        Args:
+            path: its transcript, if the caller has just asked the layout for it.
+            to_read: the session is only to be read as a whole, as in a pause it may be.
         """
+        paused = None if to_read else pause_of(self._layout, name, self._budget.clock())
+        if paused is not None:
+            return NotIdle(f"it is paused {paused.pause.spelled_end}", paused.left, paused)
         path = path or self._layout.transcript(name)
         program = program_of(self._layout, name.agent)
         if not isinstance(program.lock_state(path), Free | Stale):
@@ -125,12 +143,15 @@ class IdlePolicy:
         age = (now_ns - found.mtime_ns) / 1e9
         used = age if used_ns is None else (now_ns - used_ns) / 1e9
         quiet = max(self._budget.quiet, program.quiet_seconds, weak_quiet)
+        told = self._budget.told_idle
+        if told is not None and found.mtime_ns / 1e9 <= told + _NOTES_SECONDS:
+            quiet = weak_quiet
         rules = ((age, UNCERTAIN_SECONDS), (used, quiet))
         pause = max((needed - since for since, needed in rules if since >= 0), default=0.0)
         return NotIdle(f"it was written to {age:.1f} s ago", pause) if pause > 0 else None
 
     def late_lines(self, name: SessionName) -> NotIdle | None:
-        """Put back what others wrote into files that our last commits displaced.
+        """Put lines back that others wrote into files that our last commits displaced.
 
         Before the next commit displaces another file: then lines come back in their order. Tells
         why that must wait, if it must.
@@ -164,7 +185,7 @@ class IdlePolicy:
                 )
 
     def blank(self, names: Collection[SessionName]) -> None:
-        """Have no word left in what commits of these sessions displaced; raises Busy, OSError.
+        """Blank all words in files that commits of these sessions displaced; raises Busy, OSError.
 
         Late lines are put back before, and those that still come are put back afterwards.
         """
@@ -187,7 +208,7 @@ class IdlePolicy:
         """Wait until all are idle, and no process has them open; raises Busy in the end."""
         while found := next(filter(None, map(self._why_kept, names)), None):
             name, not_idle = found
-            if not waiting.goes_on(not_idle.again_in):
+            if not_idle.pause or not waiting.goes_on(not_idle.again_in):
                 raise busy(name, not_idle)
 
     def _why_kept(self, name: SessionName) -> tuple[SessionName, NotIdle] | None:

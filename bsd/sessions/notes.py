@@ -1,4 +1,4 @@
-"""Log lines (SPEC §3 "Log") and lines of the audit about what was done to a session."""
+"""Log lines (SPEC §3 "Log") and lines of the audit about changes of a session."""
 
 from __future__ import annotations
 

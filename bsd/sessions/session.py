@@ -63,36 +63,53 @@ class Session:
         return History(self.layout, self.name)
 
     def refuse_no_session(self, *, unless_stored: bool = True) -> None:
-        """Raise LeftAlone if its file is no session of its program's, with the reason.
+        """Raise LeftAlone if it is excluded, or its file is no session of its program's.
 
         `unless_stored`: a file from which an earlier version has extracted is accepted, so that
         its values come back. Raises NotFound, Forbidden.
         """
+        self.layout.refuse_excluded(self.name)
         self.layout.session_file(self.name)
         self._refuse_no_session(unless_stored=unless_stored)
 
     def _refuse_no_session(self, *, unless_stored: bool) -> None:
         why = self.program.why_no_session(f"{self.name.session}{ENDING}")
-        if why is None or (unless_stored and self._has_stored()):
+        if why is None or (unless_stored and self.has_stored()):
             return
         raise LeftAlone(f"{self.name} is no session: {why}", hint="`bsd sessions` lists sessions")
 
-    def _has_stored(self) -> bool:
+    def has_stored(self) -> bool:
         """Whether anything is still kept of a change by bsd."""
         archive = self.layout.archive_dir(self.name)
         places = (self.store.directory, self.history.directory, archive)
         return any(os.path.lexists(place) for place in places)
 
-    def open(
-        self, path: Path | None = None, *, to_read: bool = False
-    ) -> tuple[TranscriptFile, TranscriptFormat]:
-        """Open its transcript, and find out its format; raises LeftAlone, NotFound, Forbidden.
+    def open(self, path: Path | None = None) -> tuple[TranscriptFile, TranscriptFormat]:
+        """Open its transcript to edit it, and find out its format.
 
-        Args:
-            path: its transcript, if the caller has just asked for it.
-            to_read: also one that bsd does not edit, as long as its lines are understood.
+        `path`: the transcript, if the caller has just asked for it. Raises LeftAlone, NotFound,
+        Forbidden.
+        """
+        source, fmt, left_alone = self.open_to_read(path)
+        if left_alone is not None:
+            source.close()
+            raise LeftAlone(left_alone)
+        return source, fmt
+
+    def open_to_read(
+        self, path: Path | None = None
+    ) -> tuple[TranscriptFile, TranscriptFormat, str | None]:
+        """Open its transcript, also one that bsd does not edit, and find out its format.
+
+        Returns:
+            The transcript, its format, and the reason why bsd does not edit it, if it does not.
+
+        Raises:
+            LeftAlone: its lines are not understood.
+            NotFound, Forbidden: there is no such file, or it lies outside.
         """
         _log.trace("A session is opened", session=str(self))
+        self.layout.refuse_excluded(self.name)
         if database := self.program.database():
             raise LeftAlone(f"the sessions of {self.name.agent} are in {database}")
         path = path or self.path
@@ -109,17 +126,24 @@ class Session:
             told = {"bytes": known.size, "mtime_ns": known.mtime_ns, "dialect": found_as}
             _log.debug(f"Session {self} is read", session=str(self), **told)
         if not isinstance(found, NotOurs):
-            return source, found
-        if to_read and found.reads is not None:
-            return source, found.reads
+            return source, found, None
+        if found.reads is not None:
+            return source, found.reads, found.reason
         source.close()
         raise LeftAlone(found.reason)
 
     def opened(
-        self, source: TranscriptFile, fmt: TranscriptFormat, now: float, config: ConfigService
+        self,
+        source: TranscriptFile,
+        fmt: TranscriptFormat,
+        now: float,
+        config: ConfigService,
+        left_alone: str | None = None,
     ) -> OpenSession:
         """Return the session, opened, for a planner or a query; `now` in epoch seconds."""
-        return OpenSession(self.name, source, fmt, self.store, self.history, now, config)
+        return OpenSession(
+            self.name, source, fmt, self.store, self.history, now, config, left_alone
+        )
 
     def lock(
         self, wait: float, *, sleep: Callable[[float], None] = time.sleep
@@ -136,10 +160,11 @@ def format_of(source: Transcript, program: AgentProgram) -> TranscriptFormat | N
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """A session that is open, and what planners and queries need beside its lines.
+    """A session that is open, and the other data that planners and queries need.
 
     Attributes:
         now: epoch seconds.
+        left_alone: the reason why bsd does not edit it; None if it does.
     """
 
     name: SessionName
@@ -149,6 +174,7 @@ class OpenSession:
     history: History
     now: float
     config: ConfigService
+    left_alone: str | None = None
 
     @property
     def settings(self) -> PruningConfig:
@@ -174,8 +200,11 @@ class SessionReader:
         self._to_edit = to_edit
 
     def __enter__(self) -> OpenSession:
-        self._file, fmt = self._session.open(to_read=not self._to_edit)
-        return self._session.opened(self._file, fmt, self._now, self._config)
+        self._file, fmt, left_alone = self._session.open_to_read()
+        if left_alone is not None and self._to_edit:
+            self._file.close()
+            raise LeftAlone(left_alone)
+        return self._session.opened(self._file, fmt, self._now, self._config, left_alone)
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

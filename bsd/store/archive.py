@@ -63,7 +63,7 @@ class Mended(NamedTuple):
 
 
 class ToPack(NamedTuple):
-    """A file of a store, and what its index says of it, as far as that is known."""
+    """A file of a store, and its record in the store's index as far as that is known."""
 
     file: Path
     record: Mapping[str, Any]
@@ -74,7 +74,7 @@ class SessionArchive:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.trouble: str | None = None  # what kept the last `line` from looking everywhere
+        self.trouble: str | None = None  # why the last `line` could not look everywhere
         self._names: frozenset[str] | None = None
 
     def packs(self) -> list[Path]:
@@ -131,7 +131,7 @@ class SessionArchive:
                 yield pack
 
     def summaries(self) -> Iterator[tuple[Path, PackSummary]]:
-        """Yield what the ends of the packs say."""
+        """Yield the summary at the end of each pack."""
         for pack in self._readable():
             yield pack.path, pack.summary
 
@@ -266,7 +266,7 @@ class SessionArchive:
     # --- mending and removing ---
 
     def sweep(self) -> None:
-        """Remove what an interrupted change has left: unfinished packs, and merged ones."""
+        """Remove the leftovers of an interrupted change: unfinished packs, and merged ones."""
         with suppress(OSError):
             names = os.listdir(self.directory)
             for name in names:
@@ -402,7 +402,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _tell_unread(pack: Path, error: PackDamaged | OSError) -> str:
-    """Log what is wrong with a pack, and return it in words."""
+    """Log how a pack is damaged or unreadable, and return the message."""
     if isinstance(error, PackDamaged):
         _tell_damaged(pack, error)
         return f"the pack {error}"

@@ -1,7 +1,7 @@
-"""Where the lines that an operation changed stand now: found by their bytes, not by their numbers.
+"""Finds the lines that an operation changed, by their bytes and not by their numbers.
 
-A line that was taken out stands nowhere; the lines beside it tell where it belongs. What is found
-also tells whether an operation took effect whose process ended before it could note that.
+A line that was taken out stands nowhere; the lines beside it tell where it belongs. The places
+of the lines also tell whether an operation took effect whose process ended before it noted that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENTRY, _END = 2, 1  # how much it tells that a neighbour, or an end of the file
 
 @dataclass(frozen=True, slots=True)
 class LinePlace:
-    """Where a line is, or with length 0 where it would be put in."""
+    """The place of a line, or with length 0 the place where it would be put in."""
 
     index: int  # 0-based line number
     offset: int

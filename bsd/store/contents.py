@@ -1,4 +1,4 @@
-"""The index of what the stores and archives of a root hold (`contents.db`): by hash, by entry.
+"""The index of the lines in the stores and archives of a root (`contents.db`): by hash, by entry.
 
 Programs copy lines, with placeholder and marker, into new sessions: forks, branches, resumed and
 renamed sessions. The original of such a line lies in the store of another session, perhaps in the
@@ -111,7 +111,7 @@ class StoredPlace:
         return int(number) if number.isdecimal() else None
 
     def record(self) -> Record | None:
-        """Return what the pack says of the line; None if it has a file of its own."""
+        """Return the record of the line in its pack; None if the line has a file of its own."""
         if self.pack:
             with suppress(PackDamaged, OSError, ValueError), Pack(self.file) as pack:
                 if place := pack.find(bytes.fromhex(self.hash.removeprefix("sha256:"))):
@@ -188,7 +188,7 @@ class Contents:
         return self._problems.get(f"{top}/{directory.name}") or self._problems.get(top)
 
     def trouble(self) -> str | None:
-        """Return what could not be read at the last look, if anything: a line may lie there."""
+        """Return the file or pack that the last look could not read, if any; it may hold a line."""
         return next((error.message for error in self._problems.values()), None)
 
     def changed(self) -> None:
@@ -352,7 +352,8 @@ class Contents:
 
 def contents_of(layout: Layout) -> Contents:
     """Return the index of a root; one for all callers in this process."""
-    return _contents(layout if layout.bound_to is None else replace(layout, bound_to=None))
+    is_plain = layout.bound_to is None and layout.exclude == ()
+    return _contents(layout if is_plain else replace(layout, bound_to=None, exclude=()))
 
 
 @lru_cache(maxsize=8)
@@ -375,7 +376,7 @@ def _insert(database: sqlite3.Connection, place: int, pack: str, rows: Iterable[
 
 
 def _rows(directory: Path, problems: list[BsdError]) -> Iterator[_Row]:
-    """What the files of a store are, by `index.json`; files that it lacks are read.
+    """Yield a row for each file of a store, by `index.json`; files that it lacks are read.
 
     Files that cannot be read are left out, and their errors go to `problems`.
     """
@@ -412,7 +413,7 @@ def _of_line(line: bytes, ref: str) -> tuple[bytes, str, int]:
 
 
 def _packed_rows(path: Path) -> Iterator[_Row]:
-    """What the lines of a pack are; if its index is damaged, as far as the lines say it.
+    """Yield a row for each line of a pack; if its index is damaged, from the lines themselves.
 
     Raises OSError.
     """

@@ -1,8 +1,8 @@
-"""What is noted of entries as long as their session is there: three files beside its history.
+"""Notes of entries that last as long as their session: three files beside its history.
 
 `undone.json` names the entries whose extraction a person has taken back: they stay inline until
 they are extracted by hand or freed. `restored.json` holds each `_restored` that bsd has set, and
-what stood in its place before. `forgotten.json` holds the hashes of lines that the session has
+the value that stood there before. `forgotten.json` holds the hashes of lines that the session has
 forgotten, without their text: copies in other sessions do not bring them back (SPEC §7a).
 """
 
@@ -28,7 +28,7 @@ _VERSION = 1
 _log = structlog.stdlib.get_logger(module="history")
 _T = TypeVar("_T")
 
-# By entry id: every `_restored` that bsd has set, and what stood there before bsd (None: nothing).
+# By entry id: every `_restored` that bsd has set, and the value before bsd (None: there was none).
 # Values are JSON as it stands in the line.
 Stamps = dict[str, dict[bytes, bytes | None]]
 # Numbers of operations (negative: their effect is over) and entry ids, so that the note of an
@@ -42,13 +42,13 @@ class Stamp:
 
     entry_id: str
     value: bytes
-    present: bytes | None  # what it takes the place of; None: there is none
-    original: bytes | None  # what the stored original line has; None: it has none
+    present: bytes | None  # the value that it replaces; None: there is none
+    original: bytes | None  # the value in the stored original line; None: it has none
 
 
 @dataclass(frozen=True, slots=True)
 class Noting:
-    """What a plan notes of entries, whatever expires."""
+    """Notes of a plan about entries; they are kept when the history expires."""
 
     stamps: tuple[Stamp, ...] = ()
     undone: tuple[str, ...] = ()  # their extraction is taken back
@@ -67,7 +67,7 @@ NOTHING = Noting()
 
 
 def learn(known: Stamps, stamps: Iterable[Stamp]) -> None:
-    """Add stamps to `known`: each stands for what stood there before the first one."""
+    """Add stamps to `known`; of several for one entry, the value before the first one counts."""
     for stamp in stamps:
         of_entry = known.setdefault(stamp.entry_id, {})
         before = stamp.original
@@ -108,7 +108,7 @@ class EntryNotes:
         return _read(self._restored_file, _parse_stamps)
 
     def note(self, number: int, noting: Noting) -> None:
-        """Make durable what an operation notes, before it takes effect.
+        """Make the notes of an operation durable, before it takes effect.
 
         Of all earlier operations it must be known whether they took effect.
         """
@@ -133,7 +133,7 @@ class EntryNotes:
         return self._write_undone(before, after)
 
     def drop(self, number: int) -> None:
-        """Drop what an operation without effect noted; its stamps stand in no line and may stay."""
+        """Drop the notes of an operation without effect; its stamps are in no line and may stay."""
         if self.has_undone:
             before = _read_or_begin(self._undone_file, _parse_undone)
             self._write_undone(before, [each for each in before if abs(each[0]) != number])

@@ -1,4 +1,4 @@
-"""The history of a session: what undo needs of every operation (SPEC §6).
+"""The history of a session: the data that undo needs of every operation (SPEC §6).
 
 One file for each operation, in a directory for each session. It is named `….pending` and durable
 before the session file changes, and renamed `….jsonl` afterwards. Whether a pending operation took
@@ -58,7 +58,7 @@ _VERSION = 1
 _NAME = re.compile(r"([0-9]{6,})_([a-z_]+)\.(jsonl|pending)")
 _DONE, _PENDING = ".jsonl", ".pending"
 _BUFFER = 1 << 20
-_LONGEST_NAMED = 1024  # bytes: a name of 255, a hash, and what stands around them
+_LONGEST_NAMED = 1024  # bytes: a name of 255, a hash, and the JSON around them
 # How a marker and a line of the history name a stored file; gateways write some lines with spaces.
 NAMED_FILE = re.compile(rb'"ref": ?"([A-Za-z0-9._~-]+)", ?"hash": ?"(sha256:[0-9a-f]{64})"')
 
@@ -93,7 +93,7 @@ class Gap:
 
     @classmethod
     def from_json(cls, document: Any) -> Self:
-        """Read what `as_json` wrote; raises ValueError, TypeError."""
+        """Read the output of `as_json`; raises ValueError, TypeError."""
         after, before = (each and Neighbour(*each) for each in document)
         return cls(after or None, before or None)
 
@@ -104,7 +104,7 @@ class HistoryDamaged(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class TouchedLine:
-    """What an edit of a plan was about; a plan has one for each of its edits."""
+    """The subject of an edit of a plan; a plan has one for each of its edits."""
 
     index: int  # 0-based line number
     entry_id: str | None
@@ -114,7 +114,7 @@ class TouchedLine:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What an operation was, in numbers; sizes are bytes of the session file."""
+    """The kind and the figures of an operation; sizes are bytes of the session file."""
 
     action: str  # extract, restore, edit, undo, …
     actor: str
@@ -272,7 +272,7 @@ class History:
         store: SessionStore,
         noting: Noting = NOTHING,
     ) -> int:
-        """Make durable what undoing these edits takes, and what the plan notes of entries.
+        """Make the undo data of these edits durable, and the notes of entries in the plan.
 
         The store has the `originals` by now. Each edit replaces one line, takes one out, or
         puts one in. Returns the operation's number; `done` or `discard` must follow. Raises
@@ -359,7 +359,7 @@ def _recorded(
     source: Readable,
     store: SessionStore,
 ) -> tuple[bytes, bytes, bytes]:
-    """Return what the file of an operation holds of one edit: JSON, kept bytes, a line end."""
+    """Return the record of one edit in the file of an operation: JSON, kept bytes, a line end."""
     kept = b""
     if original and isinstance(original.line, FileSpan):
         # The usual case of a backlog: the stored file is the line, and need not be read.
@@ -465,7 +465,7 @@ def named_files(directory: Path) -> set[tuple[str, str]]:
 def undone_entries(operations: Sequence[Operation]) -> dict[int, int]:
     """Return how many lines of each operation are undone now; redoing undoes an undo."""
     undone = dict.fromkeys((operation.number for operation in operations), 0)
-    for operation in reversed(operations):  # an undo comes after what it undoes
+    for operation in reversed(operations):  # an undo comes after the operation that it undoes
         if operation.act.undoes in undone:
             undone[operation.act.undoes] += operation.entries - undone[operation.number]
     return undone

@@ -1,4 +1,4 @@
-"""`index.json` of a store: what its files are, written after the commit (SPEC §3 "Store").
+"""`index.json` of a store: a record for each file, written after the commit (SPEC §3 "Store").
 
 It describes a store to people, to `verify`, and to the packs of the archive, which take over its
 records. Look-ups go through `contents`, which reads it; it can be rebuilt from the files.
@@ -28,7 +28,7 @@ _END = b"\n]}\n"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What one stored file holds. Sizes are bytes."""
+    """The content of one stored file. Sizes are bytes."""
 
     entry_id: str
     index: int  # line number in the session at the time of extraction
@@ -83,13 +83,13 @@ class Index:
 
     @property
     def records(self) -> Mapping[str, Record]:
-        """By file name, in the order in which they were last written or used again."""
+        """Return the records by file name, in the order of their last writing or use."""
         if self._records is None:
             self._records = self._read()
         return self._records
 
     def add(self, records: Iterable[Record]) -> None:
-        """Note new files, or files used again; costs what is added, not what is there."""
+        """Note new files, or files used again; the cost grows with these, not with the index."""
         new = _lines(records)  # as objects they take many times as much memory
         if not self._append(new):
             if old := self.records:

@@ -30,7 +30,7 @@ from bsd.transcripts.reader import Transcript, parse_entry, parse_kept
 from bsd.transcripts.spans import ValuePath, format_path, is_present, paths_of, value_at
 from bsd.transcripts.splice import SpliceError, edit, find
 
-# Bytes without which nothing of a line is away, and what placeholders begin with.
+# If a line has none of these bytes, nothing is extracted from it; and how placeholders begin.
 NEEDLES = (b'"_extracted"', b"[[extracted-")
 
 
@@ -50,7 +50,7 @@ class Markers:
 
         Args:
             entry: as it stands in the session.
-            info: what its format says of it.
+            info: the properties of the entry, read by its format.
             index: its line number, 0-based.
         """
         own = Marker.of(entry)
@@ -65,7 +65,7 @@ class Markers:
     def _lost(
         self, entry: Entry, info: EntryInfo, index: int, name: str, paths: list[ValuePath]
     ) -> Marker | None:
-        """Return the marker that named what these placeholders stand for, if there was one."""
+        """Return the marker that named the original of these placeholders, if there was one."""
         found: list[tuple[int, Marker]] = []
         for place, line, original, proof in self._candidates(entry, info, index, name):
             if proof is Proof.NONE:
@@ -129,7 +129,7 @@ class Markers:
 
     @cached_property
     def _headers(self) -> list[tuple[int, tuple[str, ...]]]:
-        """The headers at the beginning of the session: their line numbers, and what they name."""
+        """The headers at the beginning of the session: their line numbers and ids they name."""
         found = []
         for line in self._source.lines():
             entry = parse_entry(line.raw)

@@ -153,7 +153,7 @@ class SessionStore:
         return data if digest(data) == hash else Missing.CORRUPT
 
     def load(self, ref: str, hash: str) -> bytes | Missing:
-        """Return the original line: what `ref` names here, else any stored line of this hash.
+        """Return the original line: the file that `ref` names, else any stored line of this hash.
 
         The archive of the session is looked at next, then all stores and archives of the root.
         """
@@ -398,7 +398,7 @@ class SessionStore:
     def _sweep(self, names: Iterable[str]) -> None:
         for name in names:
             if name.endswith(_UNFINISHED):
-                with suppress(OSError):  # `verify` names what stays
+                with suppress(OSError):  # `verify` lists the leftovers
                     os.unlink(f"{self.directory}/{name}")
 
     @property
@@ -415,7 +415,7 @@ class SessionStore:
 
     def _sweep_apart(self) -> None:
         if os.path.lexists(self._apart):
-            shutil.rmtree(self._apart, ignore_errors=True)  # `verify` names what stays
+            shutil.rmtree(self._apart, ignore_errors=True)  # `verify` lists the leftovers
         with suppress(OSError):  # another session's store lies there, or it was never made
             self._apart.parent.rmdir()
 

@@ -1,4 +1,4 @@
-"""Which sessions a session was made from, as its program says: forks, branches, renamed files.
+"""The sessions from which a session was made, as its program says: forks, branches, renamed files.
 
 A caller that may reach one session only may reach the content of these, and of no other session.
 """

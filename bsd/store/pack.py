@@ -1,7 +1,7 @@
 """Packs: lines that have left a store, compressed, many to a file; one costs reading one block.
 
 A pack is written once and never changed. Its file is a row of zstd frames, so that any `zstd -dc`
-prints the lines in their order; what is not lines stands in frames that zstd skips. All numbers are
+prints the lines in their order; all other data stands in frames that zstd skips. All numbers are
 unsigned, the lowest byte first.
 
     offset  bytes
@@ -12,7 +12,7 @@ unsigned, the lowest byte first.
                    ended by two (no entry is an empty line). A longer line has a block of its own
     I - 8   8      51 2A 4D 18 and 4 bytes: a frame to be skipped, of all that follows
     I       R      records: one zstd frame; a JSON object for each line, in their order, each ended
-                   by a newline: what the store's index said of it
+                   by a newline: the record of the line in the store's index
     I+R     48·n   places, sorted by hash: SHA-256 of the line (32), number of its block (4), where
                    it begins in the block's content (4), its bytes (4), its number (4)
             16·b   blocks: offset in the file (8), bytes there (4), bytes of content (4)
@@ -75,10 +75,10 @@ _END = struct.Struct("<QQIIQQQ")
 _TAIL = _END.size + 32 + len(_STAMP)
 _MOST_LINES = 1 << 24  # more would make the index too large for its frame
 _PIECE = 1 << 20
-# A few bytes can inflate to very many. What the records of a pack may inflate to: so much in all,
+# A few bytes can inflate to very many. The limit for the records of a pack: so much in all,
 # and more for each line.
 _MOST_RECORDS, _MOST_A_RECORD = 16 << 20, 64 << 10
-# What inflates to more than this, and by more than so many times, is no block of a damaged pack.
+# A block that inflates to more than this, and by more than so many times, is not a damaged block.
 _MUCH, _RATIO, _SMALL_PIECE = 64 << 20, 1000, 1 << 10
 _LATEST_MS = 253402300800 * 1000  # the year 10000, which no calendar here has
 _SHOWN = 10
@@ -114,7 +114,7 @@ class PackFull(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PackSummary:
-    """What the end of a pack says. Sizes are bytes, times epoch seconds."""
+    """The figures at the end of a pack. Sizes are bytes, times epoch seconds."""
 
     lines: int
     blocks: int
@@ -125,7 +125,7 @@ class PackSummary:
 
 
 class PackPlace(NamedTuple):
-    """Where a line lies in a pack."""
+    """The place of a line in a pack."""
 
     hash: bytes
     block: int
@@ -135,7 +135,7 @@ class PackPlace(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A line of a pack, and what the store's index said of it."""
+    """A line of a pack, and its record in the store's index."""
 
     hash: bytes
     line: bytes
@@ -222,14 +222,14 @@ class Pack:
         return sorted(self.places(), key=lambda place: place.number)
 
     def record(self, place: PackPlace) -> Mapping[str, Any]:
-        """Return what the index of the store said of one line."""
+        """Return the record of one line in the index of the store."""
         line = next(islice(self._record_lines(), place.number, None), None)
         if line is None:
             raise PackDamaged(self.path, "a line of it has no record")
         return self._parsed(line)
 
     def records(self) -> Iterator[Mapping[str, Any]]:
-        """Yield what the index of the store said of each line, in their order."""
+        """Yield the record of each line in the index of the store, in the order of the lines."""
         return map(self._parsed, self._record_lines())
 
     def __iter__(self) -> Iterator[Packed]:
@@ -247,7 +247,7 @@ class Pack:
             yield Packed(place.hash, self._cut(content, place), record)
 
     def check(self) -> None:
-        """Read all of it; raises LinesDamaged with the entries that are lost, or PackDamaged."""
+        """Read the whole pack; raises LinesDamaged with the entries that are lost, PackDamaged."""
         lost, number, content = [], -1, b""
         for place, record in zip(self.in_order(), self.records(), strict=True):
             try:
@@ -331,7 +331,7 @@ class Pack:
 
 
 def why_damaged(path: Path) -> PackDamaged | None:
-    """Read all of a pack; return what is wrong with it, LinesDamaged if its index is whole.
+    """Read the whole pack; return its damage, as LinesDamaged if its index is whole.
 
     Raises OSError.
     """
@@ -434,7 +434,7 @@ def _lines(content: bytes) -> Iterator[bytes]:
 
 
 class PackWriter:
-    """Writes one pack under a temporary name; to be used in a `with`, which removes what is left.
+    """Writes one pack under a temporary name. Use it in a `with`, which removes an unfinished file.
 
     `directory` is made if it is not there. Raises OSError.
     """
@@ -458,7 +458,7 @@ class PackWriter:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._file)
-        with suppress(OSError):  # it has its name, or what is left of it is swept away later
+        with suppress(OSError):  # the pack has its name, or the leftover is swept away later
             self._path.unlink(missing_ok=True)
 
     def __contains__(self, hash: bytes) -> bool:
@@ -476,7 +476,7 @@ class PackWriter:
         return self._content
 
     def add(self, line: bytes, record: Mapping[str, Any], sha256: bytes | None = None) -> None:
-        """Add a line, what is known of it (JSON), and its SHA-256, if known; raises PackFull.
+        """Add a line, its record (JSON), and its SHA-256, if known; raises PackFull.
 
         A line that it has already is not added again.
         """

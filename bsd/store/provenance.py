@@ -32,7 +32,7 @@ def is_marked_copy(entry: Entry, original: Entry, fmt: TranscriptFormat) -> bool
     """
     info, was = fmt.info(entry), fmt.info(original)
     if was.id == info.id:
-        # Calls may have been taken out of an entry; its role and what it answers stay.
+        # Calls may have been taken out of an entry; its role and the id that it answers stay.
         return _ties(was)[:-1] == _ties(info)[:-1]
     return _may_be_renamed(entry, info, was, fmt) and _agrees(entry, original, fmt)
 

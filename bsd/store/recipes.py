@@ -1,6 +1,6 @@
-"""How the former bytes of a line are made again from what is kept elsewhere anyway.
+"""How the former bytes of a line are made again from data that is kept elsewhere anyway.
 
-What can be had from the line as it is now, or from a stored file, is not kept twice by the history.
+The history does not keep bytes that can be had from the line as it is now, or from a stored file.
 So content that retention deletes is not kept by the history either.
 """
 
@@ -17,7 +17,7 @@ _WORTH_LOOKING = 64  # bytes: shorter pieces are simply kept
 
 
 class Place(StrEnum):
-    """Where a piece's bytes are."""
+    """The place of a piece's bytes."""
 
     NOW = "now"  # in the line as the operation left it
     STORED = "stored"  # in a stored file
@@ -41,7 +41,7 @@ def whole_file(size: int) -> Recipe:
 
 
 def write_recipe(was: bytes, now: bytes) -> tuple[Recipe, bytes]:
-    """Return how `was` is made from `now`, and what must be kept: all between their ends."""
+    """Return how `was` is made from `now`, and the bytes to keep: all between their ends."""
     limit = min(len(was), len(now))
     head = _greatest(limit, lambda length: was[:length] == now[:length])
     tail = _greatest(limit - head, lambda length: was[len(was) - length :] == now[-length:])
@@ -63,7 +63,7 @@ def write_recipe_with(
     done = used = 0  # bytes of `was` and of `now`
 
     def add_between(end: int) -> None:
-        """Add what stands before the next value."""
+        """Add the bytes before the next value."""
         nonlocal used
         between = was[done:end]
         if len(between) > _WORTH_LOOKING and (at := now.find(between, used)) >= 0:

@@ -1,8 +1,8 @@
-"""What is kept under a root of the entries of one session, as it was before bsd changed them.
+"""The records under a root about the entries of one session, as they were before bsd changed them.
 
 A copy of a session (a fork, a rename, a session that was begun anew under its old lines) has no
-notes of its own. What is kept of the session that it was copied from speaks for it: original lines
-in all stores, notes of all sessions.
+notes of its own. The records of the session that it was copied from apply to it: original
+lines in all stores, notes of all sessions.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class RootRecords:
         self._notes = notes
 
     def stamps(self) -> Stamps:
-        """Return what is noted of this session."""
+        """Return the stamps that are noted of this session."""
         return _stamps(self._notes)
 
     def stamps_elsewhere(self) -> Iterator[Stamps]:
-        """Yield what is noted of other sessions, session by session."""
+        """Yield the stamps that are noted of other sessions, session by session."""
         for directory in (*_in(self._layout.history), *_in(self._layout.trash, "_history_")):
             if directory != self._notes.directory and os.path.lexists(directory / RESTORED):
                 yield _stamps(EntryNotes(directory, self._store.name))

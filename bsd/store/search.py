@@ -1,4 +1,4 @@
-"""`search.db`: by which words the lines of sessions are found (SQLite FTS5), and what they count.
+"""`search.db`: the index of words in the lines of sessions (SQLite FTS5), and their statistics.
 
 It holds no text: snippets are read where the text is. The words of lines that have changed stay in
 it until the rows are swept (`SearchIndex.sweep`): at once when something was deleted or forgotten,
@@ -34,7 +34,7 @@ from bsd.store.statistics import TakenOut
 
 _log = structlog.stdlib.get_logger(module="search")
 
-_VERSION = 6
+_VERSION = 7
 WAIT_SECONDS = 60.0  # another process may be reading a large session for the first time
 _MERGED_PAGES = 2000
 # If so many of the rows are dead, they are swept; fewer than some are not worth it.
@@ -104,12 +104,16 @@ _COLUMNS = tuple(Known.__dataclass_fields__)
 
 
 class KnownTitle(NamedTuple):
-    """The title of a session and when it was last written to, by its content; and of which file."""
+    """The title and other facts that the content of a session gave, and the state of its file.
+
+    Texts are UTF-8, since all are held at once: one … doubles a text's size in memory.
+    """
 
     size: int
     mtime: int
-    title: bytes | None  # UTF-8, since all are held at once: one … doubles a text's size in memory
-    newest_ms: float | None
+    title: bytes | None
+    newest_ms: float | None  # when it was last written to
+    directory: bytes | None  # the working directory in which it began
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,7 @@ def digest_of(text: str) -> int:
 
 
 class Damaged(Exception):
-    """The database is not what this version of bsd wrote."""
+    """The database was not written by this version of bsd, or is damaged."""
 
 
 class OfAnotherVersion(Damaged):
@@ -165,7 +169,7 @@ def use(
     Raises:
         Unavailable: SQLite has no FTS5, the disk is full.
         Busy: another process uses the index.
-        BsdError: what `work` raises.
+        BsdError: any error that `work` raises.
     """
     try:
         return _once(path, work, wait)
@@ -187,7 +191,7 @@ def ask(
     *,
     wait: float = WAIT_SECONDS,
 ) -> _Result:
-    """Return what the index knows already, or `nothing` if there is none; raises as `use`."""
+    """Return the answer of the index as it is, or `nothing` if there is none; raises as `use`."""
     try:
         is_there = path.exists()
     except OSError as error:
@@ -206,7 +210,7 @@ def _once(path: Path, work: Callable[[SearchIndex], _Result], wait: float) -> _R
 
 
 def _problem_of(error: sqlite3.Error, path: Path) -> Exception:
-    """Return what an error of SQLite means for the caller: Unavailable, Busy, Damaged."""
+    """Translate an error of SQLite for the caller: Unavailable, Busy, Damaged."""
     text = str(error)
     if "fts5" in text and "no such module" in text:
         return without_fts5()
@@ -235,7 +239,7 @@ def _connect(path: Path, wait: float) -> sqlite3.Connection:
             database.execute("COMMIT")
         elif version != _VERSION:
             raise OfAnotherVersion(f"version {version}")
-        database.execute("PRAGMA secure_delete = ON")  # retention means what it deletes
+        database.execute("PRAGMA secure_delete = ON")  # deleted words are overwritten in the file
         database.execute("PRAGMA synchronous = NORMAL")
     return database
 
@@ -255,7 +259,7 @@ class SearchIndex:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
-        except BaseException:  # an interrupt, too: all of it or nothing
+        except BaseException:  # an interrupt, too: the whole change or none
             with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
                 self._db.execute("ROLLBACK")
             raise
@@ -327,7 +331,8 @@ class SearchIndex:
         """Return the title of each session, or of one, by its name."""
         rows = self._db.execute(
             "SELECT name, size, mtime, CAST(json_extract(statistics, '$.title') AS BLOB),"
-            " json_extract(statistics, '$.last_ms') FROM sessions"
+            " json_extract(statistics, '$.last_ms'),"
+            " CAST(json_extract(statistics, '$.directory') AS BLOB) FROM sessions"
             " WHERE (:agent IS NULL OR agent = :agent) AND (:only IS NULL OR name = :only)",
             {"agent": agent, "only": only and str(only)},
         )
@@ -336,7 +341,7 @@ class SearchIndex:
     def taken_out(
         self, agent: str | None = None, only: SessionName | None = None
     ) -> dict[str, TakenOut]:
-        """Return what is out of each session, or of one, by name; none with nothing out."""
+        """Return the extracted values of each session that has some, or of one, by name."""
         rows = self._db.execute(
             "SELECT name, json_extract(statistics, '$.extracted_entries'),"
             " json_extract(statistics, '$.extracted_bytes'),"
@@ -530,7 +535,7 @@ def forget_sessions(path: Path, names: Iterable[SessionName]) -> None:
 
 
 def drop_for_good(path: Path, drop: Callable[[SearchIndex], object]) -> bool:
-    """Do `drop`, and overwrite the words of what is dead then.
+    """Do `drop`, and overwrite the words of the rows that it deleted.
 
     A problem is logged; returns whether there was none.
     """

@@ -1,6 +1,6 @@
-"""What a person types, made into what FTS5 understands; and how single texts are searched.
+"""Translates the words that a person types into a query of FTS5, and searches single texts.
 
-`Matcher` finds in a text what the index (`bsd.store.search`) finds in all of them, since both leave
+`Matcher` finds in a text the same words as the index (`bsd.store.search`), since both leave
 words to the same tokenizer, FTS5's own. Nothing here reads or writes a file.
 """
 
@@ -44,7 +44,7 @@ _SNIPPET = f"SELECT snippet({_MARKS}) FROM words WHERE words MATCH ?"  # noqa: S
 
 
 def indexable(text: str) -> str:
-    """Return `text` as the index takes it: what UTF-8 or SQLite cannot hold is replaced."""
+    """Return `text` for the index: characters that UTF-8 or SQLite cannot hold are replaced."""
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()  # lone surrogates
         text = _UNSPACED.sub(rf"{_BREAK}\1{_BREAK}", text)
@@ -56,7 +56,7 @@ def indexable(text: str) -> str:
 
 
 def terms_of(words: str) -> list[str]:
-    """Return what was typed word by word; words in double quotes, which they keep, are one."""
+    """Return the words that were typed; words in double quotes, which they keep, are one term."""
     return [f'"{phrase}"' if phrase else word for phrase, word in _PARTS.findall(words)]
 
 
@@ -84,14 +84,14 @@ def match_expression(words: str, *, beginnings: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A piece of text around what was found; `matches` are [start, end) in its characters."""
+    """A piece of text around a match; `matches` are [start, end) in its characters."""
 
     text: str
     matches: tuple[tuple[int, int], ...]
 
     @classmethod
     def read(cls, marked: str) -> Snippet:
-        """Read what FTS5 returned with these signs."""
+        """Read a snippet that FTS5 returned with these signs."""
         marked = " ".join(marked.replace(_BREAK, "").split())
         first = marked.find(_START)
         if len(marked) > _LONGEST_SNIPPET:  # words can be very long
@@ -162,6 +162,11 @@ class Matcher:
                 yield start, end
             start = end
 
+    def may_hold(self, text: str) -> bool:
+        """Return False for most texts that do not hold all the words; `snippet` decides."""
+        folded = fold(text).encode("utf-8", "replace")
+        return all(needle in folded for needle in self._needles)
+
     def snippet(self, text: str) -> Snippet | None:
         """Return where the words stand in a text; None if the text does not hold all of them."""
         self._db.execute("BEGIN")
@@ -184,7 +189,7 @@ def without_fts5() -> Unavailable:
 def fold(text: str) -> str:
     """`text` without case and diacritics: equal for all words that the tokenizer takes for equal.
 
-    It makes more texts equal than the tokenizer does, never fewer. What it makes of a character
+    It makes more texts equal than the tokenizer does, never fewer. Its result for a character
     does not depend on those beside it.
     """
     if text.isascii():
@@ -216,7 +221,7 @@ _fold_one = lru_cache(maxsize=1 << 14)(fold)
 
 
 def _resolved(found: re.Match[bytes]) -> bytes:
-    """What two backslashes, the colour of a terminal, or escapes stand for."""
+    """Return the text of two backslashes, the colour of a terminal, or escapes."""
     text = found[0]
     if found[1] is None:
         return text if text.startswith(b"\\\\") else b""

@@ -120,9 +120,6 @@ def damaged_snapshots(archive: Path) -> Iterator[tuple[Path, Unavailable]]:
             yield directory, problem
 
 
-# --- writing ---
-
-
 def split_into_parts(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Join lines to parts; the first line begins a part."""
     part: list[bytes] = []

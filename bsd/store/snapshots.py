@@ -94,6 +94,7 @@ class Snapshot:
     listed: str | None = None  # its program's record of it, for `AgentProgram.list_again`
     put_away: bool = False  # archived by its program, in another directory
     left_out: tuple[str, ...] = ()  # files of the session that could not be read, with the reason
+    working_directory: str | None = None  # the working directory in which it began
     gone_at: float | None = None  # when a run first found the session deleted
 
     @property
@@ -234,6 +235,7 @@ def write_snapshot(snapshot: Snapshot) -> None:
         "listed": snapshot.listed,
         "put_away": snapshot.put_away,
         "left_out": snapshot.left_out,
+        "working_directory": snapshot.working_directory,
         "gone_at": snapshot.gone_at,
         "files": [_file_document(file) for file in snapshot.files],
     }
@@ -284,6 +286,9 @@ def _parse(directory: Path, document: Any) -> Snapshot:
         listed=text_or_none(document["listed"]),
         put_away=truth(document["put_away"]),
         left_out=tuple(map(text, document["left_out"])),
+        working_directory=text_or_none(
+            document.get("working_directory")
+        ),  # older versions wrote none
         gone_at=None if document["gone_at"] is None else moment(document["gone_at"]),
     )
 
@@ -361,7 +366,7 @@ class CopiedVersions:
         self.versions[store] = self._noted[store] = was
 
     def save(self) -> None:
-        """Write what changed; if that fails, the next run reads some sessions again."""
+        """Write the changes; if that fails, the next run reads some sessions again."""
         if not (self._noted or self._is_new):
             return
         with suppress(OSError, *_BROKEN):

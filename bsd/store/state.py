@@ -1,4 +1,4 @@
-"""`state.db`: what is final in each session since it was last looked into (DESIGN §3).
+"""`state.db`: the values of each session that were final when it was last read (DESIGN §3).
 
 A checkpoint says where reading a session may begin instead of at its first line. Only speed is kept
 here. A checkpoint that does not fit the session as it is now is not used, and if the database
@@ -40,8 +40,8 @@ _log = structlog.stdlib.get_logger(module="state")
 
 NO_ID = 0  # the number of an entry without id
 
-_VERSION = 3
-_GUARDED = 4096  # bytes before a checkpoint that must be what they were
+_VERSION = 4
+_GUARDED = 4096  # bytes before a checkpoint that must be unchanged
 _WAIT_SECONDS = 5.0
 _CACHE_KIB = 512
 _AT_ONCE = 500  # ids in one question, and rows in one answer
@@ -55,13 +55,23 @@ _TABLES = {
     "rests": """
         session TEXT PRIMARY KEY, settings TEXT NOT NULL, dev INTEGER NOT NULL,
         ino INTEGER NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
-        due_at REAL) WITHOUT ROWID""",
+        due_at REAL, warm_until REAL, tokens_ready INTEGER NOT NULL) WITHOUT ROWID""",
 }
 
 
 @dataclass(frozen=True, slots=True)
+class CacheSeen:
+    """The figures of their provider's prompt cache that the answers of a session contain."""
+
+    in_use: bool = False
+    used_ms: float | None = None  # time of the newest answer, epoch
+    model: str = ""  # of the newest answer that says so
+    life_seconds: float | None = None  # as the usage says
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A place between two lines, and what the lines before it mean for those after it."""
+    """A place between two lines, and the facts from the lines before it that later lines need."""
 
     offset: int  # bytes
     index: int  # number of the line that begins here, 0-based
@@ -73,7 +83,8 @@ class Checkpoint:
     on_way: bool = True  # a reply to the last line continues the path through this place
     bound: bool = False  # values before stay only since a signature covers them
     characters_per_token: float = 0.0  # as recorded before; 0: not known
-    # What knows of more ids, without listing them.
+    cache: CacheSeen = CacheSeen()  # of the session as it was then, to its last line
+    # A test for more ids, without listing them.
     earlier: Checkpoint | _StoredIds | None = field(default=None, compare=False)
 
     def among(self, ids: Collection[int]) -> set[int]:
@@ -103,6 +114,8 @@ class Left(NamedTuple):  # no dataclass: a start makes one for each session
     settings: str  # fingerprint of those it was judged by
     file: Written
     due_at: float | None  # epoch seconds at which there will be, without a change
+    warm_until: float | None = None  # epoch seconds; values in the model's context wait until then
+    tokens_ready: int = 0  # of the values that wait so
 
 
 class StateDb:
@@ -142,6 +155,7 @@ class StateDb:
         try:
             members = orjson.loads(place)
             members["own_calls"] = tuple(members["own_calls"])
+            members["cache"] = CacheSeen(**members["cache"])
             found = Checkpoint(**members, ids=array("Q"), earlier=_StoredIds(self, number))
         except (ValueError, KeyError, TypeError):  # written by another version
             return None
@@ -154,8 +168,8 @@ class StateDb:
     ) -> None:
         """Store a checkpoint of the file that was left as `left_as`.
 
-        `guard` is the `guard` of the bytes before it. If it goes on from another checkpoint, this
-        costs what is new.
+        `guard` is the `guard` of the bytes before it. If it goes on from another checkpoint,
+        only the new ids are written.
         """
         place = orjson.dumps({name: getattr(at, name) for name in _PLACE})
         row = (str(name), settings, *_file(left_as), guard, place)
@@ -211,7 +225,7 @@ class StateDb:
         """Yield how sessions were left under these settings; only some are in memory at once."""
         after = ""
         query = (
-            "SELECT session, dev, ino, size, mtime_ns, due_at FROM rests"
+            "SELECT session, dev, ino, size, mtime_ns, due_at, warm_until, tokens_ready FROM rests"
             " WHERE session > ? AND settings = ? ORDER BY session LIMIT ?"
         )
         while True:
@@ -221,24 +235,40 @@ class StateDb:
                     rows = database.execute(query, (after, settings, _AT_ONCE)).fetchall()
             if not rows:
                 return
-            for name, *file, due_at in rows:
+            for name, *file, due_at, warm_until, ready in rows:
                 with suppress(BsdError):  # no name that a session may have
-                    session = SessionName.parse(name)
-                    yield Left(session, settings, Written(*map(unsigned, file)), due_at)
+                    session, seen = SessionName.parse(name), Written(*map(unsigned, file))
+                    yield Left(session, settings, seen, due_at, warm_until, ready)
             after = rows[-1][0]
+
+    def waiting(self) -> dict[str, Left]:
+        """Return how sessions were left that waited for their prompt cache, by their names."""
+        query = (
+            "SELECT session, settings, dev, ino, size, mtime_ns, due_at, warm_until, tokens_ready"
+            " FROM rests WHERE warm_until IS NOT NULL"
+        )
+        found = {}
+        with self._open() as database:
+            for name, settings, *file, due_at, until, ready in (
+                database.execute(query) if database is not None else ()
+            ):
+                with suppress(BsdError):  # no name that a session may have
+                    session, seen = SessionName.parse(name), Written(*map(unsigned, file))
+                    found[name] = Left(session, settings, seen, due_at, until, ready)
+        return found
 
     def note_rests(self, rests: Mapping[SessionName, Left | None]) -> None:
         """Store how sessions were left; None: there is more to do to this one."""
         gone = [(str(name),) for name, left in rests.items() if left is None]
         rows = [
-            (str(left.session), left.settings, *map(signed, left.file), left.due_at)
+            (str(left.session), left.settings, *map(signed, left.file), *left[3:])
             for left in rests.values()
             if left is not None
         ]
         with self._open(create=True) as database:
             if database is not None:
                 database.executemany("DELETE FROM rests WHERE session = ?", gone)
-                database.executemany("REPLACE INTO rests VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+                database.executemany("REPLACE INTO rests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def keep_only(self, is_there: Callable[[SessionName], bool]) -> int:
         """Drop all of sessions that are not there any more; return their number."""
@@ -288,7 +318,7 @@ class StateDb:
                 without_shared_memory(database, self._path)
                 if version_of(database) != _VERSION:
                     _create(database)
-                database.execute("PRAGMA synchronous = OFF")  # what a power cut takes is read again
+                database.execute("PRAGMA synchronous = OFF")  # lost rows are computed again
                 database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             self._database, self._opened = database, self._which()
         return self._database

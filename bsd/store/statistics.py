@@ -1,4 +1,4 @@
-"""What is counted of a session while the search index reads it."""
+"""The statistics of a session that the search index counts while it reads it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_MODELS = 50
 
 
 class TakenOut(NamedTuple):
-    """What is out of the lines of a session, by the markers that stand in them."""
+    """The values that are out of the lines of a session, by the markers that stand in them."""
 
     entries: int  # with a marker
     content: int  # bytes of their original lines
@@ -31,14 +31,14 @@ NOTHING_OUT = TakenOut(0, 0, 0)
 
 
 def out_of(entry: Entry, size: int) -> TakenOut:
-    """Return what is out of an entry; `size` is the length of its line in bytes."""
+    """Return the extracted values of an entry; `size` is the length of its line in bytes."""
     marker = Marker.of(entry)
     return NOTHING_OUT if marker is None else TakenOut(1, marker.size, max(0, marker.size - size))
 
 
 @dataclass(slots=True)
 class Statistics:
-    """What was counted in the lines of a session. Times are milliseconds since 1970."""
+    """The figures counted in the lines of a session. Times are milliseconds since 1970."""
 
     entries: int = 0
     messages: int = 0
@@ -53,6 +53,7 @@ class Statistics:
     saved_bytes: int = 0  # by which the lines are shorter than they were
     title: str | None = None  # by the content of the session
     title_rank: int = 0  # `bsd.transcripts.agents.format.Rank`
+    directory: str | None = None  # the working directory in which it began
     _answer: str | None = field(default=None, init=False, compare=False)  # whose tokens are counted
 
     def take(self, entry: Entry, info: EntryInfo | None, title: Title | None, size: int) -> None:
@@ -89,7 +90,7 @@ class Statistics:
 
     @classmethod
     def loads(cls, text: str) -> Statistics:
-        """Read what `dumps` wrote; the text of another version counts nothing."""
+        """Read the output of `dumps`; the text of another version counts nothing."""
         with suppress(ValueError, TypeError):
             return cls(**json.loads(text))
         return cls()

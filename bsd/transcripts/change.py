@@ -1,4 +1,4 @@
-"""What a commit is asked to do: bytes to replace in one file, planned on one known state of it."""
+"""The order to a commit: bytes to replace in one file, planned on one known state of it."""
 
 from __future__ import annotations
 
@@ -55,6 +55,11 @@ class Identity:
     def written(self) -> Written:
         return Written(self.dev, self.ino, self.size, self.mtime_ns)
 
+    @property
+    def mtime(self) -> float | None:
+        """When the file was last written, in epoch seconds; None for a session in memory."""
+        return self.mtime_ns / 1e9 if self.mtime_ns else None
+
 
 class Readable(Protocol):
     """A file whose bytes can be had."""
@@ -76,7 +81,7 @@ class Edit:
 
 
 def edited(source: Readable, edits: Sequence[Edit], start: int, end: int) -> bytes:
-    """The bytes `[start, end)` of what a file becomes by `edits`, which are those of a `Change`."""
+    """The bytes `[start, end)` of a file after `edits`, which are those of a `Change`."""
     pieces, read, written = [], 0, 0
     for edit in edits:
         if written + edit.offset - read >= end:
@@ -93,7 +98,7 @@ def edited(source: Readable, edits: Sequence[Edit], start: int, end: int) -> byt
 
 
 def _part(source: Readable, offset: int, length: int, start: int, end: int) -> bytes:
-    """Of the `length` bytes at `offset` those from `start` to `end`, counted from the first."""
+    """Return the bytes from `start` to `end`, counted from the first, of `length` at `offset`."""
     start, end = max(0, start), min(length, end)
     return source.read(offset + start, end - start) if start < end else b""
 

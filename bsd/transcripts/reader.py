@@ -64,7 +64,7 @@ class Transcript(Protocol):
 
 
 class InBlocks(ABC):
-    """A session that is read block by block; what is appended later is not seen."""
+    """A session that is read block by block; lines that are appended later are not seen."""
 
     identity: Identity
 
@@ -292,7 +292,7 @@ def parse_kept(raw: bytes) -> dict[str, Any] | None:
 
 
 def _parse_like_javascript(raw: bytes) -> object:
-    """What orjson refuses but the writers of these files take: lone surrogate escapes."""
+    """Parse lone surrogate escapes, which orjson refuses but the writers of these files take."""
     try:
         return json.loads(raw.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):  # ValueError: JSON, UTF-8, or a number of > 4300 digits
@@ -303,10 +303,10 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-# --- what a JSON text of others takes once parsed, told before ---
+# --- memory of a parsed JSON text of another program, estimated before parsing ---
 #
 # A text of brackets and commas takes thirty to fifty times its size, and one sign beyond the basic
-# plane makes four bytes of every character of its string. Code that parses what others wrote asks
+# plane makes four bytes of every character of its string. Code that parses others' files asks
 # here first, or sixty megabytes of `[],` end the process.
 
 # Bytes that a parsed text may take beside those of a text of one plain string.
@@ -314,19 +314,19 @@ MOST_EXTRA = 48 << 20
 # The same of a line that bsd changes: with what is added to it, it must still be read.
 MOST_EXTRA_EDITED = MOST_EXTRA - (1 << 20)
 
-# Up to this size it makes no difference what a text holds, so most are not even looked at.
+# Up to this size the content of a text makes no difference, so most are not even looked at.
 _HARMLESS = 1 << 20
 _PIECE = 256 << 10
 
-# Bytes of each, with what the parser itself needs and what is noted of a value, about: measured,
+# Bytes of each, with the parser's own memory and the record of a value, about: measured,
 # and rather too much than too little.
 _COSTS = ((b"[", 110), (b"{", 270), (b":", 140), (b",", 90))
 _STRING_COST = 200
 
-# Escapes of what is no character of Latin-1, and of surrogates.
+# Escapes of characters beyond Latin-1, and of surrogates.
 _WIDE_ESCAPE = re.compile(rb"\\u(?!00)")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-# With one of these begins what is beyond the basic plane.
+# Characters beyond the basic plane begin with one of these.
 _FOUR_BYTES = tuple(bytes([lead]) for lead in range(0xF0, 0xF5))
 
 
@@ -357,7 +357,7 @@ def _width(text: bytes, *, escapes: bool = True) -> int:
 
 
 def _extra(text: bytes, most: int) -> int:
-    """What a text takes beside its own size; ends early when that is more than `most`."""
+    """The memory of a text beside its own size; ends early when that is more than `most`."""
     found = _Extra()
     at = 0
     while at < len(text) and found.bytes <= most:
@@ -409,5 +409,5 @@ class _Extra:
 
 
 def _characters_a_byte(text: bytes) -> float:
-    """How many characters a byte is, on the average."""
+    """Return the number of characters to a byte, on the average."""
     return 1.0 if text.isascii() else len(text.decode("utf-8", "ignore")) / len(text)

@@ -2,8 +2,8 @@
 
 A path is written `output`, `message.content[2].text`, `details["a.b"]`. Only objects and arrays on
 a searched path are read closely; everything else is skipped at the speed of `bytes.find`, without
-recursion. The line must be one that `parse_entry` accepts: what is skipped is not checked, what is
-read and is not JSON raises BrokenLine.
+recursion. The line must be one that `parse_entry` accepts: skipped parts are not checked, and
+a part that is read and is not JSON raises BrokenLine.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def format_path(path: ValuePath) -> str:
 
 
 def parse_path(text: str) -> ValuePath:
-    """Read what `format_path` wrote; raises ValueError."""
+    """Read the output of `format_path`; raises ValueError."""
     steps: list[str | int] = []
     position = 0
     while position < len(text):
@@ -86,7 +86,7 @@ def paths_of(keys: Iterable[str]) -> dict[str, ValuePath]:
     for key in keys:
         try:
             paths[key] = parse_path(key)
-        except ValueError:  # the marker was edited by hand: what it names is nowhere
+        except ValueError:  # the marker was edited by hand: the value that it names is nowhere
             continue
     return paths
 
@@ -136,7 +136,7 @@ _SPACE = rb"[ \t\r\n]*+"
 # Possessive or atomic throughout: no backtracking, so neither time nor memory grows beyond the
 # match. A possessive repetition of a group, `(?:…)*+`, takes a byte too many before CPython 3.11.5.
 _KEY = rb'"((?>[^"\\]*+(?:\\.[^"\\]*+)*))"' + _SPACE + rb":" + _SPACE
-# A step in Python costs what the regular expression needs for some 40 bytes; `bytes.find` is
+# A step in Python costs as much as the regular expression needs for some 40 bytes; `bytes.find` is
 # far faster than both. So expressions take short strings along and leave long ones alone.
 _SCALAR = rb"[-+.0-9A-Za-z]++"
 _SHORT_STRING = rb'"[^"\\]{0,40}+"'
@@ -175,7 +175,7 @@ _PASSED_OVER = re.compile(_NEARLY_FLAT)
 
 _QUOTE, _BACKSLASH = b'"\\'
 _OPENING = b"{["
-_MAYBE_END = re.compile(rb'"[,}\]: \t\r\n]')  # the end of a string, and what may follow one
+_MAYBE_END = re.compile(rb'"[,}\]: \t\r\n]')  # the end of a string, and the sign after it
 _GUESSES = 8
 _SMALL_PIECE, _LARGE_PIECE = 1 << 9, 1 << 15  # bytes; even, so that pairs of backslashes fit
 
@@ -196,7 +196,7 @@ class Wanted:
 
 
 class Search:
-    """What to look for in a line; made once for all lines in which the same paths are wanted."""
+    """The paths to look for in a line; made once for all lines in which the same are wanted."""
 
     def __init__(self, paths: Iterable[ValuePath], listed: Iterable[ValuePath] = ()) -> None:
         """Search for `paths`, and for the members of the objects at `listed`."""
@@ -232,7 +232,7 @@ class Search:
 
 
 class ScanResult:
-    """Where a line has what was searched for."""
+    """The places of the searched paths in a line."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -246,14 +246,14 @@ class ScanResult:
         return self.spans[self._search[path].slot] is not None
 
     def span(self, path: ValuePath) -> tuple[int, int]:
-        """Where the value stands; raises NoSuchValue."""
+        """Return the place of the value; raises NoSuchValue."""
         span = self.spans[self._search[path].slot]
         if span is None:
             raise NoSuchValue(f"the line has no value {format_path(path)}")
         return span
 
     def end_before(self, path: ValuePath) -> int:
-        """Where the member ends that stands before this one in its object; -1: it is the first."""
+        """Return the end of the member before this one in its object; -1: it is the first."""
         return self.before[self._search[path].slot]
 
     def members_of(self, path: ValuePath) -> list[Member]:
@@ -272,7 +272,7 @@ def encode_key(key: str) -> bytes:
 
 
 def scan(raw: bytes, search: Search) -> ScanResult:
-    """Find what is searched for in a line; raises BrokenLine, DuplicateKey, TooDeep."""
+    """Find the paths of `search` in a line; raises BrokenLine, DuplicateKey, TooDeep."""
     start = len(raw) - len(raw.lstrip(b" \t\r\n"))
     if not raw.startswith(b"{", start):
         raise _broken(start)
@@ -288,7 +288,7 @@ def scan(raw: bytes, search: Search) -> ScanResult:
 
 
 def _value(raw: bytes, at: int, wanted: Wanted, found: ScanResult) -> int:
-    """Find what is wanted in the value at `at`; returns where it ends."""
+    """Find the wanted paths in the value at `at`; returns where it ends."""
     opening = raw[at : at + 1] if wanted.children or wanted.listed else b""
     if opening == b"{":
         end = _object(raw, at, wanted, found)
@@ -366,7 +366,7 @@ def _decoded(key: bytes, at: int) -> bytes:
 
 
 def _skip(raw: bytes, at: int) -> int:
-    """Where the value that starts at `at` ends."""
+    """Return the end of the value that starts at `at`."""
     if at < len(raw):
         first = raw[at]
         if first == _QUOTE:
@@ -380,7 +380,7 @@ def _skip(raw: bytes, at: int) -> int:
 
 
 def _nested_end(raw: bytes, at: int) -> int:
-    """Where the object or array ends in which `at` is."""
+    """Return the end of the object or array that contains `at`."""
     length, depth = len(raw), 1
     while True:
         match = _PASSED_OVER.match(raw, at)
@@ -401,7 +401,7 @@ def _nested_end(raw: bytes, at: int) -> int:
 
 
 def _string_end(raw: bytes, at: int) -> int:
-    """Where the string ends whose opening quote is at `at`."""
+    """Return the end of the string whose opening quote is at `at`."""
     end = raw.find(b'"', at + 1)
     if end < 0:
         raise _broken(at)
@@ -429,7 +429,7 @@ def _escaped_string_end(raw: bytes, at: int) -> int:
 
 
 def _blanked_string_end(raw: bytes, opening: int, at: int) -> int:
-    """The same, from `at` on, which is not between a backslash and what it escapes.
+    """The same, from `at` on, which is not between a backslash and the escaped sign.
 
     Escapes are blanked out piece by piece: three times as fast as any regular expression.
     """

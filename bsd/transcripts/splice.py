@@ -87,7 +87,7 @@ class Stood(NamedTuple):
 
 
 def find(raw: bytes, paths: Iterable[ValuePath]) -> dict[ValuePath, Span]:
-    """Where the values of all `paths` stand; raises NoSuchValue, DuplicateKey, BrokenLine."""
+    """Return the spans of the values of `paths`; raises NoSuchValue, DuplicateKey, BrokenLine."""
     wanted = tuple(paths)
     found = scan(raw, Search.of(wanted))
     return {path: Span(*found.span(path)) for path in wanted}
@@ -132,7 +132,7 @@ def _edited(
     put: Mapping[str, bytes],
     stood: dict[ValuePath, Stood] | None = None,
 ) -> bytes:
-    """As `edit`; `stood` gets the sizes of what was replaced or removed."""
+    """As `edit`; `stood` gets the sizes of the replaced and removed values."""
     for value in (*replace.values(), *put.values()):
         if not value or b"\n" in value:
             raise ValueError(f"not a JSON value that fits in a line: {value[:40]!r}")
@@ -194,7 +194,7 @@ def _written_again(
         for key, value in put.items():
             entry[key] = orjson.Fragment(value)
         return orjson.dumps(entry) + raw[len(body) :]
-    except (ValueError, TypeError, LookupError):  # the search finds out what is wrong
+    except (ValueError, TypeError, LookupError):  # the search finds the problem
         return None
 
 
@@ -308,7 +308,7 @@ class _Objects:
             self._around(path[:-1]).reinsert(encode_key(str(path[-1])), original, old)
 
     def patches(self) -> list[Patch]:
-        """What changes between the members that stay."""
+        """Return the changes between the members that stay."""
         if self._listed:
             return [patch for members in self._members.values() for patch in members.patches()]
         end = self._found.last_end
@@ -370,7 +370,7 @@ def remove_elements(raw: bytes, path: ValuePath, count: int, gone: Collection[in
     kept = [at for at in range(count) if at not in gone]
     pieces = [raw[: array.start + 1]]
     for turn, at in enumerate(kept):
-        # What separates it from its successor goes with it only if there is none any more.
+        # The separator before its successor goes with it only if there is no successor any more.
         last = turn == len(kept) - 1
         end = spans[at].end if last else spans[at + 1].start
         pieces.append(raw[_start(spans, array, at, first=turn == 0) : end])
@@ -387,7 +387,7 @@ def prepend_elements(raw: bytes, path: ValuePath, new: Sequence[bytes], *, empty
 
 
 def _start(spans: Sequence[Span], array: Span, at: int, *, first: bool) -> int:
-    """Where an element's bytes begin; the white space at the array's start stays."""
+    """Return the place of an element's bytes; the white space at the array's start stays."""
     if first and at == 0:
         return array.start + 1
     return spans[at].start
@@ -396,7 +396,7 @@ def _start(spans: Sequence[Span], array: Span, at: int, *, first: bool) -> int:
 # --- the members of one object under edit: taken out, put back at their old place, added at the end
 
 # Of a member that goes, its separator goes too: the comma and white space *before* it, or, if it is
-# the first, those before its successor. So what is left depends only on which members are left, and
+# the first, those before its successor. So the result depends only on the members that stay, and
 # every member can be put back exactly, in any order, from the original line.
 Patch = tuple[int, int, bytes]  # replace the bytes [start, end) of the line
 
@@ -406,7 +406,7 @@ class _Slot:
     """A member's turn in the object: bytes [start, end) of the line, or new text."""
 
     key: bytes
-    separator: bytes | None  # what stands before it when it is not the first; None: a comma
+    separator: bytes | None  # the text before it when it is not the first; None: a comma
     start: int = -1
     end: int = -1
     text: bytes | None = None
@@ -472,7 +472,7 @@ class Members:
         self._slots.insert(0, slot)
 
     def patches(self) -> Iterator[Patch]:
-        """What changes between the members that stay; their own bytes are never touched."""
+        """Yield the changes between the members that stay; their own bytes are never touched."""
         if self._turns is not None:
             yield from self._gaps()
         elif (end := self._found.last_end) >= 0:

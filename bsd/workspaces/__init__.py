@@ -170,7 +170,7 @@ def _make(root: Root, own: int, session_id: str, now: float) -> None:
     """Create a workspace with its metadata, in one step."""
     record.forget_witness(own, session_id)  # of one that was removed by hand
     fresh = UNFINISHED + session_id
-    tree.remove_inside(own, fresh)  # what a killed call left
+    tree.remove_inside(own, fresh)  # the leftovers of a killed call
     os.mkdir(fresh, 0o700, dir_fd=own)
     descriptor = os.open(fresh, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=own)
     try:

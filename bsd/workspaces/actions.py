@@ -1,4 +1,4 @@
-"""What can be done with the workspaces of a root, for the command line and HTTP: plain functions.
+"""The actions on the workspaces of a root, for the command line and HTTP: plain functions.
 
 They are those of `bsd.workspaces` with the rules of the settings, and a line in the audit log.
 HTTP offers all but `run`: a caller of the API may prune a workspace, but not start a program.
@@ -75,9 +75,6 @@ def rules_of(settings: Settings) -> Rules:
     )
 
 
-# --- answers ---
-
-
 @dataclass(frozen=True, slots=True)
 class Workspaces:
     """The longest unused first, then those whose age cannot be told."""
@@ -109,9 +106,6 @@ class Repairs:
 
     dry_run: bool
     workspaces: list[Repair]
-
-
-# --- actions ---
 
 
 def list_workspaces(root: WorkspaceRoot, *, sizes: bool = False) -> Workspaces:

@@ -19,7 +19,7 @@ from bsd.workspaces.process import Limits
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BUBBLEWRAP = "bubblewrap"
 NOBODY = 65534  # the user and group that root is in a sandbox
-# What programs need to run.
+# The directories that programs need to run.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 _SYSTEM_FILES = (
     *("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"),
@@ -90,7 +90,7 @@ def sandbox(
     readable: Sequence[Path] = (),
     memory_bytes: int = 0,
 ) -> list[str]:
-    """Return what to put before an argv to run it in a sandbox.
+    """Return the arguments to put before an argv to run it in a sandbox.
 
     Args:
         environment: all variables of the program.
@@ -164,7 +164,7 @@ def why_no_scope() -> str | None:
 
 
 def scope(limits: Limits) -> list[str]:
-    """Return what to put before an argv to run it in a scope of systemd with these limits."""
+    """Return the arguments to put before an argv to run it in a scope of systemd with limits."""
     argv = [shutil.which("systemd-run") or "systemd-run", "--scope", "--quiet", "--collect"]
     if os.geteuid() != 0:
         argv.append("--user")

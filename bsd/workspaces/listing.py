@@ -118,7 +118,7 @@ def describe_session(
 
 
 def _size(root: Root, session_id: str) -> int | None:
-    """Return the bytes of a workspace, each file once; None if not all of it can be seen."""
+    """Return the bytes of a workspace, each file once; None if a part cannot be read."""
     try:
         return measured(root, session_id).all_bytes
     except (OSError, Obstacle, Unusable):  # gone, replaced, or not for us

@@ -229,9 +229,6 @@ def system_errors(doing: str) -> Iterator[None]:
         raise os_problem(error, doing) from error
 
 
-# --- locks ---
-
-
 def try_lock(descriptor: int, *, shared: bool) -> bool:
     """Take the lock on an open file or directory if it is free; raises Unavailable."""
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX

@@ -23,7 +23,7 @@ _LAST_OUTPUT_SECONDS = 1.0  # for output of a process that has left the process 
 
 @dataclass(frozen=True, slots=True)
 class Limits(WorkspaceLimits):
-    """What one run may use; 0 means no limit (of output: nothing is kept).
+    """The limits of one run; 0 means no limit (of output: nothing is kept).
 
     `seconds` on the clock, `cpu_seconds` of each process, `processes` at once; the rest in bytes:
     `memory_bytes` (address space of each process, and memory of all together where systemd limits
@@ -48,7 +48,7 @@ class Limits(WorkspaceLimits):
 
 @dataclass(slots=True)
 class ProcessOutput:
-    """The beginning of what a program wrote; the rest is only counted."""
+    """The beginning of a program's output; the rest is only counted."""
 
     most: int
     kept: bytearray = field(default_factory=bytearray)
@@ -169,7 +169,7 @@ def _wait(
 
 
 def _read(selector: selectors.BaseSelector, seconds: float) -> None:
-    """Read what there is, waiting `seconds` at most."""
+    """Read the available output, waiting `seconds` at most."""
     for key, _ in selector.select(seconds):
         piece = os.read(key.fd, _PIECE)
         if piece:

@@ -2,7 +2,7 @@
 
 A workspace is locked, looked at again, renamed, then deleted; a dry run does all but the last two.
 The rename is made durable before anything in a workspace is deleted: a workspace is whole or
-renamed at every moment, and the next pruning deletes what a broken-off one has left.
+renamed at every moment, and the next pruning deletes the leftovers of an interrupted one.
 """
 
 import math

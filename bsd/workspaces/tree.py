@@ -54,7 +54,7 @@ class Measure:
 
     bytes: int = 0
     files: int = 0
-    newest: float | None = None  # modification of what is no directory, epoch seconds
+    newest: float | None = None  # modification of files that are no directories, epoch seconds
     oldest: float | None = None
     linked: dict[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
 

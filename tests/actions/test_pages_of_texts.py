@@ -8,7 +8,7 @@ import pytest
 
 from bsd.actions.read_extracted import page_of
 from bsd.core.errors import Invalid
-from bsd.transcripts.agents.claude_code import KIND
+from bsd.transcripts.agents.claude_code.program import KIND
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
 
 

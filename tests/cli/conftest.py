@@ -15,6 +15,7 @@ import pytest
 from bsd.cli.main import run
 from bsd.core.logs import close_logs
 from tests.cli.fake_actions import Cli, listening
+from tests.cli.machine import Machine
 from tests.commands import Ended
 from tests.openclaw_tree import add_session, set_idle, set_status
 from tests.session_files import sample
@@ -119,6 +120,18 @@ def bsd(
 ) -> Iterator[Call]:
     """bsd in this process, which is much quicker: all but the start is the same."""
     yield Call(root, capsys, monkeypatch)
+    close_logs()
+
+
+@pytest.fixture
+def machine(
+    clean_environment: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Machine]:
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    yield Machine(clean_environment, capsys)
     close_logs()
 
 

@@ -42,8 +42,10 @@ class FakeActions:
         *,
         dry_run: bool = False,
         settings: Mapping[str, Any] | None = None,
+        turn_over: bool = False,
     ) -> SessionResult:
-        self.asked.append(("extract", str(session), dry_run, dict(settings or {})))
+        given = dict(settings or {}) | ({"turn_over": True} if turn_over else {})
+        self.asked.append(("extract", str(session), dry_run, given))
         return self._next(context, session)
 
     def restore_all(

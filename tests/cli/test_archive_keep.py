@@ -13,6 +13,8 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from tests import forked
 from tests.cli.conftest import Call, Program, snapshot
+from tests.cli.test_sources_command import with_sources
+from tests.commands import Ended
 from tests.maintenance.keeping import DAY, ClaudeHome
 from tests.openclaw_tree import set_idle
 from tests.transcripts.agents.sources import CLAUDE_CODE
@@ -164,3 +166,24 @@ def test_none_waits_for_a_day_of_rest(tmp_path: Path, minutes: int) -> None:
     home = Home.of(CLAUDE_CODE, tmp_path, claude_code_lines())
     set_idle(home.path, 60.0 * minutes + 5)
     assert of_claude(home, "archive", "keep")["copied"] == 1
+
+
+def test_a_note_with_a_line_break_in_its_name_is_told_on_one_line(
+    bsd: Call, tmp_path: Path
+) -> None:
+    claude = Home.of(CLAUDE_CODE, tmp_path, claude_code_lines())
+    note = claude.path.parent / "memory" / "a\nb.md"
+    note.parent.mkdir()
+    note.write_text("remember")
+
+    def call(*arguments: str) -> Ended:
+        return with_sources(bsd, tmp_path, *arguments, kind="claude-code", claude=claude.source)
+
+    name = f"claude:{claude.path.parent.name}/{claude.path.stem}"
+    assert call("archive", "keep").code == 0
+    claude.path.unlink()
+    note.unlink()
+    assert call("archive", "keep").code == 0
+    done = call("archive", "bring-back", name)
+    assert (done.code, note.read_text()) == (0, "remember")
+    assert f"memory is back, too: {note.parent}/a\\x0ab.md\n" in done.out

@@ -6,16 +6,20 @@ import errno
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
 from bsd.core import filesystem
 from bsd.core.errors import BsdError, Busy, Forbidden, NotFound, Unavailable
+from bsd.core.formatting import iso_utc
 from bsd.planning.result import SessionResult, Status
 from tests.cli.conftest import Call, rest
 from tests.cli.fake_actions import Cli
+from tests.openclaw_tree import add_session
 from tests.refusing import raising
+from tests.session_files import HEADER, LONG, entry, jsonl
 
 
 def _done(name: str, status: Status = Status.EXTRACTED) -> SessionResult:
@@ -380,3 +384,30 @@ def test_every_session_failing_to_restore_is_told(cli: Cli) -> None:
     assert cli("restore-all", "main/a", "--yes") == 1
     assert "main/a: e1 text stays a placeholder: missing" in cli.err
     assert "main/a: odd" in cli.err
+
+
+def test_a_turn_is_said_to_be_over_of_named_sessions_only(cli: Cli) -> None:
+    assert cli("extract", "main/a", "main/b", "--turn-over") == 0
+    assert [asked[1:] for asked in cli.actions.asked] == [
+        (name, False, {"turn_over": True}) for name in ("main/a", "main/b")
+    ]
+
+
+def test_without_a_name_no_turn_is_said_to_be_over(bsd: Call) -> None:
+    ended = bsd("extract", "--turn-over")
+    assert ended.code == 2
+    assert "--turn-over needs the names of sessions" in ended.err
+    assert "bsd extract AGENT/SESSION --turn-over" in ended.err
+
+
+def test_a_turn_that_is_said_to_be_over_leaves(bsd: Call, root: Path) -> None:
+    entries = [entry(0, "user", "look"), *(entry(n, "toolResult", LONG) for n in range(1, 9))]
+    written = {"timestamp": iso_utc(time.time() - 60)}
+    before = jsonl(HEADER, *(one | written for one in entries))
+    path = add_session(root, "main/crashed", before)
+    [result] = bsd("--json", "extract", "main/crashed").document["sessions"]
+    assert (result["status"], result["reasons"]) == ("unchanged", {"turn_open": 9})
+    ended = bsd("--json", "extract", "main/crashed", "--turn-over", "--dry-run")
+    assert (ended.document["sessions"][0]["entries"], path.read_bytes()) == (5, before)
+    [result] = bsd("--json", "extract", "main/crashed", "--turn-over").document["sessions"]
+    assert (result["status"], result["entries"]) == ("extracted", 5)

@@ -2,83 +2,21 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bsd.cli.main import run
-from bsd.core.logs import close_logs
-from tests.commands import Ended
-from tests.openclaw_tree import set_idle
+from tests.cli.machine import Machine
 from tests.transcripts.agents.sources import CLAUDE_CODE
 from tests.transcripts.agents.sources.claude_code import claude_code_lines
 from tests.transcripts.agents.sources.tree import raw
 
-PLACES = {
-    "claude-code": ".claude/projects/-home-me/8463c716-a2ea-4c14-9efa-87158ebd9f20.jsonl",
-    "codex": ".codex/sessions/2026/01/05/rollout-2026-01-05T09-00-00-x.jsonl",
-    "pi": ".pi/agent/sessions/--home-me--/2026_x.jsonl",
-}
 # In every one of them something is looked for under the root.
 COMMANDS = (
     *("sources", "sessions", "show 84", "show main/one", "extract", "extract --dry-run", "verify"),
     *("search word", "trash list", "archive", "history main/one", "config show", "logs", "mcp"),
     *("config set keep_recent 4", "retention", "memory stats", "run", "restore-all --yes"),
 )
-
-
-class Machine:
-    """One user's home, and bsd called there without `--root`."""
-
-    def __init__(self, home: Path, capture: pytest.CaptureFixture[str]) -> None:
-        self.home = home
-        self.openclaw = home / ".openclaw"
-        self.own = home / ".local" / "share" / "bsd"
-        self.settings = home / ".config" / "bsd" / "bsd.toml"
-        self._capture = capture
-
-    def __call__(self, line: str) -> Ended:
-        code = run(line.split())
-        out, err = self._capture.readouterr()
-        assert "internal error" not in err, err
-        return Ended(code, out, err)
-
-    def has(self, kind: str, content: bytes = b"{}\n") -> Path:
-        """Let a program have one session."""
-        path = self.home / PLACES[kind]
-        path.parent.mkdir(parents=True)
-        path.write_bytes(content)
-        set_idle(path)
-        return path
-
-    def set(self, text: str) -> None:
-        self.settings.parent.mkdir(parents=True, exist_ok=True)
-        self.settings.write_text(text)
-
-    def root(self) -> Path:
-        """Which root is meant."""
-        ended = self("config path --json")
-        assert ended.code == 0, ended.err
-        return Path(ended.document["path"]).parents[1]
-
-
-@pytest.fixture
-def machine(
-    clean_environment: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Machine]:
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "PI_CODING_AGENT_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    yield Machine(clean_environment, capsys)
-    close_logs()
-
-
-def lines_of(err: str) -> str:
-    """The lines of bsd.toml in an error."""
-    return err[err.index("\n[[sources]]") : err.index("\nFor OpenClaw")]
 
 
 def test_every_command_names_the_agents_it_sees_and_makes_nothing(machine: Machine) -> None:
@@ -94,12 +32,9 @@ def test_every_command_names_the_agents_it_sees_and_makes_nothing(machine: Machi
         assert "Codex" not in ended.err, line
         assert str(machine.settings) in ended.err, line
         assert sorted(machine.home.rglob("*")) == before, line
-    sources = tomllib.loads(lines_of(machine("sources").err))["sources"]
-    assert sources == [
-        {"kind": "claude-code", "path": "~/.claude/projects"},
-        {"kind": "pi", "path": "~/.pi/agent/sessions"},
-    ]
-    assert "[[sources]]" in machine("sessions --json").document["hint"]
+        assert "\nTry: bsd init\n" in ended.err, line
+    assert machine("sessions --json").document["hint"].startswith("bsd init\n")
+    assert "Try: bsd init" in machine("doctor").out
 
 
 def test_status_says_that_nothing_is_configured(machine: Machine) -> None:
@@ -107,14 +42,35 @@ def test_status_says_that_nothing_is_configured(machine: Machine) -> None:
     ended = machine("status")
     assert ended.code == 3
     assert f"Codex in {machine.home}/.codex/sessions" in ended.err
-    assert 'kind = "codex"' in ended.err
+    assert "Try: bsd init" in ended.err
+
+
+def test_bsd_alone_says_how_to_begin_until_something_is_set_up(machine: Machine) -> None:
+    machine.has("claude-code")
+    (machine.openclaw / "agents").mkdir(parents=True)
+    ended = machine("")
+    assert (ended.code, ended.err) == (0, "")
+    assert f"Claude Code  {machine.home}/.claude/projects\n" in ended.out
+    assert f"OpenClaw     {machine.openclaw}\n" in ended.out
+    assert "Try: bsd init" in ended.out
+    assert len(ended.out.splitlines()) < 15
+    (machine.openclaw / ".brainsurgeon").mkdir()
+    assert machine("").out == machine("--help").out
+
+
+def test_bsd_alone_helps_where_the_settings_name_something(machine: Machine) -> None:
+    assert "No agent has sessions" in machine("").out
+    machine.set('[[sources]]\nkind = "pi"\npath = "~/.pi/agent/sessions"\n')
+    assert machine("").out == machine("--help").out
+    machine.set("broken")
+    assert machine("").out == machine("--help").out
 
 
 def test_no_agent_at_all(machine: Machine) -> None:
     ended = machine("sessions")
     assert ended.code == 78
     assert "no other agent (Claude Code, Codex, pi) has sessions" in ended.err
-    assert tomllib.loads(lines_of(ended.err))["sources"]
+    assert f"named under [[sources]] in {machine.settings}" in ended.err
     assert list(machine.home.iterdir()) == []
 
 
@@ -124,16 +80,14 @@ def test_agents_are_looked_for_where_their_variables_say(
     (tmp_path / "sessions" / "2026" / "01" / "05").mkdir(parents=True)
     (tmp_path / "sessions" / "2026" / "01" / "05" / "rollout-x.jsonl").touch()
     monkeypatch.setenv("CODEX_HOME", str(tmp_path))
-    ended = machine("sessions")
-    (source,) = tomllib.loads(lines_of(ended.err))["sources"]
-    assert source == {"kind": "codex", "path": f"{tmp_path}/sessions"}
+    assert f"Codex in {tmp_path}/sessions" in machine("sessions").err
 
 
-def test_the_lines_that_are_told_work(machine: Machine) -> None:
+def test_a_source_that_is_written_by_hand_works(machine: Machine) -> None:
     path = machine.has("claude-code", raw(claude_code_lines()))
     moved = path.with_name(f"{CLAUDE_CODE.session}.jsonl")
     path.rename(moved)
-    machine.set(lines_of(machine("sessions").err))
+    machine.set('[[sources]]\nkind = "claude-code"\npath = "~/.claude/projects"\n')
     for line in ("sources", "sessions", "extract --dry-run", "verify", "doctor", "trash list"):
         assert machine(line).code == 0, line
         assert not machine.own.exists(), line
@@ -197,7 +151,7 @@ def test_an_empty_root_names_the_agents_too(machine: Machine) -> None:
     assert f"Claude Code in {machine.home}/.claude/projects" in ended.err
     ended = machine("sources")
     assert ended.code == 0
-    assert 'kind = "claude-code"' in ended.out
+    assert "Try: bsd init" in ended.out
 
 
 def test_a_root_that_is_named_and_missing_says_only_that(

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 SESSIONS = ".claude/projects"
 _KEY = "sk-ant-of-nobody"
-_NO_NETWORK = {
+NO_NETWORK = {
     "DISABLE_TELEMETRY": "1",
     "DISABLE_ERROR_REPORTING": "1",
     "DISABLE_AUTOUPDATER": "1",
@@ -89,7 +89,7 @@ def old(node: str) -> tuple[str, ...]:
 
 def home(top: Path, work: Path, model: Model, user: list[str] | None = None) -> Beside:
     """An empty home for it, beside bsd."""
-    env = _NO_NETWORK | {
+    env = NO_NETWORK | {
         "ANTHROPIC_BASE_URL": model.url,
         "ANTHROPIC_API_KEY": _KEY,
         "CLAUDE_CONFIG_DIR": str(top / "home" / ".claude"),

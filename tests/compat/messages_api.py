@@ -40,6 +40,7 @@ class Model:
         self.requests: list[Json] = []  # bodies, as they came
         self.thinks = False  # before each call and answer, and signs it
         self.refused: list[str] = []  # why requests were refused
+        self.fails_at: int | None = None  # a prompt with so many results is answered by an error
         self._thoughts: dict[str, str] = {}  # by signature
         self.url = ""
         self._numbers = count(1)
@@ -69,6 +70,11 @@ class Model:
         signature = f"signed-{number}-" + "A" * 300
         self._thoughts[signature] = thought
         return [{"type": "thinking", "thinking": thought, "signature": signature}, said]
+
+    def fails(self, request: Json) -> bool:
+        """Whether a request is to be answered by an error, as `fails_at` says."""
+        made = _wanted(request["messages"])[1]
+        return bool(request.get("tools")) and self.fails_at is not None and made >= self.fails_at
 
     def why_refused(self, request: Json) -> str | None:
         """Why the API would not take a request; None if it would."""
@@ -167,6 +173,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             if why := self.model.why_refused(body):
                 self.model.refused.append(why)
+            elif self.model.fails(body):
+                why = "the test wants an error here"
+            if why:
                 error = {"type": "invalid_request_error", "message": why}
                 self._send_json({"type": "error", "error": error}, 400)
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import tempfile
 from pathlib import Path
 from uuid import uuid4
@@ -131,6 +132,75 @@ def test_a_subagent_gets_all_back_and_a_fork_has_none(claude: ClaudeCode, sessio
     claude.beside.restore_all()
     assert {path: path.read_bytes() for path in originals} == originals
     assert placeholders(claude.path(fork).read_bytes()) == 0
+
+
+def test_a_subagent_goes_on_with_what_is_left_and_gets_all_back(
+    claude: ClaudeCode, session: str, model: Model
+) -> None:
+    """The model sends it a message after it has ended: its file is read, and appended to."""
+    count = ("Bash", {"command": "seq 2000 2600", "description": "Count"})
+    task = {
+        "description": "Count",
+        "prompt": asking("Count.", count),
+        "subagent_type": "general-purpose",
+        "run_in_background": False,
+    }
+    claude.run(asking("Let it count.", ("Task", task)), "--resume", session)
+    claude.run("Thank you.", "--resume", session)
+    [subagent] = claude.path(session).with_suffix("").glob("subagents/agent-*.jsonl")
+    original = subagent.read_bytes()
+    claude.beside.extract()
+    lean = subagent.read_bytes()
+    assert placeholders(lean) == 1
+    on = asking("Go on.", ("Bash", {"command": "seq 3000 3100", "description": "Count on"}))
+    sent = {"to": subagent.stem.removeprefix("agent-"), "summary": "go on", "message": on}
+    again = asking(
+        "Let it go on.",
+        ("ToolSearch", {"query": "select:SendMessage"}),
+        ("SendMessage", sent),
+        ("Bash", {"command": wait_for_text(subagent, "3100"), "description": "Wait"}),
+    )
+    claude.run(again, "--resume", session)
+    grown = subagent.read_bytes()
+    assert grown.startswith(lean)
+    assert b"3100" in grown[len(lean) :]
+    asked = [request["messages"] for request in model.requests if request.get("tools")]
+    [resumed, *_] = [each for each in asked if "Go on." in json.dumps(each[-1])]
+    assert "[[extracted-" in json.dumps(resumed)
+    claude.beside.restore_all()
+    restored = subagent.read_bytes()
+    assert restored.startswith(original)
+    assert placeholders(restored) == 0
+
+
+def wait_for_text(path: Path, text: str) -> str:
+    """A command that ends when a file has a text, or after half a minute."""
+    return (
+        f"for n in $(seq 300); do grep -q {text} {shlex.quote(str(path))} && break; sleep 0.1; done"
+    )
+
+
+def test_single_values_of_a_fork_are_restored(claude: ClaudeCode, session: str) -> None:
+    """One after the other, by the entries' names, as a person or the model asks for them."""
+    originals = lines_by_id(claude.path(session).read_bytes())
+    claude.beside.extract()
+    fork = claude.run("Otherwise?", "--resume", session, "--fork-session")
+    path = claude.path(fork)
+    claude.beside.rest()
+    away = [key for key, line in lines_by_id(path.read_bytes()).items() if b'"_extracted"' in line]
+    assert len(away) > 3
+    for key in away:
+        done = claude.beside.bsd("restore", f"claude-code:{path.parent.name}/{fork}", key)
+        assert done["restored"] is True
+        claude.beside.rest()
+    lines = lines_by_id(path.read_bytes())
+    assert placeholders(path.read_bytes()) == 0
+    for key in away:
+        expected = json.loads(but_for_names(originals[key]))
+        found = json.loads(but_for_names(lines[key]))
+        del found["_restored"]
+        assert found == expected
+    assert claude.run("And now?", "--resume", fork) == fork
 
 
 def test_version_1_writes_a_session_anew_without_markers_and_all_comes_back(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bsd.planning.context_window import ContextWindow
-from bsd.transcripts.agents.claude_code import CLAUDE_CODE
+from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.pi import PI
 from tests.compat import pi_program

@@ -152,3 +152,26 @@ def test_a_session_of_version_2_that_pi_writes_anew_gets_all_back(
     assert b'"version":3' in path.read_bytes().splitlines()[0]
     pi.beside.restore_all()
     assert path.read_bytes().startswith(original)
+
+
+def test_sessions_in_a_directory_of_their_own_get_all_back(
+    programs: str, served: Model, model: Model, tmp_path: Path
+) -> None:
+    """`PI_CODING_AGENT_SESSION_DIR`, as `--session-dir`: they lie in that directory itself."""
+    beside = pi_program.home(tmp_path / "flat", tmp_path / "work", served)
+    beside.env["PI_CODING_AGENT_SESSION_DIR"] = str(beside.source)
+    pi = Pi(beside, pi_program.newest(programs))
+    path = pi_program.three_turns(pi)
+    assert path.parent == beside.source
+    original = path.read_bytes()
+    beside.extract()
+    lean = path.read_bytes()
+    assert placeholders(lean) == 4
+    pi.run("And now?", "--continue")
+    assert "[[extracted-" in json.dumps(model.requests[-1]["messages"])
+    grown = path.read_bytes()
+    assert grown.startswith(lean)
+    beside.restore_all()
+    assert path.read_bytes() == original + grown[len(lean) :]
+    [session] = beside.bsd("sessions")["sessions"]
+    assert session["agent"] == "pi:."

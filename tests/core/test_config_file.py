@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from pyfakefs.fake_filesystem import FakeFilesystem
 
-from bsd.core import config_file
+from bsd.core import config_file, file_lock
 from bsd.core.audit import AuditLog
 from bsd.core.config import PruningConfig
 from bsd.core.config_file import ConfigService, default_text
@@ -465,7 +465,7 @@ with FileLock(sys.argv[1]):
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
-    monkeypatch.setattr(config_file, "_LOCK_SECONDS", 0)
+    monkeypatch.setattr(file_lock, "_LOCK_SECONDS", 0)
     with pytest.raises(Busy, match=r"config\.json is being changed by another bsd"):
         service.update({"enabled": False})
     assert service.current == PruningConfig()  # reading waits for nobody

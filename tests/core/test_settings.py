@@ -66,6 +66,7 @@ def test_the_defaults(environ: dict[str, str]) -> None:
         "root": root,
         "api_keys": (),
         "cors_origins": (),
+        "exclude": (),
         "readonly": False,
         "http": None,
         "http_open": False,
@@ -106,6 +107,7 @@ def test_everything_can_be_set_in_the_file(environ: dict[str, str], file: Path) 
     file.write_text(
         """
 root = "/r"
+exclude = ["main", "~/secret"]
 api_keys = ["k1", "k2"]
 cors_origins = ["http://localhost:3000", "https://BS.example.com/"]
 readonly = true
@@ -128,6 +130,7 @@ workspace_max_bytes = 1000000
     settings = load_settings(environ=environ)
     assert but_tables(settings) == {
         "root": Path("/r"),
+        "exclude": ("main", "~/secret"),
         "api_keys": ("k1", "k2"),
         "cors_origins": ("http://localhost:3000", "https://bs.example.com"),
         "readonly": True,
@@ -157,6 +160,7 @@ def test_everything_can_be_set_in_the_environment_which_wins(
     environ |= {
         "OPENCLAW_ROOT": "/env",
         "BRAINSURGEON_API_KEYS": "key1, key2,,key3",
+        "BRAINSURGEON_EXCLUDE": "main/x,/secret",
         "BRAINSURGEON_CORS_ORIGINS": "http://localhost:3000,https://bs.example.com",
         "BRAINSURGEON_READONLY": "true",
         "BRAINSURGEON_HTTP": "127.0.0.1:8000",
@@ -177,6 +181,7 @@ def test_everything_can_be_set_in_the_environment_which_wins(
     }
     assert but_tables(load_settings(environ=environ)) == {
         "root": Path("/env"),
+        "exclude": ("main/x", "/secret"),
         "api_keys": ("key1", "key2", "key3"),
         "cors_origins": ("http://localhost:3000", "https://bs.example.com"),
         "readonly": True,

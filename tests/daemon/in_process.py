@@ -24,7 +24,7 @@ class Here(Child):
         config: ConfigService,
         *,
         caller: Any = None,
-        calls_in: Callable[[SessionName], CallsInSession | None] | None = None,
+        calls_in: Callable[..., CallsInSession | None] | None = None,
         quiet_seconds: float = 2.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -36,7 +36,7 @@ class Here(Child):
         if caller is not None:
             self.extract = caller.extract  # type: ignore[method-assign]
         if calls_in is not None:
-            self.calls_in = calls_in  # type: ignore[assignment,method-assign]
+            self.calls_in = calls_in  # type: ignore[method-assign]
 
     def budget(self, wait: float) -> RetryBudget:
         return RetryBudget(wait, self._setup.quiet_seconds, clock=self.clock)

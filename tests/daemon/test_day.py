@@ -79,9 +79,11 @@ class Surgeon:
         self,
         name: SessionName,
         *,
+        asked: bool = False,
         worth: Worth | None = None,
         goes_on: Callable[[], bool] = lambda: True,
         watch: object | None = None,
+        told_idle: float | None = None,
     ) -> SessionResult:
         self.calls[name] += 1
         path, now = self.path(name), self.clock.wall

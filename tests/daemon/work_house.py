@@ -40,15 +40,19 @@ class Surgeon:
         self.progress: Callable[[int], None] = lambda _: None
         self.calls = 0
         self.committed = 0
+        self.asked = False  # the last one, by a person
 
     def extract(
         self,
         name: SessionName,
         *,
+        asked: bool = False,
         worth: Worth | None = None,
         goes_on: Callable[[], bool] = lambda: True,
         watch: object | None = None,
+        told_idle: float | None = None,
     ) -> SessionResult | None:
+        self.asked = asked
         if watch is not None:
             return None  # calls are due
         self.calls += 1
@@ -146,7 +150,7 @@ class House:
     def identity(self) -> Identity:
         return Identity.of((self.sessions / "s1.jsonl").stat())
 
-    def calls_in(self, _: SessionName) -> CallsInSession | None:
+    def calls_in(self, _: SessionName, *, waits: bool) -> CallsInSession | None:
         return _Calls(self.calls) if self.calls else None
 
     def look(self) -> list[SessionName]:

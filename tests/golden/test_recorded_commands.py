@@ -57,6 +57,7 @@ def test_commands(ask: Ask, world: World) -> None:
     extract(story)
     change(story, world)
     throw_away(story)
+    leave_out(story)
     care(story)
     remember(story)
     work_in_places(story, world)
@@ -91,6 +92,21 @@ def extract(story: Story) -> None:
     story.both("sessions")
     story.both("search", "tide")
     story("sessions", "-q", "tide")
+
+
+def leave_out(story: Story) -> None:
+    story.both("exclude")
+    story.both("exclude", "main/be*", "~/private")
+    story("sessions")
+    story.both("show", "main/beta")
+    story("exclude", "--remove", "nothing")
+    story.both("exclude", "--remove", "main/be*", "~/private")
+    story.both("pause")
+    story.both("pause", "main")
+    story("sessions", "--agent", "main", "--limit", "1")
+    story.both("extract", "main/beta")
+    story("pause", "nobody")
+    story.both("pause", "main", "--end")
 
 
 def change(story: Story, world: World) -> None:

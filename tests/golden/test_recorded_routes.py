@@ -106,6 +106,7 @@ def test_routes(ask: Ask, world: World, tmp_path: Path, monkeypatch: pytest.Monk
         routes = Routes(daemon, world)
         wait_for(lambda: _is_known(routes), "all sessions to be counted and indexed")
         look(routes)
+        hook(routes, world)
         change(routes)
         remember(routes)
         fail(routes)
@@ -160,7 +161,21 @@ def _out(routes: Routes, name: str) -> list[str]:
     return ids
 
 
+def hook(routes: Routes, world: World) -> None:
+    """What Claude Code's hooks tell, and are told."""
+    path = next(world.root.parent.rglob(f"{PROGRAMS['claude']}.jsonl"))
+    said = {"hook_event_name": "SessionStart", "transcript_path": str(path), "source": "resume"}
+    routes("POST", "/api/hooks/claude-code", said)
+    routes("POST", "/api/hooks/claude-code", {**said, "hook_event_name": "Stop"})
+    routes("POST", "/api/hooks/nobody", {})
+
+
 def change(routes: Routes) -> None:
+    routes("POST", "/api/pauses", {"name": "other"})
+    routes.get("/api/pauses")
+    routes("POST", "/api/pauses", {"name": "nobody", "length": "2h"})
+    routes("POST", "/api/pauses/end", {"name": "other"})
+    routes("POST", "/api/pauses/end", {"name": "other"})
     out = _out(routes, "main/alpha")
     routes("POST", f"{_A}/entries/{out[0]}/restore")
     routes("POST", f"{_A}/entries/{out[0]}/restore")

@@ -31,9 +31,11 @@ CHANGES = {
     "keep_purge_control_calls": "true",
     "keep_after_restore_seconds": "30",
     "scope": "display",
+    "when": "now",
     "prefix_bound": "extract",
     "prefix_bound_models": "model-a,model-b",
     "protected_tools": "read,write",
+    "exclude": '["secret","other/4f2a*","~/private"]',
 }
 REFUSED = {
     "enabled": "maybe",
@@ -57,9 +59,11 @@ REFUSED = {
     "keep_purge_control_calls": "",
     "keep_after_restore_seconds": "1000000",
     "scope": "none",
+    "when": "soon",
     "prefix_bound": "perhaps",
     "prefix_bound_models": "(",
     "protected_tools": "[1]",
+    "exclude": '["a b"]',
     "last_run_at": "2026-01-01",
     "no_setting": "1",
 }

@@ -88,6 +88,8 @@ def sample_status() -> dict[str, Any]:
             "crashes": 0,
         },
         "left_alone": {"count": 2, "reasons": {"the transcript is of version 1": 2}},
+        "exclude": ["secret"],
+        "pauses": [{"name": "main", "since": "2026-11-22T09:00:00.000Z", "until": None}],
         "sessions": [
             sample_result("main/a", "extracted", values=12, bytes_saved=5_000_000),
             sample_result("main/bad", "failed", reason="disk full", hint="free some space"),
@@ -105,6 +107,7 @@ def sample_status() -> dict[str, Any]:
                 "problem": None,
             }
         ],
+        "unserved": [],
         "clock": None,
         "disk": {
             "store": 40 * _MB,
@@ -232,6 +235,16 @@ class FakeDaemon:
     def state(self) -> FakeDaemon:
         """Holds the events."""
         return self
+
+    @property
+    def hooks(self) -> FakeDaemon:
+        """Takes calls of hooks."""
+        return self
+
+    def receive(self, kind: str, said: Mapping[str, Any]) -> dict[str, Any] | None:
+        if kind != "claude-code":
+            raise NotFound(f"there is no program of the kind {kind!r}")
+        return {"said": dict(said)} if said else None
 
     @property
     def scheduler(self) -> FakeScheduler:

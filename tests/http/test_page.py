@@ -101,7 +101,8 @@ def test_each_setting_that_people_set_stands_on_the_page_once(app: FastAPI) -> N
         ["display", "only what is never sent to the model"],
     ]
     assert [title for title, _ in groups] == [
-        *("What is extracted", "When", "How long it is kept", "Search", "What agents see")
+        *("What is extracted", "When", "How long it is kept", "Search", "What agents see"),
+        "What is left out",
     ]
     assert groups[0][1][-1]["name"] == "trigger_rules", "it takes much room"
 

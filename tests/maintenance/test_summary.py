@@ -90,7 +90,8 @@ def test_all_fields_of_the_answer(layout: Layout) -> None:
         "files_created": ["src/login.py"],
     }
     whole = performed.summary(layout, NAME)
-    assert list(whole) == ["session_id", "agent", "summary", "generated_at"]
+    named = ["session_id", "agent", "summary", "generated_at", "damaged", "left_alone", "resume"]
+    assert list(whole) == named
     assert abs(datetime.fromisoformat(whole["generated_at"]).timestamp() - time.time()) < 60
 
 

@@ -79,7 +79,7 @@ def test_a_session_is_called_by_its_first_prompt(
     add_session(layout.root, "main/s", talk("mend the roof"))
     read(layout)
     assert info(layout).title == "mend the roof"
-    assert session_row(info(layout)).title == "mend the roof"
+    assert session_row(info(layout), 0.0).title == "mend the roof"
 
 
 @pytest.mark.parametrize("read", READ)

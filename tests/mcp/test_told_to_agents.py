@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import bsd
 from bsd.cli.agent_tools import mcp_command
 from bsd.cli.commands import COMMANDS
 from bsd.mcp.arguments import read_arguments
@@ -24,6 +25,7 @@ from tests.session_files import HEADER, jsonl
 
 HOME = Path(__file__).parents[2] / "contrib" / "openclaw"
 SKILL = HOME / "skills" / "brainsurgeon"
+TOOLS_SKILL = Path(bsd.__file__).parent / "setup" / "skills" / "tools" / "SKILL.md"
 
 
 def fenced(path: Path, language: str) -> list[str]:
@@ -40,6 +42,19 @@ def test_the_skill_has_valid_frontmatter() -> None:
     assert ": " not in fields["description"], "YAML would read a map"
     assert json.loads(fields["metadata"]) == {"openclaw": {"requires": {"bins": ["bsd"]}}}
     assert body.lstrip().startswith("# ")
+
+
+def test_the_skill_for_tools_names_tools_that_there_are() -> None:
+    head, body = TOOLS_SKILL.read_text().removeprefix("---\n").split("\n---\n", 1)
+    fields = dict(line.split(": ", 1) for line in head.splitlines())
+    assert set(fields) == {"name", "description"}
+    assert 50 < len(fields["description"]) <= 1024
+    called = re.findall(r"^\| .* \| `(\w+)`", body, re.MULTILINE)
+    assert len(called) == 5
+    assert set(called) <= set(TOOLS)
+    shell = re.findall(r"`bsd (\w+)", body)
+    assert set(shell) <= set(COMMANDS)
+    assert "restore_remote" in shell
 
 
 @pytest.mark.parametrize("page", [SKILL / "SKILL.md", HOME / "README.md"])
@@ -124,7 +139,7 @@ def test_its_examples_work() -> None:
 def test_claude_codes_agents_are_told_of_mcp_and_of_the_rule_that_allows_it() -> None:
     page = HOME.parent / "claude-code" / "README.md"
     (settings,) = map(json.loads, fenced(page, "json"))
-    assert settings == {"permissions": {"allow": ["mcp__bsd"]}}
+    assert settings == {"permissions": {"allow": ["mcp__bsd", "mcp__plugin_bsd_bsd"]}}
     commands = [line for block in fenced(page, "bash") for line in block.splitlines()]
     assert commands == ["claude mcp add --scope user bsd -- bsd mcp"]
     readme = (HOME.parents[1] / "README.md").read_text()

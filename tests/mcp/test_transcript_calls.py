@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bsd.mcp.transcript_calls import OwnCall, WatchedTranscript, own_calls
+from bsd.mcp.transcript_calls import OwnCall, WatchedTranscript
 from bsd.planning.rules import Policy
 from bsd.store.state import Checkpoint
 from bsd.transcripts.agents.format import TranscriptFormat
@@ -26,7 +26,10 @@ def found(
     fmt: TranscriptFormat, *entries: dict[str, Any] | bytes, **settings: Any
 ) -> list[OwnCall]:
     source = BytesTranscript(jsonl(HEADER, *entries) if fmt is OPENCLAW else jsonl(*entries))
-    return own_calls(source, fmt, Policy.of(config(**settings)))
+    policy = Policy.of(config(**settings))
+    watched = WatchedTranscript(source, fmt, policy, lambda calls: calls)
+    deque(watched.lines(), maxlen=0)
+    return watched.calls
 
 
 def due(fmt: TranscriptFormat, *entries: dict[str, Any] | bytes) -> list[str]:

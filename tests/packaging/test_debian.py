@@ -153,5 +153,6 @@ def _check_content(package: Path) -> None:
         f"usr/share/lintian/overrides/{_NAME}",
         f"usr/share/doc/{_NAME}/examples/bsd.toml",
     }
+    assert any(name.endswith("/site-packages/bsd/setup/claude_hook.py") for name in names)
     assert not [name for name in names if name.startswith(("etc/", "home/", "var/"))]
     assert not [name for name in names if "/site-packages/pytest" in name], "not for users"

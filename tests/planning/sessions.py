@@ -83,7 +83,7 @@ def _messages(draw: st.DrawFn) -> dict[str, Any]:
     message: dict[str, Any] = {"role": role, "content": draw(_contents)}
     if role == "assistant":
         message["api"] = draw(st.sampled_from(["anthropic-messages", "openai-responses", "new"]))
-        message["stopReason"] = draw(st.sampled_from(["stop", "toolUse"]))
+        message["stopReason"] = draw(st.sampled_from(["stop", "toolUse", "aborted"]))
     if draw(st.booleans()):
         message["details"] = draw(_objects)
     if role == "bashExecution":

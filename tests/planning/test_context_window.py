@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from bsd.planning.context_window import ContextWindow
-from bsd.transcripts.agents.claude_code import CLAUDE_CODE, SUBAGENT
+from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE, SUBAGENT
 from bsd.transcripts.agents.codex import CODEX
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.format import TranscriptFormat

@@ -45,7 +45,7 @@ def restored(seconds_ago: float) -> str:
     return iso_utc(NOW - seconds_ago)
 
 
-def at(position: int = 50, *, seconds_ago: float | None = 1e6, **more: bool) -> Standing:
+def at(position: int = 50, *, seconds_ago: float | None = 1e6, **more: Any) -> Standing:
     time_ms = None if seconds_ago is None else (NOW - seconds_ago) * 1000
     return Standing(position, time_ms, **more)
 
@@ -175,6 +175,11 @@ TABLE: list[tuple[str, dict[str, Any], Standing, dict[str, Any]]] = [
     # 12
     ("prefix_bound", result(), at(prefix_bound=True), {}),
     ("extract", result(), at(prefix_bound=False), {}),
+    # 13
+    ("cache_warm", result(), at(warm_until=NOW + 60), {}),
+    ("prefix_bound", result(), at(warm_until=NOW + 60, prefix_bound=True), {}),
+    ("values_too_small", result(LONG[1:]), at(warm_until=NOW + 60), {}),
+    ("extract", result(_extractable=True), at(0, warm_until=NOW + 60), {}),
 ]
 
 

@@ -218,12 +218,12 @@ def test_no_checkpoint_stands_behind_what_was_thought_in_the_last_turn() -> None
 
 
 def test_an_id_used_again_after_the_checkpoint_is_seen() -> None:
-    def result(number: int) -> dict[str, Any]:
-        text = [{"type": "text", "text": "x" * 600}]
+    def result(number: int, text: str = "x" * 600) -> dict[str, Any]:
+        content = [{"type": "text", "text": text}]
         return {
             "type": "message",
             "id": f"e{number}",
-            "message": {"role": "toolResult", "content": text},
+            "message": {"role": "toolResult", "content": content},
         }
 
     end = {
@@ -232,17 +232,19 @@ def test_an_id_used_again_after_the_checkpoint_is_seen() -> None:
         "message": {"role": "assistant", "content": "", "stopReason": "stop"},
     }
     asked = {"type": "message", "id": "u", "message": {"role": "user", "content": "hi"}}
-    first = [HEADER, result(1), end, asked]
+    # Something of the entry stays, and differs in the second line.
+    more_of_it = {**result(1)["message"], "isError": False}
+    first = [HEADER, {**result(1), "message": more_of_it}, end, asked]
     session = Session("".join(json.dumps(one) + "\n" for one in first).encode())
     since = extract(session, None, NOW, {"keep_recent": 0})
     assert since is not None
     assert since.index == 2
-    more = [result(1), {**end, "id": "b"}]
+    more = [result(1, "y" * 600), {**end, "id": "b"}]
     session.raw += "".join(json.dumps(one) + "\n" for one in more).encode()
     plan = plan_extraction(
         session.source, OPENCLAW, config(keep_recent=0), NOW, session.shelf, since=since
     )
-    assert plan.report.reasons["duplicate_entry_id"] == 1
+    assert plan.report.reasons["duplicate_entry_id"] == 2
     assert not plan.edits
 
 

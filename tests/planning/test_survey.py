@@ -10,7 +10,7 @@ from bsd.core.formatting import iso_utc
 from bsd.planning.context_window import id_hash
 from bsd.planning.rules import Policy
 from bsd.planning.survey import Survey
-from bsd.transcripts.agents.claude_code import CLAUDE_CODE
+from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from bsd.transcripts.reader import BytesTranscript
@@ -66,7 +66,10 @@ def test_the_header_is_not_judged_and_broken_lines_are_no_entries() -> None:
         ([assistant("a2")], {"a2"}),  # finished: the latest assistant message only
         ([assistant("a2"), message("u2", "user")], {"a2", "u2"}),
         ([message("u2", "user")], {"a1", "u2"}),  # who speaks again does not wait
-        ([assistant("a2", "aborted")], {"a2"}),
+        # What was aborted is not sent again: the latest answer that is, is the one before.
+        ([assistant("a2", "aborted")], {"a1"}),
+        ([assistant("a2", "error", [{"type": "toolCall", "id": "d"}])], {"a1"}),
+        ([assistant("a2", "aborted"), result("r2")], {"a1", "r2"}),  # its program goes on
         ([assistant("a2"), message("b", "bashExecution", output=LONG)], {"a2"}),
         ([assistant("a2"), {"type": "custom_message", "id": "cm", "content": LONG}], {"a2"}),
         ([{"type": "compaction", "id": "k"}], {"a1", "r", "u", "k"}),

@@ -15,7 +15,7 @@ from bsd.planning.result import SessionResult, Status
 from bsd.planning.targets import Discard, Replacement
 from bsd.planning.tokens import Meter
 from bsd.planning.view import line_hash
-from bsd.transcripts.agents.claude_code import CLAUDE_CODE
+from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE
 from bsd.transcripts.agents.codex import CODEX
 from bsd.transcripts.agents.entry import Entry, sent_tokens
 from bsd.transcripts.agents.format import TranscriptFormat

@@ -521,3 +521,15 @@ def test_a_recipe_takes_values_from_the_stored_file() -> None:
     assert b"x" * 9 not in kept
     assert b"y" * 9 not in kept
     assert b"n" * 9 not in kept
+
+
+def test_lines_of_one_id_come_back_in_several_steps() -> None:
+    line = {"type": "message", "id": "twice", "message": {"role": "user", "content": "y" * 900}}
+    answer = {"role": "assistant", "content": [{"type": "text", "text": "y"}], "stopReason": "stop"}
+    end = {"type": "message", "id": "end", "message": answer}
+    raw = jsonl(HEADER, line, line, end)
+    session = Patient(raw, OPENCLAW)
+    session.extract(NOW, keep_recent=0, min_value_length=100, trigger_types=["user"])
+    assert session.raw.count(b'"[[extracted-twice]]"') == 2
+    session.undo(budget=1)
+    assert session.raw == raw

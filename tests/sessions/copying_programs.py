@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
-from bsd.transcripts.agents.claude_code import CLAUDE_CODE
+from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE
 from bsd.transcripts.agents.codex import CODEX
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW

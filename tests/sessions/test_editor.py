@@ -570,9 +570,9 @@ def test_a_session_that_cannot_be_read_is_not_held_open(
             raise ChangedWhileReading("it is shorter than before")
 
     monkeypatch.setattr(session, "TranscriptFile", Shrinking)
-    for to_read in (False, True):
+    for open_it in (Session(layout, NAME).open, Session(layout, NAME).open_to_read):
         with pytest.raises(ChangedWhileReading):
-            Session(layout, NAME).open(to_read=to_read)
+            open_it()
     assert [one._fd for one in opened] == [-1, -1]
 
 

@@ -22,7 +22,14 @@ from tests.transcripts.agents.sources.claude_code import (
     claude_code_lines,
     subagent_lines,
 )
-from tests.transcripts.agents.sources.tree import EVERYTHING, Home, away, raw, without_restored
+from tests.transcripts.agents.sources.tree import (
+    EVERYTHING,
+    Home,
+    away,
+    raw,
+    without_restored,
+    written_lately,
+)
 
 
 @pytest.fixture
@@ -149,9 +156,12 @@ def test_one_that_came_to_no_end_keeps_its_turn(home: Home, clock: Clock) -> Non
         set_idle(home.path)
         return performed.extraction(caller, NAME, overrides=EVERYTHING).values
 
-    home.path.write_bytes(raw(lines[:-1]))
+    home.path.write_bytes(written_lately(raw(lines[:-1])))
     assert leaves() == 0
+    home.path.write_bytes(raw(lines[:-1]))  # so long ago that it is over
+    assert leaves() > 0
     # Continued later, it begins with another prompt: what was before is as in any session.
     more = claude_code_line(10, "user", "And what is it called with?")
-    home.path.write_bytes(raw([*lines[:-2], more | {"isSidechain": True, "agentId": "a"}]))
+    lines[-2:] = [more | {"isSidechain": True, "agentId": "a"}]
+    home.path.write_bytes(written_lately(raw(lines)))
     assert leaves() > 0

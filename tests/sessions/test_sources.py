@@ -35,6 +35,7 @@ from tests.transcripts.agents.sources.tree import (
     away,
     recorded_homes,
     without_restored,
+    written_lately,
 )
 
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.kind for kind in KINDS])
@@ -143,7 +144,7 @@ def test_a_last_turn_that_is_not_finished_is_never_touched(home: Home, clock: Cl
     caller = make_caller(home.layout, clock)
     lines = home.path.read_bytes().splitlines(keepends=True)
     results = [n for n, line in enumerate(lines) if any(one in line for one in _RESULTS)]
-    home.path.write_bytes(b"".join(lines[: results[-1] + 1]))
+    home.path.write_bytes(written_lately(b"".join(lines[: results[-1] + 1])))
     set_idle(home.path)
     lines = home.path.read_bytes().splitlines()
     prompt = max(number for number, line in enumerate(lines) if _is_prompt(json.loads(line)))
@@ -155,6 +156,10 @@ def test_a_last_turn_that_is_not_finished_is_never_touched(home: Home, clock: Cl
     new = home.path.read_bytes()
     assert new.splitlines()[prompt:] == old.splitlines()[prompt:]
     assert away(old, new) > 0
+    # After a day without a new line it is over.
+    clock.ahead += 86_400
+    assert caller.extract(home.name, overrides=EVERYTHING).values > 0
+    assert home.path.read_bytes().splitlines()[prompt:] != old.splitlines()[prompt:]
 
 
 def _is_prompt(line: dict[str, Any]) -> bool:
@@ -170,11 +175,14 @@ def test_an_open_turn_and_a_name_used_twice_stay(home: Home, clock: Clock) -> No
     home.path.write_bytes(b"".join(lines[:-third] + lines[-third:][: third // 2 + 1]))
     set_idle(home.path)
     assert reasons(home, clock, keep_recent=0)["turn_open"] > 0
-    home.path.write_bytes(b"".join([*lines, *lines[1:]]))
+    others = [line.replace(b"long old text", b"another text") for line in lines[1:]]
+    home.path.write_bytes(b"".join([*lines, *others]))
     set_idle(home.path)
     found = reasons(home, clock, keep_recent=0)
     assert found["duplicate_entry_id"] >= due
-    assert "extract" not in found
+    home.path.write_bytes(b"".join([*lines, *lines[1:]]))
+    set_idle(home.path)
+    assert reasons(home, clock, keep_recent=0)["extract"] >= 2 * due
 
 
 def test_the_context_tool_changes_texts(home: Home, clock: Clock) -> None:

@@ -1,7 +1,7 @@
 // Sessions that their program has deleted: found, read, brought back, or forgotten.
 
 import { get, path, post, query, remove } from "./api.js";
-import { ask, attempting, button, fill, h, toast } from "./dom.js";
+import { ask, attempting, button, copyButton, fill, h, toast } from "./dom.js";
 import { ago, bytes, count, number } from "./format.js";
 import { following } from "./live.js";
 import { linkTo, table, when } from "./widgets.js";
@@ -32,7 +32,7 @@ export async function archiveView(page) {
         draw(found);
     };
 
-    const draw = ({ keep, sessions, more, copies }) => {
+    const draw = ({ keep, sessions, more, copies, prompts_only: prompts = [], prompts_only_more: morePrompts = 0 }) => {
         const kept = { never: "for ever", off: "until you forget them" }[keep] ?? keep;
         const saved = copies.ratio ? `, ${copies.ratio} to 1` : "";
         fill(
@@ -60,13 +60,40 @@ export async function archiveView(page) {
                       sessions.map((one) => row(one)),
                   )
                 : h("p", { class: "empty" }, "No session is gone: nothing is to be brought back."),
-            more > 0 &&
-                button(`Show more (${number(more)})`, () => {
+            prompts.length > 0 && h("h2", null, "Prompts only"),
+            prompts.length > 0 &&
+                h("p", { class: "note" }, "Their program has deleted these sessions, and there is no copy of them."),
+            prompts.length > 0 &&
+                table(
+                    "Sessions of which only the prompts are left",
+                    [
+                        ["Session", null],
+                        ["Project", null],
+                        ["Updated", null],
+                        ["Prompts", "num"],
+                        ["", null],
+                    ],
+                    prompts.map((one) => promptsRow(one)),
+                ),
+            more + morePrompts > 0 &&
+                button(`Show more (${number(more + morePrompts)})`, () => {
                     most += SHOWN;
                     return load();
                 }),
         );
     };
+
+    const promptsRow = (one) => [
+        [h("span", { class: "mono" }, one.session), one.title && h("p", { class: "note" }, one.title)],
+        h("span", { class: "mono" }, one.project),
+        when(one.updated),
+        number(one.prompts),
+        button("Show", () => showPrompts(one), {
+            class: "small",
+            "aria-label": `Show the prompts of ${one.session}`,
+            "data-focus": `prompts-${one.session}`,
+        }),
+    ];
 
     const row = (one) => [
         [
@@ -91,6 +118,7 @@ export async function archiveView(page) {
                 "aria-label": `Bring back ${one.id}`,
                 "data-focus": `back-${one.id}`,
             }),
+            one.resume && copyButton(one.resume, "Copy command", "the command that continues it then"),
             button("Forget…", () => forget(one), {
                 class: "small danger writes",
                 "aria-label": `Forget ${one.id}`,
@@ -124,6 +152,25 @@ export async function archiveView(page) {
                     rows,
                 ),
                 found.next !== null && h("p", { class: "note" }, "Bring it back to read the rest."),
+            );
+        });
+
+    const showPrompts = (one) =>
+        attempt(async () => {
+            const session = one.session.slice(one.agent.length + 1);
+            const found = await get(`archive/${path(one.agent, session)}${query({ limit: ENTRIES })}`);
+            fill(
+                content,
+                h("h2", null, one.title ?? one.session),
+                table(
+                    `Prompts of ${one.session}`,
+                    [
+                        ["Time", null],
+                        ["Text", null],
+                    ],
+                    found.prompts.map((prompt) => [when(prompt.time), prompt.text]),
+                ),
+                found.next !== null && h("p", { class: "note" }, "There are more: `bsd archive show` shows all."),
             );
         });
 
@@ -166,12 +213,11 @@ export async function archiveView(page) {
         const words = field.value.trim();
         if (!words) return fill(content);
         return attempt(async () => {
-            const { results } = await get(`archive/search${query({ q: words, limit: FOUND })}`);
-            const rows = results.map((hit) => [
-                h("span", { class: "mono" }, hit.session),
-                number(hit.index),
-                hit.snippet,
-            ]);
+            const { results, prompts = [] } = await get(`archive/search${query({ q: words, limit: FOUND })}`);
+            const rows = [
+                ...results.map((hit) => [h("span", { class: "mono" }, hit.session), number(hit.index), hit.snippet]),
+                ...prompts.map((hit) => [h("span", { class: "mono" }, hit.session), "prompt", hit.snippet]),
+            ];
             fill(
                 content,
                 rows.length

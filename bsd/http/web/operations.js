@@ -17,6 +17,7 @@ const REASONS = {
     recently_restored: "restored a short while ago",
     prefix_bound: "bound by a later signature",
     too_young: "too young",
+    cache_warm: "their prompt cache is warm",
     disabled: "switched off",
     no_entry_id: "without an id",
     unsafe_entry_id: "with an id that cannot stand in a placeholder",

@@ -58,10 +58,11 @@ class SessionView {
         this.pager = h("div", { class: "pager" });
         this.pagerBelow = h("div", { class: "pager" });
         this.note = h("p", { class: "note", role: "status" });
+        this.state = h("p", { class: "note", hidden: true });
         this.list = h("ol", { class: "entries", "aria-label": "Entries" });
         this.list.addEventListener("keydown", (event) => this.onKey(event));
         await this.loadHead();
-        fill(this.page.main, this.head, this.toolbar(), this.note, this.list, this.pagerBelow);
+        fill(this.page.main, this.head, this.toolbar(), this.state, this.note, this.list, this.pagerBelow);
         await this.load();
     }
 
@@ -109,7 +110,17 @@ class SessionView {
                 h("a", { href: `#/${query({ agent: info.agent })}` }, info.agent),
             ),
             h("div", { class: "title" }, h("h1", null, info.title || info.label || info.id), badges(info)),
-            h("p", { class: "row-id" }, this.session, " ", copyButton(this.session, "Copy", "session name")),
+            h(
+                "p",
+                { class: "row-id" },
+                this.session,
+                " ",
+                copyButton(this.session, "Copy", "session name"),
+                info.resume && [
+                    " ",
+                    copyButton(info.resume, "Copy command", "the command that continues it"),
+                ],
+            ),
             facts([
                 ["Size", bytes(info.size)],
                 ["Saved", info.saved_bytes > 0 ? bytes(info.saved_bytes) : null],
@@ -245,7 +256,8 @@ class SessionView {
         return this.renew();
     }
 
-    take({ entries, next, previous }) {
+    take({ entries, next, previous, damaged, left_alone: leftAlone }) {
+        this.drawState(damaged, leftAlone);
         const known = this.items;
         const old = [...known.values()];
         const newest = old.length ? Math.max(...old.map((item) => item.row.index)) : Infinity;
@@ -272,6 +284,18 @@ class SessionView {
         this.pair(rows);
         this.place();
         this.drawPager(rows);
+    }
+
+    /** Say what of the session is damaged, and why bsd does not edit it. */
+    drawState(damaged, leftAlone) {
+        const said = leftAlone ? [`bsd does not edit this session: ${leftAlone}.`] : [];
+        if (damaged?.count) {
+            const lines = damaged.lines.map((line) => line.index).join(", ");
+            const more = damaged.count > damaged.lines.length ? ", …" : "";
+            said.push(`${count(damaged.count, "damaged line")} (${lines}${more}), kept as it stands.`);
+        }
+        fill(this.state, said.join(" "));
+        this.state.hidden = !said.length;
     }
 
     place() {

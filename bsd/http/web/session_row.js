@@ -2,7 +2,7 @@
 
 import { query } from "./api.js";
 import { h } from "./dom.js";
-import { bytes, count, number } from "./format.js";
+import { bytes, clock, count, number } from "./format.js";
 import { addressOf, badge, clipped, linkTo, when } from "./widgets.js";
 
 const STALE_MS = 24 * 3600 * 1000;
@@ -79,12 +79,22 @@ export function hit(found) {
     );
 }
 
+/** Until when a session waits for its prompt cache to get cold; null if it does not, or no longer. */
+function cacheWait({ cache_warm_until: until, tokens_ready: tokens }) {
+    if (!until || Date.parse(until) <= Date.now()) return null;
+    return `Cache warm until ${clock(until)}, ${count(tokens ?? 0, "token")} ready`;
+}
+
 export function badges(session) {
     const stale = session.is_stale ?? Date.now() - Date.parse(session.updated) > STALE_MS;
+    const waits = cacheWait(session);
     return [
         session.status &&
             badge(session.status, session.status === "running" ? "busy" : "plain", "Status in sessions.json"),
         session.parent && badge("child", "plain", `Child of ${session.parent}`),
+        waits && badge("waits", "plain", waits),
+        session.paused && badge("paused", "warn", `Not edited: paused by ${session.paused}`),
+        session.left_alone && badge("left alone", "warn", session.left_alone),
         stale && badge("stale", "warn", "Nothing was written for 24 hours"),
         session.extracted_entries > 0 &&
             clipped(

@@ -152,12 +152,15 @@ function watching({ roots = [], watcher = {} }) {
 }
 
 function working({ queue = {}, workers = [] }) {
-    const names = ["debouncing", "gathering", "waiting", "ready", "working", "refused", "retried"];
+    const names = [
+        ...["debouncing", "gathering", "cache_warm", "waiting", "ready", "working", "refused"],
+        "retried",
+    ];
     return card(
         "Queue",
         facts(
             names.map((name) => [
-                name[0].toUpperCase() + name.slice(1),
+                name[0].toUpperCase() + name.slice(1).replace("_", " "),
                 queue[name] === undefined ? null : number(queue[name]),
             ]),
         ),

@@ -181,7 +181,7 @@ class Displaced:
         if not stat.S_ISREG(os.fstat(self.fd).st_mode):
             return self.result(State.FAILED, "something else came out of the session's path")
         self.of = self.which(old, new)
-        # Whatever follows relies on the names as they are now, also after a power cut.
+        # The next steps rely on the names as they are now, also after a power cut.
         self.sync_names()
         self.alone = self.is_closed_elsewhere()
         self.after_step("watched")
@@ -236,10 +236,10 @@ class Displaced:
     def is_old_enough(self) -> bool:
         return not self.given.keep_displaced and self.now_ns() - self.record.created_ns >= KEEP_NS
 
-    # What a power cut has made of it.
+    # Damage by a power cut.
 
     def only_lacks(self) -> bool:
-        """Tell whether it has lost bytes, got no others, and its successor has what it had.
+        """Tell whether it lost bytes, got no others, and its successor has all its former bytes.
 
         A file that a program has made shorter since does not count, as long as the machine is up.
         """
@@ -258,7 +258,7 @@ class Displaced:
                 yield each.file
 
     def is_known_whole(self) -> bool:
-        """Tell whether what stood under the edits, too, is what was kept of it."""
+        """Tell whether the bytes under the edits, too, are those that were kept of it."""
         edits = self.record.edits
         return not self.is_newer() or (
             edits is not None and hash_under(self.fd, edits.spans) == edits.sha256
@@ -272,7 +272,7 @@ class Displaced:
         """Tell whether the machine may have started anew since."""
         return self.record.created_ns < self.now_ns() - int(steady() * 1e9)
 
-    # Rules (b) to (e): what others wrote into it since.
+    # Rules (b) to (e): lines that other programs wrote into it since.
 
     def carry_late(self, watched: Mark, other: Mark) -> State:
         start = self.record.accounted_for(self.of, watched)
@@ -298,7 +298,7 @@ class Displaced:
         return not begun or begins_a_line(begun, self.record.target, *marks)
 
     def without_returned(self, late: bytes, other: Mark) -> bytes:
-        """Leave out what came from the other file: an undo that was not finished."""
+        """Leave out the bytes that came from the other file: an undo that was not finished."""
         known = {(n.offset, n.length) for n in self.record.notes if n.of != self.of and n.length}
         if not known or not late:
             return late
@@ -345,7 +345,7 @@ class Displaced:
             self.insert(insert)
 
     def insert(self, insert: Insert) -> None:
-        """Put late bytes before what others have appended since: a commit like any other."""
+        """Put late bytes before lines that others have appended since: a commit like any other."""
         record = self.record
         outcome = commit(
             Change(
@@ -375,7 +375,7 @@ class Displaced:
     # A displaced file that was rewritten as a whole, or came from another program.
 
     def rewritten(self, other: Mark) -> Recovered:
-        """Put it back if its successor is untouched; else keep all of it as an orphan.
+        """Put it back if its successor is untouched; else keep the whole file as an orphan.
 
         A successor with late lines stays: they had come to it from yet another file.
         """
@@ -424,7 +424,7 @@ class Displaced:
         self.orphan(reason, 0, os.fstat(self.fd).st_size)
         return replace(self.remove(State.ORPHANED), detail=reason)
 
-    # What the steps are made of.
+    # Single steps.
 
     def orphan(self, reason: str, offset: int, length: int) -> None:
         about = Orphan(

@@ -109,12 +109,12 @@ class Exchange:
         self._old = self._new = self._record = -1
         self._new_tail = ""
         self._old_leased = False
-        # What the new file grew by and the returning file got: offset in new, bytes.
+        # Bytes that the new file grew by and the returning file got: offset in new, bytes.
         self._returned: list[tuple[int, bytes]] = []
         self._leased_at = 0.0
 
     def run(self) -> None:
-        """Do the steps; whatever happens, end with one whole session file at the path.
+        """Do the steps; in any case, end with one whole session file at the path.
 
         No garbage is collected and no signal handled meanwhile; the caller's process should have
         no other busy threads.
@@ -206,7 +206,7 @@ class Exchange:
         self._after_step("exchanged")
 
     def _recognise(self) -> None:
-        """What came out is the planned file."""
+        """Make sure that the planned file came out."""
         if os.lstat(self._inflight).st_ino != self._planned.ino:
             raise GivingUp(GiveUp.REPLACED, "another file was put at the session's path")
         if not self._strong:
@@ -214,7 +214,7 @@ class Exchange:
         self._after_step("recognised")
 
     def _drain(self) -> None:
-        """Let those write who opened the path before the exchange; see what they added."""
+        """Let programs write that opened the path before the exchange; find their additions."""
         if self._strong:
             release_lease(self._old)
             self._old_leased = False
@@ -223,7 +223,7 @@ class Exchange:
             if not self._old_leased:
                 raise GivingUp(GiveUp.DRAIN_TIMEOUT, "somebody keeps the session open")
         now, size = os.fstat(self._old), self._planned.size
-        # Its first bytes are compared with what was planned, unless its mtime stood still.
+        # Its first bytes are compared with the planned ones, unless its mtime stood still.
         if now.st_size < size or not (
             now.st_mtime_ns == self._planned.mtime_ns
             or (
@@ -271,7 +271,7 @@ class Exchange:
     # The way back.
 
     def _put_back(self) -> None:
-        """Exchange back; the lines of those who opened the new file meanwhile go back with it.
+        """Exchange back; the lines of programs that opened the new file meanwhile go back with it.
 
         A program that waits for the new file is let in while that is still at the path, and the
         names change only in a moment in which none waits: so every writer's lines stay in order.
@@ -340,7 +340,7 @@ class Exchange:
         return False
 
     def _let_in(self, back: int, deadline: float) -> bool:
-        """Let those write who wait for the new file, and carry it; False if they do not leave."""
+        """Let programs write that wait for the new file, carry it; False if they do not leave."""
         release_lease(self._new)
         self._stop_watch()
         self._after_step("let_in")
@@ -361,7 +361,7 @@ class Exchange:
         size = self.planned_new.size
         return os.fstat(self._new).st_size < size or tail_hash(self._new, size) != self._new_tail
 
-    # What the steps are made of.
+    # Single steps.
 
     def _note(self, what: str, of: str, offset: int, data: bytes) -> None:
         """Say in the record which bytes of which file are being carried, or have been."""

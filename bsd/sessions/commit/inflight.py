@@ -1,8 +1,8 @@
 """The directories of files in flight (`record` describes these), and where names can be exchanged.
 
-Some of these directories lie where agents may write, and bsd may be root. What it has not made
-itself, or others could have changed, is no record; and no record speaks of a session that lies
-elsewhere than itself.
+Some of these directories lie where agents may write, and bsd may be root. A file that bsd has not
+made itself, or that others could have changed, is no record; and no record speaks of a session that
+lies elsewhere than itself.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class InFlight:
             yield from sorted(found, key=_age)
 
     def readable(self) -> Iterator[InFlightRecord]:
-        """The same, of those that say what they are about; `verify` names the others."""
+        """The same, of those whose content can be read; `verify` names the others."""
         for path in self.records():
             with suppress(OSError, BsdError):
                 if (record := self.read(path)) is not None:
@@ -240,7 +240,7 @@ class InFlight:
             raise OSError(errno.EXDEV, "a symbolic link leads out of the root")
         self._refuse_others(directory)
         if not directory.is_dir():
-            # A power cut must not take it, and with it what is displaced into it.
+            # A power cut must not take it, and with it the file that is displaced into it.
             make_private_dir(directory)
             for above in (directory.parent, directory.parent.parent):
                 sync_dir(above)

@@ -5,7 +5,7 @@ exchange, so they come before everything that was appended to its successor sinc
 
 A power cut may have made something else of a displaced file: its size may have reached the disk
 while blocks did not, which then are zeros; or neither has, and it ends early. Neither is a
-loss as long as its successor has what was there.
+loss as long as its successor has the lost bytes.
 
 Late bytes that have no session to go back to are orphans.
 """
@@ -53,7 +53,7 @@ class NoPlace(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Late bytes that belong before what has been appended since."""
+    """Late bytes that belong before lines appended since."""
 
     planned_on: Identity
     offset: int
@@ -62,7 +62,7 @@ class Insert:
 
 
 def split_lines(data: bytes) -> tuple[bytes, bytes]:
-    """Part late bytes into whole lines and what follows the last line end."""
+    """Part late bytes into whole lines and the bytes after the last line end."""
     end = data.rfind(b"\n") + 1
     return data[:end], data[end:]
 
@@ -81,7 +81,7 @@ def is_json(line: bytes) -> bool:
 
 
 def missing(late: bytes, after: bytes, is_named: IsNamed) -> tuple[int, int, bytes]:
-    """Find what of `late` `after` lacks: offset, bytes to replace there, the bytes to put there.
+    """Find the part of `late` that `after` lacks: offset, bytes to replace there, bytes to put.
 
     `after` is all that follows the place where the late bytes belong: others' lines and among
     them the late bytes themselves, if they were carried before, whole or torn off anywhere.
@@ -208,7 +208,7 @@ class Target:
     def put(
         self, late: bytes, successor: Mark, carried: int, is_named: IsNamed, *, again: bool
     ) -> Insert | None:
-        """Append what is missing of `late`, or say where it must be inserted.
+        """Append the missing part of `late`, or say where it must be inserted.
 
         `carried` bytes were appended for earlier late bytes, right after the marked size; `again`
         means that these ones may have been carried before.
@@ -285,7 +285,7 @@ def _lines(data: bytes) -> list[bytes]:
     return [line + b"\n" for line in data.split(b"\n")[:-1]]
 
 
-# --- what a power cut may have made of a displaced file, and whether anything of it is lost ---
+# --- damage of a displaced file by a power cut, and whether anything of it is lost ---
 
 
 def only_lacks(
@@ -297,8 +297,8 @@ def only_lacks(
 ) -> bool:
     """Whether a displaced file has no bytes but zeros and those that its successor has.
 
-    The successor is looked for in `places`: at the path, or displaced in turn. What stands under
-    the edits is not compared: it was durable elsewhere before the file was displaced.
+    The successor is looked for in `places`: at the path, or displaced in turn. The bytes under
+    the edits are not compared: they were durable elsewhere before the file was displaced.
     """
     known = successor.identity.size
     return any(
@@ -327,7 +327,7 @@ def ends_in_zeros(fd: int) -> bool:
 
 
 def _opened(path: Path) -> Iterator[int]:
-    """A descriptor of what lies there, if it is a plain file that can be read."""
+    """A descriptor of the file there, if it is a plain file that can be read."""
     with suppress(OSError):
         fd = files.open_plain(path)
         try:
@@ -385,7 +385,7 @@ class Orphan:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The bytes, and what is told of them."""
+        """The bytes, and the file that describes them."""
         return tuple(dict.fromkeys((self.file, self.file.with_suffix(_ABOUT))))
 
     def as_json(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from bsd.transcripts.change import Identity
 # was last looked at; the file as bsd left it, and when others had last written to it (epoch ns).
 CommitMemory = tuple[dict[Path, Identity | None], tuple[Identity, int] | None]
 
-_MANY = 1000  # sessions; then what is of no use any more is dropped
+_MANY = 1000  # sessions; then useless entries are dropped
 _USEFUL_NS = 2 * 3600 * 10**9  # no session needs as long a time of quiet
 
 
@@ -33,13 +33,13 @@ class OwnCommits:
         return self._left.get(session, {}), self._own.get(session)
 
     def take_over(self, session: SessionName, memory: CommitMemory) -> None:
-        """Remember of a session what another process does, and only that."""
+        """Replace the memory of a session by another process's."""
         self._left.pop(session, None)
         self._own.pop(session, None)
         self.learn(session, memory)
 
     def learn(self, session: SessionName, memory: CommitMemory) -> None:
-        """Remember of a session what another process does, too."""
+        """Add another process's memory of a session."""
         left, own = memory
         if left:
             self._left.setdefault(session, {}).update(left)
@@ -48,7 +48,7 @@ class OwnCommits:
             self._tidy(own[0].mtime_ns)
 
     def _tidy(self, now_ns: int) -> None:
-        """Forget what is of no use any more, once there is much."""
+        """Forget entries that are of no use any more, once there are many."""
         if len(self._own) + len(self._left) < self._look_at:
             return
         own, left = self._own.items(), self._left.items()
@@ -61,7 +61,7 @@ class OwnCommits:
         self._left.setdefault(session, {})[record] = None
 
     def note_own(self, session: SessionName, before: Identity, after: Identity) -> None:
-        """Note that bsd wrote what a session is now, and found it as `before`."""
+        """Note that bsd wrote the present file of a session, and found it as `before`."""
         used = self.used_before(session, before)
         self._own[session] = after, before.mtime_ns if used is None else used
 
@@ -77,7 +77,7 @@ class OwnCommits:
         return None
 
     def touched(self, session: SessionName) -> dict[Path, Identity | None]:
-        """Return what commits by this process have left for a session and that changed since.
+        """Return the files that commits by this process have left, and that changed since.
 
         Records, the oldest first, whose displaced file has changed since `note_watched`; with that
         file as it is now, None if there is none.

@@ -54,7 +54,7 @@ _NO_EXCHANGE_HERE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, 
 
 
 class FileChanged(Exception):
-    """The planned file is not what it was: it ended too early."""
+    """The planned file has changed: it ended too early."""
 
 
 def splice(source: int, target: int, change: Change) -> Edits:
@@ -182,10 +182,10 @@ def commit(  # noqa: PLR0913 (every party to the protocol, each by its name)
 ) -> CommitOutcome:
     """Make `change`, or give up and leave everything as it was.
 
-    The caller holds bsd's own lock of the session. `keep` makes durable what the new lines refer
-    to; `still_idle` gives a reason if the session is in use, and is asked under `session_lock`
-    (a Busy from that lock is a giving up). Raises a BsdError for what waiting does not cure (disk
-    full, no permission); the session is as it was then, too.
+    The caller holds bsd's own lock of the session. `keep` makes the originals durable to which the
+    new lines refer; `still_idle` gives a reason if the session is in use, and is asked under
+    `session_lock` (a Busy from that lock is a giving up). Raises a BsdError for errors that waiting
+    does not cure (disk full, no permission); the session is as it was then, too.
     """
     _log.trace("A change is committed", path=str(change.path))
     try:
@@ -238,7 +238,7 @@ class _Commit:
         self.now_ns = now_ns
         self.strong = strength.level == "strong"
         self.quiet_ns = strength.quiet_seconds * 1e9
-        self.handed_over = False  # from then on only the record knows what happened
+        self.handed_over = False  # from then on only the record knows the state
 
     def check(self) -> None:
         """Refuse a session that is not worth preparing for: another file, too young, in use."""
@@ -259,7 +259,7 @@ class _Commit:
         self.after_step("checked")
 
     def check_quiet(self) -> None:
-        """Do what takes the place of leases where these prove nothing; raises GivingUp."""
+        """Make the checks that replace leases where these prove nothing; raises GivingUp."""
         if self.now_ns() - self.change.planned_on.mtime_ns < self.quiet_ns:
             quiet = f"{self.quiet_ns / 1e9:.0f} s of quiet"
             raise GivingUp(GiveUp.TOO_YOUNG, f"this file system needs {quiet}")
@@ -332,7 +332,7 @@ class _Commit:
 
 
 def _open_planned(change: Change) -> int:
-    """Open the session for reading, if it is still what was planned on."""
+    """Open the session for reading, if it is still the file that was planned on."""
     try:
         source = open_plain(str(change.path), os.O_RDONLY)
     except FileNotFoundError:
@@ -346,7 +346,7 @@ def _open_planned(change: Change) -> int:
 
 
 def _explained(path: Path, error: OSError) -> BsdError:
-    """Say what the operating system's refusal means for the session at `path`."""
+    """Translate the operating system's refusal for the session at `path`."""
     if error.errno in _NO_EXCHANGE_HERE:
         return Unavailable(
             f"{path} was left as it was: {error.strerror}",

@@ -1,4 +1,4 @@
-"""Whether sessions of a source can be exchanged from this root, and what to do otherwise."""
+"""Whether sessions of a source can be exchanged from this root, and the remedy if not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LEAST_STEPS = 3
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
-    """Why no session of a source can be exchanged, and what can be done about it."""
+    """The reason why no session of a source can be exchanged, and the remedy."""
 
     why: str
     remedy: str
@@ -44,7 +44,7 @@ def unreached(layout: Layout, source: Source) -> Unreached | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        # What only its mode closes may hold directories that are open.
+        # Directories that are open may lie below one that only its mode closes.
         if error.errno == errno.EACCES:
             if not _is_read_only(source.path):
                 return None
@@ -55,7 +55,7 @@ def unreached(layout: Layout, source: Source) -> Unreached | None:
 
 
 def remedy(layout: Layout, source: Source) -> str:
-    """Return what brings a source and the root onto one mount, by what keeps them apart."""
+    """Return how to bring a source and the root onto one mount, by the cause that parts them."""
     root, there = os.path.realpath(layout.root), os.path.realpath(source.path)
     with suppress(OSError):
         if os.stat(root).st_dev != os.stat(there).st_dev:

@@ -1,7 +1,7 @@
 """A commit in flight: the files that it leaves, and the record that tells of them.
 
 A commit in flight is two files, `<id>.record` and `<id>.file`. The record is a journal of JSON
-lines: first what is intended, then, once the new file is complete and durable, everything that
+lines: first the intention, then, once the new file is complete and durable, everything that
 recovery needs, then a note before and after bytes are carried from one file to the other.
 """
 
@@ -39,7 +39,7 @@ class Mark:
 class Note:
     """Bytes that are being carried, or have been, from one of the two files elsewhere.
 
-    Or that what it held when it was displaced is zeros by now; then the numbers are, too.
+    Or that its bytes at the time it was displaced are zeros by now; then the numbers are, too.
     """
 
     note: str  # carrying | carried (to the other file) | orphaned | blanked
@@ -74,7 +74,7 @@ class InFlightRecord:
     session: SessionName
     target: Path  # the session file
     created_ns: int
-    carries_late: bool = False  # what the new file has more than the old stands nowhere else
+    carries_late: bool = False  # the bytes that only the new file has stand nowhere else
     strong: bool = False
     old: Mark | None = None  # None: the new file was never complete, nothing was exchanged
     new: Mark | None = None
@@ -88,7 +88,7 @@ class InFlightRecord:
 
     @property
     def is_blank(self) -> bool:
-        """Whether what the displaced file held is zeros, or was about to become them."""
+        """Whether the bytes of the displaced file are zeros, or were about to become them."""
         return any(note.note == "blanked" for note in self.notes)
 
     def done_with(self, of: str) -> list[Note]:
@@ -193,7 +193,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_begun(raw: bytes) -> bool:
-    """Whether these bytes are what a crash leaves of a first line: nothing, zeros, or a part."""
+    """Whether these bytes are a first line cut by a crash: nothing, zeros, or a part."""
     begun = raw.strip(b"\n\0")
     return _BEGINNING.startswith(begun[: len(_BEGINNING)])
 

@@ -1,7 +1,7 @@
-"""Finishes or undoes what is in flight: at start, and regularly after that (DESIGN §4).
+"""Finishes or undoes commits in flight: at start, and regularly after that (DESIGN §4).
 
-displaced.py decides what becomes of each record. An action that destroys content has the words
-blanked in what a commit displaced (SPEC §7a).
+displaced.py decides the outcome of each record. An action that destroys content has the words
+blanked in the files that a commit displaced (SPEC §7a).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def recover(
 ) -> list[Recovered]:
     """Deal with `records`, or with every record under the root, as far as that is possible now.
 
-    One that fails stops no other; call it again for what is not finished. Costs one listing of the
-    in-flight directories if there is nothing.
+    One that fails stops no other; call it again for the unfinished ones. Costs one listing of the
+    in-flight directories if there is nothing to do.
 
     Args:
         access: how sessions are locked; None: by the usual locks.
@@ -62,7 +62,7 @@ def recover(
 
 
 def retire(inflight: InFlight, *, now_ns: Callable[[], int] = time.time_ns) -> list[Recovered]:
-    """Finish what is due and needs no session: displaced files that no program wrote to in time.
+    """Finish due work that needs no session: displaced files that no program wrote to in time.
 
     For commands that only read, or destroy: late lines wait for one that may change sessions.
     """
@@ -125,7 +125,7 @@ def _recovered(path: Path, given: Given) -> Recovered | None:
         at = f" ({error.filename})" if error.filename else ""
         message = os_problem(error, f"recovering {path}{at}").message
         return Recovered(State.FAILED, path, session, message)
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others go on
+    except Exception as error:  # noqa: BLE001 - an error in one does not stop the others
         _log.exception("A record in flight cannot be dealt with", record=str(path))
         return Recovered(State.FAILED, path, session, f"{path} cannot be dealt with: {error!r}")
 
@@ -151,7 +151,7 @@ def _remove_unwritten(path: Path, now_ns: int) -> Recovered | None:
 
 
 def blank(record: InFlightRecord) -> None:
-    """Overwrite what a displaced file held and the late lines that came from it, durably.
+    """Overwrite the content of a displaced file and the late lines that came from it, durably.
 
     A displaced file stays for a minute, since a program may be about to open it (DESIGN §4). All
     that it held stands in the session, its store or its history; only later bytes count. So its

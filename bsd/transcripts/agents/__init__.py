@@ -1,6 +1,6 @@
-"""The programs whose sessions bsd works on: what each of them writes, and how it keeps it.
+"""The programs whose sessions bsd works on: the lines that each writes, and where it keeps them.
 
-`format` is what bsd may know of the lines they write, `program` what of the programs themselves;
-`programs` tells whose an agent's sessions are, and which root serves a source. Each program is a
-file or a package of its own; `entry` and `values` are what they read in the same way.
+`format` is the interface of the lines, `program` that of the programs themselves; `programs` maps
+an agent to the program that writes its sessions, and a source to the root that serves it. Each
+program is a file or a package of its own; `entry` and `values` read the parts that they share.
 """

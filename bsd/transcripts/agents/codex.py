@@ -3,10 +3,11 @@
 Archived threads lie in `~/.codex/archived_sessions`, all in one directory. Their files keep their
 names, by which Codex finds the day to which they go back: so they stay sessions of that day here.
 
-Every line is `{timestamp, type, payload}` and has no id; what a line is called is made from what
-ties it to others, or from its time. Threads whose history is paginated are left alone: Codex keeps
-byte offsets into their files. Reasoning, compactions, states and what was said are never touched,
-nor a last turn that is not complete.
+Every line is `{timestamp, type, payload}` and has no id; its name is made from the ids that tie it
+to others, or from its time. Threads whose history is paginated are left alone: Codex keeps byte
+offsets into their files. Never touched are reasoning, compactions, states, messages of users and
+models, and a last turn that goes on: one that is neither complete nor aborted, nor has ended in an
+error.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any
 from bsd.core.errors import Busy
 from bsd.core.files import open_plain
 from bsd.core.layout import SessionName
+from bsd.core.locations import expand
 from bsd.core.sources import ProgramArchive
 from bsd.transcripts.agents.entry import (
     Entry,
@@ -35,6 +37,7 @@ from bsd.transcripts.agents.entry import (
 )
 from bsd.transcripts.agents.format import (
     TIES,
+    CacheUse,
     EntryInfo,
     NotOurs,
     Rank,
@@ -46,14 +49,24 @@ from bsd.transcripts.agents.format import (
     Value,
     asked,
     named,
+    path_text,
     texts_in,
 )
 from bsd.transcripts.agents.program import (
     ENDING,
+    SYNC_COPY,
     AgentProgram,
     Process,
     SourceKind,
     directory_below,
+    is_sync_copy,
+)
+from bsd.transcripts.agents.setup_files import (
+    Addition,
+    SetupCommands,
+    SetupPart,
+    TomlTable,
+    tools_skill,
 )
 from bsd.transcripts.agents.values import leaf_values, result_values, text_value
 from bsd.transcripts.spans import ValuePath
@@ -65,8 +78,12 @@ _CALLS = frozenset(("function_call", "custom_tool_call", "local_shell_call"))
 _RESULTS = frozenset(("function_call_output", "custom_tool_call_output"))
 _STARTS = frozenset(("user_message", "task_started", "turn_started"))
 _CLOSES = frozenset(("task_complete", "turn_complete"))
+_ABORTED, _ERROR = "turn_aborted", "error"
+# Errors after which a turn goes on: they concern another request that a person made meanwhile.
+_BESIDE_A_TURN = frozenset(("thread_rollback_failed", "active_turn_not_steerable"))
 _ROLLS_BACK = "thread_rolled_back"
 _ITEM = "item_completed"
+_TURN, _USAGE = "turn_context", "token_count"
 
 # Which texts of an event are shown to people and never sent.
 _SHOWN = {
@@ -74,10 +91,10 @@ _SHOWN = {
     "patch_apply_end": ("stdout", "stderr", "changes"),
     "mcp_tool_call_end": ("result",),
 }
-# Wherever they stand in these: what ties them to others, and pictures, which are decoded.
+# Never extracted from these, at any depth: ids that tie them to others, and pictures.
 _NEVER = frozenset(("call_id", "turn_id", "data", "blob", "encrypted_content"))
 
-# What Codex and its extension for editors put before what a person typed.
+# The text that Codex and its extension for editors put before a person's prompt.
 _BEFORE_A_PROMPT = re.compile(
     r"\s*(?:# AGENTS\.md instructions for [^\n]*\n\s*<INSTRUCTIONS>.*?</INSTRUCTIONS>"
     r"|# Context from my IDE setup:.*?\n## My request for Codex:"
@@ -106,18 +123,22 @@ class Codex(TranscriptFormat):
             is_message=is_item,
             is_header=kind == _HEADER,
             is_assistant=role == "assistant",
-            turn=_turn(kind, what),
+            turn=_turn(kind, what, payload),
             role="toolResult" if is_item and what in _RESULTS else role,
             time_ms=entry_time_ms(entry),
             rolls_back=_rolled_back(payload) if what == _ROLLS_BACK else 0,
             is_compaction=kind == "compacted",
             calls=_calls(payload) if is_item and what in _CALLS else (),
             result_of=text_of(payload.get("call_id")) if is_item and what in _RESULTS else None,
+            cache=None if is_item else _cache_use(kind, what, payload),
         )
 
+    def directory(self, entry: Entry) -> str | None:
+        return path_text(payload_of(entry).get("cwd")) if entry.get("type") == _HEADER else None
+
     def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:
-        # Behind the last dot stands the end of what it was made of; what an id cannot hold, such
-        # as the colons of a time, was taken out.
+        # Behind the last dot stands the end of the text that it was made of, without characters
+        # that an id cannot hold, such as the colons of a time.
         end = entry_id.rpartition(".")[2].encode("utf-8", "surrogatepass")
         between = rb"[^A-Za-z0-9._~-]*"
         return re.compile(between.join(re.escape(end[at : at + 1]) for at in range(len(end))))
@@ -168,7 +189,7 @@ class Codex(TranscriptFormat):
 
 
 def _id(entry: Entry, payload: Entry) -> str | None:
-    """A name that the line keeps whatever leaves it; if it is not the only one, nothing leaves."""
+    """A name that the line keeps after extraction; if another line has it, nothing leaves."""
     what = text_of(payload.get("type")) or text_of(entry.get("type"))
     item = payload.get("item")
     names = [item.get("id")] if isinstance(item, dict) else []
@@ -199,17 +220,39 @@ def _calls(payload: Entry) -> tuple[ToolCall, ...]:
     return (ToolCall(call_id or "", name or "", _PAYLOAD, given),)
 
 
-def _turn(kind: str, what: str | None) -> Turn:
-    """Say what a line does to its turn: one that was broken off stays open to the next prompt."""
+def _turn(kind: str, what: str | None, payload: Entry) -> Turn:
+    """Return the effect of a line on its turn."""
     if kind == "event_msg":
         if what in _CLOSES:
             return Turn.CLOSES
+        if what == _ABORTED or (what == _ERROR and not _is_beside_a_turn(payload)):
+            return Turn.BREAKS
         return Turn.STARTS if what in _STARTS else Turn.NONE
     return Turn.OPEN if kind == "response_item" and what != "message" else Turn.NONE
 
 
+def _is_beside_a_turn(error: Entry) -> bool:
+    """Whether an error leaves the turn as it is; its kind is a word, or the key of an object."""
+    kind = error.get("codex_error_info")
+    names = kind if isinstance(kind, dict) else (kind,)
+    return any(isinstance(name, str) and name in _BESIDE_A_TURN for name in names)
+
+
+def _cache_use(kind: str, what: str | None, payload: Entry) -> CacheUse | None:
+    """Return the use of the cache: a turn names its model, and the answer's usage follows it."""
+    if kind == _TURN:
+        model = text_of(payload.get("model"))
+        return CacheUse(model) if model else None
+    info = payload.get("info") if what == _USAGE else None
+    last = info.get("last_token_usage") if isinstance(info, dict) else None
+    if not isinstance(last, dict):
+        return None
+    used = last.get("cached_input_tokens") or last.get("cache_write_input_tokens")
+    return CacheUse(in_use=True) if used else None
+
+
 def _rolled_back(payload: Entry) -> int:
-    """How many turns a thread goes back."""
+    """Return the number of turns that a thread goes back."""
     turns = payload.get("num_turns")
     return turns if isinstance(turns, int) and turns > 0 else 0
 
@@ -222,7 +265,7 @@ def _shown(what: Any, payload: Entry, at_least: int) -> list[Value]:
         if not isinstance(item, dict):
             return []
         path = (*_PAYLOAD, "item")
-        # What `agent_reasoning` says in threads of one file, paginated ones have there.
+        # The text of `agent_reasoning` in threads of one file stands here in paginated ones.
         return _display(item, "summary_text", path, "thinking", at_least) + _display(
             item, "aggregated_output", path, "tool_result", at_least
         )
@@ -265,24 +308,31 @@ CODEX = Codex()
 # --- detection ---
 
 _VERSION = re.compile(r"0\.[0-9]+\.")
+_KINDS = frozenset((_HEADER, "response_item", "event_msg", "turn_context", "compacted"))
 
 
 def _detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
-    """Tell a rollout by its first line, and by every other of its first lines."""
-    header: Entry | None = None
+    """Tell a rollout by its first line, and by every other of its first lines.
+
+    One that is not as it should be is only read, if at least one line has the known form.
+    """
+    why, has_header, is_understood = None, False, False
     for entry in first_entries(first_lines):
-        kind, payload = entry.get("type"), entry.get("payload")
+        problem, kind, payload = None, entry.get("type"), entry.get("payload")
         if not isinstance(kind, str) or not isinstance(payload, dict):
-            return NotOurs("not a rollout of Codex, or one of an older form")
-        if text_of(entry.get("timestamp")) is None:
-            return NotOurs("a rollout of unknown form: a line without timestamp")
-        if header is None and kind != _HEADER:
-            return NotOurs("a rollout of unknown form: it does not begin with session_meta")
-        if kind == _HEADER:
-            header = header or payload
-            if why := _unfit(payload):
-                return NotOurs(why, CODEX if _is_paginated(payload) else None)
-    return CODEX if header is not None else NotOurs("no rollout, or an empty one")
+            problem = "not a rollout of Codex, or one of an older form"
+        elif text_of(entry.get("timestamp")) is None:
+            problem = "a rollout of unknown form: a line without timestamp"
+        else:
+            is_understood |= kind in _KINDS
+            if kind == _HEADER:
+                has_header, problem = True, _unfit(payload)
+            elif not has_header:
+                problem = "a rollout of unknown form: it does not begin with session_meta"
+        why = why or problem
+    if why is not None:
+        return NotOurs(why, CODEX if is_understood else None)
+    return CODEX if has_header else NotOurs("no rollout, or an empty one")
 
 
 def _is_paginated(meta: Entry) -> bool:
@@ -290,7 +340,7 @@ def _is_paginated(meta: Entry) -> bool:
 
 
 def _unfit(meta: Entry) -> str | None:
-    """Why a thread is left alone, by what its header says; None if nothing speaks against it."""
+    """Why a thread is left alone, by its header; None if it is not."""
     if _is_paginated(meta):
         return "a thread with paginated history: Codex keeps byte offsets into its file"
     version = meta.get("cli_version")
@@ -343,6 +393,8 @@ class CodexDay(AgentProgram):
     def why_no_session(self, name: str) -> str | None:
         if self.is_session_file(name):
             return None
+        if is_sync_copy(name):
+            return SYNC_COPY
         return "Codex names its threads rollout-<time>-<id>"
 
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
@@ -351,6 +403,10 @@ class CodexDay(AgentProgram):
     def ids_in(self, session: str) -> tuple[str, ...]:
         found = _ROLLOUT.fullmatch(session)
         return (session, found["thread"]) if found else (session,)
+
+    def resume_command(self, session: str, directory: str | None) -> str | None:
+        found = _ROLLOUT.fullmatch(session)
+        return f"codex resume {found['thread']}" if found else None
 
     def conversations(self, entry: Entry) -> set[str]:
         if entry.get("type") != _HEADER:
@@ -425,7 +481,7 @@ def _held(path: Path, otherwise: str) -> Iterator[None]:
 
 
 def _rollout(name: str) -> re.Match[str] | None:
-    """What a file's name says, if it is that of a thread."""
+    """Match a file's name, if it is that of a thread."""
     return _ROLLOUT.fullmatch(name.removesuffix(ENDING)) if name.endswith(ENDING) else None
 
 
@@ -451,7 +507,7 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
 
 
 def _locked_by(pid: int, locks: Path) -> set[str]:
-    """Which threads a process has locked, as the system's list of locks shows it."""
+    """Return the threads that a process has locked, by the system's list of locks."""
     with suppress(OSError):
         lines = [line.split() for line in _LOCKS.read_bytes().splitlines()]
         # `1: FLOCK ADVISORY WRITE <pid> <major>:<minor>:<inode> 0 EOF`
@@ -480,14 +536,26 @@ def _open_files(pid: int) -> list[Path]:
     return list(found)
 
 
+def _additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addition]:
+    """Return bsd's additions to the files of a user of Codex."""
+    directory = expand(environ.get("CODEX_HOME") or "~/.codex", environ)
+    program, *arguments = commands.mcp
+    server = {"command": program, "args": arguments}
+    return [
+        TomlTable(SetupPart.MCP, directory / "config.toml", ("mcp_servers", "bsd"), server),
+        tools_skill(directory / "skills"),
+    ]
+
+
 KIND = SourceKind(
     routes=((None, None, None),),
     called="sessions",
     program=CodexDay,
-    # Codex neither resumes nor forks what lies there, and moves it under its common lock: that of
-    # threads in their place keeps these in theirs, too.
+    # Codex neither resumes nor forks the threads there, and moves them under its common lock: that
+    # of threads in their place keeps these in theirs, too.
     program_archive=ProgramArchive("archived_sessions", _day, "archived"),
     at_work=_at_work,
     title="Codex",
     usual_directory=directory_below("CODEX_HOME", ".codex", "sessions"),
+    additions=_additions,
 )

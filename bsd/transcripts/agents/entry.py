@@ -1,7 +1,7 @@
 """One entry, read in the words that dialects share: id, type, role, time, ties, blocks, usage.
 
-What only one program writes is its own dialect's; here stands what several have in common, and
-what bsd alone writes: placeholders, and the member `_extracted`.
+A member that only one program writes belongs to its own format; here stand the members that several
+share, and those that bsd alone writes: placeholders, and the member `_extracted`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def message_of(entry: Entry) -> Entry:
 
 
 def payload_of(entry: Entry) -> Entry:
-    """Return what an entry wraps, an empty one if it wraps nothing."""
+    """Return the entry that an entry wraps, an empty one if there is none."""
     payload = entry.get("payload")
     return payload if isinstance(payload, dict) else {}
 
@@ -131,7 +131,7 @@ def _inferred_type(entry: Entry) -> str | None:
 
 
 def error_text(entry: Entry) -> str | None:
-    """Return what an answer says of the error by which it ended."""
+    """Return the message of the error by which an answer ended."""
     return text_of(message_of(entry).get("errorMessage"))
 
 
@@ -185,11 +185,11 @@ def _milliseconds(value: Any) -> float | None:
 
 
 def first_entries(first_lines: Iterable[bytes], most: int = LINES_LOOKED_AT) -> Iterator[Entry]:
-    """The entries among the first `most` lines; what is not empty JSON objects is passed over."""
+    """The entries among the first `most` lines; lines without an entry are passed over."""
     return (entry for raw in islice(first_lines, most) if (entry := parse_entry(raw)))
 
 
-# --- what ties it to others, and a call to its arguments ---
+# --- the ids that tie it to others, and a call to its arguments ---
 
 
 def mentions(entry: Entry) -> list[str]:
@@ -202,7 +202,7 @@ def mentions(entry: Entry) -> list[str]:
 
 
 def arguments_at(holder: Entry, path: ValuePath) -> ValuePath | None:
-    """Where the arguments of a call stand that is this object, at a path; None if it has none."""
+    """Return the path of a call's arguments in this object, at a path; None if it has none."""
     return next(((*path, key) for key in _ARGUMENTS if key in holder), None)
 
 
@@ -274,10 +274,10 @@ class Sent:
 
 
 def sent_tokens(entry: Entry) -> Sent | None:
-    """Return what an entry counts of the tokens that were sent, those in a cache included."""
+    """Return the number of tokens that were sent, by an entry's count, cached ones included."""
     last = _last_usage(entry)
     if isinstance(last, dict):
-        # Noted after the answer; what is in a cache is counted among the input here.
+        # Noted after the answer; cached tokens are counted among the input here.
         output = _first_count(last, _TOKENS["output"])
         thought = _first_count(last, ("reasoning_output_tokens",))
         tokens = _first_count(last, _TOKENS["input"]) + max(0, output - thought)
@@ -317,7 +317,7 @@ def entry_key(entry: object) -> int:
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big", signed=True)
 
 
-# --- what bsd writes into an entry whose values left it ---
+# --- the members that bsd writes into an entry whose values left it ---
 
 MARKER = "_extracted"
 RESTORED = "_restored"
@@ -327,7 +327,7 @@ REDACTED = "_redacted"
 PLACEHOLDER_START = "[[extracted-"
 PLACEHOLDER_END = "]]"
 
-# RFC 3986's unreserved characters: what a safe entry id may hold.
+# RFC 3986's unreserved characters: those that a safe entry id may hold.
 _ID = r"[A-Za-z0-9._~-]+"
 _SAFE_ID = re.compile(_ID)
 _PLACEHOLDER = re.compile(rf"\[\[extracted-({_ID})\]\]")
@@ -347,17 +347,17 @@ def is_safe_id(entry_id: str) -> bool:
 
 
 def placeholder(entry_id: str) -> str:
-    """Return what stands in an entry for each of its extracted values."""
+    """Return the text that replaces each extracted value of an entry."""
     return f"{PLACEHOLDER_START}{entry_id}{PLACEHOLDER_END}"
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether a text is nothing but a placeholder, of whatever entry."""
+    """Whether a text is a placeholder, of any entry, and nothing else."""
     return _PLACEHOLDER.fullmatch(text) is not None
 
 
 def ends_in_placeholder(text: str) -> str | None:
-    """Which entry the placeholder names in which a text ends; before it may stand what was kept."""
+    """Return the entry named by the placeholder at the end of a text; kept text may precede it."""
     if not text.endswith(PLACEHOLDER_END):
         return None
     start = text.rfind(PLACEHOLDER_START)  # no id contains this, so the last one decides
@@ -369,8 +369,8 @@ def standing_at(entry: dict[str, Any], path: ValuePath) -> str | None:
     """Which entry the placeholder names that stands where a value was; None: there is none.
 
     In a text that ends with it, or, for a block, in the text block that took its place. It names
-    the entry that was extracted, whatever id a copy of it has. If there is none, somebody has
-    changed the value since, and what is there now is theirs.
+    the entry that was extracted, whatever id a copy of it has. If there is none, another program or
+    a person has changed the value since, and bsd leaves it as it is.
     """
     value = value_at(entry, path)
     if isinstance(value, dict) and str(value.get("type")).endswith("text"):

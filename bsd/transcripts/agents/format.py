@@ -1,4 +1,4 @@
-"""What the rest of bsd may know of a transcript's dialect (SPEC §§3, 12).
+"""The interface of a transcript's format to the rest of bsd (SPEC §§3, 12).
 
 A format reads parsed entries and answers in these words. It does no I/O, and nothing outside
 `bsd/transcripts/agents/` asks which format it is.
@@ -35,7 +35,7 @@ class Shape(StrEnum):
         return self is Shape.BLOCK or self is Shape.INPUT
 
     def holding(self, string: bytes) -> bytes:
-        """What takes the value's place: a JSON string, or a block with it."""
+        """Return the JSON that takes the value's place: a JSON string, or a block with it."""
         if not self.is_block:
             return string
         kind = b"text" if self is Shape.BLOCK else b"input_text"
@@ -43,12 +43,19 @@ class Shape(StrEnum):
 
 
 class Turn(StrEnum):
-    """What an entry does to the turn it stands in."""
+    """The effect of an entry on its turn."""
 
     NONE = "none"  # not part of a turn
     STARTS = "starts"  # a user message
     OPEN = "open"  # a turn that goes on: tool call, tool result, anything waiting for an answer
     CLOSES = "closes"  # an assistant message that ends its turn
+    # An error or an abort: the turn is over, even if calls wait for an answer. If a message, its
+    # program does not send that again.
+    BREAKS = "breaks"
+
+    @property
+    def is_end(self) -> bool:
+        return self is Turn.CLOSES or self is Turn.BREAKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +84,18 @@ class ToolCall:
     arguments: ValuePath | None = None  # where they stand, if it has any
 
 
+class CacheUse(NamedTuple):
+    """The use of the provider's prompt cache, as an entry tells it."""
+
+    model: str | None = None  # that answers from here on; None: the entry does not say
+    in_use: bool = False  # the answer read from a cache, or wrote to one
+    # Seconds for which written tokens stay cached from their last use on, if the entry says so.
+    life_seconds: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class EntryInfo:
-    """What one entry is, beside the values it holds."""
+    """The properties of one entry, beside the values it holds."""
 
     id: str | None  # `__id`, else `id`; None if there is none or it is no string
     kind: str  # for people: `tool_result`, `assistant`, `model_change`, …
@@ -92,8 +108,9 @@ class EntryInfo:
     role: str | None = None
     time_ms: float | None = None  # when it was written, by seed 000's sources
     signed_by: str | None = None  # model whose thinking signature this assistant message carries
-    answer: str | None = None  # of an answer that is several entries: what they share
-    may_be_last: bool = True  # what is written next may follow it
+    answer: str | None = None  # of an answer that is several entries: the id they share
+    may_be_last: bool = True  # the next line may follow it
+    is_note: bool = False  # a record of the program's own that no entry names as its parent
     rolls_back: int = 0  # so many of the latest turns are taken back
     is_compaction: bool = False
     # A compaction's: which of the entries before it stay in context. By their ids, or from one to
@@ -104,6 +121,7 @@ class EntryInfo:
     calls: tuple[ToolCall, ...] = ()
     result_of: str | None = None  # id of the call that this entry answers
     result_tool: str | None = None  # name of the tool that this entry is a result of
+    cache: CacheUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +132,7 @@ class NotOurs:
     reads: TranscriptFormat | None = None  # its dialect, if its lines are understood all the same
 
 
-# What ties entries, calls and results together, wherever a message keeps it.
+# Members that tie entries, calls and results together, at any place of a message.
 TIES = frozenset(
     (
         *("id", "__id", "type", "parentId", "role", "customType", "version", "firstKeptEntryId"),
@@ -124,26 +142,28 @@ TIES = frozenset(
 )
 # Where the result of a call says whether that has failed.
 _ERROR_FLAGS = (("isError",), ("is_error",), ("message", "isError"), ("message", "is_error"))
-# Tools that run what they are given in a shell, whatever stands before their name.
+# Tools that run their argument in a shell, with any prefix before their name.
 _SHELLS = frozenset(("exec", "bash", "shell", "terminal", "run_command", "execute_command"))
-# Tools that write a file, and what they call its path.
+# Tools that write a file, and their names for its path.
 _WRITERS = frozenset(("write", "create", "write_file", "create_file", "file_write"))
 _PATHS = ("path", "file_path", "filePath", "filename", "file")
 
 
 class TranscriptFormat(ABC):
-    """A dialect of transcripts. What it has no word for, it need not answer."""
+    """A format of transcripts. A format overrides only the methods that it has an answer for."""
 
     name: str
     parent_key: str | None = "parentId"  # the member that names the entry which one follows
     ties: frozenset[str] = TIES  # members that no edit may change: they hold all together
+    # Members in which lines of one entry may differ: they say from which session it was copied.
+    origin_members: frozenset[str] = frozenset()
     # Copies name the sessions that they are of, each by its header, and lines are copied behind it
     # without gaps: so a copied line has a known place.
     tells_origin: bool = False
 
     @abstractmethod
     def info(self, entry: Entry) -> EntryInfo:
-        """Say what an entry is."""
+        """Return the properties of an entry."""
 
     @abstractmethod
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
@@ -154,7 +174,7 @@ class TranscriptFormat(ABC):
         """
 
     def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:
-        """What stands in the line of each entry of this id; None: the id itself, as a text."""
+        """Return a pattern in the line of each entry of this id; None: the id itself, as a text."""
         return None
 
     def origins(self, entry: Entry) -> tuple[str, ...]:
@@ -166,45 +186,49 @@ class TranscriptFormat(ABC):
         return False
 
     def title(self, entry: Entry) -> Title | None:
-        """Say how an entry would call its session: a name that it gives, or what was asked."""
+        """Return the title in an entry for its session: a name that it sets, or the prompt."""
+        return None
+
+    def directory(self, entry: Entry) -> str | None:
+        """Return the working directory of the program, if an entry says so."""
         return None
 
     def error_flags(self, entry: Entry) -> Iterator[tuple[ValuePath, bool]]:
-        """Where a result says whether its call has failed, and what it says."""
+        """Where a result says whether its call has failed, and the flag."""
         for path in _ERROR_FLAGS:
             flag = value_at(entry, path)
             if isinstance(flag, bool):
                 yield path, flag
 
     def command(self, tool: str, arguments: Any) -> Any:
-        """What a call ran in a shell: a text, or a list of words; None: it is no such call."""
+        """Return the shell command of a call: a text, or a list of words; None: no such call."""
         if tool.rpartition("__")[2].casefold() not in _SHELLS or not isinstance(arguments, dict):
             return None
         return arguments.get("command", arguments.get("cmd"))
 
     def file_written(self, tool: str, arguments: dict[str, Any]) -> str | None:
-        """Which file a call wrote as a whole; None: it is no such call."""
+        """Return the path of a file that a call wrote as a whole; None: it is no such call."""
         if tool.casefold() not in _WRITERS:
             return None
         return next((path for key in _PATHS if (path := text_of(arguments.get(key)))), None)
 
 
-# --- how a session is called: by a name it was given, else by what was first asked ---
+# --- titles of sessions: a name that was given, else the first prompt ---
 
 LONGEST_TITLE = 200  # characters
 _JOINERS = "\u200c\u200d"  # emoji and several scripts need them
 _LOOKED_AT = 20_000  # characters of a prompt
-# What programs put around or before what a person typed: `<system-reminder>…</system-reminder>`.
+# Texts that programs put around or before a person's: `<system-reminder>…</system-reminder>`.
 _WRAPPED = re.compile(r"\s*<([a-z]+[-_][a-z_-]*)\b[^<>]*>.*?</\1>\s*", re.DOTALL)
 _OPEN_WRAPPER = re.compile(r"\s*</?[a-z]+[-_][a-z_-]*\b[^<>]*>")
 _COMMAND_ALONE = re.compile(r"/[A-Za-z][\w:-]*\s*")
 
 
 class Rank(IntEnum):
-    """What a title is worth. The first prompt counts, and of names the last of the best rank."""
+    """The rank of a title. The first prompt counts, and of names the last of the best rank."""
 
     PROMPT = 0
-    SUMMARY = 1  # what a program made of an earlier part
+    SUMMARY = 1  # a program's summary of an earlier part
     MADE = 2  # by a model, for the whole
     GIVEN = 3  # by a person
 
@@ -217,7 +241,7 @@ class Title(NamedTuple):
 
 
 def better(old: Title | None, new: Title | None) -> Title | None:
-    """Of two, `new` from a later line, the one by which the session is called."""
+    """Return the title that counts of two; `new` is from a later line."""
     if old is None or new is None:
         return new or old
     later = new.rank > old.rank or (new.rank == old.rank and new.rank is not Rank.PROMPT)
@@ -233,7 +257,7 @@ def named(value: Any, rank: Rank) -> Title | None:
 def asked(texts: list[str], before: re.Pattern[str] | None = None) -> Title | None:
     """The title that a prompt of these texts would be; None if nothing in it is a person's words.
 
-    `before` is what the program in question puts in front of them.
+    `before` matches the text that the program in question puts in front of them.
     """
     for text in texts:
         if (words := _typed(text[:_LOOKED_AT], before)) and not is_placeholder(words):
@@ -242,7 +266,7 @@ def asked(texts: list[str], before: re.Pattern[str] | None = None) -> Title | No
 
 
 def _typed(text: str, before: re.Pattern[str] | None) -> str | None:
-    """What a person typed of a text, on one line; None if nothing, or a command alone."""
+    """Return the words that a person typed, on one line; None if none, or a command alone."""
     text = text.strip()
     while True:
         found = _WRAPPED.match(text) or (before.match(text) if before else None)
@@ -255,12 +279,22 @@ def _typed(text: str, before: re.Pattern[str] | None) -> str | None:
 
 
 def in_short(text: str) -> str:
-    """A text as a title: on one line, no longer than titles are, nothing in it but what is seen."""
+    """A text as a title: on one line, of limited length, without invisible characters."""
     words = " ".join(text[: 4 * LONGEST_TITLE].split())
     line = words
     if not words.isprintable():
         line = "".join(c for c in words if c.isprintable() or c in _JOINERS)
     return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1].rstrip() + "…"
+
+
+_LONGEST_PATH = 4096  # characters
+
+
+def path_text(value: Any) -> str | None:
+    """An absolute path that a user can read and type; None for anything else."""
+    if not isinstance(value, str) or len(value) > _LONGEST_PATH or not value.startswith("/"):
+        return None
+    return value if value.isprintable() else None
 
 
 def texts_in(content: Any) -> list[str]:

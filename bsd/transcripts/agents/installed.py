@@ -1,20 +1,19 @@
-"""Which other programs have sessions on this machine, and how bsd.toml names them.
+"""The other programs that have sessions on this machine.
 
-For users who have configured nothing yet. Nothing here is read by what changes sessions: bsd looks
-after a directory only if `[[sources]]` names it.
+For users who have configured nothing yet. Code that changes sessions does not use this: bsd looks
+after a directory only if `[[sources]]` names it, and `bsd init` writes that.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from bsd.core.errors import ConfigError
-from bsd.core.locations import home, settings_file, usual_roots
+from bsd.core.locations import settings_file, usual_roots
 from bsd.core.sources import Source
 from bsd.transcripts.agents.program import ENDING
 from bsd.transcripts.agents.programs import KINDS, kind_of
@@ -30,13 +29,18 @@ class InstalledAgent:
     problem: str | None = None  # why it cannot be looked into
 
 
-def agents_with_sessions(environ: Mapping[str, str]) -> list[InstalledAgent]:
+def agents_with_sessions(
+    environ: Mapping[str, str], kinds: Iterable[str] = tuple(KINDS)
+) -> list[InstalledAgent]:
     """Return the programs that have sessions in their usual directories, or whose cannot be read.
 
     OpenClaw is not among them: its directory is a root.
+
+    Args:
+        kinds: only these are looked for.
     """
     found = []
-    for word in KINDS:
+    for word in kinds:
         kind = kind_of(word)
         if kind.usual_directory is None:
             continue
@@ -52,33 +56,17 @@ def agents_with_sessions(environ: Mapping[str, str]) -> list[InstalledAgent]:
     return found
 
 
-def source_lines(agents: list[InstalledAgent], environ: Mapping[str, str]) -> str:
-    """Return the lines of bsd.toml that name these directories as sources."""
-    return "\n\n".join(
-        f"[[sources]]\nkind = {json.dumps(each.kind)}\n"
-        f"path = {json.dumps(_as_written(each.directory, environ), ensure_ascii=False)}"
-        for each in agents
-    )
-
-
-def how_to_name_sources(file: Path, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Say which agents are on this machine, and what to write into the settings file for them."""
+def named_agents(environ: Mapping[str, str]) -> str:
+    """Say in one line which programs have sessions here, and where."""
     agents = agents_with_sessions(environ)
     if not agents:
         titles = ", ".join(kind_of(word).title for word in KINDS)
-        example = InstalledAgent("claude-code", "", home(environ) / ".claude" / "projects")
-        lines = source_lines([example], environ)
-        return (
-            f"no other agent ({titles}) has sessions in its usual directory",
-            f"name the directory of an agent's sessions in {file}, as in:\n\n{lines}\n",
-        )
+        return f"no other agent ({titles}) has sessions in its usual directory"
     seen = ", ".join(
         f"{each.title} in {each.directory}{f' ({each.problem})' if each.problem else ''}"
         for each in agents
     )
-    which = "these lines" if len(agents) == 1 else "these lines, or those of one agent,"
-    lines = source_lines(agents, environ)
-    return f"agents with sessions here: {seen}", f"write {which} into {file}:\n\n{lines}\n"
+    return f"agents with sessions here: {seen}"
 
 
 def nothing_configured(
@@ -86,21 +74,17 @@ def nothing_configured(
 ) -> ConfigError:
     """Return the error for a machine on which bsd has been given nothing to look after.
 
-    `root` is the usual root, `why` says in what it lacks sessions; `file` is `--config`.
+    `root` is the usual root, `why` the reason why it has no sessions; `file` is `--config`.
     """
     openclaw, _ = usual_roots(environ)
-    seen, lines = how_to_name_sources(file or settings_file(environ), environ)
     other = "its directory" if root == openclaw else f"its directory, if it is not {openclaw},"
     return ConfigError(
-        f"bsd has no sessions to look after: {why}; {seen}",
-        hint=f"{lines}\nFor OpenClaw, name {other} with --root DIR or OPENCLAW_ROOT.",
+        f"bsd has no sessions to look after: {why}; {named_agents(environ)}",
+        hint="bsd init\n"
+        f"Another directory of an agent's sessions is named under [[sources]] in"
+        f" {file or settings_file(environ)}.\n"
+        f"For OpenClaw, name {other} with --root DIR or OPENCLAW_ROOT.",
     )
-
-
-def _as_written(directory: Path, environ: Mapping[str, str]) -> str:
-    with suppress(ValueError):
-        return f"~/{directory.relative_to(home(environ))}"
-    return str(directory)
 
 
 def _has_sessions(source: Source) -> bool:

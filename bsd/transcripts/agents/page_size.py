@@ -1,4 +1,4 @@
-"""How much one answer to an agent may carry: programs move what is longer to a file, or cut it.
+"""The size of one answer to an agent: programs move longer ones to a file, or cut them.
 
 Copilot moves answers of more than 20,480 bytes to a file, and pi shows about 10,000 tokens: these
 and all programs that are not known get 18 kB. Escapes count, since the programs count JSON.
@@ -15,7 +15,7 @@ class PageSize:
     """The size of an answer, in characters, or in bytes of UTF-8 as JSON spells them."""
 
     most: int  # of a whole answer
-    texts: int  # of all texts on a page of several: the rest is for what is said of them
+    texts: int  # of all texts on a page of several: the rest is for their descriptions
     whole: int  # texts that are no longer altogether are one page
     as_json: bool
 

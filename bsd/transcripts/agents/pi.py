@@ -1,34 +1,50 @@
 """pi's own directory: `~/.pi/agent/sessions/--<cwd>--/<time>_<id>.jsonl`.
 
-What a person imports keeps the name it had: to pi, every `.jsonl` there is a session.
+A file that a person imports keeps its name: to pi, every `.jsonl` there is a session. With
+`--session-dir DIR` (or PI_CODING_AGENT_SESSION_DIR) sessions lie in that directory itself: then a
+source names it. Extensions keep the runs of their subagents below a session's own name:
+`<session>/<id>/run-0/session.jsonl`, `<session>/tasks/<time>_<id>.jsonl`.
 
 The entries are those that OpenClaw has from pi; newer versions write some more. pi holds a session
-in memory while it runs and adds to the file line by line: what is edited it sees when it opens the
-session again. It has no lock, and nothing says whether it is at work: a last turn counts as over
-only if its last answer says that it has come to its end by itself.
+in memory while it runs and adds to the file line by line: it sees edits when it opens the session
+again. It has no lock, and nothing says whether it is at work: a last turn counts as over
+only if its last answer says that it has come to its end, in an error or by an abort too.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
+from bsd.core.locations import expand
 from bsd.transcripts.agents.entry import Entry, first_entries, message_of, text_of
 from bsd.transcripts.agents.format import EntryInfo, NotOurs, TranscriptFormat, Turn, Value
 from bsd.transcripts.agents.openclaw.format import OPENCLAW, OpenClaw, detect, header_ids
 from bsd.transcripts.agents.program import (
     ENDING,
+    SYNC_COPY,
     AgentProgram,
     Process,
     SourceKind,
     directory_below,
+    is_sync_copy,
+)
+from bsd.transcripts.agents.setup_files import (
+    Addition,
+    JsonMember,
+    SetupCommands,
+    SetupPart,
+    tools_skill,
 )
 
 _VERSIONS = (2, 3)
+_STOPS = ("stop", "length")  # values of `stopReason` of an answer that ends its turn
 _SESSION = re.compile(r"[A-Za-z0-9_@:+-][A-Za-z0-9._@:+-]*")  # any that may be a name
 _QUIET_SECONDS = 60.0
 
@@ -40,14 +56,14 @@ class Pi(OpenClaw):
 
     def info(self, entry: Entry) -> EntryInfo:
         info = super().info(entry)
-        if info.turn is Turn.CLOSES and message_of(entry).get("stopReason") != "stop":
-            # Broken off, and pi may go on with it: the next prompt ends it.
+        if info.turn is Turn.CLOSES and message_of(entry).get("stopReason") not in _STOPS:
+            # pi waits for something (`pending`, `deferred`): the next prompt ends the turn.
             return replace(info, turn=Turn.NONE)
         return info
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
         values = super().values(entry, at_least)
-        if message_of(entry).get("role") == "system":  # what pi begins its context with
+        if message_of(entry).get("role") == "system":  # pi's context begins with it
             return [replace(value, fixed=True) for value in values]
         return values
 
@@ -57,7 +73,7 @@ PI = Pi()
 
 @dataclass(frozen=True, slots=True)
 class PiProject(AgentProgram):
-    """What pi did in one working directory: its sessions are an agent's."""
+    """The sessions that pi wrote in one working directory: those of one agent."""
 
     sessions: Path
     directory: Path
@@ -70,26 +86,58 @@ class PiProject(AgentProgram):
     )
 
     def is_session_file(self, name: str) -> bool:
+        if is_sync_copy(name):
+            return False
         return name.endswith(ENDING) and bool(_SESSION.fullmatch(name.removesuffix(ENDING)))
 
     def why_no_session(self, name: str) -> str | None:
+        if is_sync_copy(name):
+            return SYNC_COPY
         return None if self.is_session_file(name) else "it is hidden, and so no session of pi's"
 
     def ids_in(self, session: str) -> tuple[str, ...]:
         return session, session.rpartition("_")[2]
 
+    def resume_command(self, session: str, directory: str | None) -> str | None:
+        """By its path: pi goes on in the directory that the session names, wherever it is run."""
+        return f"pi --session {shlex.quote(str(self.directory / f'{session}{ENDING}'))}"
+
     def conversations(self, entry: Entry) -> set[str]:
         return header_ids(entry)
 
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
-        lines = list(_until_header(first_lines))
+        others = iter(first_lines)
+        lines = list(_until_header(others))
         found = detect(lines)
-        if found is not OPENCLAW:
-            return found if isinstance(found, NotOurs) else NotOurs("not a session of pi")
-        header = next(first_entries(lines))
-        if header.get("version") not in _VERSIONS or text_of(header.get("id")) is None:
-            return NotOurs("a session of pi of unknown form")
-        return PI
+        if found is OPENCLAW:
+            header = next(first_entries(lines))
+            if header.get("version") not in _VERSIONS or text_of(header.get("id")) is None:
+                return NotOurs("a session of pi of unknown form", PI)
+            return PI
+        if isinstance(found, NotOurs) and found.reads is None:  # its header may come later
+            further = detect(chain(lines, others))
+            if further is OPENCLAW:
+                return NotOurs("its first line is damaged, and no session header", PI)
+            found = found if isinstance(further, NotOurs) and further.reads is None else further
+        if not isinstance(found, NotOurs):
+            return NotOurs("not a session of pi")
+        return NotOurs(found.reason, None if found.reads is None else PI)
+
+
+class PiRuns(PiProject):
+    """The runs that an extension keeps below one session: an agent's sessions."""
+
+    __slots__ = ()
+
+    @property
+    def part_of(self) -> Path | None:
+        project, session, *_ = self.directory.relative_to(self.sessions).parts
+        return self.sessions / project / f"{session}{ENDING}"
+
+
+def _owner(sessions: Path, directory: Path) -> AgentProgram:
+    is_run = len(directory.relative_to(sessions).parts) > 1
+    return (PiRuns if is_run else PiProject)(sessions, directory)
 
 
 def _until_header(lines: Iterable[bytes]) -> Iterable[bytes]:
@@ -100,10 +148,19 @@ def _until_header(lines: Iterable[bytes]) -> Iterable[bytes]:
             return
 
 
-# What its process is called, and what runs it when it is called something else.
+# The name of its process, and the programs that run it under another name.
 _PROGRAM = re.compile(r"(?:.*/)?pi(?:-coding-agent)?(?:\.[cm]?js)?|.*/pi-coding-agent/.*")
 _SEPARATORS = re.compile(r"[/\\:]")
+# Below other directories no runs are looked for: a source may be any directory.
+_PROJECT = re.compile(r"--.*--", re.DOTALL)
+_STEM = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9TZ.-]+_[A-Za-z0-9-]+")
+_RUN = re.compile(r"run-[0-9]+")
 _CLOCKS_DIFFER_SECONDS = 5.0
+
+
+def _directory_of_project(path: str) -> str:
+    """Return the name of the directory of a project's sessions."""
+    return f"--{_SEPARATORS.sub('-', path.removeprefix('/'))}--"
 
 
 def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
@@ -112,19 +169,35 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
         return
     if not any(map(_PROGRAM.fullmatch, process.argv[:2])):
         return
-    name = _SEPARATORS.sub("-", str(process.cwd).removeprefix("/"))
-    with suppress(OSError), os.scandir(sessions / f"--{name}--") as found:
+    directory = sessions / _directory_of_project(str(process.cwd))
+    with suppress(OSError), os.scandir(directory) as found:
         sessions_there = (each for each in found if each.name.endswith(ENDING))
         files = [(each.stat(follow_symlinks=False).st_mtime, each.path) for each in sessions_there]
         since = process.begun - _CLOCKS_DIFFER_SECONDS
         yield from (Path(path) for at, path in sorted(files, reverse=True) if at >= since)
 
 
+def _additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addition]:
+    """Return bsd's additions to the files of a user of pi.
+
+    Versions before 1.0 have no client for MCP and do not read its file; their agents use a shell.
+    """
+    directory = expand(environ.get("PI_CODING_AGENT_DIR") or "~/.pi/agent", environ)
+    program, *arguments = commands.mcp
+    server = {"command": program, "args": arguments}
+    return [
+        JsonMember(SetupPart.MCP, directory / "mcp.json", ("mcpServers", "bsd"), server),
+        tools_skill(directory / "skills"),
+    ]
+
+
 KIND = SourceKind(
-    routes=((None,),),
+    routes=((None,), (), (_PROJECT, _STEM, "tasks"), (_PROJECT, _STEM, None, _RUN)),
     called=None,
-    program=PiProject,
+    program=_owner,
+    project_directory=_directory_of_project,
     at_work=_at_work,
     title="pi",
     usual_directory=directory_below("PI_CODING_AGENT_DIR", ".pi/agent", "sessions"),
+    additions=_additions,
 )

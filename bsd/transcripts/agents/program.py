@@ -1,18 +1,19 @@
-"""What the rest of bsd may know of the program that writes an agent's sessions (SPEC §12).
+"""The interface of the program that writes an agent's sessions to the rest of bsd (SPEC §12).
 
-How it calls its files, when it is at work, how it keeps others out while it is, what it lists.
+The names of its files, when it is at work, its locks, its list of sessions.
 Nothing outside `bsd/transcripts/agents/` asks which program it is.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bsd.core.layout import SessionName
 from bsd.core.locations import expand
@@ -20,8 +21,23 @@ from bsd.core.sources import ProgramArchive, Route
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
+from bsd.transcripts.agents.setup_files import Addition, SetupCommands
 
 ENDING = ".jsonl"
+
+# How programs that keep a directory alike on two machines (Syncthing, Dropbox) name their second
+# version of a file that both have changed.
+_SYNC_COPY = re.compile(r"\.sync-conflict-\d{8}-\d{6}|\bconflicted copy\b", re.IGNORECASE)
+SYNC_COPY = "a sync program has made it from a session that was written to on two machines"
+
+
+def is_sync_copy(name: str) -> bool:
+    """Return True for a transcript's name that a sync program has made; such files are no sessions.
+
+    The session itself lies beside it, under its own name.
+    """
+    return name.endswith(ENDING) and _SYNC_COPY.search(name) is not None
+
 
 # --- its list of conversations ---
 
@@ -45,7 +61,7 @@ class Registered:
 
 
 class Registry:
-    """What an owner's list of conversations says, or why it says nothing."""
+    """The content of a program's list of conversations, or why it cannot be read."""
 
     def __init__(self, sessions: Iterable[Registered] = (), problem: str | None = None) -> None:
         self.sessions = tuple(sessions)
@@ -117,13 +133,13 @@ LockState = Free | HeldLock | Stale | Unreadable
 
 
 class AgentProgram(ABC):
-    """The program whose sessions one agent is. What it has no word for, it need not answer."""
+    """The program that writes one agent's sessions. It overrides only the methods it can answer."""
 
     __slots__ = ()
 
     @property
     def quiet_seconds(self) -> float:
-        """How long a session must have been left alone at least, whatever the settings say."""
+        """The least time that a session must have been left alone, whatever the settings say."""
         return 0.0
 
     @property
@@ -145,7 +161,7 @@ class AgentProgram(ABC):
 
     @abstractmethod
     def is_session_file(self, name: str) -> bool:
-        """Whether a file of this name in its directory is a live transcript."""
+        """Whether a file of this name in its directory is a live transcript; no `SYNC_COPY` is."""
 
     def why_no_session(self, name: str) -> str | None:
         """Return why a file of this name in its directory is no session; None if it is one.
@@ -167,6 +183,11 @@ class AgentProgram(ABC):
         yield from ()
 
     @property
+    def memory(self) -> str | None:
+        """How its directory of notes for all sessions of this agent is called, beside these."""
+        return None
+
+    @property
     def part_of(self) -> Path | None:
         """The transcript of the session of which all of this agent's are parts; mostly none."""
         return None
@@ -184,6 +205,13 @@ class AgentProgram(ABC):
     def ids_in(self, session: str) -> tuple[str, ...]:
         """By which ids it may know a session, told by its name: that comes first."""
         return (session,)
+
+    def resume_command(self, session: str, directory: str | None) -> str | None:
+        """Return the command by which a user goes on with a session, for a shell.
+
+        None if its program has none. `directory`: the session's working directory, if it is known.
+        """
+        return None
 
     def conversations(self, entry: Entry) -> set[str]:
         """Ids of the conversation that a header, or a first entry, names, and of its origin."""
@@ -222,14 +250,14 @@ class AgentProgram(ABC):
         """All such locks there are, and their holders."""
         yield from ()
 
-    # --- what it lists ---
+    # --- the program's list of sessions ---
 
     def registry(self) -> Registry:
         """Its list of conversations."""
         return Registry()
 
     def listed(self, session: str) -> str | None:
-        """What `list_again` needs to list a session as it is listed now; None if it is not."""
+        """Return the data by which `list_again` lists a session as now; None: it is not listed."""
         return None
 
     def unlist(  # noqa: B027 - one that keeps no list
@@ -242,7 +270,7 @@ class AgentProgram(ABC):
         """
 
     def list_again(self, excerpt: str, *, wait: float) -> PutBack:
-        """Put back what `unlist` took out, where it stood; raises the same."""
+        """Put the conversations back that `unlist` took out, at their place; raises the same."""
         return PutBack()
 
     def is_written_by_us(self, name: str) -> bool:
@@ -261,6 +289,37 @@ class Process:
     argv: tuple[str, ...] = ()
 
 
+class RememberedPrompt(NamedTuple):
+    """A prompt in the history that a program keeps beside its sessions."""
+
+    session: str
+    project: str  # the working directory
+    directory: Path  # below the source's: that in which the session lies, or lay
+    time: float  # epoch seconds
+    text: str
+    is_command: bool  # of the program itself: the model is asked nothing
+
+
+def _remembers_nothing(_: Path, _left_out: Callable[[str], None]) -> Iterator[RememberedPrompt]:
+    yield from ()
+
+
+@dataclass(frozen=True, slots=True)
+class HookCall:
+    """The call of a program's hook for one session.
+
+    Attributes:
+        transcript: of the session, absolute, as the program names it; it may be any path.
+        is_idle: a turn has ended, or the session: its program writes only notes for now.
+        tell_model: returns the answer to the hook that hands a sentence to the model; None: this
+            hook hands it none.
+    """
+
+    transcript: Path
+    is_idle: bool = False
+    tell_model: Callable[[str], dict[str, Any]] | None = None
+
+
 class SourceKind(NamedTuple):
     """A program whose directory may be a source."""
 
@@ -268,16 +327,26 @@ class SourceKind(NamedTuple):
     called: str | None  # how its directory of sessions is always called
     program: Callable[[Path, Path], AgentProgram]  # from the source's directory, and the agent's
     program_archive: ProgramArchive | None = None  # as in Source
+    project_directory: Callable[[str], str] | None = None  # as in Source
     # Transcripts below the source's directory that a process has at work, as far as can be told.
     at_work: Callable[[Path, Process], Iterable[Path]] = lambda _source, _process: ()
     page_size: PageSize = OTHERS  # of an answer that it takes over MCP
     title: str = ""  # the program's name as people write it
     # Where its sessions usually lie, by the environment.
     usual_directory: Callable[[Mapping[str, str]], Path] | None = None
+    # The prompts in its own history, by the source's directory; the second argument is told why a
+    # line is left out. Raises OSError.
+    remembered: Callable[[Path, Callable[[str], None]], Iterator[RememberedPrompt]] = (
+        _remembers_nothing
+    )
+    # Reads the call of a hook from its JSON; None: it matters to nothing here.
+    read_hook: Callable[[Mapping[str, Any]], HookCall | None] = lambda _: None
+    # bsd's additions to the program's own files, by the environment; None: none.
+    additions: Callable[[SetupCommands, Mapping[str, str]], list[Addition]] | None = None
 
 
 def directory_below(variable: str, usual: str, below: str) -> Callable[[Mapping[str, str]], Path]:
-    """Return what finds `below` in the directory that a variable names, else in `~/<usual>`."""
+    """Return a function that finds `below` in a variable's directory, else in `~/<usual>`."""
 
     def find(environ: Mapping[str, str]) -> Path:
         return expand(environ.get(variable) or f"~/{usual}", environ) / below

@@ -1,10 +1,10 @@
-"""Whose sessions an agent's are: OpenClaw's in the root, another program's in a source.
+"""The program of an agent's sessions: OpenClaw's in the root, another program's in a source.
 
-And which root serves a source: one of a user's, or two would edit the same transcripts. Each root
+Also the root that serves a source: one of a user's, or two would edit the same transcripts. A root
 that has edited sessions of a source says so in a small file of the user who runs bsd,
 `$XDG_STATE_HOME/bsd/sources/<hash of the path>.json`, and is known there by an id of its own: so a
 root may be moved, and a copy of it is another one. Where that directory cannot be read or written
-(a unit that protects homes), bsd says so and goes by what stands in the transcripts alone.
+(a unit that protects homes), bsd says so and goes by the transcripts alone.
 """
 
 from __future__ import annotations
@@ -44,20 +44,26 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.locations import home
 from bsd.core.sources import Source
 from bsd.transcripts.agents.openclaw.home import RootAgent
+from bsd.transcripts.agents.openclaw.setup import SETUP
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
 from bsd.transcripts.agents.program import ENDING, AgentProgram, Process, SourceKind
+from bsd.transcripts.agents.setup_files import AgentSetup
 
 if TYPE_CHECKING:  # start-up stays light: most calls load no settings
     from bsd.core.settings import SourceSettings
 
 
-# By the word for it in the settings: the module whose `KIND` says what it is. A program is loaded
+# By the program's name in the settings: the module with its `KIND`. A program is loaded
 # when there is a source of its kind: most calls have none, and none has all of them.
 KINDS: dict[str, str] = {
-    "claude-code": "bsd.transcripts.agents.claude_code",
+    "claude-code": "bsd.transcripts.agents.claude_code.program",
     "codex": "bsd.transcripts.agents.codex",
     "pi": "bsd.transcripts.agents.pi",
 }
+
+
+# The word for the program whose directory is a root of bsd: it is no kind of source.
+ROOT_KIND = "openclaw"
 
 
 def kind_of(word: str) -> SourceKind:
@@ -67,8 +73,18 @@ def kind_of(word: str) -> SourceKind:
 
 
 def page_size_for(client: str | None) -> PageSize:
-    """How much one answer may carry to a program that calls itself so over MCP."""
+    """Return the size of an answer over MCP for the program that gives this name for itself."""
     return kind_of(client).page_size if client in KINDS else OTHERS
+
+
+def agent_setups() -> dict[str, AgentSetup]:
+    """Return the programs that bsd can be set up for, by the words for them."""
+    found = {}
+    for word in KINDS:
+        kind = kind_of(word)
+        if kind.additions is not None and kind.usual_directory is not None:
+            found[word] = AgentSetup(kind.title, kind.usual_directory, kind.additions)
+    return {**found, ROOT_KIND: SETUP}
 
 
 def program_of(layout: Layout, agent: str) -> AgentProgram:
@@ -99,9 +115,26 @@ def at_work(layout: Layout, process: Process) -> list[SessionName]:
     return found
 
 
-def layout_of(root: Path, sources: Iterable[SourceSettings]) -> Layout:
-    """Where things lie, by the settings; raises ConfigError for a source of unknown kind."""
-    return Layout(root, tuple(map(_source, sources)))
+def session_at(layout: Layout, kind: str, transcript: Path) -> SessionName | None:
+    """Return the session whose transcript a program of this kind names; nothing is opened.
+
+    None for a path outside the sources of this kind, and for one that is no session's.
+    """
+    directory = Path(os.path.realpath(transcript.parent))
+    for source in layout.sources:
+        top = os.path.realpath(source.path)
+        if source.kind == kind and directory.is_relative_to(top):
+            agent = source.agent_at(source.path / directory.relative_to(top))
+            if agent is not None and program_of(layout, agent).is_session_file(transcript.name):
+                return SessionName(agent, transcript.name.removesuffix(ENDING))
+    return None
+
+
+def layout_of(
+    root: Path, sources: Iterable[SourceSettings], exclude: tuple[str, ...] = ()
+) -> Layout:
+    """Return the layout by the settings; raises ConfigError for a source of unknown kind."""
+    return Layout(root, tuple(map(_source, sources)), exclude=exclude)
 
 
 def _source(given: SourceSettings) -> Source:
@@ -117,7 +150,30 @@ def _source(given: SourceSettings) -> Source:
             f"the source {given.path} is not {given.kind}'s directory of sessions",
             hint=f"name the directory that is called {kind.called}",
         )
-    return Source(given.called, given.kind, given.path, kind.routes, kind.program_archive)
+    return Source(
+        given.called,
+        given.kind,
+        given.path,
+        kind.routes,
+        kind.program_archive,
+        kind.project_directory,
+    )
+
+
+def why_not_followed(layout: Layout, source: Source, link: Path) -> tuple[str, str] | None:
+    """Return the reason why a link below a source is not followed, and a hint.
+
+    None if it leads to where sessions are served anyway: one directory has one name.
+    """
+    target = Path(os.path.realpath(link))
+    if layout.holds(target):
+        return None
+    called, top = kind_of(source.kind).called, target.parent
+    hint = "put the directory itself in the place of the link"
+    if called in (None, top.name):
+        hint = f"name {top} as a source of its own ([[sources]] in bsd.toml), or {hint}"
+    what = f"{link} is a symbolic link to {target}, and bsd follows none there"
+    return f"{what}: the sessions in it are left alone", hint
 
 
 # --- which root serves a source ---
@@ -125,7 +181,7 @@ def _source(given: SourceSettings) -> Source:
 _log = structlog.stdlib.get_logger(module="sources")
 
 _MARKER = b'"_extracted":{"ref"'
-# Looking through a source for placeholders takes long: what was found holds for a while.
+# Looking through a source for placeholders takes long: the result holds for a while.
 _LOOK_AGAIN_SECONDS = 300.0
 _WAIT_SECONDS = 5.0
 
@@ -135,7 +191,7 @@ _told: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a root says of a source: real paths, and where they were when it said so."""
+    """A root's claim to a source: real paths, and where they were when it was made."""
 
     source: str
     dev: int
@@ -146,7 +202,7 @@ class Claim:
 
     @classmethod
     def from_json(cls, document: Any) -> Claim:
-        """Raises KeyError, TypeError or ValueError for what is no claim."""
+        """Raises KeyError, TypeError or ValueError for a document that is no claim."""
         numbers = [document[name] for name in ("dev", "ino", "root_dev")]
         texts = [document[name] for name in ("source", "root", "root_id")]
         if not all(isinstance(one, int) for one in numbers):
@@ -161,21 +217,27 @@ class Claim:
 
 
 def claims_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the claims of this user lie."""
+    """Return the directory of this user's claims."""
     base = environ.get("XDG_STATE_HOME", "")
     directory = Path(base) if base.startswith("/") else home(environ) / ".local" / "state"
     return directory / "bsd" / "sources"
 
 
-def secure(layout: Layout, source: Source) -> None:
-    """Make sure that this root may edit the sessions of a source: claim it if no root has.
+def secure(layout: Layout, source: Source, *, edits: bool = False) -> None:
+    """Make sure that this root may edit the sessions of a source.
+
+    It claims a source that no root has claimed when it has once taken something out of it, or is
+    just about to change a session (`edits`): to look for something to do is no reason.
 
     Raises LeftAlone, with the root that serves it.
     """
     if why := elsewhere(layout, source, look_inside=True):
         raise LeftAlone(why, hint=_way_out(source))
     claim = _claim_to(source)
-    if claim is not None and _is_of(claim, layout) and claim.root == os.path.realpath(layout.root):
+    is_ours = claim is not None and _is_of(claim, layout)
+    if claim is not None and is_ours and claim.root == os.path.realpath(layout.root):
+        return
+    if not (edits or is_ours or has_served(layout, source)):
         return
     try:
         take(layout, source, forced=False)
@@ -188,13 +250,21 @@ def secure(layout: Layout, source: Source) -> None:
 def elsewhere(layout: Layout, source: Source, *, look_inside: bool = False) -> str | None:
     """Why this root only looks at a source; None if it may edit its sessions.
 
-    `look_inside`: a source that no root has claimed is searched for placeholders of another root.
+    `look_inside`: a source that no root has claimed is searched for placeholders of another root,
+    if the claims cannot be read here: then another root may serve it now. If they can be read, only
+    the sessions with such placeholders are left alone (`bsd.sessions.foreign`).
     """
     claim = _claim_to(source)
     if claim is not None and not _is_of(claim, layout) and not _is_void(claim):
         return f"{source.name} is served by the root {claim.root}"
     claimed = claim is not None and _is_of(claim, layout)
-    if look_inside and not claimed and not has_served(layout, source) and _is_served(source):
+    if (
+        look_inside
+        and not claimed
+        and not _are_claims_kept()
+        and not has_served(layout, source)
+        and _is_served(source)
+    ):
         return f"{source.name} holds placeholders of another root, whose store is not here"
     return None
 
@@ -269,8 +339,16 @@ def _id_of(root: Path | str) -> str:
 # --- claims ---
 
 
+def _are_claims_kept() -> bool:
+    """Whether the claims of this user can be read and written here, or could be once there."""
+    place = claims_directory()
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
+    return os.access(place, os.R_OK | os.W_OK | os.X_OK)
+
+
 def _claim_to(source: Source) -> Claim | None:
-    """The claim to a source, whatever it was called when it was made."""
+    """The claim to a source, by any name that the source had when it was made."""
     claims = (claim for _, claim in _claims_in(claims_directory()))
     return next((claim for claim in claims if _is_about(claim, source)), None)
 
@@ -325,7 +403,7 @@ def _is_void(claim: Claim) -> bool:
         return False
 
 
-# --- what stands in roots and sources ---
+# --- signs of bsd in roots and sources ---
 
 
 def has_served(layout: Layout, source: Source) -> bool:

@@ -1,4 +1,4 @@
-"""The values of an entry: what blocks, objects and texts hold; pictures; words to search for."""
+"""The values of an entry in blocks, objects and texts; pictures; words to search for."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def text_value(
     custom: bool = False,
     fixed: bool = False,
 ) -> Value:
-    """Return a string as a value; `Value` says what `type_` and the flags are."""
+    """Return a string as a value; `Value` describes `type_` and the flags."""
     return Value(
         path,
         Shape.TEXT,
@@ -78,7 +78,7 @@ def leaf_values(
 ) -> list[Value]:
     """List the strings of ≥ `at_least` characters anywhere in an object or array at `path`.
 
-    Members that hold the entry together (`is_structural`), and what lies deeper than `_DEEPEST`,
+    Members that hold the entry together (`is_structural`), and members deeper than `_DEEPEST`,
     are left out. Anything else than an object or array has none.
     """
     return [
@@ -117,11 +117,35 @@ def object_values(
     if leaves or not tree or not isinstance(tree, (dict, list)):
         return leaves
     text = _compact_json(tree)
-    # In bytes as far as it goes: as a text it would be there twice.
-    length = len(text) if text.isascii() else len(text.decode("utf-8", "surrogatepass"))
+    length = _characters(text)
     if length < at_least or _START in text or any(link in text for link in _LINKS):
         return []
     return [Value(path, Shape.WHOLE, type_, display=False, length=length, leaf=True, custom=custom)]
+
+
+def unit_values(
+    value: Any, path: ValuePath, type_: str | None, at_least: int, *, display: bool
+) -> list[Value]:
+    """List a value that leaves as one, if it is a string or as JSON ≥ `at_least` characters long.
+
+    An object or array of which something is away already is listed by its strings. So is any for
+    callers that read it, with an `at_least` of 0 or 1.
+    """
+    if isinstance(value, str):
+        is_long = len(value) >= max(at_least, 1)
+        return [text_value(path, value, type_, display=display, leaf=True)] if is_long else []
+    if at_least > 1 and isinstance(value, (dict, list)):
+        text = _compact_json(value)
+        if (length := _characters(text)) < at_least:
+            return []
+        if _START not in text:
+            return [Value(path, Shape.WHOLE, type_, display, length, leaf=True)]
+    return leaf_values(value, path, type_, at_least, display=display)
+
+
+def _characters(text: bytes) -> int:
+    """Count the characters of UTF-8, in bytes as far as it goes: a text would be there twice."""
+    return len(text) if text.isascii() else len(text.decode("utf-8", "surrogatepass"))
 
 
 def _compact_json(tree: Any) -> bytes:
@@ -147,8 +171,8 @@ def block_values(
     """List the values of typed content blocks at `path`; blocks of other types are left alone.
 
     `at_least`: characters that a string in a call's arguments has to have; `calls`: the types of
-    blocks that are calls, and the member in which each has its arguments; `api`: what the message
-    was sent by, which decides whether the signature of its thinking leaves with the text.
+    blocks that are calls, and the member in which each has its arguments; `api`: the API that sent
+    the message, which decides whether the signature of its thinking leaves with the text.
     """
     values: list[Value] = []
     for index, block in enumerate(blocks):
@@ -164,7 +188,7 @@ def block_values(
             values += _image(block, (*path, index), entry_type)
         elif isinstance(kind, str) and kind in calls:
             name = calls[kind]
-            # Arguments stay an object whatever happens; only strings inside it may leave.
+            # Arguments stay an object in any case; only strings inside it may leave.
             if isinstance(block.get(name), dict):
                 values += leaf_values(block[name], (*path, index, name), "tool_call", at_least)
     return values
@@ -177,7 +201,7 @@ def _thinking(block: Entry, path: ValuePath, api: str) -> list[Value]:
     if text is None or block.get("redacted"):
         return []
     if signature is not None and not isinstance(signature, str):
-        return []  # no known format writes this, so what it binds is not known
+        return []  # no known format writes this, so its bindings are not known
     where = (*path, "thinking")
     if not signature or _keeps_signature(api):
         return [text_value(where, text, "thinking")]
@@ -214,6 +238,38 @@ def _image(block: Entry, path: ValuePath, entry_type: str | None) -> list[Value]
     return [Value(path, Shape.BLOCK, entry_type, display=False, length=len(data))] if data else []
 
 
+def embedded_values(block: Entry, path: ValuePath, type_: str | None) -> list[Value]:
+    """List the embedded values in a block of the Messages API: image, document, search result.
+
+    Any media type counts, and the base64 need not be sound: the whole block leaves,
+    since a placeholder is no base64. Of a document that is made of blocks, and of a search result,
+    these leave one by one.
+    """
+    source = block.get("source")
+    match block.get("type"):
+        case "image" | "document" if isinstance(source, dict):
+            if data := text_of(source.get("data")):
+                return [Value(path, Shape.BLOCK, type_, display=False, length=len(data))]
+            return _inside(source.get("content"), (*path, "source", "content"), type_)
+        case "search_result":
+            return _inside(block.get("content"), (*path, "content"), type_)
+    return []
+
+
+def _inside(content: Any, path: ValuePath, type_: str | None) -> list[Value]:
+    """List the texts and media of a content that stands inside a block."""
+    if isinstance(content, str):
+        return [text_value(path, content, type_)] if content else []
+    values: list[Value] = []
+    for index, block in enumerate(content if isinstance(content, list) else ()):
+        if isinstance(block, dict) and block.get("type") == "text":
+            if text := text_of(block.get("text")):
+                values.append(text_value((*path, index, "text"), text, type_))
+        elif isinstance(block, dict) and block.get("type") == "image":
+            values += embedded_values(block, (*path, index), type_)
+    return values
+
+
 def result_values(
     content: Any,
     path: ValuePath,
@@ -222,7 +278,7 @@ def result_values(
 ) -> list[Value]:
     """List the values of a tool's result at `path`: a text, or texts and media in blocks.
 
-    `kind` is the type of blocks with a text; `media` lists what another block holds.
+    `kind` is the type of blocks with a text; `media` lists the values of another block.
     """
     if isinstance(content, str):
         return [text_value(path, content, "tool_result")] if content else []
@@ -299,7 +355,7 @@ class Media:
             return f"it is larger than {LARGEST_PICTURE:,} characters of base64"
         try:
             content = base64.b64decode(self.data, validate=True)
-        except ValueError:  # also for what is not ASCII
+        except ValueError:  # also for text that is not ASCII
             return "it is not valid base64"
         if _type_of(content) != self.media_type:
             return f"its bytes are not {self.media_type}"
@@ -356,9 +412,9 @@ def _type_of(content: bytes) -> str | None:
 
 # --- words, by which an entry is found ---
 
-# What the search index knows: what people and models said to each other, and no tool.
+# The search index knows the messages of people and models, not those of tools.
 _SAID = frozenset(("user", "assistant"))
-# Entries that hold no values still say something: what was summed up, how the session is called.
+# Entries without values that still have text: summaries, and names of the session.
 _SAYINGS = ("summary", "name", "label")
 # Arguments of calls that name files, without case and underscores.
 _PATHS = frozenset(
@@ -377,7 +433,7 @@ def words_of(
 ) -> str:
     """Return the text by which the index finds an entry.
 
-    That is the text of users and assistants, what the session is called or was summed up as, and
+    That is the text of users and assistants, the names and summaries of the session, and
     the names of tools with the paths they were given. `original` returns the entry as it was
     before values left it; it is asked if text of a user or an assistant has left.
     """
@@ -420,7 +476,7 @@ def all_words_of(entry: Entry) -> str:
 
 
 def words_at(entry: Entry, paths: list[ValuePath]) -> str:
-    """Return the text of these values of an entry: of what was taken out of it."""
+    """Return the text of these values of an entry, that is, of its extracted values."""
     found: list[str] = []
     for path in paths:
         value = value_at(entry, path)

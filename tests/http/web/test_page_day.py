@@ -7,11 +7,12 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.daemon.running import Running, configure, running
 from tests.http.web.browser import chromium, watched
@@ -89,6 +90,32 @@ def test_a_session_is_found_by_its_title_and_the_search_is_there_on_the_way_back
         expect(page.get_by_role("heading", level=1)).to_have_text("The harbour master")
         page.go_back()
         expect(page.get_by_label("Search sessions")).to_have_value("harbour master")
+
+
+def test_the_command_that_continues_a_session_is_copied(desk: Desk) -> None:
+    with watched(desk.browser, desk.address) as seen:
+        page = seen.open("s/main/harbour")
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.get_by_role("button", name="Copy the command that continues it").click()
+        expect(page.get_by_text("the command that continues it copied")).to_be_visible()
+        command = "openclaw tui --session agent:main:harbour-master"
+        assert page.evaluate("navigator.clipboard.readText()") == command
+
+
+def test_what_waits_for_its_prompt_cache_says_so(desk: Desk) -> None:
+    until = datetime.now(UTC) + timedelta(minutes=5)
+    waits = {"cache_warm_until": until.isoformat(), "tokens_ready": 38_000}
+
+    def answer(route: Route) -> None:
+        real = route.fetch()
+        document = real.json()
+        route.fulfill(response=real, json=document | waits)
+
+    with watched(desk.browser, desk.address) as seen:
+        page = seen.open()
+        page.route("**/api/sessions/main/harbour?*", answer)
+        page.goto(f"{desk.address}/#/s/main/harbour")
+        expect(page.get_by_title("38,000 tokens ready")).to_have_text("waits")
 
 
 def test_a_search_through_everything_is_stopped(desk: Desk) -> None:
@@ -345,7 +372,7 @@ def test_a_session_that_its_program_has_deleted_comes_back(desk: Desk) -> None:
     )
     path = add_session(desk.root, name, lines)
     set_idle(path, 2 * 86_400)
-    desk.daemon.bsd("jobs", "run", "keep_sessions")
+    desk.daemon.bsd("archive", "keep", name)  # waits for a worker that looks at it
     path.unlink()
     desk.daemon.bsd("jobs", "run", "keep_sessions")
     with watched(desk.browser, desk.address) as seen:

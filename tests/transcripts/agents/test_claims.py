@@ -111,8 +111,9 @@ def test_an_old_root_claims_what_it_has_taken_out_and_one_that_has_not_does_not(
     other = another(home)
     result = extract(home, other)
     assert result.status is Status.LEFT_ALONE
-    assert "holds placeholders of another root" in (result.reason or "")
+    assert "were extracted by a bsd with another root" in (result.reason or "")
     assert verify(other).clean
+    assert served_by(other, other.sources[0]) is None, "it has only looked"
     assert extract(home).status is Status.UNCHANGED
     assert served_by(other, other.sources[0]) == str(home.layout.root)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bsd.transcripts.agents.claude_code import CLAUDE_CODE, KIND, SUBAGENT, ClaudeCodeProject
+from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE, SUBAGENT
+from bsd.transcripts.agents.claude_code.program import KIND, ClaudeCodeProject
 from bsd.transcripts.agents.format import NotOurs, Shape, TranscriptFormat, Turn
 from bsd.transcripts.agents.program import AgentProgram
 from bsd.transcripts.spans import format_path
@@ -109,19 +111,20 @@ def test_what_never_leaves(entry: dict[str, Any]) -> None:
     assert found(entry, 0) == {}
 
 
-def test_the_course_of_things_leaves() -> None:
-    data = {"type": "agent_progress", "message": {"message": {"content": [{"text": LONG}]}}}
-    assert found(line("progress", data=data)) == {
-        "data.message.message.content[0].text": ("tool_result", True)
-    }
-
-
 def answered(reason: str | None, *blocks: dict[str, Any]) -> dict[str, Any]:
     entry = line("assistant", list(blocks) or [{"type": "text", "text": "t"}])
     entry["message"]["stop_reason"] = reason
     return entry
 
 
+def synthetic() -> dict[str, Any]:
+    """What the program says itself where the API has answered with an error."""
+    entry = answered("stop_sequence")
+    entry["message"]["model"] = "<synthetic>"
+    return entry
+
+
+INTERRUPTED = "[Request interrupted by user"
 CALL = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {}}
 
 
@@ -138,8 +141,17 @@ CALL = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {}}
         (answered("tool_use", CALL), Turn.OPEN),
         (answered(None), Turn.NONE),
         (answered("end_turn"), Turn.CLOSES),
-        (answered("max_tokens"), Turn.NONE),
-        (answered("stop_sequence"), Turn.NONE),  # what it writes itself when there is an error
+        (answered("max_tokens"), Turn.CLOSES),
+        (answered("refusal"), Turn.CLOSES),
+        (answered("model_context_window_exceeded"), Turn.CLOSES),
+        (answered("stop_sequence"), Turn.CLOSES),
+        (answered("pause_turn"), Turn.NONE),
+        (answered("stop_sequence") | {"isApiErrorMessage": True}, Turn.BREAKS),
+        (synthetic(), Turn.BREAKS),
+        (synthetic() | {"isSidechain": True}, Turn.NONE),
+        (line("user", INTERRUPTED), Turn.BREAKS),
+        (line("user", [{"type": "text", "text": f"{INTERRUPTED} for tool use]"}]), Turn.BREAKS),
+        (line("user", f"What does {INTERRUPTED!r} mean?"), Turn.STARTS),
         (answered("end_turn") | {"isSidechain": True}, Turn.NONE),
         (line("system", subtype="turn_duration"), Turn.CLOSES),
         (line("system", subtype="stop_hook_summary"), Turn.CLOSES),
@@ -165,7 +177,8 @@ ASIDE = {"isSidechain": True, "agentId": "a1b2c3"}
         (answered("end_turn", CALL), Turn.OPEN),
         (answered("end_turn"), Turn.CLOSES),
         (answered(None), Turn.NONE),  # of an older version, or the rest may follow
-        (answered("max_tokens"), Turn.NONE),
+        (answered("max_tokens"), Turn.CLOSES),
+        (synthetic(), Turn.BREAKS),
         (line("attachment", attachment={}), Turn.NONE),
     ],
 )
@@ -270,6 +283,7 @@ NOTE = {"type": "file-history-snapshot", "messageId": "m", "snapshot": {}}
 
 def test_sessions_are_told_by_their_messages(project: ClaudeCodeProject) -> None:
     assert detected(project, *[NOTE] * 100, line("user", "hello")) is CLAUDE_CODE
+    assert detected(project, *[NOTE] * 3000, line("user", "hello")) is CLAUDE_CODE
     assert detected(project, {"type": "brandNew", "a": 1}, line("user", "hello")) is CLAUDE_CODE
 
 
@@ -298,6 +312,34 @@ def test_what_is_not_known_is_left_alone(
     project: ClaudeCodeProject, entries: list[dict[str, Any]]
 ) -> None:
     assert isinstance(detected(project, *entries), NotOurs)
+
+
+@pytest.mark.parametrize(
+    ("entries", "is_read"),
+    [
+        ([{"no": "type"}, line("user", "a")], True),
+        ([line("user", "a"), without(line("user", "b"), "uuid")], True),
+        ([line("user", "a", version="3.0.0")], True),
+        ([NOTE] * 5, True),
+        ([], False),
+        ([{"no": "type"}] * 500 + [line("user", "a")], False),
+        ([line("user", {"text": "a"})], False),
+    ],
+)
+def test_lines_that_are_understood_are_read_all_the_same(
+    project: ClaudeCodeProject, entries: list[dict[str, Any]], *, is_read: bool
+) -> None:
+    found = detected(project, *entries)
+    assert isinstance(found, NotOurs)
+    assert found.reads is (CLAUDE_CODE if is_read else None)
+
+
+def test_a_foreign_file_is_not_read_to_its_end(project: ClaudeCodeProject) -> None:
+    def endless() -> Iterator[bytes]:
+        yield from [b'{"no":"type"}\n'] * 500
+        raise AssertionError("read on")
+
+    assert isinstance(project.detect(endless()), NotOurs)
 
 
 @pytest.mark.parametrize(

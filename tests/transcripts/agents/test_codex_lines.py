@@ -154,7 +154,13 @@ def test_names(entry: dict[str, Any], name: str | None) -> None:
         (event("task_started"), Turn.STARTS),
         (event("task_complete"), Turn.CLOSES),
         (event("turn_complete"), Turn.CLOSES),
-        (event("turn_aborted"), Turn.NONE),
+        (event("turn_aborted"), Turn.BREAKS),
+        (event("error", message="e"), Turn.BREAKS),
+        (event("error", codex_error_info="context_window_exceeded"), Turn.BREAKS),
+        (event("error", codex_error_info={"http_connection_failed": {}}), Turn.BREAKS),
+        (event("error", codex_error_info="thread_rollback_failed"), Turn.NONE),
+        (event("error", codex_error_info={"active_turn_not_steerable": {}}), Turn.NONE),
+        (event("stream_error", message="e"), Turn.NONE),
         (event("token_count"), Turn.NONE),
         (item("function_call", call_id="c"), Turn.OPEN),
         (item("function_call_output", call_id="c"), Turn.OPEN),
@@ -221,6 +227,25 @@ def test_threads_are_told_by_their_header() -> None:
 )
 def test_what_is_not_known_is_left_alone(entries: list[dict[str, Any]]) -> None:
     assert isinstance(detected(*entries), NotOurs)
+
+
+@pytest.mark.parametrize(
+    ("entries", "is_read"),
+    [
+        ([event("user_message"), META], True),  # the line before it, of the header, was torn
+        ([{"no": "type"}, META], True),
+        ([META, {"type": "event_msg", "payload": {}}], True),
+        ([line("session_meta", id="t", cli_version="1.2.0")], True),
+        ([{"id": "t", "timestamp": TIME}, {"type": "message", "role": "user"}], False),
+        ([], False),
+    ],
+)
+def test_lines_that_are_understood_are_read_all_the_same(
+    entries: list[dict[str, Any]], *, is_read: bool
+) -> None:
+    found = detected(*entries)
+    assert isinstance(found, NotOurs)
+    assert found.reads is (CODEX if is_read else None)
 
 
 ROLLOUT = "rollout-2025-09-24T18-22-20-01997e76-d124-7592-9cac-2ec05abbca08"

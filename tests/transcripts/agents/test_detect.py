@@ -80,6 +80,28 @@ def test_anything_else_is_foreign(line: bytes) -> None:
     assert detect([line]) == NotOurs("foreign format")
 
 
+MESSAGE = b'{"type":"message","id":"a","parentId":null,"message":{"role":"user","content":"x"}}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ([b'{"type":"sess', MESSAGE], "the session header is missing or damaged"),
+        ([MESSAGE], "the session header is missing or damaged"),
+        ([b"\0" * 90, MESSAGE], "the session header is missing or damaged"),
+        (
+            [b'{"type":"note"}', b'{"type":"session","version":3}', MESSAGE],
+            "the session header is not its first entry",
+        ),
+        ([b'{"type":"session","version":"3"}'], "session header of unknown version '3'"),
+    ],
+)
+def test_a_session_whose_header_is_not_as_it_should_be_is_only_read(
+    lines: list[bytes], reason: str
+) -> None:
+    assert detect(lines) == NotOurs(reason, OPENCLAW)
+
+
 def test_a_file_without_entries_is_nobodys() -> None:
     assert detect([]) == NotOurs("no entries")
     assert detect([b"\n", b"\x00\x00", b"{broken", b'["__id"]']) == NotOurs("no entries")

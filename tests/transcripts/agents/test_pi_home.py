@@ -44,6 +44,37 @@ def test_what_is_not_known_is_left_alone(entries: list[dict[str, Any]]) -> None:
     assert isinstance(detected(*entries), NotOurs)
 
 
+MESSAGE = message("user") | {"parentId": None}
+
+
+@pytest.mark.parametrize(
+    ("entries", "is_read"),
+    [
+        ([{"type": "title", "v": 1, "pad": "  "}, HEADER, MESSAGE], True),
+        ([MESSAGE], True),
+        ([{**HEADER, "version": 4}], True),
+        ([{**HEADER, "version": None}, MESSAGE], False),
+        ([{"__id": "flat", "type": "tool_result", "content": "x"}], False),
+        ([{"type": "note"}] * 3, False),
+    ],
+)
+def test_lines_that_are_understood_are_read_all_the_same(
+    entries: list[dict[str, Any]], *, is_read: bool
+) -> None:
+    found = detected(*entries)
+    assert isinstance(found, NotOurs)
+    assert found.reads is (PI if is_read else None)
+
+
+def test_a_torn_line_in_the_headers_place_is_told() -> None:
+    torn = b'{"type":"sess\n'
+    for others in ([MESSAGE], [HEADER, MESSAGE]):
+        found = PROJECT.detect([torn, *(json.dumps(entry).encode() for entry in others)])
+        assert isinstance(found, NotOurs)
+        assert found.reads is PI
+        assert "damaged" in found.reason
+
+
 @pytest.mark.parametrize(
     ("name", "is_session"),
     [
@@ -67,14 +98,16 @@ CALL = {"type": "toolCall", "id": "c", "name": "bash", "arguments": {}}
     [
         ({"stopReason": "stop"}, Turn.CLOSES),
         ({"stopReason": "toolUse"}, Turn.OPEN),
-        ({"stopReason": "aborted"}, Turn.NONE),
-        ({"stopReason": "error"}, Turn.NONE),
-        ({"stopReason": "length"}, Turn.NONE),
+        ({"stopReason": "aborted"}, Turn.BREAKS),
+        ({"stopReason": "error"}, Turn.BREAKS),
+        ({"stopReason": "length"}, Turn.CLOSES),
+        ({"stopReason": "pending"}, Turn.NONE),
+        ({"stopReason": "deferred"}, Turn.NONE),
         ({}, Turn.NONE),
         ({"content": [CALL]}, Turn.OPEN),
     ],
 )
-def test_only_an_answer_that_came_to_its_end_ends_a_turn(more: dict[str, Any], turn: Turn) -> None:
+def test_only_an_answer_that_tells_its_end_ends_a_turn(more: dict[str, Any], turn: Turn) -> None:
     assert PI.info(message("assistant", **more)).turn is turn
 
 

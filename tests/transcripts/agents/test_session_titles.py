@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bsd.transcripts.agents.claude_code import CLAUDE_CODE
+from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE
 from bsd.transcripts.agents.codex import CODEX
 from bsd.transcripts.agents.format import (
     LONGEST_TITLE,

@@ -25,6 +25,7 @@ from bsd.transcripts.agents.entry import (
 )
 from bsd.transcripts.agents.format import (
     VALUE_TYPES,
+    CacheUse,
     EntryInfo,
     NotOurs,
     Rank,
@@ -35,6 +36,7 @@ from bsd.transcripts.agents.format import (
     Value,
     asked,
     named,
+    path_text,
     texts_in,
 )
 from bsd.transcripts.agents.values import (
@@ -59,7 +61,12 @@ _BEFORE_A_PROMPT = re.compile(
     re.DOTALL,
 )
 
-# Records of what was summed up: the owner rebuilds its context from them.
+_BROKEN_OFF = frozenset(("error", "aborted"))  # values of `stopReason`
+# Tokens that were written to Anthropic's cache for an hour; the others live for five minutes.
+_FOR_AN_HOUR = "cacheWrite1h"
+_LONG_LIFE_SECONDS, _SHORT_LIFE_SECONDS = 3600.0, 300.0
+
+# Records of summaries: the program rebuilds its context from them.
 _RECORDS = frozenset(("branchSummary", "compactionSummary"))
 
 
@@ -92,6 +99,9 @@ class OpenClaw(TranscriptFormat):
             return ()
         parent = text_of(entry.get("parentSession"))  # the path of a transcript
         return (own, PurePath(parent).stem) if parent else (own,)
+
+    def directory(self, entry: Entry) -> str | None:
+        return path_text(entry.get("cwd")) if entry.get("type") == "session" else None
 
     def title(self, entry: Entry) -> Title | None:
         if entry.get("type") == "session_info":
@@ -130,14 +140,27 @@ def _message_facts(entry: Entry, message: Entry) -> EntryInfo:
         calls=calls,
         result_of=text_of(message.get("toolCallId")) if is_result else None,
         result_tool=text_of(message.get("toolName")) if is_result else None,
+        cache=_cache_use(message) if is_assistant else None,
     )
 
 
-def _turn(role: str | None, message: Entry, *, has_calls: bool) -> Turn:
-    """Say what a message does to its turn.
+def _cache_use(message: Entry) -> CacheUse | None:
+    """Return the use of the cache by an answer; newer versions count tokens written for an hour."""
+    usage = message.get("usage")
+    if not isinstance(usage, dict) or not (usage.get("cacheRead") or usage.get("cacheWrite")):
+        return None
+    life = None
+    if usage.get("cacheWrite") and _FOR_AN_HOUR in usage:
+        life = _LONG_LIFE_SECONDS if usage[_FOR_AN_HOUR] else _SHORT_LIFE_SECONDS
+    return CacheUse(text_of(message.get("model")), in_use=True, life_seconds=life)
 
-    Commands that a person runs (`bashExecution`) and what extensions add stand between turns.
-    An assistant message without `stopReason` waits for its results if it calls a tool.
+
+def _turn(role: str | None, message: Entry, *, has_calls: bool) -> Turn:
+    """Return the effect of a message on its turn.
+
+    Commands that a person runs (`bashExecution`) and messages of extensions stand between turns.
+    An assistant message without `stopReason` waits for its results if it calls a tool. One that
+    ended in an error or was aborted is not sent again.
     """
     if role == "user":
         return Turn.STARTS
@@ -145,6 +168,8 @@ def _turn(role: str | None, message: Entry, *, has_calls: bool) -> Turn:
         return Turn.OPEN
     if role == "assistant":
         reason = message.get("stopReason")
+        if isinstance(reason, str) and reason in _BROKEN_OFF:
+            return Turn.BREAKS
         waits = reason == "toolUse" if isinstance(reason, str) else has_calls
         return Turn.OPEN if waits else Turn.CLOSES
     return Turn.NONE
@@ -172,7 +197,7 @@ def _message_values(message: Entry, type_: str | None, at_least: int) -> list[Va
 
 
 def _conversation(holder: Entry, path: ValuePath, type_: str | None, at_least: int) -> list[Value]:
-    """List what an object with `content` and `details` holds, in its own order."""
+    """List the values of an object with `content` and `details`, in its own order."""
     values: list[Value] = []
     content = holder.get("content")
     if isinstance(content, list):
@@ -347,15 +372,23 @@ def header_ids(entry: Entry) -> set[str]:
 
 
 def detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
-    """Tell the dialect of a file whose lines these are; reads at most `LINES_LOOKED_AT`."""
+    """Tell the dialect of a file whose lines these are; reads at most `LINES_LOOKED_AT`.
+
+    Messages without the header before them are only read: the gateway makes a new file of those.
+    """
     entries = first_entries(first_lines)
     first = next(entries, None)
     if first is None:
         return NotOurs("no entries")
     if first.get("type") == "session":
         return _by_header(first)
-    if _is_flat(first) or any(_is_flat(entry) for entry in entries):
+    others = list(entries)
+    if any(map(_is_flat, (first, *others))):
         return FLAT
+    if any(entry.get("type") == "session" for entry in others):
+        return NotOurs("the session header is not its first entry", OPENCLAW)
+    if any(map(_is_message, (first, *others))):
+        return NotOurs("the session header is missing or damaged", OPENCLAW)
     return NotOurs("foreign format")
 
 
@@ -364,10 +397,16 @@ def _by_header(header: Entry) -> TranscriptFormat | NotOurs:
     if version is None:
         return NotOurs("version 1 session: its entries have no ids")
     if isinstance(version, bool) or not isinstance(version, (int, float)):
-        return NotOurs(f"session header of unknown version {version!r:.40}")
+        return NotOurs(f"session header of unknown version {version!r:.40}", OPENCLAW)
     if version < 2:
         return NotOurs(f"version {version} session: its entries have no ids")
     return OPENCLAW
+
+
+def _is_message(entry: Entry) -> bool:
+    """Whether this is a message that pi or the gateway has written."""
+    known = entry.get("type") == "message" and "parentId" in entry
+    return known and text_of(message_of(entry).get("role")) is not None
 
 
 def _is_flat(entry: Entry) -> bool:

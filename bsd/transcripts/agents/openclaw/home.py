@@ -6,6 +6,7 @@ There also lie sessions of flat entries, the seeds' format.
 from __future__ import annotations
 
 import re
+import shlex
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -33,7 +34,15 @@ from bsd.transcripts.agents.openclaw.registry import (
     running,
     take_out,
 )
-from bsd.transcripts.agents.program import ENDING, AgentProgram, LockState, PutBack, Registry
+from bsd.transcripts.agents.program import (
+    ENDING,
+    SYNC_COPY,
+    AgentProgram,
+    LockState,
+    PutBack,
+    Registry,
+    is_sync_copy,
+)
 
 _PUT_ASIDE = re.compile(rf"(.+){re.escape(ENDING)}\.(?:reset|deleted|bak)[.-].+")
 _CHECKPOINT = re.compile(r"\.checkpoint\.[0-9A-Fa-f-]+$")
@@ -67,6 +76,8 @@ class RootAgent(AgentProgram):
             return "it is a trajectory, which the gateway writes beside a session"
         if _CHECKPOINT.search(stem):
             return "it is a checkpoint, a copy of a session that the gateway may go back to"
+        if is_sync_copy(name):
+            return SYNC_COPY
         if f"{ENDING}." in name:
             return "it is what a repair has left of a session, or a backup"
         return "the gateway gives no session such a name"
@@ -81,6 +92,11 @@ class RootAgent(AgentProgram):
 
     def ids_in(self, session: str) -> tuple[str, ...]:
         return ids_in(session)
+
+    def resume_command(self, session: str, directory: str | None) -> str | None:
+        """The gateway opens a conversation by its key; one that it does not list has none."""
+        key = next(iter(self.registry().keys(session)), None)
+        return f"openclaw tui --session {shlex.quote(key)}" if key else None
 
     def conversations(self, entry: Entry) -> set[str]:
         return header_ids(entry)
@@ -133,12 +149,12 @@ def is_session_file(name: str) -> bool:
     """Whether a file of this name in a sessions directory is a live transcript.
 
     Not so: backups and resets (`x.jsonl.bak-…`), repairs (`x.jsonl.corrupt-….jsonl`),
-    trajectories, checkpoints, locks, and names that no session may have.
+    trajectories, checkpoints, locks, copies of sync programs, names that no session may have.
     """
     stem = name.removesuffix(ENDING)
     if stem == name or stem.startswith(".") or f"{ENDING}." in name:
         return False
-    if stem.endswith(_TRAJECTORY) or _CHECKPOINT.search(stem):
+    if stem.endswith(_TRAJECTORY) or _CHECKPOINT.search(stem) or is_sync_copy(name):
         return False
     try:
         check_name(stem, "session")
@@ -156,8 +172,8 @@ def sqlite_database(agent_dir: Path) -> Path | None:
     """Return the database that holds this agent's sessions, if they have moved to SQLite.
 
     The database is looked at, not the version of the program. It is opened as an immutable
-    file, so no lock, journal or shared memory is ever created; what a fresh database still has
-    in its write-ahead log only is found by its text.
+    file, so no lock, journal or shared memory is ever created; entries that a fresh database
+    still has in its write-ahead log only are found by their text.
     """
     path = agent_dir / "agent" / "openclaw-agent.sqlite"
     try:

@@ -35,7 +35,7 @@ from bsd.core.locks import WaitingLock
 from bsd.transcripts.agents.program import Free, HeldLock, LockState, Stale, Unreadable
 
 UNUSABLE_AFTER_SECONDS: Final = 30 * 60.0
-MAX_HOLD_MS: Final = 5 * 60 * 1000  # what the gateway grants itself; our holds take milliseconds
+MAX_HOLD_MS: Final = 5 * 60 * 1000  # the gateway's own limit; our holds take milliseconds
 # Not `.jsonl`, not `.lock`, hidden: no version of the gateway, and none of our scans, looks at it.
 TEMPORARY_PREFIX: Final = ".bsd-lock-"
 
@@ -49,7 +49,7 @@ _log = structlog.stdlib.get_logger(module="lock")
 
 
 def lock_path(session_file: Path) -> Path:
-    """Where the lock of a session file lies: links are resolved in its directory only."""
+    """Return the path of a session's lock file: links are resolved in its directory only."""
     return Path(os.path.realpath(session_file.parent)) / f"{session_file.name}.lock"
 
 
@@ -62,7 +62,7 @@ def inspect_lock(session_file: Path, *, now: float | None = None) -> LockState:
 
 
 def payload(now: float) -> bytes:
-    """What a lock of ours says, in the words of the newest gateway that uses lock files."""
+    """Return the content of a lock of ours, as the newest gateway with lock files writes it."""
     pid = os.getpid()
     words: dict[str, int | str] = {"pid": pid, "createdAt": iso_utc(now)}
     if (start := processes.starttime(pid)) is not None:
@@ -74,7 +74,7 @@ def payload(now: float) -> bytes:
 def judge(content: bytes, age: float) -> HeldLock | Stale | Unreadable:
     """Whether a lock that says `content`, last written `age` seconds ago, still counts.
 
-    Age alone never ends a lock whose owner lives, nor does what the owner looks like.
+    Age alone never ends a lock whose owner lives, nor does the kind of its process.
     """
     words = _words(content)
     pid = words.get("pid")
@@ -113,7 +113,7 @@ class SeenLock:
     descriptor: int
     content: bytes
     modified: float
-    changed: float  # by the kernel's clock, to whatever `modified` was set
+    changed: float  # by the kernel's clock, whatever time `modified` was set to
 
     def state(self, now: float) -> HeldLock | Stale | Unreadable:
         found = judge(self.content, now - self.modified)
@@ -125,10 +125,10 @@ class SeenLock:
         return found
 
     def _is_of_an_earlier_start(self, now: float) -> bool:
-        """Whether it was left by a power cut, which may have taken what it said.
+        """Whether it was left by a power cut, which may have taken its content.
 
-        Clocks alone would not prove it: they may have been put forward since. But whoever has just
-        made a lock and not yet written it has it open; and that a lease tells.
+        Clocks alone would not prove it: they may have been put forward since. But a process that
+        has just made a lock and not yet written it has it open; and a lease tells that.
         """
         if max(self.modified, self.changed) >= now - steady():
             return False
@@ -139,7 +139,7 @@ class SeenLock:
         return False
 
     def is_still(self, path: Path) -> bool:
-        """Whether `path` is this file, and says what it said."""
+        """Whether `path` is this file, with the same content."""
         return is_at(self.descriptor, path) and read_all(self.descriptor) == self.content
 
 
@@ -172,7 +172,7 @@ def bury(path: Path, seen: SeenLock, *, now: float) -> bool:
     Between judging and removing, the name may come to mean another file: another process buries
     the stale lock too and puts a fresh one there, which a plain unlink would destroy. Therefore:
 
-    - Among ourselves: whoever buries holds the flock of the stale file itself, and looks again
+    - Among ourselves: the process that buries holds the flock of the stale file, and looks again
       under it. So only one bsd removes this file, and the second finds that the name has moved
       on. (A holder of ours keeps the flock too: a living one is never buried, not even from
       another PID namespace, where its process cannot be seen.)
@@ -256,7 +256,7 @@ def write_exclusively(path: Path, content: bytes) -> int:
 
 
 def read_all(descriptor: int) -> bytes:
-    """What an open lock file says now."""
+    """Return the present content of an open lock file."""
     return os.pread(descriptor, _LARGEST_PAYLOAD, 0)
 
 
@@ -300,7 +300,7 @@ class SessionLock(WaitingLock):
         self._clock = clock
         self._sleep = sleep
         self._now = now
-        self._last: LockState = Free()  # what was in the way when it was last tried
+        self._last: LockState = Free()  # the obstacle of the last try
 
     def _prepare(self) -> None:
         if not self._path.parent.is_dir():
@@ -330,7 +330,7 @@ class SessionLock(WaitingLock):
         """Make the lock, complete from its first moment on: written elsewhere, then linked."""
         temporary = temporary_name(self._path.parent)
         descriptor = write_exclusively(temporary, content)
-        # Before the link: whatever interrupts us from here on, filelock knows what to give back.
+        # Before the link: if an exception interrupts from here on, filelock knows its descriptor.
         self._context.lock_file_fd = descriptor
         placed = False
         try:

@@ -1,11 +1,11 @@
-"""What an agent's `sessions.json` says: which conversations there are, and whose they are.
+"""An agent's `sessions.json`: the list of its conversations, and the session of each.
 
-And taking some out and putting them back, byte for byte. The file is the gateway's. Its older
+Also takes some out and puts them back, byte for byte. The file is the gateway's. Its older
 versions change it under the lock `sessions.json.lock` (the same kind as a session's), its newer
 ones from a queue of their own; all of them write a new file and rename it. So do we: under that
-lock, by exchange, and what comes out must be what was read. What nobody can exclude is a newer
-gateway that had read the file before us and writes after us: then the conversation is listed again,
-with no transcript behind it.
+lock, by exchange, and the old file that comes out must be the file that was read. One race remains:
+a newer gateway may have read the file before us and write after us. Then the conversation is listed
+again, with no transcript behind it.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class OpenClawRegistry(Registry):
         return session.rpartition("_")[2] == identifier
 
 
-# By agent: what was read, and from which state of the file. The registry of a busy gateway holds
-# thousands of conversations, and is asked for each of them.
+# By agent: the conversations, and the state of the file from which they were read. The registry
+# of a busy gateway holds thousands of conversations, and is asked for each of them.
 _registries: dict[Path, tuple[tuple[int, int, int], Registry]] = {}
 
 
@@ -144,7 +144,7 @@ def registered(content: dict[str, Any]) -> Iterator[Registered]:
 
 
 def _called(record: dict[str, Any]) -> str | None:
-    """How a conversation is called by its record."""
+    """Return the name of a conversation by its record."""
     origin = record.get("origin")
     named_by = [record.get(key) for key in ("label", "displayName", "subject")]
     named_by.append(origin.get("label") if isinstance(origin, dict) else None)
@@ -237,7 +237,7 @@ def excerpt_of(sessions: Path, keys: Collection[str]) -> str | None:
 
 
 def _content_of(raw: bytes) -> dict[str, Any]:
-    """Return what a registry says; an empty file says nothing. Raises Conflict."""
+    """Return the conversations in a registry; an empty file has none. Raises Conflict."""
     if not raw.strip():
         return {}
     if is_too_large(raw):
@@ -338,7 +338,7 @@ def _write(source: int, temporary: Path, data: bytes) -> None:
 
 
 def _replace(path: Path, temporary: Path, read: Identity) -> bool:
-    """Put `temporary` at `path`; False if what stood there is not what was read."""
+    """Put `temporary` at `path`; False if the file there is not the one that was read."""
     if not exchanges(temporary, path):
         if not _is(path, read):
             return False

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +104,25 @@ def away(old: bytes, new: bytes) -> int:
 
 
 def _check_stand_in(was: Any, now: Any) -> None:
-    if isinstance(was, dict):  # a block of media: what stands there is a block of text
+    if isinstance(now, dict):  # in the place of a block of media stands a block of text
+        assert isinstance(was, dict)
         assert now["type"].endswith("text")
         now = now["text"]
     assert isinstance(now, str)
     assert now.startswith("[[extracted-")
+
+
+_TIME = re.compile(rb'(?<="timestamp": ")[^"]+')
+
+
+def written_lately(content: bytes) -> bytes:
+    """The same lines, the newest of them written a minute ago."""
+
+    def moment(found: re.Match[bytes]) -> datetime:
+        return datetime.fromisoformat(found[0].decode())
+
+    shift = datetime.now(UTC) - timedelta(minutes=1) - max(map(moment, _TIME.finditer(content)))
+    return _TIME.sub(lambda found: (moment(found) + shift).isoformat().encode(), content)
 
 
 def without_restored(content: bytes) -> bytes:

@@ -1,0 +1,138 @@
+"""Forget all sessions of a project for good (`maintenance/forget_project.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from bsd.actions.context import ActionContext
+from bsd.core.answers import OMIT_EMPTY, Internal
+from bsd.core.errors import BsdError
+from bsd.maintenance.forget import Forget
+from bsd.maintenance.forget_project import (
+    ForgetResult,
+    KeptProject,
+    KeptSession,
+    find_project,
+    forget_project,
+)
+from bsd.maintenance.vanished import prompts_of_agents
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForgottenSession:
+    """What was (with `dry_run`: would be) deleted of one session. Sizes are bytes."""
+
+    session: str
+    files: int
+    bytes: int
+    in_place: Annotated[bool, Field(description="Whether its transcript is there")]
+    error: Annotated[str | None, Field(description="Why it was not forgotten"), OMIT_EMPTY] = None
+    problem: Internal[BsdError | None] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForgottenProject:
+    """What was (with `dry_run`: would be) deleted of a project. Sizes are bytes."""
+
+    project: Annotated[str, Field(description="As it was asked for")]
+    agents: tuple[str, ...]
+    dry_run: bool
+    sessions: tuple[ForgottenSession, ...]
+    files: Annotated[int, Field(description="Those of copies of its memory included")]
+    bytes: int
+    memory_files: int
+    kept_by: Annotated[
+        tuple[str, ...], Field(description="Sessions of other projects that still keep the same")
+    ]
+    in_place: Annotated[
+        int, Field(description="How many sessions of it are there, and may be copied again")
+    ]
+    prompts: Annotated[int, Field(description="How many its program's own history has of it")]
+    failed: int
+
+
+def forget_whole_project(
+    context: ActionContext, project: str, *, dry_run: bool = False
+) -> ForgottenProject:
+    """Delete for good all that is kept of the sessions of a project, and of its memory.
+
+    Args:
+        project: an agent's name, or the directory of the project.
+        dry_run: return the data to be deleted, and delete nothing.
+
+    Raises:
+        NotFound: nothing is kept of it.
+        Invalid: no program has sessions of such a name.
+    """
+    layout = context.layout
+    kept = find_project(layout, project)
+    if dry_run:
+        sessions = [
+            _session(each, each.files, each.size)
+            for each in kept.sessions
+            if each.files or not each.in_place
+        ]
+        return _answer(context, project, kept, sessions, (), dry_run=True)
+    keep = context.config.current.trash_retention
+    forgetting = Forget(layout, trash_keep=keep, actor=context.actor, budget=context.budget)
+    by_name = {each.name: each for each in kept.sessions}
+    results = []
+    for result in forget_project(forgetting, layout, kept, actor=context.actor):
+        results.append(result)
+        context.progress(0)  # which ends the run if a signal has come
+    sessions = [_result(by_name[result.name], result) for result in results]
+    others: set[str] = set()
+    for result in results:
+        if result.forgotten is not None:
+            others.update(result.forgotten.kept_by)
+    own = {str(name) for name in by_name}
+    kept_by = tuple(sorted(each for each in others if each.partition("@")[0] not in own))
+    context.cleaned()
+    return _answer(context, project, kept, sessions, kept_by, dry_run=False)
+
+
+def _session(kept: KeptSession, files: int, size: int) -> ForgottenSession:
+    return ForgottenSession(session=str(kept.name), files=files, bytes=size, in_place=kept.in_place)
+
+
+def _result(kept: KeptSession, result: ForgetResult) -> ForgottenSession:
+    if result.forgotten is not None:
+        return _session(kept, result.forgotten.files, result.forgotten.bytes)
+    problem = result.problem
+    return ForgottenSession(
+        session=str(kept.name),
+        files=0,
+        bytes=0,
+        in_place=kept.in_place,
+        error=problem.message if problem else None,
+        problem=problem,
+    )
+
+
+def _answer(
+    context: ActionContext,
+    project: str,
+    kept: KeptProject,
+    sessions: list[ForgottenSession],
+    kept_by: tuple[str, ...],
+    *,
+    dry_run: bool,
+) -> ForgottenProject:
+    memory_files = sum(files for files, _ in kept.memory.values())
+    memory_bytes = sum(size for _, size in kept.memory.values())
+    return ForgottenProject(
+        project=project,
+        agents=kept.agents,
+        dry_run=dry_run,
+        sessions=tuple(sessions),
+        files=sum(each.files for each in sessions) + memory_files,
+        bytes=sum(each.bytes for each in sessions) + memory_bytes,
+        memory_files=memory_files,
+        kept_by=kept_by,
+        in_place=sum(each.in_place for each in kept.sessions),
+        prompts=prompts_of_agents(context.layout, set(kept.agents)),
+        failed=sum(each.error is not None for each in sessions),
+    )

@@ -1,0 +1,85 @@
+"""The values that would leave an agent's sessions at present settings: a dry run of a sample."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import Field
+
+from bsd.actions.context import ActionContext
+from bsd.actions.extract import extract
+from bsd.core.errors import BsdError
+from bsd.core.layout import SessionName
+
+
+@dataclass(frozen=True, slots=True)
+class WouldLeave:
+    """What an extraction would take out of sessions now. Sizes are bytes."""
+
+    sessions: int
+    bytes: Annotated[int, Field(description="Of all sessions")]
+    read_sessions: Annotated[int, Field(description="Which the dry run has read")]
+    read_bytes: int
+    values: Annotated[int, Field(description="That would leave the sessions that were read")]
+    read_saved: Annotated[int, Field(description="By which those would become shorter")]
+    bytes_saved: Annotated[
+        int, Field(description="By which all would become shorter; estimated if not all were read")
+    ]
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether some sessions were not read."""
+        return self.read_sessions < self.sessions
+
+
+class _TimeIsOver(Exception):
+    """The dry run has taken all the time that it has."""
+
+
+def foretell_extraction(
+    context: ActionContext,
+    files: Sequence[tuple[SessionName, int]],
+    *,
+    seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> WouldLeave:
+    """Compute the values that would leave sessions now, and change nothing.
+
+    Sessions are read in an order drawn by chance, until all are read or the time is over: then the
+    result for all sessions is estimated by size from those that were read. A session that cannot
+    be read, or that is not to be edited, counts as one that keeps everything.
+
+    Args:
+        files: the sessions, with their sizes in bytes.
+        seconds: for how long sessions are read.
+    """
+    end = clock() + seconds
+    total = sum(size for _, size in files)
+    read_sessions = read_bytes = values = saved = 0
+
+    def progress(done: int, of: int | None = None) -> None:  # noqa: ARG001
+        context.progress(read_bytes + done, total)
+        if clock() >= end:
+            raise _TimeIsOver
+
+    timed = replace(context, progress=progress)
+    order = list(files)
+    random.Random(len(order)).shuffle(order)  # noqa: S311 - the same order for the same sessions
+    for name, size in order:
+        try:
+            progress(0)
+            result = extract(timed, name, dry_run=True)
+        except _TimeIsOver:
+            break
+        except BsdError:  # deleted meanwhile, or no session
+            result = None
+        read_sessions, read_bytes = read_sessions + 1, read_bytes + size
+        if result is not None:
+            values, saved = values + result.values, saved + result.bytes_saved
+    share = saved / read_bytes if read_bytes else 0.0
+    everything = saved if read_sessions == len(order) else round(share * total)
+    return WouldLeave(len(order), total, read_sessions, read_bytes, values, saved, everything)

@@ -1,0 +1,43 @@
+"""The lock that writers of one of bsd's own files take, beside it: `<file>.lock`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bsd.core.errors import Busy, os_problem
+from bsd.core.files import make_private_dir
+
+_LOCK_SECONDS = 10.0
+
+
+@contextmanager
+def file_locked(path: Path) -> Iterator[None]:
+    """Exclude other processes that change a file; its directory is made if it is not there.
+
+    Raises:
+        Busy: another process has held the lock for ten seconds.
+        BsdError: the lock cannot be taken.
+    """
+    # Only here: reading needs no lock, and importing it takes longer than reading.
+    from filelock import FileLock, Timeout  # noqa: PLC0415
+
+    try:
+        make_private_dir(path.parent)
+        lock = FileLock(
+            path.with_name(f"{path.name}.lock"),
+            timeout=_LOCK_SECONDS,
+            mode=0o600,
+            fallback_to_soft=False,
+        )
+        lock.acquire()
+    except Timeout:
+        hint = "wait a moment and run it again"
+        raise Busy(f"{path} is being changed by another bsd", hint=hint) from None
+    except OSError as error:
+        raise os_problem(error, f"locking {path}") from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,84 @@
+"""The calls of hooks of agents' programs to the daemon, and the answers for their models.
+
+A program waits for the answer to its hook. So nothing here opens a session, or waits for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from bsd.core.errors import BsdError, NotFound
+from bsd.core.layout import SessionName
+from bsd.daemon.state import DaemonState
+from bsd.store.search import SearchIndex, ask
+from bsd.store.statistics import NOTHING_OUT, TakenOut
+from bsd.transcripts.agents.programs import KINDS, kind_of, session_at
+
+_log = structlog.stdlib.get_logger(module="hooks")
+
+_WAIT_SECONDS = 0.02  # for another process that writes to the search index
+
+
+class HookReceiver:
+    """Takes calls of hooks, from any thread."""
+
+    def __init__(self, state: DaemonState) -> None:
+        self._state = state
+
+    def receive(self, kind: str, said: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Take note of the call of a hook.
+
+        A session that its program calls idle is queued. A path outside the sources is ignored.
+
+        Args:
+            kind: of the program, as sources name it.
+            said: the hook's JSON.
+
+        Returns:
+            The document that the program is answered with; None if there is nothing to say.
+
+        Raises:
+            NotFound: no program of this kind is known.
+        """
+        if kind not in KINDS:
+            hint = f"known are {', '.join(KINDS)}"
+            raise NotFound(f"there is no program of the kind {kind!r}", hint=hint)
+        call = kind_of(kind).read_hook(said)
+        if call is None:
+            return None
+        state = self._state
+        name = session_at(state.layout, kind, call.transcript)
+        if name is None:
+            return None
+        if call.is_idle:
+            _log.debug(f"Session {name} is idle, as its program says", session=str(name))
+            state.enqueuer.put_idle(name, state.clocks.steady(), state.clocks.wall())
+        if call.tell_model is None:
+            return None
+        out = self._taken_out(name)
+        return call.tell_model(sentence(out.entries)) if out.entries else None
+
+    def _taken_out(self, name: SessionName) -> TakenOut:
+        """Return the extracted values of a session, as the search index knows it."""
+
+        def read(index: SearchIndex) -> dict[str, TakenOut]:
+            return index.taken_out(only=name)
+
+        found: dict[str, TakenOut] = {}
+        with suppress(BsdError, OSError):  # the model is told nothing
+            found = ask(self._state.layout.search_db, read, found, wait=_WAIT_SECONDS)
+        return found.get(str(name), NOTHING_OUT)
+
+
+def sentence(entries: int) -> str:
+    """Return the sentence for a model whose session has so many entries with extracted values."""
+    whose = "1 entry" if entries == 1 else f"{entries} entries"
+    return (
+        f"bsd keeps large old values of {whose} of this session outside of it, and [[extracted-ID]]"
+        " stands in their place. If you need the text of one, call the tool restore of the MCP"
+        " server bsd with ID as entry_id."
+    )

@@ -1,0 +1,97 @@
+"""Whether the provider's prompt cache of a session is warm, and until when (SPEC §3a, rule 2).
+
+A change of an old value that the model sees makes the provider read everything after it anew. As
+long as the cache is warm, that costs more than the value's tokens do. How long a cache lives from
+its last use on, the session's usage says; else the table below says it by the model's name.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from bsd.store.state import CacheSeen
+from bsd.transcripts.agents.format import EntryInfo
+
+_MINUTE, _HOUR = 60.0, 3600.0
+
+
+class _Life(NamedTuple):
+    """Models, and how long their provider's cache lives."""
+
+    models: re.Pattern[str]
+    seconds: float
+
+
+def _row(models: str, seconds: float) -> _Life:
+    return _Life(re.compile(models, re.IGNORECASE), seconds)
+
+
+# The first row that fits counts. Where a provider has several lives and the usage does not say
+# which, it is the longest: to wait too long never costs more than to change nothing. As of
+# November 2026; sources are the providers' pages on prompt caching and prices.
+_LIVES = (
+    # platform.claude.com: 5 minutes, or an hour if the program asks for it (subscriptions do).
+    _row(r"claude", _HOUR),
+    # developers.openai.com: GPT-6.2 Sol can be asked for 12 hours; GPT-5.6 and later have
+    # 30 minutes.
+    _row(r"gpt-6[.-]2-sol", 12 * _HOUR),
+    _row(r"gpt-(5[.-]([6-9]|[1-9]\d)|([6-9]|[1-9]\d))(?!\d)", 30 * _MINUTE),
+    # The same, for earlier models: 24 hours, unless an organization stores nothing.
+    _row(r"gpt-|chatgpt|codex|(^|/)o[1-9]", 24 * _HOUR),
+)
+# Gemini and DeepSeek ("hours") publish no life, and others are not known: a day, the longest life
+# that any provider names.
+_UNKNOWN_SECONDS = 24 * _HOUR
+_LONGEST_MODEL = 128  # characters of a model's name that are searched
+
+
+def life_seconds(model: str) -> float:
+    """Return how long a model's cache lives from its last use on, if usage does not say so."""
+    found = (row.seconds for row in _LIVES if row.models.search(model[:_LONGEST_MODEL]))
+    return next(found, _UNKNOWN_SECONDS)
+
+
+class PromptCache:
+    """Follows a session entry by entry; of its answers the newest counts."""
+
+    def __init__(self, seen: CacheSeen | None = None) -> None:
+        seen = seen or CacheSeen()
+        self._in_use, self._model = seen.in_use, seen.model
+        self._used_ms, self._life_seconds = seen.used_ms, seen.life_seconds
+
+    @property
+    def seen(self) -> CacheSeen:
+        """Return the figures of the cache seen so far."""
+        return CacheSeen(self._in_use, self._used_ms, self._model, self._life_seconds)
+
+    def follow(self, info: EntryInfo) -> None:
+        """Note the next entry."""
+        use = info.cache
+        if use is not None:
+            if use.model is not None and use.model != self._model:
+                self._model, self._life_seconds = use.model, None  # another model's cache
+            if use.life_seconds is not None:
+                self._life_seconds = use.life_seconds
+            self._in_use = self._in_use or use.in_use
+        is_answer = info.is_assistant or (use is not None and use.in_use)
+        if is_answer and info.time_ms is not None:
+            self._used_ms = info.time_ms
+
+    def warm_until(self, now: float, written: float) -> float | None:
+        """Return until when the cache is warm; None: it is cold, or none is in use.
+
+        A time that is further ahead than the cache lives is that of a wrong clock: it is not
+        believed, so that no session waits for it.
+
+        Args:
+            now: epoch seconds, as the result is.
+            written: when the session's file was last written to.
+        """
+        if not self._in_use:
+            return None
+        life = self._life_seconds
+        life = life_seconds(self._model) if life is None else life
+        times = [written] if self._used_ms is None else [self._used_ms / 1000, written]
+        used = next((time for time in times if time <= now + life), None)
+        return used + life if used is not None and used + life > now else None

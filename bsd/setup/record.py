@@ -1,0 +1,198 @@
+"""The record of bsd's additions to files of other programs, so that they can be taken away.
+
+It is a private file of the root (`Layout.agents_file`), written before the files that it is about:
+an addition that is recorded but was not written is found absent and needs no undoing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from bsd.core.errors import ConfigError, TemporaryFailure, os_problem
+from bsd.core.files import LARGEST_RECORD, make_private_dir, read_ours, write_private
+from bsd.core.layout import Layout
+from bsd.setup.json_text import AddedJson
+from bsd.setup.toml_text import AddedToml
+from bsd.transcripts.agents.setup_files import Addition, SetupPart
+
+_VERSION = 1
+_WAIT_SECONDS = 5.0  # another bsd is done within milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class AddedFile:
+    """A whole file that was added; `digest` is the SHA-256 of its content."""
+
+    digest: str
+
+
+Added = AddedJson | AddedToml | AddedFile
+_FORMS: dict[str, type[Added]] = {"json": AddedJson, "toml": AddedToml, "whole_file": AddedFile}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAddition:
+    """One addition to one file."""
+
+    part: SetupPart
+    file: Path  # as the program names it; it may be a link
+    added: Added
+    lock: Path | None = None  # as in `JsonMember`
+
+
+@dataclass(frozen=True, slots=True)
+class MadeFile:
+    """A file that was missing or blank before bsd wrote to it.
+
+    Attributes:
+        blank: the file's former content; None: there was no file.
+        directories: those that were created for it, the outermost first.
+    """
+
+    blank: str | None
+    directories: tuple[Path, ...] = ()
+
+
+@dataclass(slots=True)
+class SetupRecord:
+    """The additions of bsd, by the words for agents' programs.
+
+    Attributes:
+        additions: of each program.
+        made: files that were missing or blank before.
+        turned_off: programs that the user has turned off and not on again.
+    """
+
+    additions: dict[str, list[RecordedAddition]] = field(default_factory=dict)
+    made: dict[Path, MadeFile] = field(default_factory=dict)
+    turned_off: set[str] = field(default_factory=set)
+
+    def of_file(self, agent: str, file: Path) -> list[RecordedAddition]:
+        """Return the additions to a file for an agent."""
+        return [each for each in self.additions.get(agent, []) if each.file == file]
+
+    def find(self, agent: str, addition: Addition) -> Added | None:
+        """Return the recorded addition to a file in the place of an addition."""
+        for each in self.of_file(agent, addition.file):
+            if getattr(each.added, "path", None) == getattr(addition, "path", None):
+                return each.added
+        return None
+
+    def put(self, agent: str, file: Path, additions: Iterable[RecordedAddition]) -> None:
+        """Replace the recorded additions to a file for an agent."""
+        others = [each for each in self.additions.get(agent, []) if each.file != file]
+        self.additions[agent] = [*others, *additions]
+        if not self.additions[agent]:
+            del self.additions[agent]
+
+    def has_file(self, file: Path) -> bool:
+        """Return True if something was added to a file, for any agent."""
+        return any(each.file == file for found in self.additions.values() for each in found)
+
+
+def read_record(layout: Layout) -> SetupRecord:
+    """Return the record of a root, empty if there is none; raises ConfigError, BsdError."""
+    path = layout.agents_file
+    try:
+        content = read_ours(path, layout.root, LARGEST_RECORD)
+    except (FileNotFoundError, NotADirectoryError):
+        return SetupRecord()
+    except OSError as error:
+        raise os_problem(error, f"reading {path}") from error
+    try:
+        return _from_json(json.loads(content))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ConfigError(
+            f"{path}, where bsd notes what it has added to other programs' files, is broken: "
+            f"{error}",
+            hint="move it away; what bsd has added is then for you to remove",
+        ) from None
+
+
+@contextmanager
+def lock_record(layout: Layout) -> Iterator[None]:
+    """Keep other processes from changing the record; raises TemporaryFailure, BsdError."""
+    path = layout.agents_lock
+    lock = FileLock(path, timeout=_WAIT_SECONDS, mode=0o600, fallback_to_soft=False)
+    try:
+        make_private_dir(path.parent)
+        lock.acquire()
+    except Timeout:
+        raise TemporaryFailure(
+            "another bsd turns an agent on or off right now", hint="run it again"
+        ) from None
+    except OSError as error:
+        raise os_problem(error, f"locking {path}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def write_record(layout: Layout, record: SetupRecord) -> None:
+    """Write the record durably; raises BsdError."""
+    try:
+        write_private(layout.agents_file, encode_record(record))
+    except OSError as error:
+        raise os_problem(error, f"writing {layout.agents_file}") from error
+
+
+def encode_record(record: SetupRecord) -> bytes:
+    """Return the content of the record's file."""
+    document = {
+        "version": _VERSION,
+        "agents": {
+            agent: [
+                {
+                    "part": each.part,
+                    "file": str(each.file),
+                    "lock": None if each.lock is None else str(each.lock),
+                    _form(each.added): asdict(each.added),
+                }
+                for each in additions
+            ]
+            for agent, additions in sorted(record.additions.items())
+        },
+        "made": {
+            str(path): {"blank": made.blank, "directories": [*map(str, made.directories)]}
+            for path, made in sorted(record.made.items())
+        },
+        "turned_off": sorted(record.turned_off),
+    }
+    return json.dumps(document, indent=2).encode() + b"\n"
+
+
+def _form(added: Added) -> str:
+    return next(form for form, kind in _FORMS.items() if isinstance(added, kind))
+
+
+def _from_json(document: Any) -> SetupRecord:
+    return SetupRecord(
+        {agent: [*map(_addition, each)] for agent, each in document["agents"].items()},
+        {
+            Path(path): MadeFile(made["blank"], tuple(map(Path, made["directories"])))
+            for path, made in document["made"].items()
+        },
+        set(document["turned_off"]),
+    )
+
+
+def _addition(document: Any) -> RecordedAddition:
+    form = next(form for form in _FORMS if form in document)
+    members = document[form]
+    if "path" in members:
+        members["path"] = tuple(members["path"])
+    lock = document["lock"]
+    return RecordedAddition(
+        SetupPart(document["part"]),
+        Path(document["file"]),
+        _FORMS[form](**members),
+        None if lock is None else Path(lock),
+    )

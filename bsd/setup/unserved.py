@@ -1,0 +1,108 @@
+"""Agents whose sessions bsd does not look after, and which of them the user was told about.
+
+A program that is installed after `bsd init` is told about once in the log and once by `bsd status`;
+which ones were told stands in a small file of the root. An agent that the user turned off or
+refused counts as told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from enum import StrEnum
+
+import orjson
+import structlog
+
+from bsd.core.errors import BsdError
+from bsd.core.files import LARGEST_NOTE, read_ours, write_private
+from bsd.core.layout import Layout
+from bsd.setup.record import read_record
+from bsd.transcripts.agents.installed import InstalledAgent, agents_with_sessions
+from bsd.transcripts.agents.programs import KINDS
+
+_log = structlog.stdlib.get_logger(module="setup")
+
+
+class ToldIn(StrEnum):
+    """Where the user was told."""
+
+    LOG = "log"
+    STATUS = "status"
+
+
+def untold(layout: Layout, environ: Mapping[str, str], place: ToldIn) -> list[InstalledAgent]:
+    """Return the agents that no source of this root names, and that were not told there yet."""
+    served = {source.kind for source in layout.sources}
+    unserved = [kind for kind in KINDS if kind not in served]
+    if not unserved:
+        return []
+    told = {*_read(layout).get(place, []), *_turned_off(layout)}
+    wanted = [kind for kind in unserved if kind not in told]
+    return [each for each in agents_with_sessions(environ, wanted) if each.problem is None]
+
+
+def note_told(layout: Layout, kinds: Iterable[str], *places: ToldIn) -> None:
+    """Note that the user was told about agents there; without a place: everywhere.
+
+    A root that is not there yet or that cannot be written gets no note.
+    """
+    if not layout.own.is_dir():
+        return
+    told = _read(layout)
+    new = set(kinds)
+    for place in places or tuple(ToldIn):
+        told[place.value] = sorted({*told.get(place, []), *new})
+    try:
+        write_private(layout.told_file, orjson.dumps(told) + b"\n")
+    except OSError as error:
+        _log.debug("Which agents were told cannot be noted", problem=str(error))
+
+
+def unserved(layout: Layout, environ: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return the agents that `bsd status` has not told of yet, as its document has them."""
+    return [
+        {
+            "kind": agent.kind,
+            "title": agent.title,
+            "directory": str(agent.directory),
+            "hint": how_to_turn_on(agent.kind),
+        }
+        for agent in untold(layout, environ, ToldIn.STATUS)
+    ]
+
+
+def tell_in_log(layout: Layout, environ: Mapping[str, str]) -> None:
+    """Log which agents bsd does not look after, once each."""
+    agents = untold(layout, environ, ToldIn.LOG)
+    for agent in agents:
+        _log.info(
+            told_text(agent.title), directory=str(agent.directory), hint=how_to_turn_on(agent.kind)
+        )
+    if agents:
+        note_told(layout, [agent.kind for agent in agents], ToldIn.LOG)
+
+
+def told_text(title: str) -> str:
+    """Return the sentence about an agent that bsd does not look after."""
+    return f"{title} has sessions here that bsd does not look after"
+
+
+def how_to_turn_on(kind: str) -> str:
+    """Return the command that makes bsd look after an agent."""
+    return f"bsd agents on {kind}"
+
+
+def _turned_off(layout: Layout) -> set[str]:
+    """Return the agents that the user has turned off; none if the record cannot be read."""
+    with suppress(BsdError):  # `bsd agents` reports the problem
+        return read_record(layout).turned_off
+    return set()
+
+
+def _read(layout: Layout) -> dict[str, list[str]]:
+    """Return the kinds that were told, by place; unreadable content counts as nothing."""
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        said = orjson.loads(read_ours(layout.told_file, layout.root, LARGEST_NOTE))
+        return {str(place): [str(kind) for kind in kinds] for place, kinds in said.items()}
+    return {}

@@ -1,0 +1,383 @@
+"""Entries of Claude Code's sessions.
+
+Every line is an object with a `type`; one block of a message is a line, and `uuid` and
+`parentUuid` tie lines together. Lines without a `uuid` are the program's own notes; `records` lists
+the values that leave lines that are never sent. Never touched are thinking, summaries of a
+conversation, texts that the program adds to it by itself, reports of background tasks, and a last
+turn that goes on. A turn ends with an answer whose `stop_reason` says so, with a line about an
+error of the API, which the program writes in the name of the model `<synthetic>`, or with a line
+that says that the user has interrupted it.
+
+A process that continues a subagent reads its file and begins with another prompt, so the last turn
+of a subagent is as any other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from bsd.transcripts.agents.claude_code.records import (
+    is_record,
+    made_of,
+    record_id,
+    unsent_values,
+)
+from bsd.transcripts.agents.claude_code.usage import cache_use
+from bsd.transcripts.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
+from bsd.transcripts.agents.format import (
+    TIES,
+    EntryInfo,
+    NotOurs,
+    Rank,
+    Title,
+    TranscriptFormat,
+    Turn,
+    Value,
+    asked,
+    named,
+    path_text,
+    texts_in,
+)
+from bsd.transcripts.agents.values import (
+    calls_in,
+    embedded_values,
+    leaf_values,
+    result_values,
+    text_value,
+)
+from bsd.transcripts.spans import ValuePath
+
+_CONTENT = ("message", "content")
+_CALLS = {"tool_use": "input"}
+_MESSAGES = ("user", "assistant")
+_RENEWING = "1."  # versions
+# The notes at the end of a turn; older versions do not say so in the answer.
+_ENDS = ("turn_duration", "stop_hook_summary")
+# Why the model has stopped, if the turn does not go on by itself.
+_STOPS = frozenset(
+    ("end_turn", "stop_sequence", "max_tokens", "refusal", "model_context_window_exceeded")
+)
+_SYNTHETIC = "<synthetic>"  # the model of messages that the program writes in a model's place
+_INTERRUPTED = "[Request interrupted by user"
+
+# Lines that say how the session is called, and which of them it goes by itself.
+_NAMES = {
+    "agent-name": ("agentName", Rank.GIVEN),
+    "custom-title": ("customTitle", Rank.GIVEN),
+    "ai-title": ("aiTitle", Rank.MADE),
+    "summary": ("summary", Rank.SUMMARY),
+}
+# Whole messages in a person's name that older versions do not mark as the program's own.
+_NOT_TYPED = re.compile(
+    r"(?:Caveat: The messages below were|\[Request interrupted by user"
+    r"|This session is being continued from a previous conversation).*",
+    re.DOTALL,
+)
+
+# How a background task's report begins. On resume the program looks for it in the texts of all user
+# lines, and sends again each report that it does not find there.
+_NOTIFICATION = "<task-notification>"
+
+# Never extracted at any depth: proofs, counts, and ids that tie things together.
+_NEVER = frozenset(
+    (
+        *("uuid", "parentUuid", "logicalParentUuid", "leafUuid", "sessionId", "agentId"),
+        *("sourceToolAssistantUUID", "parentToolUseID", "toolUseID", "messageId", "requestId"),
+        *("signature", "encrypted_content", "usage"),
+    )
+)
+
+
+class ClaudeCode(TranscriptFormat):
+    """Lines of versions 1 and 2."""
+
+    name = "claude-code"
+    parent_key = "parentUuid"
+    ties = TIES | {"uuid", "parentUuid", "logicalParentUuid", "sessionId"}
+    origin_members = frozenset(("forkedFrom",))
+
+    def info(self, entry: Entry) -> EntryInfo:
+        kind = text_of(entry.get("type")) or "unknown"
+        message = message_of(entry) if kind in _MESSAGES else {}
+        result = _result_of(message) if kind == "user" else None
+        aside = self._is_aside(entry)
+        is_assistant = kind == "assistant" and not aside
+        calls = calls_in(message.get("content"), _CONTENT, _CALLS) if kind == "assistant" else ()
+        boundary = kind == "system" and entry.get("subtype") == "compact_boundary"
+        kept = _kept_by(entry) if boundary else None
+        listed, first, last = kept or ((), None, None)
+        uuid, is_note = text_of(entry.get("uuid")), is_record(kind)
+        return EntryInfo(
+            id=record_id(entry) if uuid is None and is_note else uuid,
+            kind="tool_result" if result is not None else kind,
+            is_message=bool(message),
+            parent=text_of(entry.get("parentUuid")),
+            names_parent="parentUuid" in entry,
+            is_assistant=is_assistant,
+            turn=self._turn(entry, kind, goes_on=result is not None or bool(calls), aside=aside),
+            role="toolResult" if result is not None else text_of(message.get("role")),
+            time_ms=entry_time_ms(entry),
+            signed_by=_signed_by(message) if is_assistant else None,
+            answer=text_of(message.get("id")) if is_assistant else None,
+            may_be_last=(bool(message) or boundary) and not aside,
+            is_note=is_note,
+            is_compaction=kept is not None,
+            kept=listed,
+            kept_from=first,
+            kept_to=last,
+            calls=calls,
+            result_of=result,
+            cache=cache_use(message) if is_assistant else None,
+        )
+
+    def directory(self, entry: Entry) -> str | None:
+        return path_text(entry.get("cwd"))
+
+    def title(self, entry: Entry) -> Title | None:
+        kind = entry.get("type")
+        if isinstance(kind, str) and kind in _NAMES:
+            key, rank = _NAMES[kind]
+            return named(entry.get(key), rank)
+        is_own = entry.get("isMeta") is True or entry.get("isCompactSummary") is True
+        if kind != "user" or is_own or _result_of(message := message_of(entry)) is not None:
+            return None
+        return asked(texts_in(message.get("content")), _NOT_TYPED)
+
+    def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
+        if entry.get("type") not in _MESSAGES:
+            return _apart(unsent_values(entry, at_least))
+        if text_of(entry.get("uuid")) is None:
+            return []
+        values: list[Value] = []
+        for key, value in entry.items():  # in the order of the line
+            if key == "message":
+                values += _message_values(entry, message_of(entry), at_least)
+            elif key == "toolUseResult":
+                # One that is a text is read by the program itself.
+                values += _copies(value, (key,), at_least)
+        return values
+
+    def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:
+        return made_of(entry_id)
+
+    def origins(self, entry: Entry) -> tuple[str, ...]:
+        own = text_of(entry.get("sessionId")) if "uuid" in entry else None
+        if own is None:
+            return ()
+        origin = entry.get("forkedFrom")
+        forked_from = origin.get("sessionId") if isinstance(origin, dict) else None
+        named = (own, text_of(entry.get("requestSessionId")), text_of(forked_from))
+        return tuple(filter(None, named))
+
+    def renews_id(self, entry: Entry, was: str) -> bool:
+        # These versions write a session that they resume into a new file, under new ids.
+        version = text_of(entry.get("version")) or ""
+        return version.startswith(_RENEWING)
+
+    def _is_aside(self, entry: Entry) -> bool:
+        """Whether a subagent was asked or did this: once, that stood among a session's lines."""
+        return entry.get("isSidechain") is True
+
+    def _turn(self, entry: Entry, kind: str, *, goes_on: bool, aside: bool) -> Turn:
+        """Return the effect of a line on its turn."""
+        if not aside and _breaks_off(entry, kind):
+            return Turn.BREAKS
+        if goes_on:
+            return Turn.OPEN
+        if aside:
+            return Turn.NONE
+        if kind == "system" and entry.get("subtype") in _ENDS:
+            return Turn.CLOSES
+        if kind == "assistant" and text_of(message_of(entry).get("stop_reason")) in _STOPS:
+            return Turn.CLOSES
+        is_prompt = kind == "user" and entry.get("isMeta") is not True
+        return Turn.STARTS if is_prompt else Turn.NONE
+
+
+class ClaudeCodeSubagent(ClaudeCode):
+    """The same lines, in the file of a subagent."""
+
+    def _is_aside(self, entry: Entry) -> bool:  # here all is said to be
+        return False
+
+
+def _breaks_off(entry: Entry, kind: str) -> bool:
+    """Whether a line tells of an error of the API, or of an interruption by the user."""
+    message = message_of(entry)
+    if kind == "assistant":
+        return entry.get("isApiErrorMessage") is True or message.get("model") == _SYNTHETIC
+    texts = texts_in(message.get("content")) if kind == "user" else []
+    return any(text.startswith(_INTERRUPTED) for text in texts)
+
+
+def _result_of(message: Entry) -> str | None:
+    """The call that a user's message answers, if it is an answer."""
+    for block in _blocks(message):
+        if block.get("type") == "tool_result":
+            return text_of(block.get("tool_use_id")) or ""
+    return None
+
+
+def _blocks(message: Entry) -> Iterator[Entry]:
+    content = message.get("content")
+    if isinstance(content, list):
+        yield from (block for block in content if isinstance(block, dict))
+
+
+def _signed_by(message: Entry) -> str | None:
+    for block in _blocks(message):
+        is_signed = block.get("type") == "redacted_thinking" or text_of(block.get("signature"))
+        if is_signed:
+            return text_of(message.get("model")) or ""
+    return None
+
+
+# Of the entries before a compaction: those that it lists, and the two ends of those that it keeps.
+_Kept = tuple[tuple[str, ...], str | None, str | None]
+
+
+def _kept_by(boundary: Entry) -> _Kept | None:
+    """Return the entries that stay in context; None: the form of the boundary is not known.
+
+    Then it is as if nothing had been taken out of context. The list counts where there is one, as
+    it does for the program; versions before it name the two ends.
+    """
+    metadata = boundary.get("compactMetadata")
+    kept = {
+        key: value
+        for key, value in (metadata.items() if isinstance(metadata, dict) else ())
+        if key.startswith("preserved") and value
+    }
+    if not kept:
+        return (), None, None
+    listed, segment = (kept.pop(key, None) for key in ("preservedMessages", "preservedSegment"))
+    if kept:
+        return None
+    if listed is not None:
+        ids = listed.get("uuids") if isinstance(listed, dict) else None
+        if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
+            return None
+        return tuple(ids), None, None
+    if not isinstance(segment, dict):
+        return None
+    first, last = text_of(segment.get("headUuid")), text_of(segment.get("tailUuid"))
+    return ((), first, last) if first and last else None
+
+
+def _message_values(entry: Entry, message: Entry, at_least: int) -> list[Value]:
+    role, content = message.get("role"), message.get("content")
+    type_ = role if isinstance(role, str) else None
+    # Texts that the program wrote itself are never extracted: summaries, caveats, reminders.
+    own = (
+        entry.get("isMeta") is True
+        or entry.get("isCompactSummary") is True
+        or _is_notification(entry, message)
+    )
+    if isinstance(content, str):
+        return [text_value(_CONTENT, content, type_, fixed=own)] if content else []
+    values: list[Value] = []
+    for index, block in enumerate(content if isinstance(content, list) else ()):
+        if not isinstance(block, dict):
+            continue
+        path = (*_CONTENT, index)
+        match block.get("type"):
+            case "tool_use" if isinstance(block.get("input"), dict):
+                values += _apart(
+                    leaf_values(block["input"], (*path, "input"), "tool_call", at_least)
+                )
+            case "tool_result":
+                inside = (*path, "content")
+                values += result_values(block.get("content"), inside, "text", embedded_values)
+            case "thinking" if text := text_of(block.get("thinking")):
+                values.append(text_value((*path, "thinking"), text, "thinking", fixed=True))
+            case "text" if text := text_of(block.get("text")):
+                values.append(text_value((*path, "text"), text, type_, fixed=own))
+            case _ if not own:
+                values += embedded_values(block, path, type_)
+    return values
+
+
+def _is_notification(entry: Entry, message: Entry) -> bool:
+    """True if a user line reports on a background task; old versions do not say so in `origin`."""
+    if entry.get("type") != "user":
+        return False
+    origin = entry.get("origin")
+    if isinstance(origin, dict) and origin.get("kind") == "task-notification":
+        return True
+    return any(_NOTIFICATION in text for text in texts_in(message.get("content")))
+
+
+def _copies(tree: Any, path: ValuePath, at_least: int) -> list[Value]:
+    """List the values that only the program's own page shows: copies of results."""
+    return _apart(leaf_values(tree, path, "tool_result", at_least, display=True))
+
+
+def _apart(values: list[Value]) -> list[Value]:
+    """Leave out the values that are never touched, at any depth."""
+    return [value for value in values if _NEVER.isdisjoint(value.path)]
+
+
+CLAUDE_CODE = ClaudeCode()
+SUBAGENT = ClaudeCodeSubagent()
+
+
+# So many lines of its own the program may write before the first of a conversation: it keeps a
+# snapshot of files for each step that was taken back or compacted away.
+_LINES_LOOKED_AT = 20_000
+_MESSAGES_LOOKED_AT = 20
+# In a file that is not ours, so many lines are looked at for messages as they are known.
+_FOREIGN_LINES_LOOKED_AT = 400
+_VERSIONS = re.compile(r"[12]\.")
+
+
+def detect(first_lines: Iterable[bytes], fmt: ClaudeCode) -> TranscriptFormat | NotOurs:
+    """Tell a session by its first messages: a single one that is not as we know it is enough.
+
+    Such a session is only read, if at least one message has the known form.
+    """
+    why, known, typed = None, 0, False
+    for number, entry in enumerate(first_entries(first_lines, _LINES_LOOKED_AT)):
+        problem, kind = None, entry.get("type")
+        if not isinstance(kind, str):
+            problem = "not a Claude Code session: a line has no type"
+        elif kind in _MESSAGES:
+            what = _misshapen(entry, kind) or (fmt is SUBAGENT and _not_a_subagents(entry))
+            known += not what
+            if what := what or _unknown_version(entry):
+                problem = f"a Claude Code session of unknown form: {what}"
+        typed |= isinstance(kind, str)
+        why = why or problem
+        if known == _MESSAGES_LOOKED_AT or (why and (known or number >= _FOREIGN_LINES_LOOKED_AT)):
+            break
+    if why is not None:
+        return NotOurs(why, fmt if known else None)
+    if known:
+        return fmt
+    return NotOurs("no Claude Code session, or one without messages", fmt if typed else None)
+
+
+def _misshapen(entry: Entry, kind: str) -> str | None:
+    """Return which part of a message does not have the known form; None if all parts have it."""
+    message, parent = message_of(entry), entry.get("parentUuid", 0)
+    if text_of(entry.get("uuid")) is None or text_of(entry.get("sessionId")) is None:
+        return "a message without uuid or sessionId"
+    if parent is not None and not isinstance(parent, str):
+        return "a message without parentUuid"
+    if message.get("role") != kind or not isinstance(message.get("content"), (str, list)):
+        return "a message without role or content"
+    return None
+
+
+def _unknown_version(entry: Entry) -> str | None:
+    version = entry.get("version")
+    if isinstance(version, str) and _VERSIONS.match(version):
+        return None
+    return f"version {version!r:.40}"
+
+
+def _not_a_subagents(entry: Entry) -> str | None:
+    if entry.get("isSidechain") is True and text_of(entry.get("agentId")) is not None:
+        return None
+    return "a subagent's message without isSidechain or agentId"

@@ -1,0 +1,155 @@
+"""Claude Code's `history.jsonl`: the prompts that people have typed, in all projects.
+
+It lies beside `projects/`, and its prompts stay for longer than their sessions. A line is
+`{"display":…,"pastedContents":{…},"timestamp":<ms>,"project":<directory>,"sessionId":…}`; older
+versions wrote no `sessionId`. Prompts that are given with `claude -p` are not in it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from io import FileIO
+from pathlib import Path
+
+from bsd.core.files import UntrustedFile, makers, open_plain
+from bsd.transcripts.agents.format import path_text
+from bsd.transcripts.agents.program import RememberedPrompt
+from bsd.transcripts.reader import parse_entry
+
+_HISTORY = "history.jsonl"
+_SESSION = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_BLOCK = 1 << 20
+_LONGEST_LINE = 4 << 20
+_MOST_BYTES = 256 << 20  # are read, of the end of the file
+_LATEST_MS = 253_402_300_799_000  # the end of the year 9999
+# Commands of its own by which a person asks the model nothing.
+_COMMAND = re.compile(
+    r"exit|quit|/(?:agents|clear|config|context|cost|doctor|exit|help|hooks|login|logout|mcp"
+    r"|memory|model|permissions|plugin|quit|rename|resume|rewind|stats|status|theme|usage)(?:\s.*)?",
+    re.DOTALL,
+)
+
+_LONGEST_NAME = 200  # of a directory; after so many characters a hash follows
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def project_name(directory: str, kept: str = "") -> str:
+    """Return the name of the directory below `projects/` for sessions of a working directory.
+
+    Args:
+        directory: its path, or a pattern for paths.
+        kept: the characters that mean something in a pattern; the name is a pattern then.
+    """
+    is_pattern = any(character in kept for character in directory)
+    name = "".join(each if each in kept else _in_name(each) for each in directory)
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[:_LONGEST_NAME]}-{'*' if is_pattern else _hash(directory)}"
+
+
+@lru_cache(maxsize=1024)
+def _directory(projects: Path, project: str) -> Path:
+    return projects / project_name(project)
+
+
+def _in_name(character: str) -> str:
+    if character.isascii() and character.isalnum():
+        return character
+    return "-" if ord(character) <= 0xFFFF else "--"  # for the program these are two
+
+
+def _hash(text: str) -> str:
+    """Return the hash by which it tells long names apart: of 32 bits, with sign, in base 36."""
+    units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
+    value = 0
+    for unit in units:
+        value = (value * 31 + unit) & 0xFFFFFFFF
+    value = min(value, (1 << 32) - value)
+    digits = ""
+    while value or not digits:
+        value, digit = divmod(value, 36)
+        digits = _DIGITS[digit] + digits
+    return digits
+
+
+def remembered_prompts(
+    projects: Path, left_out: Callable[[str], None]
+) -> Iterator[RememberedPrompt]:
+    """Yield the prompts that stand in the history, in its order; reads it once, block by block.
+
+    Args:
+        projects: the directory of all projects.
+        left_out: is told, of each line that is left out, why.
+
+    Raises:
+        OSError: the history cannot be read, is no plain file, or is another user's.
+    """
+    path = projects.parent / _HISTORY
+    try:
+        descriptor = open_plain(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    with open(descriptor, "rb", buffering=0) as file:
+        owner = os.fstat(descriptor).st_uid
+        if owner not in makers(projects):
+            raise UntrustedFile(path, f"it belongs to uid {owner}")
+        for line in _lines(file, left_out):
+            prompt = _parse(projects, line)
+            if isinstance(prompt, str):
+                left_out(prompt)
+            else:
+                yield prompt
+
+
+def _lines(file: FileIO, left_out: Callable[[str], None]) -> Iterator[bytes]:
+    """Yield the lines that are not blank; one that is too long is left out."""
+    left = os.fstat(file.fileno()).st_size
+    begins_in_a_line = left > _MOST_BYTES
+    if begins_in_a_line:
+        file.seek(left - _MOST_BYTES)
+        left = _MOST_BYTES
+        left_out(f"it stands before the last {_MOST_BYTES >> 20} MB")
+    rest, dropping = b"", begins_in_a_line
+    while left > 0 and (block := file.read(min(_BLOCK, left))):
+        left -= len(block)
+        *lines, rest = (rest + block).split(b"\n")
+        if dropping and lines:
+            del lines[0]
+            dropping = False
+        yield from filter(bytes.strip, lines)
+        if dropping:
+            rest = b""
+        elif len(rest) > _LONGEST_LINE:
+            left_out(f"it is longer than {_LONGEST_LINE >> 20} MB")
+            rest, dropping = b"", True
+    if rest.strip() and not dropping:
+        yield rest
+
+
+def _parse(projects: Path, line: bytes) -> RememberedPrompt | str:
+    """Return the prompt of a line; or, if it is left out, why."""
+    if (said := parse_entry(line)) is None:
+        return "it is torn, or no JSON object"
+    text, project, time = (said.get(key) for key in ("display", "project", "timestamp"))
+    if not isinstance(text, str):
+        return "it is no prompt"
+    if (project := path_text(project)) is None:
+        return "its project is no directory"
+    if not isinstance(time, int | float) or isinstance(time, bool):
+        return "its time is wrong"
+    if not 0 <= time <= _LATEST_MS:
+        return "its time is wrong"
+    session = said.get("sessionId")
+    if not isinstance(session, str) or not _SESSION.fullmatch(session):
+        return "it names no session"
+    return RememberedPrompt(
+        session=session,
+        project=project,
+        directory=_directory(projects, project),
+        time=time / 1000,
+        text=text,
+        is_command=_COMMAND.fullmatch(text.strip()) is not None,
+    )

@@ -1,0 +1,107 @@
+"""The lines that Claude Code writes beside a conversation and never sends to its model.
+
+Three kinds of lines, as far as the program (2.1.330, in print mode and in a terminal) resumes with
+the same request when their content is gone:
+
+- `progress`: the state of a tool while it runs; of a subagent, its messages again and again. Old
+  versions write it, and show it (tried with 2.1.19, in which `data` must stay an object). A new one
+  reads only `uuid` and `parentUuid` of such a line.
+- `attachment`: the output of hooks. The text that a hook tells the model is beside it, and stays.
+- `api-request`, `api-request-shape`, `api-request-blob`: requests as they were sent, in parts. When
+  the program resumes, it reads their hashes, by which it knows the parts that it has written. These
+  lines have no `uuid`: bsd makes their id of the members that stay in them.
+
+All other attachments stay: most are sent again, and a placeholder in `prompt_snapshot` would be the
+next system prompt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, TypeGuard
+
+from bsd.transcripts.agents.entry import Entry, is_structural, text_of
+from bsd.transcripts.agents.format import Value
+from bsd.transcripts.agents.values import unit_values
+from bsd.transcripts.spans import ValuePath, value_at
+
+# Values that leave a line, by its type. A message stays an object, as other programs that read
+# sessions expect of a `message`.
+_RECORDS: dict[str, tuple[ValuePath, ...]] = {
+    "api-request": (("params",), ("tail",)),
+    "api-request-shape": (("shape",),),
+    "api-request-blob": (("message", "content"),),
+}
+# Members of such a line that stay, and that a copy of it in a fork has, too.
+_TELLING = ("type", "agentId", "id", "shapeHash", "hash", "timestamp")
+_DIGITS = 24  # hex digits of a hash, in an id
+
+# Hooks whose `content` is sent, and those whose output is compared with that of their next run.
+_SENT_EVENTS = frozenset(("SessionStart", "UserPromptSubmit", "UserPromptExpansion"))
+_COMPARED_EVENT = "SessionStart"
+_OUTPUT = ("stdout", "stderr")
+# Attachments of hooks, and their members that are shown to people alone.
+_HOOK_OUTPUT = {
+    "hook_success": (*_OUTPUT, "content"),
+    "hook_non_blocking_error": _OUTPUT,
+    "hook_error_during_execution": ("content",),
+    "hook_system_message": ("content",),
+    "async_hook_response": _OUTPUT,
+}
+
+
+def is_record(kind: Any) -> TypeGuard[str]:
+    """Return whether lines of this type are the program's records of its requests."""
+    return isinstance(kind, str) and kind in _RECORDS
+
+
+def record_id(entry: Entry) -> str | None:
+    """Return the id of a record of a request; None if nothing in it tells it from others."""
+    told = {key: text for key in _TELLING if (text := text_of(entry.get(key)))}
+    if told.keys().isdisjoint(("id", "shapeHash", "hash")):
+        return None
+    text = json.dumps(told, sort_keys=True)
+    return f"{told['type']}.{hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]}"
+
+
+def made_of(entry_id: str) -> re.Pattern[bytes] | None:
+    """Return a pattern in each record that may have this id; None: it is not the id of a record."""
+    kind = entry_id.rpartition(".")[0]
+    return re.compile(rb'"%b"' % re.escape(kind.encode())) if kind in _RECORDS else None
+
+
+def unsent_values(entry: Entry, at_least: int) -> list[Value]:
+    """List the values of a line of one of these kinds that its program never sends."""
+    values: list[Value] = []
+    for path, value in _unsent(entry):
+        values += unit_values(value, path, "tool_result", at_least, display=True)
+    return values
+
+
+def _unsent(entry: Entry) -> Iterator[tuple[ValuePath, Any]]:
+    kind = entry.get("type")
+    if is_record(kind):
+        yield from ((path, value_at(entry, path)) for path in _RECORDS[kind])
+    elif text_of(entry.get("uuid")) is None:
+        return
+    elif kind == "progress":
+        data = entry.get("data")
+        for key, value in data.items() if isinstance(data, dict) else ():
+            if not is_structural(key):  # `type` names the kind of the record
+                yield ("data", key), value
+    elif kind == "attachment":
+        attachment = entry.get("attachment")
+        if isinstance(attachment, dict):
+            keys = _hook_output(attachment)
+            yield from ((("attachment", key), attachment[key]) for key in attachment if key in keys)
+
+
+def _hook_output(attachment: Entry) -> tuple[str, ...]:
+    kind, event = attachment.get("type"), attachment.get("hookEvent")
+    keys = _HOOK_OUTPUT.get(kind, ()) if isinstance(kind, str) else ()
+    if event == _COMPARED_EVENT and kind != "hook_success":
+        return ()
+    return _OUTPUT if keys and event in _SENT_EVENTS else keys

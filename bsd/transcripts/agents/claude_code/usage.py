@@ -1,0 +1,40 @@
+"""The figures of the prompt cache in the usage that Claude Code notes with each answer."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from bsd.transcripts.agents.entry import Entry, text_of
+from bsd.transcripts.agents.format import CacheUse
+
+# The names in usage of tokens that were written to the cache, by their life.
+_LIFE = re.compile(r"ephemeral_([0-9]{1,4})([mh])_input_tokens")
+_SECONDS = {"m": 60.0, "h": 3600.0}
+
+
+def cache_use(message: Entry) -> CacheUse | None:
+    """Return the use of the cache by an answer; None: it used none.
+
+    Newer versions say how long each part of the written tokens lives.
+    """
+    usage = message.get("usage")
+    if not isinstance(usage, dict):
+        return None
+    if not (usage.get("cache_read_input_tokens") or usage.get("cache_creation_input_tokens")):
+        return None
+    written = usage.get("cache_creation")
+    lives = [
+        _life_seconds(name)
+        for name, tokens in (written.items() if isinstance(written, dict) else ())
+        if tokens
+    ]
+    model = text_of(message.get("model"))
+    return CacheUse(model, in_use=True, life_seconds=max(filter(None, lives), default=None))
+
+
+@lru_cache(maxsize=64)
+def _life_seconds(name: str) -> float | None:
+    """The life of cached tokens that usage counts by this name; None: the name tells none."""
+    found = _LIFE.fullmatch(name)
+    return int(found[1]) * _SECONDS[found[2]] if found else None

@@ -1,0 +1,104 @@
+"""What commands say of prompt caches that are waited for, and of going on with a session."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from bsd.cli.output import cache_wait
+from bsd.core.formatting import iso_utc
+from bsd.core.layout import Layout, SessionName
+from bsd.store.state import Left, StateDb
+from bsd.transcripts.change import Written
+from tests.cli.conftest import Call
+from tests.openclaw_tree import add_session
+from tests.session_files import conversation, jsonl
+
+DUE = re.compile(r"waits: cache warm until (\d\d:\d\d), 38k tokens ready")
+
+
+def leave_waiting(root: Call, session: str, until: float, *, size: int = 0) -> None:
+    """Leave a session as a daemon does; of another `size` than it has, it has changed since."""
+    layout, name = Layout(root.root), SessionName.parse(session)
+    seen = Written.of(layout.session_file(name).lstat())
+    left = Left(name, "settings", seen._replace(size=size or seen.size), until, until, 38_123)
+    StateDb(layout.state_db).note_rests({name: left})
+
+
+def test_a_session_that_waits_says_until_when(bsd: Call) -> None:
+    until = time.time() + 600
+    leave_waiting(bsd, "main/alpha", until)
+    shown = bsd("sessions").out
+    [line] = [line for line in shown.splitlines() if "main/alpha" in line]
+    found = DUE.search(line)
+    assert found
+    assert found[1] == f"{datetime.fromtimestamp(until).astimezone():%H:%M}"
+    assert len(DUE.findall(shown)) == 1
+    rows = {row["session"]: row for row in bsd("sessions", "--json").document["sessions"]}
+    assert rows["main/alpha"]["cache_warm_until"] == iso_utc(until)
+    assert rows["main/alpha"]["tokens_ready"] == 38_123
+    others = [row for name, row in rows.items() if name != "main/alpha"]
+    assert not [row for row in others if "cache_warm_until" in row or "tokens_ready" in row]
+
+
+@pytest.mark.parametrize("how", [{"until": -1.0}, {"until": 600.0, "size": 3}])
+def test_one_that_waits_no_longer_or_has_changed_says_nothing(
+    bsd: Call, how: dict[str, Any]
+) -> None:
+    leave_waiting(bsd, "main/alpha", time.time() + how.pop("until"), **how)
+    assert "waits" not in bsd("sessions").out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "tokens", "expected"),
+    [
+        (60, 38_499, "cache warm until 10:01, 38k tokens ready"),
+        (60, 812, "cache warm until 10:01, 812 tokens ready"),
+        (60, 9_999, "cache warm until 10:01, 9,999 tokens ready"),
+        (60, None, "cache warm until 10:01, 0 tokens ready"),
+        (2 * 86_400, 10_000, "cache warm until 2026-11-28 10:00, 10k tokens ready"),
+    ],
+)
+def test_until_when_in_words(seconds: float, tokens: int | None, expected: str) -> None:
+    now = datetime(2026, 11, 26, 10).astimezone().timestamp()
+    assert cache_wait(iso_utc(now + seconds), tokens, now) == expected
+
+
+def warm_session(bsd: Call) -> None:
+    entries = conversation(results=3)
+    for one in entries[1:]:
+        if one["message"]["role"] == "assistant":
+            one["message"]["usage"] = {"input": 3, "cacheRead": 9, "cacheWrite": 9}
+            one["timestamp"] = iso_utc(time.time())
+    add_session(bsd.root, "main/warm", jsonl(*entries))
+
+
+def test_a_dry_run_says_what_the_daemon_waits_for_and_a_run_does_not_wait(bsd: Call) -> None:
+    warm_session(bsd)
+    told = bsd("extract", "main/warm", "--dry-run")
+    assert re.search(r"main/warm: the daemon waits: cache warm until \d\d:\d\d, ", told.err)
+    asked = bsd("extract", "main/warm", "--dry-run", "--when", "cold")
+    assert re.search(r"3 +cache_warm +the prompt cache of its provider is warm", asked.out)
+    done = bsd("extract", "main/warm")
+    assert "3 values of 3 entries" in done.out
+    assert "cache warm" not in done.err
+
+
+def test_a_moment_that_is_none_is_refused(bsd: Call) -> None:
+    ended = bsd("extract", "main/alpha", "--when", "soon")
+    assert ended.code == 2
+    assert "'pays', 'now' or 'cold'" in ended.err
+
+
+def test_the_command_that_continues_a_session_is_shown(bsd: Call) -> None:
+    command = "openclaw tui --session agent:main:alpha"
+    assert command in bsd("sessions", "--resume").out
+    assert command not in bsd("sessions").out
+    assert f"Continue it: {command}" in bsd("show", "main/alpha", "--limit", "1").out
+    assert f"Continue it: {command}" in bsd("summary", "main/alpha").out
+    rows = {row["session"]: row for row in bsd("sessions", "--json").document["sessions"]}
+    assert rows["main/alpha"]["resume"] == command

@@ -1,0 +1,361 @@
+"""What the model sees stays while the provider's prompt cache is warm, and for how long that is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bsd.planning.extract import plan_extraction
+from bsd.planning.plan import Plan
+from bsd.planning.prompt_cache import PromptCache, life_seconds
+from bsd.store.state import CacheSeen, Checkpoint
+from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE
+from bsd.transcripts.agents.codex import CODEX
+from bsd.transcripts.agents.format import CacheUse, EntryInfo, TranscriptFormat
+from bsd.transcripts.agents.openclaw.format import OPENCLAW
+from bsd.transcripts.agents.pi import PI
+from tests.planning.in_memory import NOW, Session, config
+from tests.planning.test_prefix import entries
+from tests.planning.test_properties import EXAMPLES
+from tests.session_files import HEADER, jsonl
+from tests.transcripts import nasty
+from tests.transcripts.agents.sources.claude_code import claude_code_line
+from tests.transcripts.agents.sources.codex import codex_line, codex_lines
+
+MINUTE, HOUR = 60.0, 3600.0
+LONG = "long text " * 100
+
+
+def time_of(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat()
+
+
+def claude_usage(**more: Any) -> dict[str, Any]:
+    return {"input_tokens": 5, "cache_read_input_tokens": 900, "output_tokens": 7, **more}
+
+
+def answer(used: float, usage: dict[str, Any] | None, model: str = "m") -> EntryInfo:
+    line = claude_code_line(1, "assistant", [{"type": "text", "text": "t"}])
+    line["message"] |= {"usage": usage, "model": model}
+    return CLAUDE_CODE.info(line | {"timestamp": time_of(used)})
+
+
+def written_for(life: str) -> dict[str, Any]:
+    tokens = {f"ephemeral_{one}_input_tokens": 3 * (one == life) for one in ("5m", "1h", "12h")}
+    return claude_usage(cache_creation_input_tokens=3, cache_creation=tokens)
+
+
+# --- what usage says ---
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        (claude_usage(), CacheUse("m", in_use=True)),
+        (written_for("5m"), CacheUse("m", in_use=True, life_seconds=5 * MINUTE)),
+        (written_for("1h"), CacheUse("m", in_use=True, life_seconds=HOUR)),
+        (written_for("12h"), CacheUse("m", in_use=True, life_seconds=12 * HOUR)),
+        ({"cache_creation_input_tokens": 3}, CacheUse("m", in_use=True)),
+        ({"input_tokens": 5, "cache_read_input_tokens": 0}, None),
+        ({"cache_read_input_tokens": 3, "cache_creation": ["odd"]}, CacheUse("m", in_use=True)),
+        ("odd", None),
+        (None, None),
+    ],
+)
+def test_what_claude_code_says_of_the_cache(usage: Any, expected: CacheUse | None) -> None:
+    assert answer(NOW, usage).cache == expected
+
+
+@pytest.mark.parametrize("fmt", [OPENCLAW, PI])
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        ({"cacheRead": 3, "cacheWrite": 0}, CacheUse("m", in_use=True)),
+        ({"cacheRead": 0, "cacheWrite": 3}, CacheUse("m", in_use=True)),
+        (
+            {"cacheRead": 0, "cacheWrite": 3, "cacheWrite1h": 0},
+            CacheUse("m", in_use=True, life_seconds=5 * MINUTE),
+        ),
+        (
+            {"cacheWrite": 3, "cacheWrite1h": 3},
+            CacheUse("m", in_use=True, life_seconds=HOUR),
+        ),
+        ({"input": 3, "cacheRead": 0, "cacheWrite": 0}, None),
+        (None, None),
+    ],
+)
+def test_what_pi_and_openclaw_say_of_the_cache(
+    fmt: TranscriptFormat, usage: Any, expected: CacheUse | None
+) -> None:
+    message = {"role": "assistant", "content": [], "model": "m", "usage": usage}
+    assert fmt.info({"type": "message", "id": "a", "message": message}).cache == expected
+
+
+def test_what_codex_says_of_the_cache() -> None:
+    def said(**tokens: int) -> CacheUse | None:
+        info = {"last_token_usage": {"input_tokens": 9, **tokens}}
+        return CODEX.info(codex_line(1, "event_msg", type="token_count", info=info)).cache
+
+    assert said(cached_input_tokens=3) == CacheUse(in_use=True)
+    assert said(cached_input_tokens=0) is None
+    assert CODEX.info(codex_line(1, "event_msg", type="token_count", info=None)).cache is None
+    assert CODEX.info(codex_line(1, "turn_context", model="gpt-5.4")).cache == CacheUse("gpt-5.4")
+    assert [line for line in codex_lines() if (CODEX.info(line).cache or CacheUse()).in_use] == []
+
+
+@pytest.mark.parametrize(
+    ("model", "hours"),
+    [
+        ("claude-opus-5-5", 1),
+        ("anthropic/claude-sonnet-4.5", 1),
+        ("gpt-6.2-sol", 12),
+        ("gpt-6.1-sol", 0.5),
+        ("gpt-6-luna", 0.5),
+        ("gpt-5.6", 0.5),
+        ("openai/gpt-5.10-codex", 0.5),
+        ("gpt-5.5", 24),
+        ("gpt-5-codex", 24),
+        ("gpt-4.1", 24),
+        ("o3", 24),
+        ("gemini-3-pro", 24),
+        ("deepseek-v4", 24),
+        ("", 24),
+    ],
+)
+def test_how_long_a_cache_lives(model: str, hours: float) -> None:
+    assert life_seconds(model) == hours * HOUR
+
+
+# --- until when it is warm ---
+
+
+def cache_of(*infos: EntryInfo) -> PromptCache:
+    cache = PromptCache()
+    for info in infos:
+        cache.follow(info)
+    return cache
+
+
+def test_a_session_without_a_cache_waits_for_nothing() -> None:
+    assert cache_of(answer(NOW, {"input_tokens": 3})).warm_until(NOW, NOW) is None
+
+
+def test_the_newest_answer_counts_whether_it_shows_a_cache_or_not() -> None:
+    cache = cache_of(answer(NOW - HOUR, written_for("5m")), answer(NOW - MINUTE, None))
+    assert cache.warm_until(NOW, NOW) == NOW + 4 * MINUTE
+    assert cache.warm_until(NOW + 4 * MINUTE, NOW) is None
+
+
+def test_the_newest_write_says_how_long() -> None:
+    hour, five = answer(NOW - 9, written_for("1h")), answer(NOW, written_for("5m"))
+    assert cache_of(five, hour).warm_until(NOW, NOW) == NOW - 9 + HOUR
+    assert cache_of(hour, five).warm_until(NOW, NOW) == NOW + 5 * MINUTE
+    assert cache_of(hour, answer(NOW, claude_usage())).warm_until(NOW, NOW) == NOW + HOUR
+
+
+def test_another_model_has_a_cache_of_its_own() -> None:
+    five, other = answer(NOW, written_for("5m")), answer(NOW, claude_usage(), "gpt-6-sol")
+    assert cache_of(five, other).warm_until(NOW, NOW) == NOW + 30 * MINUTE
+
+
+def test_without_times_of_its_own_the_file_tells() -> None:
+    line = claude_code_line(1, "assistant", [])
+    line["message"]["usage"] = written_for("5m")
+    del line["timestamp"]
+    cache = cache_of(CLAUDE_CODE.info(line))
+    assert cache.warm_until(NOW, NOW - 2 * MINUTE) == NOW + 3 * MINUTE
+    assert cache.warm_until(NOW, NOW - 6 * MINUTE) is None
+
+
+def test_nothing_waits_for_ever_for_a_clock_that_was_wrong() -> None:
+    year_ahead = cache_of(answer(NOW + 365 * 24 * HOUR, written_for("5m")))
+    assert year_ahead.warm_until(NOW, NOW - MINUTE) == NOW + 4 * MINUTE
+    assert year_ahead.warm_until(NOW, NOW - HOUR) is None
+    assert year_ahead.warm_until(NOW, NOW + 365 * 24 * HOUR) is None
+    put_back = cache_of(answer(NOW + 3 * MINUTE, written_for("5m")))
+    until = put_back.warm_until(NOW, NOW + 3 * MINUTE)
+    assert until == NOW + 8 * MINUTE
+    assert put_back.warm_until(until, NOW + 3 * MINUTE) is None
+
+
+# --- what leaves, and what waits ---
+
+
+def claude_session(
+    *, used: float = NOW - MINUTE, life: str = "5m", turns: int = 3, compacted: bool = False
+) -> Session:
+    """Each turn reads a file: its result is sent, the copy of it is not."""
+    lines: list[dict[str, Any]] = []
+
+    def add(kind: str, content: Any, **more: Any) -> None:
+        line = claude_code_line(len(lines), kind, content, **more)
+        if kind == "assistant":
+            line["message"] |= {"usage": written_for(life), "id": f"msg{len(lines)}"}
+        lines.append(line | {"timestamp": time_of(used)})
+
+    for turn in range(turns):
+        add("user", "go")
+        call = {"type": "tool_use", "id": f"c{turn}", "name": "Read", "input": {}}
+        add("assistant", [call], stop_reason="tool_use")
+        result = {"type": "tool_result", "tool_use_id": f"c{turn}", "content": LONG}
+        add("user", [result], toolUseResult={"file": {"content": LONG}})
+        add("assistant", [{"type": "text", "text": "done"}], stop_reason="end_turn")
+        if compacted and turn == turns - 2:
+            add("system", "", subtype="compact_boundary", compactMetadata={"trigger": "manual"})
+            lines[-1] |= {"parentUuid": None, "logicalParentUuid": lines[-2]["uuid"]}
+            del lines[-1]["message"]
+    return Session(jsonl(*lines), CLAUDE_CODE)
+
+
+def extract(
+    session: Session,
+    now: float = NOW,
+    since: Checkpoint | None = None,
+    *,
+    waits: bool = True,
+    **fields: Any,
+) -> Plan:
+    plan = plan_extraction(
+        session.source,
+        session.fmt,
+        config(**fields),
+        now,
+        session.shelf,
+        since=since,
+        waits=waits,
+    )
+    return session.carry_out(plan)
+
+
+def away(session: Session, index: int) -> tuple[bool, bool]:
+    """Whether the result in a line is away, and whether its copy is."""
+    entry = session.entry(index)
+    sent = entry["message"]["content"][0]["content"]
+    return sent != LONG, entry["toolUseResult"]["file"]["content"] != LONG
+
+
+def test_copies_leave_at_once_and_results_when_the_cache_is_cold() -> None:
+    session = claude_session()
+    original = session.raw
+    plan = extract(session)
+    assert [away(session, index) for index in (2, 6)] == [(False, True)] * 2
+    assert plan.report.reasons["extract"] == 2
+    assert plan.report.reasons.get("cache_warm") is None
+    assert plan.due_at == plan.warm_until == NOW + 4 * MINUTE
+    tokens = plan.report.rate.tokens(len(LONG) - len("[[extracted-]]") - 36)
+    assert plan.report.tokens_ready == 2 * tokens > 400
+
+    again = extract(session, NOW + MINUTE)
+    assert again.edits == ()
+    assert again.report.reasons["cache_warm"] == 2
+    assert again.report.tokens_ready == 2 * tokens
+
+    cold = extract(session, NOW + 4 * MINUTE)
+    assert [away(session, index) for index in (2, 6)] == [(True, True)] * 2
+    assert (cold.due_at, cold.report.tokens_ready) == (None, 0)
+    assert cold.report.tokens_saved == 2 * tokens
+    session.restore_all(NOW + HOUR)
+    assert session.raw.replace(b',"_restored":"', b"") != original  # only `_restored` was added
+    assert [away(session, index) for index in (2, 6)] == [(False, False)] * 2
+
+
+def test_what_is_asked_for_does_not_wait() -> None:
+    session = claude_session()
+    plan = extract(session, waits=False)
+    assert [away(session, index) for index in (2, 6)] == [(True, True)] * 2
+    assert (plan.due_at, plan.report.tokens_ready) == (None, 0)
+
+
+def test_a_dry_run_by_hand_says_what_the_daemon_would_leave() -> None:
+    session = claude_session()
+    plan = plan_extraction(
+        session.source, session.fmt, config(), NOW, session.shelf, dry_run=True, by_hand=True
+    )
+    assert plan.warm_until == NOW + 4 * MINUTE
+    assert plan.report.tokens_ready == plan.report.tokens_saved > 400
+
+
+def test_a_cold_cache_and_none_at_all_keep_nothing() -> None:
+    session = claude_session(used=NOW - HOUR)
+    extract(session)
+    assert away(session, 2) == (True, True)
+    session = Session(claude_session().raw.replace(b'"cache_', b'"other_'), CLAUDE_CODE)
+    extract(session)
+    assert away(session, 2) == (True, True)
+
+
+def test_an_hour_of_life_is_an_hour() -> None:
+    session = claude_session(life="1h")
+    assert extract(session).due_at == NOW - MINUTE + HOUR
+
+
+def test_what_a_compaction_took_out_of_context_leaves_at_once() -> None:
+    session = claude_session(turns=4, compacted=True)
+    plan = extract(session)
+    assert [away(session, index) for index in (2, 6, 10)] == [(True, True)] * 3
+    assert (plan.due_at, plan.report.tokens_ready) == (None, 0)
+
+
+def test_what_a_person_sets_free_leaves_at_once() -> None:
+    session = claude_session()
+    lines = session.raw.splitlines(keepends=True)
+    lines[2] = lines[2].replace(b"{", b'{"_extractable":true,', 1)
+    session.raw = b"".join(lines)
+    extract(session)
+    assert [away(session, index) for index in (2, 6)] == [(True, True), (False, True)]
+
+
+def test_what_waits_is_looked_at_again_from_a_checkpoint() -> None:
+    session = claude_session()
+    warm = extract(session)
+    assert warm.checkpoint is not None
+    assert warm.checkpoint.index == 2  # the first result that waits
+    assert warm.checkpoint.cache.used_ms == (NOW - MINUTE) * 1000
+    extract(session, NOW + 4 * MINUTE, warm.checkpoint)
+    assert [away(session, index) for index in (2, 6)] == [(True, True)] * 2
+
+
+def test_a_checkpoint_knows_of_the_cache_before_it() -> None:
+    session = claude_session()
+    whole = extract(session, waits=False)
+    assert whole.checkpoint is not None
+    assert whole.checkpoint.cache == CacheSeen(
+        in_use=True, used_ms=(NOW - MINUTE) * 1000, model="claude-opus-4-6", life_seconds=300.0
+    )
+
+
+cached_usage = st.sampled_from(
+    [
+        {"cacheRead": 0, "cacheWrite": 0},
+        {"cacheRead": 3},
+        {"cacheWrite": 3, "cacheWrite1h": 0},
+        {"cacheWrite": 3, "cacheWrite1h": 3},
+        None,
+    ]
+)
+
+
+@settings(nasty.unhurried, max_examples=EXAMPLES)
+@given(entries(), st.data())
+def test_from_a_checkpoint_on_the_same_waits_and_leaves(
+    some: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    now = NOW
+    whole, by_parts = Session(b""), Session(b"")
+    since: Checkpoint | None = None
+    fields: dict[str, Any] = {"min_value_length": 20}
+    fields["keep_recent"] = data.draw(st.sampled_from([0, 1]))
+    for entry in [HEADER, *some]:
+        if entry.get("message", {}).get("role") == "assistant":
+            entry["message"]["usage"] = data.draw(cached_usage)
+            entry["timestamp"] = time_of(now)
+        for session in (whole, by_parts):
+            session.raw += jsonl(entry)
+        now += data.draw(st.sampled_from([1.0, 200.0, 5000.0]))
+        extract(whole, now, **fields)
+        since = extract(by_parts, now, since, **fields).checkpoint
+        assert by_parts.raw == whole.raw

@@ -1,0 +1,198 @@
+"""Sessions that another root's bsd has extracted from: each is left alone, and alone.
+
+As where a directory of sessions is kept alike on two machines: each has a root and claims of its
+own, and knows nothing of the other's.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.actions import list_sessions
+from bsd.actions.extract import extract
+from bsd.core.config_file import ConfigService
+from bsd.core.errors import LeftAlone
+from bsd.core.layout import Layout, SessionName
+from bsd.maintenance.doctor import examine
+from bsd.maintenance.search import search
+from bsd.maintenance.verify import verify
+from bsd.planning.result import SessionResult, Status
+from bsd.sessions.foreign import foreign_reason
+from bsd.sessions.idle import RetryBudget
+from bsd.transcripts.agents import programs
+from bsd.transcripts.agents.programs import served_by
+from tests.actions import performed
+from tests.actions.performed import Caller
+from tests.maintenance.keeping import DAY, keep
+from tests.openclaw_tree import set_idle
+from tests.session_files import Clock
+from tests.transcripts.agents.sources import KINDS
+from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind, raw, without_restored
+
+each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.kind for kind in KINDS])
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine: a root, and a user's claims."""
+
+    layout: Layout
+    state: Path
+    patch: pytest.MonkeyPatch
+
+    def _here(self) -> Caller:
+        self.patch.setenv("XDG_STATE_HOME", str(self.state))
+        programs._looked.clear()
+        for path in self.layout.sources[0].path.rglob("*.jsonl"):
+            set_idle(path)
+        config = ConfigService(self.layout.config_file)
+        return Caller(layout=self.layout, config=config, budget=RetryBudget(wait=0))
+
+    def extract(self, name: SessionName) -> SessionResult:
+        return extract(self._here(), name, settings=EVERYTHING)
+
+    def restore_all(self, name: SessionName) -> SessionResult:
+        return performed.restore_all(self._here(), name)
+
+    def pin(self, name: SessionName) -> Any:
+        caller = self._here()
+        entry = performed.context(caller, name)["entries"][1]["id"]
+        return performed.set_extractable(caller, name, entry, False)
+
+    def copy_sessions(self) -> None:
+        """One run of the job, two days after the last line."""
+        layout = self._here().layout
+        for path in layout.sources[0].path.rglob("*.jsonl"):
+            set_idle(path, 2 * DAY)
+        keep(layout, Clock())
+
+    def serves(self) -> bool:
+        self._here()
+        return served_by(self.layout, self.layout.sources[0]) == str(self.layout.root)
+
+
+@dataclass(frozen=True)
+class Synced:
+    """Two machines with the same sessions: `theirs` was extracted from on the first one."""
+
+    one: Machine
+    other: Machine
+    theirs: SessionName
+    free: SessionName
+    paths: dict[SessionName, Path]
+    whole: bytes
+
+
+@pytest.fixture(params=KINDS, ids=[kind.kind for kind in KINDS])
+def synced(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Synced:
+    kind: Kind = request.param
+    home = Home.of(kind, tmp_path, kind.lines())
+    second = home.path.with_name(home.path.name[:-7] + "f" + home.path.name[-6:])
+    shutil.copyfile(home.path, second)
+    free = SessionName(home.name.agent, second.stem)
+    (other := tmp_path / "other").mkdir()
+    one = Machine(home.layout, tmp_path / "state", monkeypatch)
+    two = Machine(replace(home.layout, root=other), tmp_path / "other state", monkeypatch)
+    whole = home.path.read_bytes()
+    # What the copy is called inside does not matter here; its lines must be no copies, though.
+    second.write_bytes(_renewed(whole))
+    set_idle(second)
+    assert one.extract(home.name).status is Status.EXTRACTED
+    paths = {home.name: home.path, free: second}
+    return Synced(one, two, home.name, free, paths, whole)
+
+
+def _renewed(content: bytes) -> bytes:
+    """A session with other texts and ids."""
+    return content.replace(b"long old text", b"long new text").replace(b'"0000', b'"1000')
+
+
+def test_it_blocks_itself_alone(synced: Synced) -> None:
+    before = synced.paths[synced.theirs].read_bytes()
+    result = synced.other.extract(synced.theirs)
+    assert result.status is Status.LEFT_ALONE
+    assert "were extracted by a bsd with another root" in (result.reason or "")
+    assert not synced.other.serves(), "to look is no claim"
+    with pytest.raises(LeftAlone, match="another root"):
+        synced.other.pin(synced.theirs)
+    assert synced.paths[synced.theirs].read_bytes() == before
+    assert synced.other.extract(synced.free).status is Status.EXTRACTED
+    assert synced.other.serves()
+    # And the other way round.
+    result = synced.one.extract(synced.free)
+    assert result.status is Status.LEFT_ALONE
+    assert synced.one.restore_all(synced.theirs).status is Status.RESTORED
+    assert without_restored(synced.paths[synced.theirs].read_bytes()) == synced.whole
+
+
+def test_a_copy_of_it_as_it_is_does_not_make_it_this_roots(synced: Synced) -> None:
+    """The archive of the other machine has a copy of each session, of this one too."""
+    assert synced.other.extract(synced.free).status is Status.EXTRACTED
+    synced.other.copy_sessions()
+    assert synced.other.layout.archive_dir(synced.theirs).is_dir()
+    result = synced.other.extract(synced.theirs)
+    assert result.status is Status.LEFT_ALONE
+    assert "were extracted by a bsd with another root" in (result.reason or "")
+    assert foreign_reason(synced.other.layout, synced.theirs) is not None
+
+
+def test_what_was_put_back_there_may_be_extracted_here(synced: Synced) -> None:
+    synced.one.restore_all(synced.theirs)
+    path = synced.paths[synced.theirs]
+    path.write_bytes(synced.whole)
+    assert synced.other.extract(synced.theirs).status is Status.EXTRACTED
+
+
+def test_it_is_named_with_the_reason_and_is_no_fault(synced: Synced) -> None:
+    layout = synced.other.layout
+    synced.other._here()
+    assert foreign_reason(layout, synced.free) is None
+    assert "another root" in (foreign_reason(layout, synced.theirs) or "")
+    found = verify(layout)
+    assert found.clean
+    [finding] = [each for each in found.findings if each.kind == "elsewhere"]
+    assert finding.where == str(synced.theirs)
+    told = [each for each in examine(layout) if str(synced.theirs) in each.message]
+    assert [each.level for each in told] == ["warn"]
+    caller = synced.other._here()
+    search(layout, "text")  # counts what stands in the sessions
+    rows = list_sessions.list_all_sessions(caller).sessions
+    alone = {row.session: row.left_alone for row in rows}
+    assert alone[str(synced.free)] is None
+    assert "another root" in (alone[str(synced.theirs)] or "")
+
+
+def test_one_whose_store_was_lost_here_is_no_foreign_one(synced: Synced) -> None:
+    """Its content is missing, and that must be said."""
+    layout = synced.one.layout
+    synced.one._here()
+    for place in (layout.extracted, layout.history, layout.archive):
+        shutil.rmtree(place, ignore_errors=True)
+    assert foreign_reason(layout, synced.theirs) is None
+    assert not verify(layout).clean
+
+
+def test_a_copy_of_a_session_of_this_root_is_no_foreign_one(synced: Synced) -> None:
+    path = synced.paths[synced.theirs]
+    copy = path.with_name(path.name[:-7] + "e" + path.name[-6:])
+    shutil.copyfile(path, copy)
+    name = SessionName(synced.theirs.agent, copy.stem)
+    assert foreign_reason(synced.one.layout, name) is None
+    assert foreign_reason(synced.other.layout, name) is not None
+
+
+@each_kind
+def test_text_that_looks_like_a_marker_makes_no_session_foreign(kind: Kind, tmp_path: Path) -> None:
+    home = Home.of(kind, tmp_path, kind.lines())
+    quoted = raw(kind.lines()).replace(
+        b"long old text", b'\\"_extracted\\":{\\"ref\\":\\"0001_x\\"} [[extracted-x]]', 1
+    )
+    home.path.write_bytes(quoted)
+    assert foreign_reason(home.layout, home.name) is None
