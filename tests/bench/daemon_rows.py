@@ -52,8 +52,8 @@ def latency(scratch: Path, _cache: Path) -> Rows:
         for percent, target in ((50, 0.001), (99, 0.030)):
             delay = delays[len(delays) * percent // 100]
             asleep = sleeper[len(sleeper) * percent // 100]
-            # DESIGN's targets are for a daemon with work to do. Threads of an idle one sleep deeper,
-            # and watchdog hands an event through two of its own.
+            # DESIGN's targets are for a daemon with work to do. Threads of an idle one sleep
+            # deeper, and watchdog hands an event through two of its own.
             yield row(
                 f"append → queued, p{percent}, {text}",
                 f"{delay * 1000:.2f} ms",
