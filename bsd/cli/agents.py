@@ -245,7 +245,9 @@ def tell_done(plan: SetupPlan, done: SetupDone) -> None:
         _note_problem(path_, why, done.hints.get(path_))
     if _stays_in_settings(plan, done):
         say(f"{plan.title} is not {plan.turn}: bsd.toml says of its sessions what it said before")
-    elif not done.written and not done.failed:
+    elif plan.problems or done.failed:
+        say(f"{plan.title} is {plan.turn} in part: the files named as problems are as they were")
+    elif not done.written:
         say(f"nothing to change: {plan.title} is {plan.turn}")
     elif plan.turn == "on":
         say(f"{plan.title} is on; `bsd agents off {plan.agent}` takes all of this away")

@@ -93,6 +93,9 @@ def test_problems_end_with_one(home: Path, capsys: pytest.CaptureFixture[str]) -
     assert "not valid TOML" in ended.err
     assert "Try: " in ended.err
     assert (home / ".codex/skills/brainsurgeon/SKILL.md").exists()
+    again = call(capsys, "agents", "on", "codex", "--yes")
+    assert (again.code, "nothing to change" in again.out) == (1, False)
+    assert all("Codex is on in part" in one.out for one in (ended, again))
     unknown = call(capsys, "agents", "on", "claude")
     assert (unknown.code, "claude-code" in unknown.err) == (1, True)
 

@@ -376,7 +376,7 @@ class CodexDay(AgentProgram):
     undeletable = "it is Codex's to delete or archive, which keeps a database of its threads"
     uncallable = (
         "Codex's threads are only read when they are resumed, and nothing may be taken out of"
-        " them; give it the tools with `codex mcp add bsd -- bsd mcp`"
+        " them; `bsd agents on codex` gives its agents the tools"
     )
 
     @property

@@ -81,8 +81,8 @@ class PiProject(AgentProgram):
     keeps_mtime = True  # it continues the latest session
     undeletable = "it is pi's to delete"
     uncallable = (
-        "pi holds its sessions in memory while it runs, so nothing may be taken out of them; give"
-        " it the tools with `pi mcp add bsd -- bsd mcp`"
+        "pi holds its sessions in memory while it runs, so nothing may be taken out of them;"
+        " `bsd agents on pi` gives its agents the tools"
     )
 
     def is_session_file(self, name: str) -> bool:

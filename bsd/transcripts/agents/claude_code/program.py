@@ -57,7 +57,7 @@ class ClaudeCodeProject(AgentProgram):
     undeletable = "it is Claude Code's to delete, which keeps lists of its sessions"
     uncallable = (
         "Claude Code's sessions are only read when they are resumed, and nothing may be taken out"
-        " of them; give it the tools with `claude mcp add --scope user bsd -- bsd mcp`"
+        " of them; `bsd agents on claude-code` gives its agents the tools"
     )
 
     @property
