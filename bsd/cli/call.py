@@ -373,7 +373,7 @@ class BsdGroup(click.Group, BsdCommand):
 def confirm(question: str, refusal: str) -> bool:
     """Ask on the terminal; raises Invalid with the hint `refusal` if there is none."""
     if not sys.stdin.isatty():
-        raise Invalid("this asks before it acts, and nobody is here to answer", hint=refusal)
+        raise Invalid("this asks first, and there is no terminal to answer on", hint=refusal)
     return click.confirm(question, err=True)
 
 

@@ -215,7 +215,7 @@ class _Init:
                 tell_diffs(agent.told)
             if service:
                 say(f"start at login: {self._service[1]}")
-        refusal = Invalid("this asks before it acts, and nobody is here to answer", hint=_YES)
+        refusal = Invalid("this asks first, and there is no terminal to answer on", hint=_YES)
         if not dry_run and not self._call.json:
             raise refusal
         if self._call.json:

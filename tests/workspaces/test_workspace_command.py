@@ -102,7 +102,7 @@ def test_prune_says_what_would_go_and_asks_first(bsd: Bsd) -> None:
     assert out.splitlines()[2].startswith("Would prune 2 sessions (1 skipped), reclaimed ")
     assert "legacy is skipped: there is no .metadata.json" in bsd.err
     bsd("prune", code=2)
-    assert "nobody is here to answer" in bsd.err
+    assert "there is no terminal to answer on" in bsd.err
     assert "Try: `bsd workspace prune --yes`" in bsd.err
     told = bsd.json("prune", "--dry-run")
     done = bsd.json("prune", "--yes")
