@@ -89,10 +89,10 @@ def test_make_test_all_runs_all_kinds_in_one_call(tmp_path: Path) -> None:
 
 
 def test_the_check_of_a_change_runs_all_tests() -> None:
-    lines = (_TOP / ".ci" / "run").read_text(encoding="utf-8").splitlines()
-    assert "make test-all" in lines
-    assert "make lint" in lines
-    assert "make test" not in lines, "no test is run twice"
+    text = (_TOP / ".ci" / "run").read_text(encoding="utf-8")
+    calls = re.findall(r"^make ([a-z.-]+)( &)?", text, re.MULTILINE)
+    assert calls == [(".venv", ""), ("lint", " &"), ("test-all", "")], "no test is run twice"
+    assert '\nwait "$lint"\n' in text, "a fault that lint finds is one of the check"
 
 
 def test_only_test_all_installs_programs_of_npm() -> None:

@@ -277,7 +277,7 @@ def test_calls_that_stand_in_them_are_not_carried_out_and_the_log_says_why(
     with capture_logs() as logged:
         assert not InBand(caller, home.name).carry_out()
     [line] = [line for line in logged if "not carried out" in line["event"]]
-    assert "mcp" in line["why"]
+    assert f"`bsd agents on {home.kind.kind}`" in line["why"]
     assert home.path.read_bytes() == content
 
 
