@@ -5,6 +5,7 @@ import { forgetButton, get, mayAsk } from "./api.js";
 import { fill, h, problem } from "./dom.js";
 import { jobsView } from "./jobs.js";
 import { Live } from "./live.js";
+import { overviewView } from "./overview.js";
 import { sessionView } from "./session.js";
 import { sessionsView } from "./sessions.js";
 import { settingsView } from "./settings.js";
@@ -13,6 +14,7 @@ import { trashView } from "./trash.js";
 import { keepTrue } from "./widgets.js";
 
 const VIEWS = {
+    overview: overviewView,
     sessions: sessionsView,
     s: sessionView,
     trash: trashView,
@@ -90,7 +92,9 @@ function parse(hash) {
             return part;
         }
     });
-    return { name: name || "sessions", parts, values: Object.fromEntries(new URLSearchParams(values ?? "")) };
+    // An address of the list before there was an overview: `#/?agent=main`.
+    const first = values ? "sessions" : "overview";
+    return { name: name || first, parts, values: Object.fromEntries(new URLSearchParams(values ?? "")) };
 }
 
 async function show() {
@@ -116,7 +120,7 @@ async function show() {
         status: loadStatus,
         readonly: () => Boolean(status?.readonly),
         remember: (hash) => {
-            history.replaceState(history.state, "", hash === "#/" ? "#/" : hash);
+            history.replaceState(history.state, "", hash);
             remembered = location.hash;
         },
     };
@@ -147,7 +151,9 @@ function mark(name) {
         const here = link.dataset.view === name;
         if (here) link.setAttribute("aria-current", "page");
         else link.removeAttribute("aria-current");
-        if (here) document.title = `${link.textContent} · bsd`;
+        if (!here) continue;
+        document.title = `${link.textContent} · bsd`;
+        link.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a phone the bar is longer than the screen
     }
 }
 

@@ -158,7 +158,7 @@ class SessionsView {
     choose(name, value) {
         if (this.filter[name] === value) return;
         this.filter[name] = value;
-        this.page.remember(`#/${query(this.filter)}`);
+        this.page.remember(`#/sessions${query(this.filter)}`);
         this.page.main.scrollTop = 0;
         this.load();
     }
