@@ -6,9 +6,10 @@ import base64
 import heapq
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from itertools import islice
 from operator import itemgetter
 from typing import Annotated, Any, ClassVar
@@ -24,7 +25,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.catalog import AgentInfo, ListedSession
 from bsd.maintenance.search import SessionFilter
 from bsd.maintenance.titles import Titles
-from bsd.store.statistics import Statistics
+from bsd.store.statistics import NOTHING_OUT, Statistics
 from bsd.transcripts.agents.program import Registry
 from bsd.transcripts.agents.programs import program_of
 
@@ -36,6 +37,17 @@ LONGEST_WORDS = 1000  # characters
 MOST_LISTED = 1000
 
 _Order = tuple[int, int, str]
+_Rank = Callable[[SessionName, os.stat_result], int]
+_MOST_TOKENS = 10**15  # more than any session has: a cent counts for more than all tokens
+
+
+class SessionOrder(StrEnum):
+    """By which figure sessions are listed, the greatest first."""
+
+    DATE = "date"  # the newest entry
+    SIZE = "size"
+    SAVED = "saved"  # by how much they are shorter than they were
+    COST = "cost"  # as their program noted it; behind these, those of which only tokens are known
 
 
 @dataclass(frozen=True)
@@ -96,6 +108,9 @@ class Figures:
         dict[str, int] | None, Field(description="input, output, cache_read, cache_write, total")
     ]
     created: str | None
+    cost: Annotated[
+        float | None, Field(description="US dollars, as its program noted them"), OMIT_EMPTY
+    ]
     duration_minutes: float | None
     is_stale: Annotated[bool, Field(description="Nothing was written to it for a day")]
     saved_bytes: Annotated[
@@ -120,7 +135,7 @@ class SessionInList(Figures, SessionRow):
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """Some sessions, the newest first, and where the others begin."""
+    """Some sessions in the order that was asked for, and where the others begin."""
 
     sessions: tuple[SessionInList, ...]
     next: Annotated[str | None, Field(description="The cursor of the next page")]
@@ -131,8 +146,9 @@ class Sessions:
 class Cursor:
     """Where the next page of a listing begins.
 
-    The newest come first, as of the moment when the listing began. What changes meanwhile moves
-    behind all others, in the order of the names: so nothing is left out, whatever happens.
+    The newest (or those first by another order) come first, as of the moment when the listing
+    began. What changes meanwhile moves behind all others, in the order of the names: so nothing is
+    left out, whatever happens.
     """
 
     began: int  # ns: the newest change that the first page knew of
@@ -195,6 +211,7 @@ def figures_of(found: Statistics, *, is_stale: bool) -> Figures:
         models=found.models,
         tokens=found.tokens,
         created=_iso(found.created_ms),
+        cost=round(found.cost, 6) or None,
         duration_minutes=round(lasted / 60_000, 1),
         is_stale=is_stale,
         saved_bytes=found.saved_bytes,
@@ -212,10 +229,11 @@ def list_sessions(
     agent: str | None = None,
     status: str | None = None,
     words: str | None = None,
+    sort: SessionOrder = SessionOrder.DATE,
     limit: int = 100,
     cursor: str | None = None,
 ) -> Sessions:
-    """List sessions page by page, the newest first.
+    """List sessions page by page, the newest (or largest, or …) first.
 
     A session that changes between two pages comes (again) at the end, so that none is left out.
 
@@ -223,6 +241,7 @@ def list_sessions(
         agent: only the sessions of this agent.
         status: as in the list; or `stale` or `active`, by age.
         words: words in name, title, label, a model's name or the text, extracted text included.
+        sort: the same for all pages. `cost` goes by what the search index has counted so far.
         cursor: `next` of the page before.
 
     Raises:
@@ -235,16 +254,18 @@ def list_sessions(
     begin = Cursor.read(cursor) if cursor else None
     wanted = SessionFilter(layout, words, agent)
     titles = Titles(layout, agent)
+    rank = _rank(layout, agent, sort, titles)
     newest = 0
 
     def fitting() -> Iterator[tuple[_Order, SessionName, os.stat_result]]:
         nonlocal newest
         for name, stat in _matching(layout, agent, status, wanted, titles):
-            updated = titles.updated(name, stat)
-            if status in _AGES and catalog.is_stale(updated, now) is not (status == _STALE):
-                continue
+            if status in _AGES:
+                updated = titles.updated(name, stat)
+                if catalog.is_stale(updated, now) is not (status == _STALE):
+                    continue
             newest = max(newest, stat.st_mtime_ns)
-            place: _Order = (0, -round(updated * 1e9), str(name))
+            place: _Order = (0, -rank(name, stat), str(name))
             # By its file's time: after any change to it, its place among the others may differ.
             if begin and stat.st_mtime_ns > begin.began:
                 place = (1, 0, str(name))
@@ -262,6 +283,23 @@ def list_sessions(
         state = context.search_state()
         search = replace(state, problem=wanted.problem or state.problem)
     return Sessions(tuple(listed(layout, infos, now)), following, search)
+
+
+def _rank(
+    layout: Layout, agent: str | None, sort: SessionOrder, titles: Titles
+) -> _Rank:
+    """Return the figure by which sessions are ordered, as a whole number."""
+    if sort is SessionOrder.SIZE:
+        return lambda _, stat: stat.st_size
+    if sort is SessionOrder.SAVED:
+        return lambda name, stat: (titles.out(name, stat) or NOTHING_OUT).saved
+    if sort is SessionOrder.COST:
+        spent = {
+            name: round(cost * 1e6) * _MOST_TOKENS + tokens
+            for name, (cost, tokens) in catalog.spending(layout, agent).items()
+        }
+        return lambda name, _: spent.get(str(name), 0)
+    return lambda name, stat: round(titles.updated(name, stat) * 1e9)
 
 
 def listed(layout: Layout, infos: list[ListedSession], now: float) -> Iterator[SessionInList]:
@@ -322,7 +360,7 @@ class CountedSession(Figures, SessionRow):
 
 @dataclass(frozen=True, slots=True)
 class AllSessions:
-    """The newest first within each agent."""
+    """The newest first within each agent; in another order, over all agents."""
 
     sessions: tuple[CountedSession, ...]
     agents: tuple[AgentInfo, ...]
@@ -338,6 +376,7 @@ def list_all_sessions(
     agent: str | None = None,
     limit: int | None = None,
     words: str | None = None,
+    sort: SessionOrder | None = None,
     figures: bool = True,
 ) -> AllSessions:
     """List all sessions, the newest first within each agent.
@@ -345,6 +384,7 @@ def list_all_sessions(
     Args:
         agent: only the sessions of this agent.
         words: only those with these words in title, name or text.
+        sort: list them in this order instead, over all agents.
         figures: with the figures of sessions that are as the last search counted them.
 
     Raises:
@@ -361,7 +401,7 @@ def list_all_sessions(
     wanted = SessionFilter(layout, words, agent)
     matching = (
         info
-        for info in catalog.sessions(layout, agent)
+        for info in (catalog.sessions(layout, agent) if sort is None else _sorted(layout, agent, sort))
         if wanted.fits(info.name, (info.label, info.title))
     )
     infos = list(islice(matching, limit))
@@ -374,6 +414,16 @@ def list_all_sessions(
     )
 
 
+def _sorted(layout: Layout, agent: str | None, sort: SessionOrder) -> Iterator[ListedSession]:
+    """Yield all sessions in an order over all agents."""
+    titles = Titles(layout, agent)
+    rank = _rank(layout, agent, sort, titles)
+    found = sorted(
+        catalog.with_stats(layout, agent), key=lambda each: (-rank(*each), str(each[0]))
+    )
+    return (catalog.describe(layout, name, stat, titles) for name, stat in found)
+
+
 def _counted(
     infos: list[ListedSession], known: Mapping[SessionName, Statistics], now: float
 ) -> Iterator[CountedSession]:
@@ -382,4 +432,6 @@ def _counted(
         figures = _uncounted(is_stale=is_stale)
         if (counted := known.get(info.name)) is not None:
             figures = vars(figures_of(counted, is_stale=is_stale))
+        if info.saved_bytes:
+            figures |= {"saved_bytes": info.saved_bytes}
         yield CountedSession(**vars(session_row(info, now)), **figures)

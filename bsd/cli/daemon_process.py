@@ -42,6 +42,7 @@ def run_daemon(call: Call, http: str | None, *, is_open: bool) -> int:
             daemon.start()
             server = ApiServer(app_of(daemon, now), now, daemon.state.beats)
             server.start()
+            daemon.state.page = server.page
             daemon.ready()
             give_back_memory()
             _obey(signals, daemon)

@@ -9,7 +9,13 @@ from datetime import datetime
 
 import click
 
-from bsd.actions.list_sessions import AllSessions, SessionRow, list_all_sessions
+from bsd.actions.list_sessions import (
+    AllSessions,
+    CountedSession,
+    SessionOrder,
+    SessionRow,
+    list_all_sessions,
+)
 from bsd.actions.search import FoundEntry, FoundInAll, search_all
 from bsd.actions.summary import Summary, summarize_session
 from bsd.cli.call import BsdCommand, Call
@@ -44,15 +50,29 @@ _LONG_TITLE = 100
     help="Only those with these words in title, name or text.",
 )
 @click.option(
+    "--sort",
+    type=click.Choice([order.value for order in SessionOrder]),
+    help="The greatest first, over all agents; date: the newest.",
+)
+@click.option(
     "--resume", is_flag=True, help="Show the command that continues each one, instead of its title."
 )
 @click.pass_obj
 def sessions_command(
-    call: Call, /, agent: str | None, limit: int | None, words: str | None, *, resume: bool
+    call: Call,
+    /,
+    agent: str | None,
+    limit: int | None,
+    words: str | None,
+    sort: str | None,
+    *,
+    resume: bool,
 ) -> None:
     """List all sessions, their size and what is out of them.
 
-    Newest first within each agent, by their newest entries. TITLE is what `sessions.json` or the
+    Newest first within each agent, by their newest entries, unless --sort names another order.
+    `saved`: by how much a session is shorter than it was. `cost`: US dollars as its program noted
+    them, else tokens; both as the search index has counted them. TITLE is what `sessions.json` or the
     program calls a session, else what was first asked in it. -q finds words in it, in the name, and
     in text that `bsd search` or the daemon has read. SIZE is the session file's, OUT is what
     is out of it now, and lies in store or archive. Agents whose sessions bsd leaves alone are named
@@ -66,25 +86,33 @@ def sessions_command(
       bsd sessions
       bsd sessions --agent main --limit 10
       bsd sessions -q "retention cron"
+      bsd sessions --sort size --limit 10
       bsd sessions --resume --limit 5
       bsd sessions --json | jq -r '.sessions[] | select(.size > 10000000) | .session'
     """
     say_who_serves(call.layout, agent)
     with call.context(changes=False) as context:
+        order = None if sort is None else SessionOrder(sort)
+        counts = call.json or order is SessionOrder.COST
         answer = list_all_sessions(
-            context, agent=agent, limit=limit, words=words, figures=call.json
+            context, agent=agent, limit=limit, words=words, sort=order, figures=counts
         )
-    call.answer(answer, lambda answer: tell_sessions(answer, time.time(), resume=resume))
+    call.answer(answer, lambda answer: tell_sessions(answer, time.time(), resume=resume, sort=order))
     if not call.json and (count := len(call.layout.exclusions().all)):
         note(f"{counted(count, 'pattern')} of what is left out: `bsd exclude`")
 
 
-def tell_sessions(found: AllSessions, now: float, *, resume: bool = False) -> None:
+def tell_sessions(
+    found: AllSessions, now: float, *, resume: bool = False, sort: SessionOrder | None = None
+) -> None:
     last = "CONTINUE IT" if resume else "TITLE"
-    columns = ("SESSION", "SIZE", "OUT", "ENTRIES", "UPDATED", "STATUS", last)
+    figure = {SessionOrder.SAVED: "SAVED", SessionOrder.COST: "COST"}.get(sort or SessionOrder.DATE)
+    more = () if figure is None else (figure,)
+    columns = ("SESSION", *more, "SIZE", "OUT", "ENTRIES", "UPDATED", "STATUS", last)
     rows = [
         (
             row.session,
+            *((_figure(row, sort),) if sort and more else ()),
             size(row.size),
             size(row.extracted_bytes) if row.extracted_entries else "",
             str(row.extracted_entries or ""),
@@ -95,7 +123,7 @@ def tell_sessions(found: AllSessions, now: float, *, resume: bool = False) -> No
         for row in found.sessions
     ]
     if rows:
-        print_table(columns, rows, right=columns[1:4], last_may_shrink=not resume)
+        print_table(columns, rows, right=columns[1:-3], last_may_shrink=not resume)
         say()
     out = sum(row.extracted_bytes for row in found.sessions)
     total = f"{counted(len(found.sessions), 'session')}, {size(found.total_size)}"
@@ -115,6 +143,27 @@ def tell_sessions(found: AllSessions, now: float, *, resume: bool = False) -> No
     for agent in found.agents:
         if agent.note:
             note(f"{agent.name}: {agent.note}")
+
+
+def _figure(row: CountedSession, sort: SessionOrder) -> str:
+    """Return the figure by which sessions are sorted, unless each list has it."""
+    if sort is SessionOrder.SAVED:
+        return size(row.saved_bytes) if row.saved_bytes else ""
+    return spent(row.cost, (row.tokens or {}).get("total"))
+
+
+def spent(cost: float | None, tokens: int | None) -> str:
+    """Write what a session cost: `$1.25`, or tokens if its program noted no cost."""
+    if cost:
+        return f"${cost:,.2f}" if cost >= 0.01 else f"${cost:.4f}"  # noqa: PLR2004
+    return short_tokens(tokens) if tokens else ""
+
+
+def short_tokens(tokens: int) -> str:
+    """Write tokens in thousands or millions: `950 tokens`, `38k tokens`, `1.2M tokens`."""
+    if tokens >= 1_000_000:
+        return f"{tokens / 1e6:.1f}M tokens"
+    return f"{tokens / 1000:.0f}k tokens" if tokens >= 10_000 else counted(tokens, "token")
 
 
 def _status(row: SessionRow, now: float) -> str:

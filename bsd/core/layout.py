@@ -109,6 +109,8 @@ class Layout:
     """What was settled in each session; losing it loses only speed."""
     search_db = _Place(".brainsurgeon/search.db")
     """The full-text index of sessions and their figures; it can be rebuilt."""
+    sizes_file = _Place(".brainsurgeon/sizes.jsonl")
+    """What sessions and bsd took on disk, a line a day."""
     root_id_file = _Place(".brainsurgeon/root-id")
     """By which a root is known to the sources that it serves, wherever it is moved."""
     told_file = _Place(".brainsurgeon/told.json")

@@ -14,7 +14,7 @@ from bsd import __version__
 from bsd.core.answers import as_json
 from bsd.core.clock import RunTime, check_clock
 from bsd.core.config import PruningConfig
-from bsd.core.errors import BsdError
+from bsd.core.errors import BsdError, os_problem
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout
 from bsd.core.pauses import PauseInfo, pauses_of
@@ -30,6 +30,7 @@ from bsd.daemon.status import DaemonStatus, Health
 from bsd.daemon.watcher import Watcher, WatchHealth
 from bsd.daemon.worker import Workers
 from bsd.maintenance.archive_limit import ArchiveOverLimit, archive_use
+from bsd.maintenance.daily_sizes import note_sizes
 from bsd.maintenance.disk_use import disk_use
 from bsd.maintenance.expiry import Forecast, RetentionTarget, forecast
 from bsd.maintenance.retention import archive_forecast
@@ -106,6 +107,7 @@ class DaemonReport:
             pid=os.getpid(),
             version=__version__,
             root=str(state.layout.root),
+            page=state.page,
             started_at=iso_utc(state.started_at),
             uptime_seconds=self._uptime(),
             enabled=config.enabled,
@@ -138,6 +140,14 @@ class DaemonReport:
         )
         # The ledger has them as JSON already; to convert them again would take most of the time.
         return {**as_json(status), "sessions": state.ledger.sessions()}
+
+    def note_sizes(self) -> None:
+        """Note what sessions and bsd take on disk, once a day; raises BsdError."""
+        layout = self._state.layout
+        try:
+            note_sizes(layout, self._disk_use.answer, self._state.clocks.wall())
+        except OSError as error:
+            raise os_problem(error, f"writing {layout.sizes_file}") from error
 
     def in_short(self) -> str:
         """One line for the service manager."""

@@ -48,12 +48,13 @@ _LONG_STEP_SECONDS = 600.0  # the longest job: a retention of very many files
 
 # Names of jobs.
 SCAN, AUTO_CRON, RETENTION, RECOVER = "scan", "auto_cron", "retention", "recover"
-INDEX, COPY_SESSIONS = "index", "keep_sessions"
+INDEX, COPY_SESSIONS, SIZES = "index", "keep_sessions", "sizes"
 
 # How often commits in flight are looked after: displaced files are kept for a minute.
 RECOVER_SECONDS = 30.0
 # How often the search index is compared with all sessions: it is told of changes, and may miss one.
 INDEX_SECONDS = 3600.0
+SIZES_SECONDS = 3600.0  # a line is written once a day
 # How often sessions are looked for that have been idle for long enough to be copied.
 COPY_SECONDS = 600.0
 
@@ -172,6 +173,7 @@ class Daemon:
         if not self.state.settings.readonly:
             table += [
                 ScheduledJob(RECOVER, self._recover),
+                ScheduledJob(SIZES, self.report.note_sizes, Every(SIZES_SECONDS), at_start=True),
                 ScheduledJob(
                     COPY_SESSIONS,
                     self._copy_sessions,

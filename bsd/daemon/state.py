@@ -267,10 +267,11 @@ class WaitingForCache:
 
 
 class DaemonState:
-    """Made once for a daemon; only three attributes are ever replaced.
+    """Made once for a daemon; only four attributes are ever replaced.
 
     These are `settings`, as far as a running daemon follows them, `phase` ("starting", "running",
-    "stopping") and `loops`, the threads by name, which are made last.
+    "stopping"), `loops`, the threads by name, which are made last, and `page`, the address of the
+    page once the API listens on TCP.
     """
 
     def __init__(self, settings: Settings, clocks: Clocks | None = None) -> None:
@@ -280,6 +281,7 @@ class DaemonState:
         self.layout.refuse_planted()
         self.config = ConfigService(self.layout.config_file, create=not settings.readonly)
         self.phase: Literal["starting", "running", "stopping"] = "starting"
+        self.page: str | None = None
         self.started_at = self.clocks.wall()  # epoch seconds
         self.stopping = threading.Event()
         self.loops: dict[str, Loop] = {}

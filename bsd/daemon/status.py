@@ -147,6 +147,7 @@ class DaemonStatus:
     pid: int
     version: str
     root: str
+    page: Annotated[str | None, Field(description="Its address; null: nothing listens on TCP")]
     started_at: str
     uptime_seconds: float
     enabled: bool

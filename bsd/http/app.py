@@ -21,6 +21,7 @@ from bsd.http import (
     hooks,
     jobs,
     memory,
+    overview,
     page,
     pauses,
     search,
@@ -40,7 +41,7 @@ from bsd.workspaces.actions import WorkspaceRoot, rules_of
 _SUMMARY = "Keeps AI-agent session files lean by moving large old values into a store."
 _WAIT_SECONDS = 5.0  # the longest time that a request waits for a session in use
 _API = (
-    *(state, jobs, settings, sessions, search, entries, context, trash, archive, pauses),
+    *(state, overview, jobs, settings, sessions, search, entries, context, trash, archive, pauses),
     *(memory, workspaces, events, hooks),
 )
 
@@ -92,6 +93,7 @@ def create_app(
     app.state.metrics = MetricsPage(
         daemon.report.status, daemon.scheduler.status, daemon.report.health
     )
+    app.state.forecast = overview.LastForecast()
     app.state.savings = SavedByHour(action_context.layout.audit_file)
     for module in _API:
         app.include_router(module.router)

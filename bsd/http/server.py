@@ -55,6 +55,15 @@ class ApiServer:
         """True while the server's thread runs."""
         return self._thread is not None and self._thread.is_alive()
 
+    @property
+    def page(self) -> str | None:
+        """The address of the page; None if nothing listens on TCP."""
+        if not self.addresses:
+            return None
+        host, port = self.addresses[0]
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - all of them
+        return f"http://{HttpAddress(host, port)}/"
+
     def start(self) -> None:
         """Listen and serve; returns when the first request may come.
 

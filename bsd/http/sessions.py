@@ -10,7 +10,13 @@ from pydantic import Field
 from bsd.actions.extract import check_settings, extract
 from bsd.actions.history import HistoryList, list_history, undo
 from bsd.actions.list_entries import FIRST_PAGE, MOST_ENTRIES, SessionDetail, show_session
-from bsd.actions.list_sessions import LONGEST_WORDS, MOST_LISTED, Sessions, list_sessions
+from bsd.actions.list_sessions import (
+    LONGEST_WORDS,
+    MOST_LISTED,
+    SessionOrder,
+    Sessions,
+    list_sessions,
+)
 from bsd.actions.summary import Summary, summarize_session
 from bsd.actions.trash import delete_session
 from bsd.core.config import PER_CALL
@@ -44,14 +50,19 @@ def sessions(
     q: Annotated[
         _Text, Query(description="Words in name, title, label, a model's name or the text")
     ] = None,
+    sort: Annotated[
+        SessionOrder, Query(description="The greatest first; date: the newest")
+    ] = SessionOrder.DATE,
     limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 100,
     cursor: _Text = None,
 ) -> Sessions:
-    """Sessions, the newest first.
+    """Sessions, the newest, largest, most shortened or most costly first.
 
     One that changes while you page comes (again) at the end: none is left out.
     """
-    return list_sessions(context, agent=agent, status=status, words=q, limit=limit, cursor=cursor)
+    return list_sessions(
+        context, agent=agent, status=status, words=q, sort=sort, limit=limit, cursor=cursor
+    )
 
 
 @router.get(_ONE)

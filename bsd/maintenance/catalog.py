@@ -524,6 +524,14 @@ def counted(layout: Layout, infos: Collection[ListedSession]) -> dict[SessionNam
     }
 
 
+def spending(layout: Layout, agent: str | None = None) -> dict[str, tuple[float, int]]:
+    """Return the cost (US dollars) and the tokens of sessions, by name, that the index has read."""
+    nothing: dict[str, tuple[float, int]] = {}
+    with suppress(BsdError, OSError):  # then none has a cost, and all are listed
+        return ask(layout.search_db, lambda index: index.spending(agent), nothing)
+    return nothing
+
+
 def warm(layout: Layout, infos: Collection[ListedSession]) -> dict[SessionName, Statistics]:
     """Return the figures of sessions that the index has read as they are now."""
     found = counted(layout, infos).items()

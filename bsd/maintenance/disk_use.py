@@ -220,17 +220,36 @@ class SavedInHour:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedOfAgent(SavedInHour):
+    """The same of one agent's program."""
+
+    agent: Annotated[str, Field(description="Of a source its name; of OpenClaw the agent's")]
+    tokens: Annotated[
+        int | None,
+        Field(description="Tokens that are no longer sent, an estimate; null: none were noted"),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
 class Savings:
     """Bytes saved over time; hours of which nothing is to be told are left out."""
 
     step_seconds: int
     points: list[SavedInHour]
+    by_agent: list[SavedOfAgent]
 
 
 @dataclass(slots=True)
 class _Sum:
     saved: int = 0
     given_back: int = 0
+    tokens: int | None = None
+
+    def add(self, other: _Sum) -> None:
+        self.saved += other.saved
+        self.given_back += other.given_back
+        if other.tokens is not None:
+            self.tokens = (self.tokens or 0) + other.tokens
 
 
 class SavedByHour:
@@ -241,17 +260,27 @@ class SavedByHour:
         self._lock = threading.Lock()
         self._file: tuple[int, int] | None = None  # device and inode of the log that was read
         self._offset = 0
-        self._hours: dict[int, _Sum] = {}
+        self._hours: dict[int, dict[str, _Sum]] = {}  # sums of agents
 
     def savings(self) -> Savings:
         """Read on and return the sums; raises Unavailable, Forbidden."""
         with self._lock:
             self._read()
+            hours = [(iso_utc(hour), sums) for hour, sums in sorted(self._hours.items())]
             points = [
-                SavedInHour(iso_utc(hour), sum_.saved, sum_.given_back)
-                for hour, sum_ in sorted(self._hours.items())
+                SavedInHour(
+                    hour,
+                    sum(each.saved for each in sums.values()),
+                    sum(each.given_back for each in sums.values()),
+                )
+                for hour, sums in hours
             ]
-        return Savings(_HOUR, points)
+            by_agent = [
+                SavedOfAgent(hour, each.saved, each.given_back, agent, each.tokens)
+                for hour, sums in hours
+                for agent, each in sorted(sums.items())
+            ]
+        return Savings(_HOUR, points, by_agent)
 
     def _read(self) -> None:
         try:
@@ -283,14 +312,17 @@ class SavedByHour:
             saved = _saved_by(change)
             if saved:
                 moment = datetime.fromisoformat(change["time"]).timestamp()
-                sum_ = self._hours.setdefault(int(moment // _HOUR) * _HOUR, _Sum())
-                sum_.saved += max(0, saved)
-                sum_.given_back += max(0, -saved)
+                tokens = change.get("tokensSaved")
+                sums = self._hours.setdefault(int(moment // _HOUR) * _HOUR, {})
+                agent = str(change.get("agent", "")).partition(":")[0]
+                sums.setdefault(agent, _Sum()).add(
+                    _Sum(max(0, saved), max(0, -saved), tokens if type(tokens) is int else None)
+                )
         while len(self._hours) > _MOST_HOURS:
             oldest = self._hours.pop(min(self._hours))
             into = self._hours[min(self._hours)]
-            into.saved += oldest.saved
-            into.given_back += oldest.given_back
+            for agent, sum_ in oldest.items():
+                into.setdefault(agent, _Sum()).add(sum_)
 
 
 def _saved_by(change: dict[str, Any]) -> int:

@@ -139,6 +139,8 @@ class Notes:
             counts = {"values": result.values, "bytes_saved": result.bytes_saved}
             entries = result.entries
             _log.info(f"{action}: {self._name}, entries {entries}", actor=self._actor, **counts)
+            if result.tokens_saved:
+                counts["tokens_saved"] = result.tokens_saved
             self._record(action, entries=entries, **counts)
         if result.error is not None:
             # The caller is told; gateways reset and delete sessions at any time.

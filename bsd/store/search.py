@@ -34,7 +34,7 @@ from bsd.store.statistics import TakenOut
 
 _log = structlog.stdlib.get_logger(module="search")
 
-_VERSION = 7
+_VERSION = 8
 WAIT_SECONDS = 60.0  # another process may be reading a large session for the first time
 _MERGED_PAGES = 2000
 # If so many of the rows are dead, they are swept; fewer than some are not worth it.
@@ -337,6 +337,16 @@ class SearchIndex:
             {"agent": agent, "only": only and str(only)},
         )
         return {name: KnownTitle(*row) for name, *row in rows}
+
+    def spending(self, agent: str | None = None) -> dict[str, tuple[float, int]]:
+        """Return what each session cost, in US dollars and in tokens, as far as it was counted."""
+        rows = self._db.execute(
+            "SELECT name, json_extract(statistics, '$.cost'),"
+            " json_extract(statistics, '$.tokens.total') FROM sessions"
+            " WHERE :agent IS NULL OR agent = :agent",
+            {"agent": agent},
+        )
+        return {name: (cost or 0.0, tokens or 0) for name, cost, tokens in rows}
 
     def taken_out(
         self, agent: str | None = None, only: SessionName | None = None

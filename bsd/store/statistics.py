@@ -7,7 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from bsd.transcripts.agents.entry import Entry, Marker, answer_of, model_of, tokens_of
+from bsd.transcripts.agents.entry import (
+    Entry,
+    Marker,
+    answer_of,
+    cost_of,
+    model_of,
+    tokens_of,
+)
 from bsd.transcripts.agents.format import EntryInfo, Rank, Title, better
 
 _MOST_MODELS = 50
@@ -46,6 +53,7 @@ class Statistics:
     tool_outputs: int = 0
     models: list[str] = field(default_factory=list)  # in order of appearance
     tokens: dict[str, int] = field(default_factory=dict)  # input, output, cache_…, total
+    cost: float = 0.0  # US dollars, as far as its program noted them
     created_ms: float | None = None
     last_ms: float | None = None
     extracted_entries: int = 0  # with a marker
@@ -70,6 +78,7 @@ class Statistics:
         if answer is None or answer != self._answer:
             for word, count in tokens_of(entry).items():
                 self.tokens[word] = self.tokens.get(word, 0) + count
+            self.cost += cost_of(entry)
         self._answer = answer or self._answer
         if info is None:
             return

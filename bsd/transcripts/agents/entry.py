@@ -245,6 +245,9 @@ def model_of(entry: Entry) -> str | None:
     )
 
 
+_MOST_DOLLARS = 1e6  # no answer costs more: a larger number, NaN and infinity are damage
+
+
 def answer_of(entry: Entry) -> str | None:
     """Return the answer that an entry is a part of: its tokens stand in each of its parts."""
     return text_of(message_of(entry).get("id"))
@@ -263,6 +266,16 @@ def tokens_of(entry: Entry) -> dict[str, int]:
         return {}
     found["total"] = found["total"] or sum(found.values())
     return found
+
+
+def cost_of(entry: Entry) -> float:
+    """Return the cost of an answer in US dollars, as its program noted it; 0 if it noted none."""
+    usage = message_of(entry).get("usage")
+    noted = usage.get("cost") if isinstance(usage, dict) else None
+    cost = noted.get("total") if isinstance(noted, dict) else entry.get("costUSD")
+    if isinstance(cost, bool) or not isinstance(cost, int | float):
+        return 0.0
+    return float(cost) if 0 < cost < _MOST_DOLLARS else 0.0
 
 
 @dataclass(frozen=True, slots=True)

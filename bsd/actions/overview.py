@@ -1,0 +1,320 @@
+"""The overview: what the sessions of each agent take, what bsd did to them, and what would leave now.
+
+`overview` goes by stat and the indexes, so that 10,000 sessions take less than a second. What takes
+longer has functions of its own, which are given a time: `would_leave` and `fills_of_largest`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from bsd.actions.context import ActionContext
+from bsd.actions.list_sessions import SessionInList, SessionOrder, list_sessions
+from bsd.actions.setup import WouldLeave, foretell_extraction
+from bsd.core.answers import OMIT_EMPTY
+from bsd.core.errors import BsdError
+from bsd.core.formatting import iso_utc
+from bsd.core.layout import Layout, SessionName
+from bsd.core.sources import Source
+from bsd.maintenance import catalog
+from bsd.maintenance.deleted_sessions import deleted_sessions
+from bsd.maintenance.snapshots import SOON_SECONDS, deletion_of
+from bsd.maintenance.titles import Titles
+from bsd.planning.survey import fingerprint
+from bsd.store.state import state_at
+from bsd.transcripts.agents.programs import elsewhere, kind_of, program_of
+from bsd.transcripts.change import Written
+
+_MARKERS_BUDGET = 32 << 20  # bytes that are read of sessions that the search index does not know
+_MOST_PROJECTS = 10  # of one agent's program
+_MOST_LEAVING = 5  # sessions that are named
+_OPENCLAW = "openclaw", "OpenClaw"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectShare:
+    """Sessions of one project (of OpenClaw: of one agent), those of subagents among them."""
+
+    agent: Annotated[str, Field(description="By which /api/sessions and --agent name it")]
+    title: Annotated[str, Field(description="Its directory, if that is known")]
+    sessions: Annotated[int, Field(description="Without subagents")]
+    parts: Annotated[int, Field(description="Subagents")]
+    bytes: int
+    saved_bytes: Annotated[int, Field(description="By which they are shorter than they were")]
+    archived: Annotated[
+        int, Field(description="Sessions that their program deleted, which the archive has")
+    ]
+    updated: Annotated[
+        str | None, Field(description="When a file of it was last written to; null: none is there")
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingSession:
+    """A session that its program deletes soon."""
+
+    session: str
+    size: int
+    deleted_at: str
+    has_copy: Annotated[bool, Field(description="Whether the archive has a copy")]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentShare:
+    """What the sessions of one agent's program take. Sizes are bytes, times ISO 8601."""
+
+    kind: str
+    title: str
+    sessions: Annotated[int, Field(description="Without subagents")]
+    parts: Annotated[int, Field(description="Subagents")]
+    bytes: int
+    saved_bytes: Annotated[int, Field(description="By which they are shorter than they were")]
+    archived: Annotated[
+        int, Field(description="Sessions that the program deleted, which the archive has")
+    ]
+    deleted_soon: Annotated[
+        int, Field(description="Sessions that the program deletes within 7 days")
+    ]
+    without_copy: Annotated[int, Field(description="Those of them that have no copy yet")]
+    leaving: Annotated[tuple[LeavingSession, ...], Field(description="The first of them")]
+    projects: Annotated[tuple[ProjectShare, ...], Field(description="The largest first")]
+    more_projects: int
+    left_alone: Annotated[
+        str | None, Field(description="Why bsd only looks at them"), OMIT_EMPTY
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """A kind of content of a session, and its share of the session's bytes."""
+
+    what: str
+    bytes: int
+    extracted_bytes: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFills:
+    """What fills a session, the most first; `problem` says why that is not known."""
+
+    session: str
+    fills: tuple[Fill, ...] = ()
+    problem: Annotated[str | None, OMIT_EMPTY] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What there is, what left it, and what goes soon. Sizes are bytes."""
+
+    root: str
+    sessions: Annotated[int, Field(description="Subagents among them")]
+    bytes: int
+    saved_bytes: Annotated[int, Field(description="By which they are shorter than they were")]
+    uncounted: Annotated[int, Field(description="Sessions of which that is not known yet")]
+    archived: Annotated[
+        int, Field(description="Sessions that their program deleted, which the archive has")
+    ]
+    agents: tuple[AgentShare, ...]
+    largest: tuple[SessionInList, ...]
+    # Of `bsd` on the command line; the page asks for these by themselves.
+    disk: Annotated[
+        Mapping[str, Any], Field(description="As in the status: bytes that bsd takes"), OMIT_EMPTY
+    ] = field(default_factory=dict)
+    would_leave: Annotated[WouldLeave | None, OMIT_EMPTY] = None
+    fills: Annotated[
+        tuple[SessionFills, ...], Field(description="Of the largest sessions"), OMIT_EMPTY
+    ] = ()
+    page: Annotated[str | None, Field(description="Its address, if a daemon serves it"), OMIT_EMPTY] = None
+
+
+def overview(context: ActionContext, *, largest: int = 5) -> Overview:
+    """Add up what the sessions of each agent and project take, and what goes soon.
+
+    Args:
+        largest: how many of the largest sessions are listed.
+
+    Raises:
+        ConfigError: the root has no agents, and no source is named.
+    """
+    layout = context.layout
+    titles = Titles(layout)
+    titles.budget = _MARKERS_BUDGET
+    totals: dict[str, _Program] = {}
+    for agent, found in groupby(catalog.with_stats(layout), lambda each: each[0].agent):
+        source = layout.source_of(agent)
+        kind = source.kind if source else _OPENCLAW[0]
+        program = totals.setdefault(kind, _Program(kind))
+        program.take(layout, source, agent, list(found), titles, context.now())
+    for snapshot in deleted_sessions(layout):
+        source = layout.source_of(snapshot.name.agent)
+        kind = source.kind if source else _OPENCLAW[0]
+        program = totals.setdefault(kind, _Program(kind))
+        program.project(source, snapshot.name.agent).archived += 1
+    agents = tuple(
+        program.share(layout, titles)
+        for program in sorted(totals.values(), key=lambda each: -each.bytes)
+    )
+    return Overview(
+        root=str(layout.root),
+        sessions=sum(agent.sessions + agent.parts for agent in agents),
+        bytes=sum(agent.bytes for agent in agents),
+        saved_bytes=sum(agent.saved_bytes for agent in agents),
+        uncounted=sum(program.uncounted for program in totals.values()),
+        archived=sum(agent.archived for agent in agents),
+        agents=agents,
+        largest=list_sessions(context, sort=SessionOrder.SIZE, limit=largest).sessions
+        if largest
+        else (),
+    )
+
+
+@dataclass(slots=True)
+class _Project:
+    agent: str
+    directory: str  # by which it is called if its sessions do not tell theirs
+    sessions: int = 0
+    parts: int = 0
+    bytes: int = 0
+    saved: int = 0
+    archived: int = 0
+    newest: tuple[float, SessionName, Any] | None = None  # with its stat
+
+
+@dataclass(slots=True)
+class _Program:
+    """Adds up the sessions of one agent's program."""
+
+    kind: str
+    projects: dict[str, _Project] = field(default_factory=dict)
+    leaving: list[tuple[float, SessionName, int]] = field(default_factory=list)
+    left_alone: str | None = None
+    uncounted: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return sum(project.bytes for project in self.projects.values())
+
+    def project(self, source: Source | None, agent: str) -> _Project:
+        """Return the project of an agent: of subagents that of their session."""
+        key, directory = agent, agent
+        if source is not None and source.project_directory is not None:
+            directory = source.first_directory(agent) or agent
+            key = source.agent(directory)
+        elif source is not None:  # the program keeps its sessions by day, or all in one place
+            key, directory = source.name, str(source.path)
+        return self.projects.setdefault(key, _Project(key, directory))
+
+    def take(  # noqa: PLR0913, PLR0917 - facts of one agent
+        self,
+        layout: Layout,
+        source: Source | None,
+        agent: str,
+        found: Sequence[tuple[SessionName, Any]],
+        titles: Titles,
+        now: float,
+    ) -> None:
+        """Add the sessions of an agent."""
+        project = self.project(source, agent)
+        if source is not None and self.left_alone is None:
+            self.left_alone = elsewhere(layout, source)
+        is_part, deleted_at = False, None
+        with suppress(BsdError):  # its directory is gone meanwhile
+            program = program_of(layout, agent)
+            is_part = program.part_of is not None
+            deleted_at = None if is_part else deletion_of(program)
+        for name, stat in found:
+            project.sessions += not is_part
+            project.parts += is_part
+            project.bytes += stat.st_size
+            out = titles.out(name, stat)
+            self.uncounted += out is None
+            project.saved += 0 if out is None else out.saved
+            if not is_part and (project.newest is None or stat.st_mtime > project.newest[0]):
+                project.newest = stat.st_mtime, name, stat
+            if deleted_at is not None and (time_ := deleted_at(Written.of(stat))) - now <= SOON_SECONDS:
+                self.leaving.append((time_, name, stat.st_size))
+
+    def share(self, layout: Layout, titles: Titles) -> AgentShare:
+        projects = sorted(self.projects.values(), key=lambda each: -each.bytes)
+        self.leaving.sort()
+        lacking = sum(not layout.has_copy(name) for _, name, _ in self.leaving)
+        return AgentShare(
+            kind=self.kind,
+            title=_OPENCLAW[1] if self.kind == _OPENCLAW[0] else kind_of(self.kind).title,
+            sessions=sum(project.sessions for project in projects),
+            parts=sum(project.parts for project in projects),
+            bytes=self.bytes,
+            saved_bytes=sum(project.saved for project in projects),
+            archived=sum(project.archived for project in projects),
+            deleted_soon=len(self.leaving),
+            without_copy=lacking,
+            leaving=tuple(
+                LeavingSession(str(name), size, iso_utc(time_), layout.has_copy(name))
+                for time_, name, size in self.leaving[:_MOST_LEAVING]
+            ),
+            projects=tuple(_project_share(each, titles) for each in projects[:_MOST_PROJECTS]),
+            more_projects=max(0, len(projects) - _MOST_PROJECTS),
+            left_alone=self.left_alone,
+        )
+
+
+def _project_share(project: _Project, titles: Titles) -> ProjectShare:
+    title, updated = project.directory, None
+    if project.newest is not None:
+        mtime, name, stat = project.newest
+        updated = iso_utc(mtime)
+        if project.agent != project.directory:  # else it has a name that people know
+            title = titles.of(name, stat).directory or title
+    return ProjectShare(
+        agent=project.agent,
+        title=title,
+        sessions=project.sessions,
+        parts=project.parts,
+        bytes=project.bytes,
+        saved_bytes=project.saved,
+        archived=project.archived,
+        updated=updated,
+    )
+
+
+# --- what takes longer ---
+
+
+def would_leave(context: ActionContext, *, seconds: float) -> WouldLeave:
+    """Compute what an extraction would take out of all sessions now; changes nothing.
+
+    Sessions of which the daemon has noted that there is nothing to do are not read again. After
+    `seconds` the result is an estimate by those that were read.
+    """
+    layout, now = context.layout, context.now()
+    idle = {
+        left.session: left.file
+        for left in state_at(layout.state_db).rests(fingerprint(context.config.current))
+        if left.due_at is None or left.due_at > now
+    }
+    looked_at = {source.name for source in layout.sources if elsewhere(layout, source)}
+    every, open_ = 0, []
+    total = 0
+    for name, stat in catalog.with_stats(layout, strays=False):
+        source = layout.source_of(name.agent)
+        every, total = every + 1, total + stat.st_size
+        is_ours = source is None or source.name not in looked_at
+        if is_ours and idle.get(name) != Written.of(stat):
+            open_.append((name, stat.st_size))
+    found = foretell_extraction(context, open_, seconds=seconds)
+    # Of the others it is known that nothing leaves them.
+    return replace(
+        found,
+        sessions=every,
+        bytes=total,
+        read_sessions=found.read_sessions + every - len(open_),
+        read_bytes=found.read_bytes + total - sum(size for _, size in open_),
+    )
