@@ -1,7 +1,7 @@
 """The overview: what the sessions of each agent take, what bsd did to them, and what would leave now.
 
 `overview` goes by stat and the indexes, so that 10,000 sessions take less than a second. What takes
-longer has functions of its own, which are given a time: `would_leave` and `fills_of_largest`.
+longer has functions of its own, which are given a time: `would_leave` and `fills_of`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pydantic import Field
 
 from bsd.actions.context import ActionContext
 from bsd.actions.list_sessions import SessionInList, SessionOrder, list_sessions
+from bsd.actions.session_outline import outline_session
 from bsd.actions.setup import WouldLeave, foretell_extraction
 from bsd.core.answers import OMIT_EMPTY
 from bsd.core.errors import BsdError
@@ -27,6 +28,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.maintenance.snapshots import SOON_SECONDS, deletion_of
 from bsd.maintenance.titles import Titles
+from bsd.planning.session_outline import Fill
 from bsd.planning.survey import fingerprint
 from bsd.store.state import state_at
 from bsd.transcripts.agents.programs import elsewhere, kind_of, program_of
@@ -89,16 +91,6 @@ class AgentShare:
     left_alone: Annotated[
         str | None, Field(description="Why bsd only looks at them"), OMIT_EMPTY
     ] = None
-
-
-@dataclass(frozen=True, slots=True)
-class Fill:
-    """A kind of content of a session, and its share of the session's bytes."""
-
-    what: str
-    bytes: int
-    extracted_bytes: int
-    share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,3 +310,41 @@ def would_leave(context: ActionContext, *, seconds: float) -> WouldLeave:
         read_sessions=found.read_sessions + every - len(open_),
         read_bytes=found.read_bytes + total - sum(size for _, size in open_),
     )
+
+
+class _TimeIsUp(Exception):
+    """A session was read for as long as it may be."""
+
+
+def fills_of(
+    context: ActionContext,
+    sessions: Sequence[str],
+    *,
+    seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[SessionFills, ...]:
+    """Read what fills sessions, one after the other, until the time is over.
+
+    A session that cannot be read, or not in this time, says so.
+    """
+    end = clock() + seconds
+
+    def progress(done: int, of: int | None = None) -> None:
+        context.progress(done, of)
+        if clock() >= end:
+            raise _TimeIsUp
+
+    timed = replace(context, progress=progress)
+    return tuple(_fills_of(timed, session) for session in sessions)
+
+
+def _fills_of(context: ActionContext, session: str) -> SessionFills:
+    try:
+        context.progress(0)
+        found = outline_session(context, SessionName.parse(session))
+    except _TimeIsUp:
+        return SessionFills(session, problem="too large to look at quickly")
+    except BsdError as problem:
+        return SessionFills(session, problem=problem.message)
+    fills = (fill for fill in found.fills if fill.bytes or fill.extracted_bytes)
+    return SessionFills(session, tuple(sorted(fills, key=lambda each: -each.bytes)))

@@ -18,7 +18,7 @@ from bsd.cli.commands import COMMANDS, SECTIONS
 from bsd.cli.output import print_json
 from bsd.cli.problem import problem_of
 from bsd.cli.stopping import Stopped
-from bsd.cli.welcome import welcome
+from bsd.cli.welcome import show_overview, welcome
 
 COMPLETE = "_BSD_COMPLETE"  # the variable by which a shell asks for completions, as click names it
 _PIPE_CLOSED = 128 + signal.SIGPIPE
@@ -28,6 +28,7 @@ Keeps AI-agent session files lean by moving large old values into a store.
 They stay there for 24 hours, unless you set it, and then in an archive.
 
 \b
+bsd                      shows what your sessions take, and what would leave them
 bsd init                 finds your agents, and looks after their sessions
 bsd extract --dry-run    shows what would leave your sessions; changes nothing
 bsd extract              moves it into the store, a placeholder stays
@@ -67,9 +68,17 @@ def _ignore(_context: click.Context, _parameter: click.Parameter, _value: str) -
     """Do nothing: `--host openclaw` is only for the gateway to read (`bsd.__main__`)."""
 
 
+@click.pass_context
+def _without_command(context: click.Context) -> int:
+    """Show the overview if no command is named; click calls this before each command."""
+    return show_overview(context.ensure_object(Call)) if context.invoked_subcommand is None else 0
+
+
 bsd = _Bsd(
     name="bsd",
     help=_HELP,
+    callback=_without_command,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     params=[
         global_option(
@@ -113,11 +122,11 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _run_alone(call: Call) -> int:
-    """Run `bsd` without a word: before anything is set up it says how to begin, then it helps."""
+    """Run `bsd` without a word: before anything is set up it says how to begin."""
     if COMPLETE not in os.environ and (text := welcome(os.environ)) is not None:
         sys.stdout.write(text)
         return 0
-    return _run(["--help"], call)
+    return _run([], call)
 
 
 def _run(argv: list[str], call: Call) -> int:

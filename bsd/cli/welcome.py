@@ -1,12 +1,33 @@
-"""The output of `bsd` alone on a machine on which nothing is set up yet."""
+"""The output of `bsd` alone: how to begin, or, once bsd is set up, the overview."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any
 
-from bsd.cli.output import safe
+from bsd.cli.call import Call, become_owner
+from bsd.cli.output import counted, one_line, print_table, safe, say, share, size
+from bsd.cli.status_lines import disk_lines
 from bsd.core.errors import BsdError
 from bsd.core.locations import has_openclaw, is_set_up, usual_roots
+
+if TYPE_CHECKING:  # `bsd --help` does without them
+    from bsd.actions.overview import AgentShare, Overview, SessionFills
+    from bsd.actions.setup import WouldLeave
+
+_LARGEST = 5  # sessions
+# What takes longer than the rest has these times: the answer comes within about 2 seconds.
+_FILLS_SECONDS, _LEAVES_SECONDS = 0.8, 0.8
+_MOST_FILLS, _LEAST_SHARE = 4, 0.01
+_INDENT = 11
+_NARROW, _WIDE = 40, 110  # columns of the text
 
 _WHAT_IT_IS = """\
 bsd keeps the sessions of AI agents lean: it moves large old values into a store and puts
@@ -47,3 +68,166 @@ def _agents(environ: Mapping[str, str]) -> list[tuple[str, str]]:
         why = f" ({agent.problem})" if agent.problem else ""
         rows.append((agent.title, f"{agent.directory}{why}"))
     return rows
+
+
+def show_overview(call: Call) -> int:
+    """Print what the sessions take, what left them and what would leave now."""
+    from bsd.actions.overview import fills_of, overview, would_leave
+    from bsd.maintenance.disk_use import disk_use
+
+    become_owner(call)
+    with suppress(BsdError, OSError):  # what follows reports it
+        call.finish_due()
+    with call.context(changes=False, progress=lambda _done, _of=None: None) as context:
+        found = overview(context, largest=_LARGEST)
+        status = _status(call)
+        disk = status.get("disk") or disk_use(call.layout)
+        found = replace(found, disk=disk, page=status.get("page"))
+        if not call.json:  # the reader has these lines while the rest is worked out
+            _tell_agents(found)
+            sys.stdout.flush()
+        names = [row.session for row in found.largest]
+        found = replace(found, fills=fills_of(context, names, seconds=_FILLS_SECONDS))
+        if not call.json:
+            _tell_largest(found)
+            sys.stdout.flush()
+        found = replace(found, would_leave=would_leave(context, seconds=_LEAVES_SECONDS))
+    call.answer(found, lambda found: _tell_rest(found, runs=bool(status)))
+    return 0
+
+
+def _status(call: Call) -> dict[str, Any]:
+    """Return the status of the daemon; empty if none runs or answers."""
+    from bsd.cli.client import Client
+
+    with suppress(BsdError):
+        status: dict[str, Any] = Client(call.settings.socket).get("/api/status")
+        return status
+    return {}
+
+
+def _tell_agents(found: Overview) -> None:
+    rows = []
+    for agent in found.agents:
+        rows.append(_row(agent, agent.title, agent.sessions))
+        rows += [
+            _row(project, f"  {project.title}", project.sessions)
+            for project in agent.projects
+            if len(agent.projects) > 1 or project.title != agent.title
+        ]
+        if agent.more_projects:
+            rows.append(("", "", "", "", f"  and {counted(agent.more_projects, 'more project')}"))
+    if not rows:
+        say("No sessions yet. They are counted as soon as an agent writes one.")
+        return
+    columns = ("SESSIONS", "SIZE", "SAVED", "ARCHIVED", "AGENT, PROJECT")
+    print_table(columns, rows, right=columns[:4], last_may_shrink=True)
+    for agent in found.agents:
+        if agent.left_alone:
+            _say_wrapped(f"{agent.title}: {agent.left_alone}")
+
+
+def _row(one: Any, title: str, sessions: int) -> tuple[str, ...]:
+    saved = size(one.saved_bytes) if one.saved_bytes else ""
+    archived = f"{one.archived:,}" if one.archived else ""
+    return f"{sessions:,}", size(one.bytes), saved, archived, title
+
+
+def _tell_largest(found: Overview) -> None:
+    fills = {each.session: each for each in found.fills}
+    if found.largest:
+        say("\nThe largest sessions, and what fills them")
+    for row in found.largest:
+        say(f"{size(row.size):>{_INDENT - 2}}  {row.session}")
+        for line in (row.title, _filled(fills[row.session])):
+            if line:
+                say(_indented(one_line(line, 500)))
+
+
+def _filled(found: SessionFills) -> str:
+    if found.problem:
+        return found.problem
+    parts = [each for each in found.fills if each.share >= _LEAST_SHARE][:_MOST_FILLS]
+    return ", ".join(f"{each.what} {100 * each.share:.0f} %" for each in parts)
+
+
+def _indented(text: str) -> str:
+    """Return a text cut to one line of the terminal, below a session's name."""
+    width = max(_NARROW, get_terminal_size().columns) - _INDENT
+    if sys.stdout.isatty():
+        text = textwrap.shorten(text, width, placeholder=" …") if len(text) > width else text
+    return " " * _INDENT + text
+
+
+def _tell_rest(found: Overview, *, runs: bool) -> None:
+    say()
+    for name, text in _facts(found):
+        _say_wrapped(f"{name:<{_INDENT - 1}} {text}")
+    say()
+    say(_next_step(found, runs=runs))
+
+
+def _facts(found: Overview) -> Iterator[tuple[str, str]]:
+    yield next(disk_lines(found.disk, time.time()))
+    if found.would_leave is not None:
+        yield "would go", _would_leave(found.would_leave)
+    packs, copies = found.disk.get("archive", 0), found.disk.get("copies", 0)
+    if found.archived or packs or copies:
+        gone = counted(found.archived, "session")
+        yield (
+            "archive",
+            f"{size(packs + copies)}; {gone} in it that their programs have deleted"
+            " (`bsd archive list`)",
+        )
+    for agent in found.agents:
+        if agent.deleted_soon:
+            yield "going", _deleted_soon(agent)
+
+
+def _would_leave(told: WouldLeave) -> str:
+    if told.sessions and not told.read_sessions:
+        return "not known: the sessions are too large to look at quickly (`bsd extract --dry-run`)"
+    if not told.bytes_saved:
+        some = f", by a sample of {told.read_sessions:,} sessions" if told.is_sample else ""
+        return f"nothing would leave the sessions now{some}"
+    percent = share(told.bytes_saved, told.bytes)
+    if not told.is_sample:
+        return f"{size(told.bytes_saved)} ({percent}) would leave the sessions now"
+    read = f"{told.read_sessions:,} of {counted(told.sessions, 'session')}"
+    return (
+        f"about {size(told.bytes_saved)} ({percent}) would leave the sessions now, by a sample of"
+        f" {read}"
+    )
+
+
+def _deleted_soon(agent: AgentShare) -> str:
+    text = f"{counted(agent.deleted_soon, 'session')} will be deleted by {agent.title} within 7 days"
+    if not agent.without_copy:
+        return f"{text}; bsd has copies"
+    return f"{text}; {agent.without_copy:,} have no copy yet (`bsd archive keep`)"
+
+
+def _next_step(found: Overview, *, runs: bool) -> str:
+    """Return the last line: the next command, and the address of the page."""
+    if found.would_leave is not None and found.would_leave.bytes_saved:
+        step = "bsd extract"
+    elif not runs:
+        step = "bsd run"
+    else:
+        step = "bsd sessions --sort size"
+    if found.page:
+        return f"Try: {step}   Page: {found.page}"
+    if runs:
+        return f"Try: {step}"
+    return f"Try: {step}   (the page: `bsd run --http 127.0.0.1:8000`)"
+
+
+def _say_wrapped(text: str) -> None:
+    width = min(max(_NARROW, get_terminal_size().columns), _WIDE)
+    if not sys.stdout.isatty():
+        width = _WIDE
+    say(
+        textwrap.fill(
+            text, width, subsequent_indent=" " * _INDENT, break_long_words=False, break_on_hyphens=False
+        )
+    )
