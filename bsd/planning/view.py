@@ -355,12 +355,24 @@ class Outline:
 
     def rows(self, lines: Iterable[Line], fmt: TranscriptFormat) -> Iterator[EntryView]:
         """The entries that these lines hold, which are in ascending order."""
+        return (view for _, view in self._located_rows(lines, fmt))
+
+    def located_views(
+        self, source: Transcript, fmt: TranscriptFormat, numbers: Iterable[int]
+    ) -> Iterator[tuple[Located, EntryView]]:
+        """As `views`, each with its entry."""
+        return self._located_rows(self._read(source, numbers), fmt)
+
+    def _located_rows(
+        self, lines: Iterable[Line], fmt: TranscriptFormat
+    ) -> Iterator[tuple[Located, EntryView]]:
         counted, left = 0, _messages_in(self.flags, 0, None)
         for line in lines:
             left -= _messages_in(self.flags, counted, line.index + 1)
             counted = line.index + 1
             if located := Located.of(line, fmt):
-                yield _view_of(located, fmt, left, self._shortest(line_hash(line.raw)))
+                hash = self._shortest(line_hash(line.raw))
+                yield located, _view_of(located, fmt, left, hash)
 
     def _shortest(self, digest: str) -> str:
         for digits, known in ((SHORTEST, self.shorts), (2 * SHORTEST, self.longs)):
