@@ -21,6 +21,7 @@ from bsd.http import (
     hooks,
     jobs,
     memory,
+    outline,
     overview,
     page,
     pauses,
@@ -41,8 +42,8 @@ from bsd.workspaces.actions import WorkspaceRoot, rules_of
 _SUMMARY = "Keeps AI-agent session files lean by moving large old values into a store."
 _WAIT_SECONDS = 5.0  # the longest time that a request waits for a session in use
 _API = (
-    *(state, overview, jobs, settings, sessions, search, entries, context, trash, archive, pauses),
-    *(memory, workspaces, events, hooks),
+    *(state, jobs, settings, sessions, search, entries, outline, context, trash, archive, pauses),
+    *(memory, workspaces, overview, events, hooks),
 )
 
 
