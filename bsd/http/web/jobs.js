@@ -12,7 +12,9 @@ const MEANING = {
     memory: "lets facts fade, and forgets what expired",
     recover: "finishes what was in flight",
     retention: "archives or deletes what was kept long enough",
+    keep_sessions: "copies sessions that have been idle for a day",
     scan: "looks for changes that no event told of",
+    sizes: "notes once a day what sessions and bsd take on disk",
     workspace_cron: "prunes workspaces that nobody uses any more",
 };
 

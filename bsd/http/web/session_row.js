@@ -15,6 +15,7 @@ export function sessionRow(session) {
         typeof session.messages === "number" && count(session.messages, "message"),
         typeof session.tool_calls === "number" && count(session.tool_calls, "call"),
         models,
+        spent(session),
     ];
     return linkTo(
         session.session,
@@ -47,6 +48,12 @@ export function sessionRow(session) {
                 ),
         ),
     );
+}
+
+/** What a session cost, as its program noted it; else its tokens, as there is no list of prices. */
+export function spent({ cost, tokens }) {
+    if (cost) return `$${cost.toFixed(cost < 0.1 ? 4 : 2)}`;
+    return tokens?.total ? `${number(tokens.total)} tokens` : null;
 }
 
 export function hit(found) {

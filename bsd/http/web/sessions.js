@@ -3,14 +3,21 @@
 import { get, query } from "./api.js";
 import { describe, fill, h, problem } from "./dom.js";
 import { Everything } from "./everything.js";
-import { ago, bytes, count, howLongKept, number } from "./format.js";
+import { count, number } from "./format.js";
 import { paced } from "./live.js";
 import { Rows } from "./rows.js";
 import { hit, sessionRow } from "./session_row.js";
-import { savedTile, tile } from "./widgets.js";
 
 const PAGE = 100;
 const HITS = 5;
+const ORDERS = [
+    ["", "Newest first"],
+    ["size", "Largest first"],
+    ["saved", "Most saved first"],
+    ["cost", "Most costly first"],
+];
+const FIRST = { "": "newest", size: "largest", saved: "most shortened", cost: "most costly" };
+const MOST_RENEWED = 1000; // as many as the server gives at once
 const STATUSES = ["active", "stale", "running", "done", "failed", "killed", "timeout", "archived"];
 
 export async function sessionsView(page) {
@@ -33,6 +40,7 @@ class SessionsView {
             q: page.values.q ?? "",
             agent: page.values.agent ?? "",
             status: page.values.status ?? "",
+            sort: ORDERS.some(([order]) => order === page.values.sort) ? page.values.sort : "",
         };
         this.known = [];
         this.cursor = null;
@@ -45,18 +53,15 @@ class SessionsView {
         });
         this.everything = new Everything();
         this.refresh = paced(() => this.renew());
-        this.renewTiles = paced(() => this.tell(), 2000);
     }
 
     async start() {
-        this.tiles = h("div", { class: "tiles", role: "group", "aria-label": "At a glance" });
         this.note = h("p", { class: "note", role: "status" });
         this.trouble = h("div", null);
         this.hits = h("section", { class: "card", hidden: true, "aria-label": "Found in the text" });
         fill(
             this.page.main,
             h("h1", { class: "offscreen" }, "Sessions"),
-            this.tiles,
             this.form(),
             this.note,
             this.trouble,
@@ -64,7 +69,6 @@ class SessionsView {
             this.everything.element,
             this.rows.element,
         );
-        this.tell().catch(() => {});
         this.fillAgents().catch(() => {});
         if (kept && kept.filter === JSON.stringify(this.filter)) this.goOn(kept);
         else await this.load();
@@ -84,7 +88,6 @@ class SessionsView {
         const { known, cursor, searched } = this;
         kept = { filter: JSON.stringify(this.filter), known, cursor, searched, active: this.rows.active };
         this.refresh.cancel();
-        this.renewTiles.cancel();
         clearTimeout(this.typing);
         this.stop?.abort();
         this.everything.end();
@@ -92,14 +95,8 @@ class SessionsView {
     }
 
     onEvent(event) {
-        if (event.type === "tick" && event.connected) {
-            this.renewTiles();
-            return;
-        }
-        if (["session", "tick", "again", "lost"].includes(event.type)) {
-            this.refresh();
-            this.renewTiles();
-        }
+        if (event.type === "tick" && event.connected) return;
+        if (["session", "tick", "again", "lost"].includes(event.type)) this.refresh();
     }
 
     form() {
@@ -146,12 +143,20 @@ class SessionsView {
             h("option", { value: "" }, "Any status"),
             statuses.map((one) => h("option", { value: one, selected: one === chosen }, one)),
         );
+        const sort = h(
+            "select",
+            { name: "sort", "aria-label": "Order", onchange: changed("sort") },
+            ORDERS.map(([order, label]) =>
+                h("option", { value: order, selected: order === this.filter.sort }, label),
+            ),
+        );
         return h(
             "form",
             { class: "filters", role: "search", onsubmit: onEnter },
             this.search,
             this.agents,
             status,
+            sort,
         );
     }
 
@@ -185,31 +190,14 @@ class SessionsView {
             );
     }
 
-    async tell() {
-        const status = await this.page.status(true);
-        const { totals = {}, retention = {}, disk } = status;
-        const trash = retention.trash ?? {};
-        fill(
-            this.tiles,
-            tile("Sessions", number(totals.sessions), status.state === "running" ? "watched" : status.state),
-            savedTile(disk),
-            tile(
-                "Next retention",
-                bytes(retention.bytes),
-                retention.next_run ? ago(retention.next_run) : `kept ${howLongKept(retention)}`,
-            ),
-            tile(
-                "In the trash",
-                number(trash.all_sessions),
-                `${bytes(trash.all_bytes ?? 0)}, kept for ${trash.keep ?? "–"}`,
-            ),
-        );
-    }
-
     ask(more) {
         this.stop?.abort();
         this.stop = new AbortController();
-        return get(`sessions${query({ ...this.filter, limit: PAGE, ...more })}`, this.stop.signal);
+        return this.get({ limit: PAGE, ...more }, this.stop.signal);
+    }
+
+    get(more, signal) {
+        return get(`sessions${query({ ...this.filter, ...more })}`, signal);
     }
 
     /** Begin anew, with the filter as it is. */
@@ -254,9 +242,7 @@ class SessionsView {
         this.loading = true;
         const turn = this.turn;
         try {
-            const { sessions, next } = await get(
-                `sessions${query({ ...this.filter, limit: 5 * PAGE, cursor: this.cursor })}`,
-            );
+            const { sessions, next } = await this.get({ limit: 5 * PAGE, cursor: this.cursor });
             if (turn !== this.turn) return;
             const have = new Set(this.known.map((one) => one.session));
             this.take([...this.known, ...sessions.filter((one) => !have.has(one.session))], next);
@@ -268,11 +254,15 @@ class SessionsView {
         if (turn === this.turn) this.rows.show();
     }
 
-    /** What has changed stands on the first page; the rest is as it was. */
+    /**
+     * What has changed stands on the first page; the rest is as it was. In another order than by date
+     * it may stand anywhere: then as much as is shown is loaded again.
+     */
     async renew() {
+        if (this.filter.sort) return this.renewAll();
         const turn = this.turn;
         try {
-            const { sessions, next } = await get(`sessions${query({ ...this.filter, limit: PAGE })}`);
+            const { sessions, next } = await this.get({ limit: PAGE });
             if (turn !== this.turn) return;
             const fresh = new Set(sessions.map((one) => one.session));
             const oldest = sessions.at(-1)?.updated ?? "";
@@ -290,6 +280,21 @@ class SessionsView {
         }
     }
 
+    async renewAll() {
+        const turn = this.turn;
+        const limit = Math.min(MOST_RENEWED, Math.max(PAGE, this.known.length));
+        try {
+            const { sessions, next } = await this.get({ limit });
+            if (turn !== this.turn) return;
+            const fresh = new Set(sessions.map((one) => one.session));
+            const rest = next === null ? [] : this.known.slice(limit).filter((one) => !fresh.has(one.session));
+            const first = sessions.map((one) => this.unchanged(one));
+            this.take([...first, ...rest], next === null ? null : rest.length ? this.cursor : next);
+        } catch (error) {
+            if (turn === this.turn && !this.known.length) this.fail(error);
+        }
+    }
+
     /** The same object for what is the same: its row need not be written again. */
     unchanged(session) {
         const before = this.known.find((one) => one.session === session.session);
@@ -300,10 +305,11 @@ class SessionsView {
         this.known = sessions;
         this.cursor = next;
         fill(this.trouble);
-        const filtered = Object.values(this.filter).some(Boolean);
+        const { sort, ...filters } = this.filter;
+        const filtered = Object.values(filters).some(Boolean);
         const behind = this.filter.q && this.searched ? behindNote(this.searched) : "";
         this.note.textContent = sessions.length
-            ? `${next === null ? "" : "The newest "}${count(sessions.length, "session")}${filtered ? " found" : ""}${behind}`
+            ? `${next === null ? "" : `The ${FIRST[sort]} `}${count(sessions.length, "session")}${filtered ? " found" : ""}${behind}`
             : filtered
               ? `No session fits. Another word, or fewer filters?${behind}`
               : "No sessions yet. They appear here as soon as an agent writes one.";

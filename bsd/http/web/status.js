@@ -4,7 +4,6 @@ import { get } from "./api.js";
 import { fill, h } from "./dom.js";
 import { ago, bytes, clock, count, howLongKept, number, span } from "./format.js";
 import { paced } from "./live.js";
-import { Plot } from "./plot.js";
 import { badge, facts, linkTo, savedTile, table, tile, when } from "./widgets.js";
 
 const SHOWN = 30;
@@ -15,7 +14,6 @@ const LEVELS = {
 };
 
 export async function statusView(page) {
-    const plot = new Plot();
     const body = h("div", { class: "stack" });
     const tiles = h("div", { class: "tiles", role: "group", "aria-label": "Totals" });
 
@@ -42,27 +40,12 @@ export async function statusView(page) {
         );
         fill(body, sections(status, health));
     };
-    const loadPlot = async () => {
-        const [{ points }, { disk }] = await Promise.all([get("savings"), page.status(true)]);
-        plot.show(points, disk);
-    };
+    const plots = h("p", { class: "note" }, h("a", { href: "#/" }, "What was saved by day"));
 
-    fill(page.main, h("h1", null, "Status"), tiles, plot.element, body);
+    fill(page.main, h("h1", null, "Status"), tiles, body, plots);
     await load();
-    await loadPlot().catch((error) => plot.fail(error));
     const refresh = paced(() => load().catch(() => {}), 2000);
-    const refreshPlot = paced(() => loadPlot().catch(() => {}), 5000);
-    return {
-        onEvent: (event) => {
-            refresh();
-            if (event.type !== "job") refreshPlot();
-        },
-        leave: () => {
-            refresh.cancel();
-            refreshPlot.cancel();
-            plot.leave();
-        },
-    };
+    return { onEvent: () => refresh(), leave: () => refresh.cancel() };
 }
 
 function sections(status, health) {

@@ -1,0 +1,107 @@
+// The plots of the overview: what was saved, what sessions take, and what bsd takes, by day.
+
+import { get } from "./api.js";
+import { describe, h } from "./dom.js";
+import { DayPlot, dayOf } from "./day_plot.js";
+import { bytes, number } from "./format.js";
+
+const PROGRAMS = { openclaw: "OpenClaw", "claude-code": "Claude Code", codex: "Codex", pi: "pi" };
+const PARTS = {
+    store: "Store",
+    archive: "Archive",
+    copies: "Copies of sessions",
+    trash: "Trash",
+    index: "Search index",
+    history: "History",
+    databases: "Databases",
+};
+
+export class Plots {
+    constructor() {
+        const unit = this.unit();
+        this.saved = new DayPlot({
+            title: "Saved by day",
+            empty: "Nothing has left the sessions yet. The first extraction begins this plot.",
+            format: bytes,
+            isBytes: true,
+        });
+        this.sessions = new DayPlot({
+            title: "Sizes of sessions",
+            empty: "The daemon notes the sizes once a day; the first day begins this plot.",
+            format: bytes,
+            isBytes: true,
+        });
+        this.disk = new DayPlot({
+            title: "What bsd keeps on disk",
+            empty: "The daemon notes the sizes once a day; the first day begins this plot.",
+            format: bytes,
+            isBytes: true,
+        });
+        this.saved.element.querySelector(".title").after(unit);
+        this.all = [this.saved, this.sessions, this.disk];
+        this.element = h(
+            "div",
+            { class: "plots" },
+            this.all.map((plot) => plot.element),
+        );
+    }
+
+    unit() {
+        this.tokens = false;
+        const choices = ["Bytes", "Tokens"].map((label) => {
+            const input = h("input", {
+                type: "radio",
+                name: "plot-unit",
+                id: `plot-unit-${label}`,
+                checked: label === "Bytes",
+                onchange: () => {
+                    this.tokens = label === "Tokens";
+                    this.showSaved();
+                },
+            });
+            return h("span", { class: "check" }, input, h("label", { for: input.id }, label));
+        });
+        return h("div", { class: "segments", role: "radiogroup", "aria-label": "Unit" }, choices);
+    }
+
+    leave() {
+        for (const plot of this.all) plot.leave();
+    }
+
+    async load() {
+        try {
+            const [{ by_agent: saved }, { days }] = await Promise.all([get("savings"), get("sizes")]);
+            this.hours = saved;
+            this.showSaved();
+            this.sessions.show(byDay(days, (day) => renamed(day.sessions, PROGRAMS)));
+            this.disk.show(byDay(days, (day) => renamed(only(day.disk, PARTS), PARTS)));
+        } catch (error) {
+            for (const plot of this.all) plot.fail(describe(error));
+        }
+    }
+
+    showSaved() {
+        const days = new Map();
+        for (const hour of this.hours ?? []) {
+            const value = this.tokens ? hour.tokens : hour.saved;
+            if (!value) continue;
+            const day = dayOf(hour.at);
+            if (!days.has(day)) days.set(day, new Map());
+            const parts = days.get(day);
+            const name = Object.hasOwn(PROGRAMS, hour.agent) ? PROGRAMS[hour.agent] : hour.agent || "other";
+            parts.set(name, (parts.get(name) ?? 0) + value);
+        }
+        this.saved.isBytes = !this.tokens;
+        this.saved.format = this.tokens ? (value) => number(Math.round(value)) : bytes;
+        this.saved.show(days);
+    }
+}
+
+const only = (values, names) =>
+    Object.fromEntries(Object.entries(values).filter(([name]) => Object.hasOwn(names, name)));
+
+const renamed = (values, names) =>
+    new Map(Object.entries(values).map(([name, value]) => [Object.hasOwn(names, name) ? names[name] : name, value]));
+
+/** The last of each day counts. */
+const byDay = (days, parts) => new Map(days.map((day) => [dayOf(day.at), parts(day)]));
