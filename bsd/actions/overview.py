@@ -171,7 +171,7 @@ def overview(context: ActionContext, *, largest: int = 5) -> Overview:
 @dataclass(slots=True)
 class _Project:
     agent: str
-    directory: str  # by which it is called if its sessions do not tell theirs
+    directory: str  # its name if its sessions do not tell where it is
     sessions: int = 0
     parts: int = 0
     bytes: int = 0
@@ -201,7 +201,7 @@ class _Program:
             directory = source.first_directory(agent) or agent
             key = source.agent(directory)
         elif source is not None:  # the program keeps its sessions by day, or all in one place
-            key, directory = source.name, str(source.path)
+            key = directory = ""
         return self.projects.setdefault(key, _Project(key, directory))
 
     def take(  # noqa: PLR0913, PLR0917 - facts of one agent
@@ -237,6 +237,7 @@ class _Program:
     def share(self, layout: Layout, titles: Titles) -> AgentShare:
         projects = sorted(self.projects.values(), key=lambda each: -each.bytes)
         self.leaving.sort()
+        named = [project for project in projects if project.agent]
         lacking = sum(not layout.has_copy(name) for _, name, _ in self.leaving)
         return AgentShare(
             kind=self.kind,
@@ -252,8 +253,8 @@ class _Program:
                 LeavingSession(str(name), size, iso_utc(time_), layout.has_copy(name))
                 for time_, name, size in self.leaving[:_MOST_LEAVING]
             ),
-            projects=tuple(_project_share(each, titles) for each in projects[:_MOST_PROJECTS]),
-            more_projects=max(0, len(projects) - _MOST_PROJECTS),
+            projects=tuple(_project_share(each, titles) for each in named[:_MOST_PROJECTS]),
+            more_projects=max(0, len(named) - _MOST_PROJECTS),
             left_alone=self.left_alone,
         )
 

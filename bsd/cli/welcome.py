@@ -19,7 +19,7 @@ from bsd.core.errors import BsdError
 from bsd.core.locations import has_openclaw, is_set_up, usual_roots
 
 if TYPE_CHECKING:  # `bsd --help` does without them
-    from bsd.actions.overview import AgentShare, Overview, SessionFills
+    from bsd.actions.overview import AgentShare, Overview, ProjectShare, SessionFills
     from bsd.actions.setup import WouldLeave
 
 _LARGEST = 5  # sessions
@@ -109,12 +109,11 @@ def _status(call: Call) -> dict[str, Any]:
 def _tell_agents(found: Overview) -> None:
     rows = []
     for agent in found.agents:
-        rows.append(_row(agent, agent.title, agent.sessions))
-        rows += [
-            _row(project, f"  {project.title}", project.sessions)
-            for project in agent.projects
-            if len(agent.projects) > 1 or project.title != agent.title
-        ]
+        if len(agent.projects) == 1:
+            rows.append(_row(agent, f"{agent.title}, {agent.projects[0].title}"))
+            continue
+        rows.append(_row(agent, agent.title))
+        rows += [_row(project, f"  {project.title}") for project in agent.projects]
         if agent.more_projects:
             rows.append(("", "", "", "", f"  and {counted(agent.more_projects, 'more project')}"))
     if not rows:
@@ -127,10 +126,10 @@ def _tell_agents(found: Overview) -> None:
             _say_wrapped(f"{agent.title}: {agent.left_alone}")
 
 
-def _row(one: Any, title: str, sessions: int) -> tuple[str, ...]:
+def _row(one: AgentShare | ProjectShare, title: str) -> tuple[str, ...]:
     saved = size(one.saved_bytes) if one.saved_bytes else ""
     archived = f"{one.archived:,}" if one.archived else ""
-    return f"{sessions:,}", size(one.bytes), saved, archived, title
+    return f"{one.sessions:,}", size(one.bytes), saved, archived, title
 
 
 def _tell_largest(found: Overview) -> None:
@@ -170,7 +169,7 @@ def _tell_rest(found: Overview, *, runs: bool) -> None:
 def _facts(found: Overview) -> Iterator[tuple[str, str]]:
     yield next(disk_lines(found.disk, time.time()))
     if found.would_leave is not None:
-        yield "would go", _would_leave(found.would_leave)
+        yield "now", _would_leave(found.would_leave)
     packs, copies = found.disk.get("archive", 0), found.disk.get("copies", 0)
     if found.archived or packs or copies:
         gone = counted(found.archived, "session")
@@ -181,7 +180,7 @@ def _facts(found: Overview) -> Iterator[tuple[str, str]]:
         )
     for agent in found.agents:
         if agent.deleted_soon:
-            yield "going", _deleted_soon(agent)
+            yield "soon", _deleted_soon(agent)
 
 
 def _would_leave(told: WouldLeave) -> str:

@@ -55,15 +55,27 @@ def test_bsd_alone_says_how_to_begin_until_something_is_set_up(machine: Machine)
     assert "Try: bsd init" in ended.out
     assert len(ended.out.splitlines()) < 15
     (machine.openclaw / ".brainsurgeon").mkdir()
-    assert machine("").out == machine("--help").out
+    assert "No sessions yet" in machine("").out
 
 
-def test_bsd_alone_helps_where_the_settings_name_something(machine: Machine) -> None:
+def test_bsd_alone_gives_an_overview_where_the_settings_name_something(machine: Machine) -> None:
     assert "No agent has sessions" in machine("").out
+    machine.has("pi")
     machine.set('[[sources]]\nkind = "pi"\npath = "~/.pi/agent/sessions"\n')
-    assert machine("").out == machine("--help").out
+    ended = machine("")
+    assert (ended.code, ended.err) == (0, "")
+    lines = ended.out.splitlines()
+    assert lines[0].split() == ["SESSIONS", "SIZE", "SAVED", "ARCHIVED", "AGENT,", "PROJECT"]
+    assert lines[1].split() == ["1", "3", "B", "pi,", "--home-me--"]
+    assert "  pi:--home-me--/2026_x" in ended.out
+    assert lines[-1].startswith("Try: bsd run")
+    document = machine("--json").document
+    assert [agent["kind"] for agent in document["agents"]] == ["pi"]
+    assert document["would_leave"]["bytes_saved"] == 0
+    assert document["fills"][0]["session"] == document["largest"][0]["session"]
     machine.set("broken")
-    assert machine("").out == machine("--help").out
+    assert "broken" not in machine("").out
+    assert machine("").err.startswith("error: ")
 
 
 def test_no_agent_at_all(machine: Machine) -> None:

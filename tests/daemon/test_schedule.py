@@ -21,6 +21,7 @@ from bsd.daemon.service import (
     RECOVER_SECONDS,
     RETENTION,
     SCAN,
+    SIZES,
 )
 from tests.daemon.fast_forward import Clock as MachineClock
 from tests.daemon.fast_forward import machine
@@ -206,4 +207,5 @@ def test_jobs_tell_whether_they_do_anything(
         INDEX: True,
         MEMORY: True,
         SCAN: True,
+        SIZES: True,
     }

@@ -14,14 +14,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bsd.actions.context import ActionContext
-from bsd.actions.list_sessions import Cursor, Sessions, list_sessions
+from bsd.actions.extract import extract
+from bsd.actions.list_sessions import (
+    Cursor,
+    SessionOrder,
+    Sessions,
+    list_all_sessions,
+    list_sessions,
+)
 from bsd.core.config_file import ConfigService
 from bsd.core.errors import Invalid
 from bsd.core.layout import Layout, SessionName
 from bsd.core.settings import SourceSettings
+from bsd.maintenance.indexing import read_all
 from bsd.sessions.idle import RetryBudget
 from bsd.transcripts.agents.programs import layout_of
 from tests.openclaw_tree import add_session
+from tests.session_files import Clock, make_caller, sample
 
 STALE = {"stale": True, "active": False}
 
@@ -96,6 +105,62 @@ def test_archived_sessions_are_asked_for_by_that_word(tmp_path: Path) -> None:
         (tmp_path / place / f"{stem}{number}.jsonl").write_bytes(b"{}\n")
     [one] = page(layout, status="archived").sessions
     assert (one.session, one.status) == (f"codex:2026:05:01/{stem}1", "archived")
+
+
+def _sortable(tmp_path: Path) -> Layout:
+    """Sessions of different sizes, costs and savings: `cheap` is large, `dear` is small."""
+    cost = {"input": 1, "output": 2, "totalTokens": 30, "cost": {"total": 2.5}}
+    answer: dict[str, Any] = {"role": "assistant", "content": [], "model": "m"}
+    usages: dict[str, Any] = {
+        "dear": {**answer, "usage": cost},
+        "cheap": {**answer, "usage": {**cost, "cost": {"total": 0.25}}, "padding": "x" * 5000},
+        "tokens": {**answer, "usage": {"input": 10**9, "totalTokens": 10**9}},
+    }
+    for name, message in usages.items():
+        line = {"type": "message", "id": "e1", "message": message}
+        add_session(tmp_path, f"main/{name}", HEADER_LINE + json.dumps(line).encode() + b"\n")
+    add_session(tmp_path, "second/saved", sample(8))
+    layout = Layout(tmp_path)
+    extract(make_caller(layout, Clock()), SessionName("second", "saved"))
+    read_all(layout)
+    return layout
+
+
+HEADER_LINE = b'{"type":"session","version":3,"id":"s"}\n'
+
+
+def test_sessions_are_listed_by_size_saving_and_cost(tmp_path: Path) -> None:
+    layout = _sortable(tmp_path)
+
+    def names(sort: SessionOrder) -> list[str]:
+        return [one.id for one in page(layout, sort=sort).sessions]
+
+    assert names(SessionOrder.SIZE)[:2] == ["saved", "cheap"]
+    assert names(SessionOrder.SAVED)[0] == "saved"
+    found = page(layout, sort=SessionOrder.COST, agent="main").sessions
+    assert [(one.id, one.cost) for one in found] == [("dear", 2.5), ("cheap", 0.25), ("tokens", None)]
+    context = ActionContext(layout=layout, config=ConfigService(layout.config_file, create=False))
+    every = list_all_sessions(context, sort=SessionOrder.SIZE, limit=2)
+    assert [one.id for one in every.sessions] == names(SessionOrder.SIZE)[:2]
+    [first, *_] = list_all_sessions(context, sort=SessionOrder.SAVED, figures=False).sessions
+    assert first.saved_bytes
+
+
+def test_paging_by_size_leaves_none_out_that_grows_meanwhile(tmp_path: Path) -> None:
+    for number in range(6):
+        add_session(tmp_path, f"main/s{number}", b"{}\n" * (number + 1))
+    layout = Layout(tmp_path)
+    first = page(layout, sort=SessionOrder.SIZE, limit=2)
+    assert [one.id for one in first.sessions] == ["s5", "s4"]
+    grown = layout.agents / "main" / "sessions" / "s1.jsonl"
+    grown.write_bytes(b"{}\n" * 100)  # it would stand on the first page now
+    rest: list[str] = []
+    cursor = first.next
+    while cursor is not None:
+        more = page(layout, sort=SessionOrder.SIZE, limit=2, cursor=cursor)
+        rest += [one.id for one in more.sessions]
+        cursor = more.next
+    assert rest == ["s3", "s2", "s0", "s1"]
 
 
 @given(st.integers(0, 2**63), st.sampled_from((0, 1)), st.integers(-(2**63), 0), st.text())

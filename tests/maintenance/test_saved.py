@@ -42,6 +42,22 @@ def test_it_adds_up_by_hour_and_reads_only_what_is_new(tmp_path: Path) -> None:
     assert points(counted) == [first[0], ("1970-01-01T03:00", 40, 40)]
 
 
+def test_it_adds_up_by_agent_with_the_tokens_that_were_noted(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    counted = SavedByHour(path)
+    note(path, 1.0, agent="main", bytes_saved=100)
+    note(path, 1.1, agent="claude-code:-home", bytes_saved=10, tokens_saved=3)
+    note(path, 1.2, agent="claude-code:-srv", bytes_saved=20, tokens_saved=4)
+    note(path, 2.0, agent="main", bytes_before=10, bytes_after=50)
+    found = as_json(counted.savings())
+    assert [(one["agent"], one["saved"], one["given_back"], one["tokens"]) for one in found["by_agent"]] == [
+        ("claude-code", 30, 0, 7),
+        ("main", 100, 0, None),
+        ("main", 0, 40, None),
+    ]
+    assert [one["saved"] for one in found["points"]] == [130, 0]
+
+
 def test_a_line_is_taken_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     counted = SavedByHour(path)

@@ -106,7 +106,7 @@ def test_an_entry_that_was_found_is_in_sight(browser: Browser, tmp_path: Path) -
         expect(entry_of(page, 41)).to_be_in_viewport()
         page.goto("about:blank")
 
-        page = seen.open()
+        page = seen.open("sessions")
         page.get_by_label("Search sessions").fill("xylophonic")
         hit = page.get_by_role("region", name="Found in the text").get_by_role("listitem")
         hit.get_by_role("link").click()
@@ -131,7 +131,7 @@ def test_pictures_are_shown_as_pictures(browser: Browser, tmp_path: Path) -> Non
     root = tmp_path / ".openclaw"
     with serving(root, FakeDaemon(), **OPEN) as (server, _):
         with watched(browser, address_of(server)) as seen:
-            page = seen.open()
+            page = seen.open("sessions")
             jpeg, webp = (drawn(page, f"image/{name}") for name in ("jpeg", "webp"))
         gif = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
         claude = {"type": "base64", "media_type": "image/svg+xml", "data": png()}  # a wrong name

@@ -68,7 +68,7 @@ def test_thousands_of_sessions_are_a_handful_of_rows(browser: Browser, crowd: Pa
     ):
         asked: list[str] = []
         seen.page.on("request", lambda request: asked.append(request.url))
-        page = seen.open()
+        page = seen.open("sessions")
         expect(rows_of(page).first).to_contain_text("main/s00000")
         assert sum("/api/sessions?" in url for url in asked) <= 2, "it asks for what it shows"
         page.evaluate("document.documentElement.style.fontSize = '200%'")  # as people set it
@@ -159,7 +159,7 @@ def test_it_is_operated_by_keyboard_alone(browser: Browser, tmp_path: Path) -> N
         serving(small_root(tmp_path), FakeDaemon(), **OPEN) as (server, _),
         watched(browser, address_of(server)) as seen,
     ):
-        page = seen.open()
+        page = seen.open("sessions")
         focused = page.locator(":focus")
         expect(rows_of(page)).to_have_count(2)
         page.keyboard.press("Tab")
@@ -210,7 +210,7 @@ def test_a_key_is_asked_for_and_sent_and_forgotten_with_the_tab(
         serving(small_root(tmp_path), FakeDaemon(), **environ) as (server, _),
         watched(browser, address_of(server)) as seen,
     ):
-        page = seen.open()
+        page = seen.open("sessions")
         dialog = page.get_by_role("dialog", name="API key")
         expect(dialog.get_by_label("Key")).to_be_focused()
         page.keyboard.press("Escape")
@@ -264,7 +264,7 @@ def test_a_daemon_that_goes_is_missed_and_found_again(browser: Browser, tmp_path
     with serving(root, FakeDaemon(), **OPEN) as (server, _):
         address = str(server.addresses[0])
         with watched(browser, f"http://{address}") as seen:
-            page = seen.open()
+            page = seen.open("sessions")
             expect(page.locator("#live")).to_have_text("Live")
             server.stop()
             expect(page.locator("#live")).to_have_text("Disconnected")
@@ -296,7 +296,7 @@ def test_without_events_it_looks_for_itself(browser: Browser, tmp_path: Path) ->
             route.fulfill(status=503, content_type="application/json", body=refusal)
 
         seen.page.route("**/api/events", refuse)
-        page = seen.open()
+        page = seen.open("sessions")
         expect(rows_of(page)).to_have_count(2)
         add_session(root, "main/three", short_session())
         expect(rows_of(page)).to_have_count(3)
@@ -318,10 +318,15 @@ def test_a_long_day_leaves_nothing_behind(browser: Browser, tmp_path: Path) -> N
         answers: list[str] = []
         seen.page.on("requestfinished", lambda request: answers.append(request.url))
         seen.page.clock.install()
-        page = seen.open()
+        page = seen.open("sessions")
         expect(page.locator("#live")).to_have_text("Live")
         measured = page.context.new_cdp_session(page)
-        for view, ask in (("", "/api/sessions?"), ("s/main/one", "entries?"), ("status", "status")):
+        for view, ask in (
+            ("sessions", "/api/sessions?"),
+            ("", "/api/overview?"),
+            ("s/main/one", "entries?"),
+            ("status", "status"),
+        ):
             page.evaluate("(view) => { location.hash = `#/${view}`; }", view)
             expect(page.locator("main h1").first).to_be_attached()
             sizes = []
@@ -344,7 +349,7 @@ def test_a_long_day_leaves_nothing_behind(browser: Browser, tmp_path: Path) -> N
         for _ in range(6):
             page.evaluate("location.hash = '#/jobs'")
             expect(page.locator("main h1")).to_have_text("Jobs")
-            page.evaluate("location.hash = '#/'")
+            page.evaluate("location.hash = '#/sessions'")
             expect(rows_of(page)).to_have_count(2)
             counts.append(_size(measured)["JSEventListeners"])
         # Of a leak each round has its share; one look may be in the middle of drawing.

@@ -24,7 +24,10 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.web
 
 SCHEMES: tuple[Literal["dark", "light"], ...] = ("dark", "light")
-VIEWS = ["", "s/main/harbour", "trash", "archive", "jobs", "settings", "status", "nowhere"]
+VIEWS = [
+    *("", "sessions", "s/main/harbour", "trash", "archive", "jobs", "settings", "status"),
+    "nowhere",
+]
 
 
 @dataclass
@@ -82,7 +85,7 @@ def test_a_session_is_found_by_its_title_and_the_search_is_there_on_the_way_back
     desk: Desk,
 ) -> None:
     with watched(desk.browser, desk.address) as seen:
-        page = seen.open()
+        page = seen.open("sessions")
         page.get_by_label("Search sessions").fill("harbour master")
         rows = page.get_by_role("list", name="Sessions").get_by_role("link")
         expect(rows).to_have_count(1)
@@ -112,7 +115,7 @@ def test_what_waits_for_its_prompt_cache_says_so(desk: Desk) -> None:
         route.fulfill(response=real, json=document | waits)
 
     with watched(desk.browser, desk.address) as seen:
-        page = seen.open()
+        page = seen.open("sessions")
         page.route("**/api/sessions/main/harbour?*", answer)
         page.goto(f"{desk.address}/#/s/main/harbour")
         expect(page.get_by_title("38,000 tokens ready")).to_have_text("waits")
@@ -120,7 +123,7 @@ def test_what_waits_for_its_prompt_cache_says_so(desk: Desk) -> None:
 
 def test_a_search_through_everything_is_stopped(desk: Desk) -> None:
     with watched(desk.browser, desk.address) as seen:
-        page = seen.open()
+        page = seen.open("sessions")
         page.route("**/api/search?*all=true*", lambda _: None)  # an answer that takes its time
         page.get_by_label("Search sessions").fill(NEEDLE)
         everything = page.get_by_role("region", name="Search everything")
@@ -134,7 +137,7 @@ def test_a_search_through_everything_is_stopped(desk: Desk) -> None:
 
 def test_what_was_extracted_is_found_read_restored_pinned_edited_and_undone(desk: Desk) -> None:
     with watched(desk.browser, desk.address) as seen:
-        page = seen.open()
+        page = seen.open("sessions")
         expect(page.get_by_role("list", name="Sessions").get_by_role("link")).to_have_count(6)
         expect(page.locator(".badge", has_text="stale")).to_have_count(1)
         expect(page.get_by_text("child", exact=True)).to_have_count(1)
@@ -283,7 +286,7 @@ def test_calls_and_results_stand_together_and_pages_are_turned(desk: Desk) -> No
 
 def test_markup_in_a_transcript_stays_text(desk: Desk) -> None:
     with watched(desk.browser, desk.address) as seen:
-        page = seen.open()
+        page = seen.open("sessions")
         expect(page.get_by_text(HOSTILE).first).to_be_visible()
         page = seen.open("s/main/hostile")
         expect(page.get_by_role("heading", level=1)).to_contain_text(HOSTILE)
@@ -467,7 +470,7 @@ def test_what_an_agent_writes_arrives_by_itself(desk: Desk) -> None:
         expect(first).to_have_class(re.compile("arrived"))
         assert known != first.get_attribute("data-index")
         expect(page.locator(".entry").nth(3).locator("pre").first).to_be_visible()  # still open
-        page = seen.open("")
+        page = seen.open("sessions")
         top = page.get_by_role("list", name="Sessions").get_by_role("link").first
         path.touch()
         append_turn(path, "oars")
@@ -482,8 +485,9 @@ def test_every_view_can_be_read_operated_and_fits_a_phone(desk: Desk) -> None:
             title = page.get_by_role("heading", level=1).or_(page.get_by_role("alert"))
             expect(title).to_have_count(1)
             expect(page.locator("[aria-busy]")).to_have_count(0)
-            if view == "status":
-                expect(page.locator(".plot svg")).to_be_visible()
+            if not view:
+                expect(page.locator(".plot canvas").first).to_be_visible()
+                expect(page.locator(".fill-bar").first).to_be_visible()
             assert (view, nameless(page)) == (view, [])
             for scheme in SCHEMES:
                 page.emulate_media(color_scheme=scheme)

@@ -148,7 +148,15 @@ def _keep_books(root: Path, now: float) -> None:
         if not working:
             continue
         log = AuditLog(Layout(root).audit_file, clock=lambda at=at: at)  # type: ignore[misc]
-        log.record(actor="daemon", action="extract", bytes_saved=180_000 + 9_000 * (hour % 17))
+        saved = 180_000 + 9_000 * (hour % 17)
+        agent = "research" if hour % 3 else "main"
+        log.record(
+            actor="daemon",
+            action="extract",
+            agent=agent,
+            bytes_saved=saved,
+            tokens_saved=saved // 4,
+        )
         if hour % 50 == 9:
             log.record(actor="cli", action="restore", bytes_before=4_000, bytes_after=640_000)
 
@@ -189,11 +197,12 @@ def test_pictures(tmp_path: Path) -> None:
         address = f"http://{server.addresses[0]}"
         for scheme in ("light", "dark"):
             with watched(browser, address, color_scheme=scheme) as seen:
-                _take(seen.open(), "sessions", scheme)
+                _take(seen.open("sessions"), "sessions", scheme)
                 _take(_opened(seen.open(f"s/{_SESSION}?order=oldest")), "session", scheme)
-                page = seen.open("status")
-                page.get_by_label("30 days").check()
-                _take(page, "status", scheme)
+                page = seen.open()
+                expect(page.locator(".plot canvas").first).to_be_visible()
+                _take(page, "overview", scheme)
+                _take(seen.open("status"), "status", scheme)
                 if scheme == "light":
                     page = seen.open("settings")
                     page.get_by_label("Messages to keep").fill("300")
@@ -203,7 +212,7 @@ def test_pictures(tmp_path: Path) -> None:
                     _take(page, "settings", scheme)
         phone = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 1.5}
         with watched(browser, address, **phone) as seen:
-            _take(seen.open(), "sessions", "phone")
+            _take(seen.open("sessions"), "sessions", "phone")
             page = _opened(seen.open(f"s/{_SESSION}?order=oldest"))
             page.locator(".filters").scroll_into_view_if_needed()
             page.locator("main").evaluate("(main) => main.scrollBy(0, 640)")
