@@ -34,6 +34,7 @@ def sample_status() -> dict[str, Any]:
         "pid": 4711,
         "version": "0.1.0",
         "root": "/home/ada/.openclaw",
+        "page": None,
         "started_at": "2026-11-21T08:00:00.000Z",
         "uptime_seconds": 93_784.5,
         "enabled": True,
@@ -188,7 +189,7 @@ class FakeScheduler:
         return [never, sample_job()]
 
     def run(self, name: str) -> None:
-        if name != "retention":
+        if name not in {"retention", "auto_cron"}:
             raise NotFound(f"there is no job {name}", hint="`bsd jobs` lists them")
         self._daemon.running.set()
         if self._daemon.holding is not None:
