@@ -285,9 +285,7 @@ def list_sessions(
     return Sessions(tuple(listed(layout, infos, now)), following, search)
 
 
-def _rank(
-    layout: Layout, agent: str | None, sort: SessionOrder, titles: Titles
-) -> _Rank:
+def _rank(layout: Layout, agent: str | None, sort: SessionOrder, titles: Titles) -> _Rank:
     """Return the figure by which sessions are ordered, as a whole number."""
     if sort is SessionOrder.SIZE:
         return lambda _, stat: stat.st_size
@@ -401,7 +399,9 @@ def list_all_sessions(
     wanted = SessionFilter(layout, words, agent)
     matching = (
         info
-        for info in (catalog.sessions(layout, agent) if sort is None else _sorted(layout, agent, sort))
+        for info in (
+            catalog.sessions(layout, agent) if sort is None else _sorted(layout, agent, sort)
+        )
         if wanted.fits(info.name, (info.label, info.title))
     )
     infos = list(islice(matching, limit))
@@ -418,9 +418,7 @@ def _sorted(layout: Layout, agent: str | None, sort: SessionOrder) -> Iterator[L
     """Yield all sessions in an order over all agents."""
     titles = Titles(layout, agent)
     rank = _rank(layout, agent, sort, titles)
-    found = sorted(
-        catalog.with_stats(layout, agent), key=lambda each: (-rank(*each), str(each[0]))
-    )
+    found = sorted(catalog.with_stats(layout, agent), key=lambda each: (-rank(*each), str(each[0])))
     return (catalog.describe(layout, name, stat, titles) for name, stat in found)
 
 

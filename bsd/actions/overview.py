@@ -1,4 +1,4 @@
-"""The overview: what the sessions of each agent take, what bsd did to them, and what would leave now.
+"""The overview: what sessions take by agent, what bsd did to them, and what would leave them now.
 
 `overview` goes by stat and the indexes, so that 10,000 sessions take less than a second. What takes
 longer has functions of its own, which are given a time: `would_leave` and `fills_of`.
@@ -124,7 +124,9 @@ class Overview:
     fills: Annotated[
         tuple[SessionFills, ...], Field(description="Of the largest sessions"), OMIT_EMPTY
     ] = ()
-    page: Annotated[str | None, Field(description="Its address, if a daemon serves it"), OMIT_EMPTY] = None
+    page: Annotated[
+        str | None, Field(description="Its address, if a daemon serves it"), OMIT_EMPTY
+    ] = None
 
 
 def overview(context: ActionContext, *, largest: int = 5) -> Overview:
@@ -204,7 +206,7 @@ class _Program:
             key = directory = ""
         return self.projects.setdefault(key, _Project(key, directory))
 
-    def take(  # noqa: PLR0913, PLR0917 - facts of one agent
+    def take(
         self,
         layout: Layout,
         source: Source | None,
@@ -231,7 +233,10 @@ class _Program:
             project.saved += 0 if out is None else out.saved
             if not is_part and (project.newest is None or stat.st_mtime > project.newest[0]):
                 project.newest = stat.st_mtime, name, stat
-            if deleted_at is not None and (time_ := deleted_at(Written.of(stat))) - now <= SOON_SECONDS:
+            if (
+                deleted_at is not None
+                and (time_ := deleted_at(Written.of(stat))) - now <= SOON_SECONDS
+            ):
                 self.leaving.append((time_, name, stat.st_size))
 
     def share(self, layout: Layout, titles: Titles) -> AgentShare:

@@ -72,8 +72,8 @@ def sessions_command(
 
     Newest first within each agent, by their newest entries, unless --sort names another order.
     `saved`: by how much a session is shorter than it was. `cost`: US dollars as its program noted
-    them, else tokens; both as the search index has counted them. TITLE is what `sessions.json` or the
-    program calls a session, else what was first asked in it. -q finds words in it, in the name, and
+    them, else tokens; both as the search index has counted them. TITLE is what `sessions.json` or
+    the program calls a session, else what was first asked in it. -q finds words in it, in the name, and
     in text that `bsd search` or the daemon has read. SIZE is the session file's, OUT is what
     is out of it now, and lies in store or archive. Agents whose sessions bsd leaves alone are named
     below the table.
@@ -97,7 +97,9 @@ def sessions_command(
         answer = list_all_sessions(
             context, agent=agent, limit=limit, words=words, sort=order, figures=counts
         )
-    call.answer(answer, lambda answer: tell_sessions(answer, time.time(), resume=resume, sort=order))
+    call.answer(
+        answer, lambda answer: tell_sessions(answer, time.time(), resume=resume, sort=order)
+    )
     if not call.json and (count := len(call.layout.exclusions().all)):
         note(f"{counted(count, 'pattern')} of what is left out: `bsd exclude`")
 
@@ -155,7 +157,7 @@ def _figure(row: CountedSession, sort: SessionOrder) -> str:
 def spent(cost: float | None, tokens: int | None) -> str:
     """Write what a session cost: `$1.25`, or tokens if its program noted no cost."""
     if cost:
-        return f"${cost:,.2f}" if cost >= 0.01 else f"${cost:.4f}"  # noqa: PLR2004
+        return f"${cost:,.2f}" if cost >= 0.01 else f"${cost:.4f}"
     return short_tokens(tokens) if tokens else ""
 
 

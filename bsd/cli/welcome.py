@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import textwrap
 import time
@@ -25,6 +24,7 @@ if TYPE_CHECKING:  # `bsd --help` does without them
 _LARGEST = 5  # sessions
 # What takes longer than the rest has these times: the answer comes within about 2 seconds.
 _FILLS_SECONDS, _LEAVES_SECONDS = 0.8, 0.8
+_MARKERS_BUDGET = 32 << 20  # bytes of sessions that are read to tell what left them
 _MOST_FILLS, _LEAST_SHARE = 4, 0.01
 _INDENT = 11
 _NARROW, _WIDE = 40, 110  # columns of the text
@@ -81,7 +81,7 @@ def show_overview(call: Call) -> int:
     with call.context(changes=False, progress=lambda _done, _of=None: None) as context:
         found = overview(context, largest=_LARGEST)
         status = _status(call)
-        disk = status.get("disk") or disk_use(call.layout)
+        disk = status.get("disk") or disk_use(call.layout, _MARKERS_BUDGET)
         found = replace(found, disk=disk, page=status.get("page"))
         if not call.json:  # the reader has these lines while the rest is worked out
             _tell_agents(found)
@@ -173,11 +173,8 @@ def _facts(found: Overview) -> Iterator[tuple[str, str]]:
     packs, copies = found.disk.get("archive", 0), found.disk.get("copies", 0)
     if found.archived or packs or copies:
         gone = counted(found.archived, "session")
-        yield (
-            "archive",
-            f"{size(packs + copies)}; {gone} in it that their programs have deleted"
-            " (`bsd archive list`)",
-        )
+        text = f"{size(packs + copies)}; {gone} in it that their programs have deleted"
+        yield "archive", f"{text} (`bsd archive list`)"
     for agent in found.agents:
         if agent.deleted_soon:
             yield "soon", _deleted_soon(agent)
@@ -200,7 +197,9 @@ def _would_leave(told: WouldLeave) -> str:
 
 
 def _deleted_soon(agent: AgentShare) -> str:
-    text = f"{counted(agent.deleted_soon, 'session')} will be deleted by {agent.title} within 7 days"
+    text = (
+        f"{counted(agent.deleted_soon, 'session')} will be deleted by {agent.title} within 7 days"
+    )
     if not agent.without_copy:
         return f"{text}; bsd has copies"
     return f"{text}; {agent.without_copy:,} have no copy yet (`bsd archive keep`)"
@@ -227,6 +226,10 @@ def _say_wrapped(text: str) -> None:
         width = _WIDE
     say(
         textwrap.fill(
-            text, width, subsequent_indent=" " * _INDENT, break_long_words=False, break_on_hyphens=False
+            text,
+            width,
+            subsequent_indent=" " * _INDENT,
+            break_long_words=False,
+            break_on_hyphens=False,
         )
     )

@@ -1,4 +1,4 @@
-"""The overview: sums by agent and project, what goes soon, and what would leave, in a given time."""
+"""The overview: sums by agent and project, what goes soon, and what would leave."""
 
 from __future__ import annotations
 
@@ -54,12 +54,14 @@ def test_it_adds_up_what_each_agent_and_project_takes(caller: Caller) -> None:
     openclaw, claude = found.agents
     assert (openclaw.kind, openclaw.title, openclaw.sessions) == ("openclaw", "OpenClaw", 3)
     assert [(one.agent, one.sessions) for one in openclaw.projects] == [("main", 2), ("other", 1)]
-    assert openclaw.projects[0].saved_bytes == openclaw.saved_bytes == found.saved_bytes == saved > 0
+    assert (
+        openclaw.projects[0].saved_bytes == openclaw.saved_bytes == found.saved_bytes == saved > 0
+    )
     assert found.bytes == openclaw.bytes + claude.bytes
     assert (claude.kind, claude.sessions, claude.parts) == ("claude-code", 2, 1)
     [project] = claude.projects
     assert (project.agent, project.title) == (f"claude-code:{_PROJECT}", "/home/ada/harbour")
-    assert [row.session for row in found.largest][0] == "main/long"
+    assert found.largest[0].session == "main/long"
     assert found.largest[0].size == path.stat().st_size
     assert (found.sessions, found.uncounted, found.archived) == (6, 0, 0)
 

@@ -138,7 +138,11 @@ def test_sessions_are_listed_by_size_saving_and_cost(tmp_path: Path) -> None:
     assert names(SessionOrder.SIZE)[:2] == ["saved", "cheap"]
     assert names(SessionOrder.SAVED)[0] == "saved"
     found = page(layout, sort=SessionOrder.COST, agent="main").sessions
-    assert [(one.id, one.cost) for one in found] == [("dear", 2.5), ("cheap", 0.25), ("tokens", None)]
+    assert [(one.id, one.cost) for one in found] == [
+        ("dear", 2.5),
+        ("cheap", 0.25),
+        ("tokens", None),
+    ]
     context = ActionContext(layout=layout, config=ConfigService(layout.config_file, create=False))
     every = list_all_sessions(context, sort=SessionOrder.SIZE, limit=2)
     assert [one.id for one in every.sessions] == names(SessionOrder.SIZE)[:2]

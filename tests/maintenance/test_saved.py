@@ -50,7 +50,9 @@ def test_it_adds_up_by_agent_with_the_tokens_that_were_noted(tmp_path: Path) -> 
     note(path, 1.2, agent="claude-code:-srv", bytes_saved=20, tokens_saved=4)
     note(path, 2.0, agent="main", bytes_before=10, bytes_after=50)
     found = as_json(counted.savings())
-    assert [(one["agent"], one["saved"], one["given_back"], one["tokens"]) for one in found["by_agent"]] == [
+    assert [
+        (one["agent"], one["saved"], one["given_back"], one["tokens"]) for one in found["by_agent"]
+    ] == [
         ("claude-code", 30, 0, 7),
         ("main", 100, 0, None),
         ("main", 0, 40, None),

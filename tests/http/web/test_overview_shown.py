@@ -1,4 +1,4 @@
-"""The first view: sessions and what fills them, orders in the address, plots, extracting at once."""
+"""The first view: sessions and what fills them, orders in the address, plots."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _fill(root: Path) -> Layout:
     return layout
 
 
-def test_the_first_view(tmp_path: Path) -> None:
+def test_the_first_view(tmp_path: Path) -> None:  # noqa: PLR0915 - one browser for all of it
     _fill(tmp_path / ".openclaw")
     daemon = FakeDaemon()
     with (
@@ -82,7 +82,9 @@ def test_the_first_view(tmp_path: Path) -> None:
         sizes = page.get_by_role("region", name="Sizes of sessions", exact=True)
         expect(sizes.locator(".plot-legend")).to_have_text("OpenClawClaude Code")
         shown = sizes.get_by_role("img")
-        expect(shown).to_have_accessible_name(re.compile(r"4\.0 MB \(OpenClaw 3\.0 MB, Claude Code"))
+        expect(shown).to_have_accessible_name(
+            re.compile(r"4\.0 MB \(OpenClaw 3\.0 MB, Claude Code")
+        )
 
         assert nameless(page) == []
         for scheme in ("dark", "light"):
