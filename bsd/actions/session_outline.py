@@ -196,7 +196,9 @@ def _below(
     return tuple(found)
 
 
-def _related(layout: Layout, head: SessionName, named: Collection[str]) -> Iterator[ListedSession]:
+def _related(
+    layout: Layout, head: SessionName, named: Collection[str]
+) -> Iterator[ListedSession]:
     """The sessions that may be sub-agents of a session, or of its sub-agents."""
     transcript = layout.transcript(head)
     program = program_of(layout, head.agent)

@@ -333,7 +333,9 @@ class SessionMeter:
         if is_text and self._prompts:
             self._prompts[-1].last_answer = index
 
-    def _note_context(self, index: int, entry: Entry, info: EntryInfo, values: list[Value]) -> None:
+    def _note_context(
+        self, index: int, entry: Entry, info: EntryInfo, values: list[Value]
+    ) -> None:
         self._window.follow(index, info)
         self._meter.follow(entry, info, values)
         self._characters.append(sum(len(value.text or "") for value in values if _is_sent(value)))
