@@ -73,9 +73,8 @@ def sessions_command(
     Newest first within each agent, by their newest entries, unless --sort names another order.
     `saved`: by how much a session is shorter than it was. `cost`: US dollars as its program noted
     them, else tokens; both as the search index has counted them.
-    TITLE is what `sessions.json` or
-    the program calls a session, else what was first asked in it. -q finds words in it, in the name, and
-    in text that `bsd search` or the daemon has read. SIZE is the session file's, OUT is what
+    TITLE is what `sessions.json` or the program calls a session, else what was first asked in it.
+    -q finds words in it, in the name, and in text that `bsd search` or the daemon has read. SIZE is the session file's, OUT is what
     is out of it now, and lies in store or archive. Agents whose sessions bsd leaves alone are named
     below the table.
     STATUS says also which sessions wait until their prompt cache is cold (setting `when`).
