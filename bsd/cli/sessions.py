@@ -74,9 +74,9 @@ def sessions_command(
     `saved`: by how much a session is shorter than it was. `cost`: US dollars as its program noted
     them, else tokens; both as the search index has counted them.
     TITLE is what `sessions.json` or the program calls a session, else what was first asked in it.
-    -q finds words in it, in the name, and in text that `bsd search` or the daemon has read. SIZE is the session file's, OUT is what
-    is out of it now, and lies in store or archive. Agents whose sessions bsd leaves alone are named
-    below the table.
+    -q finds words in it, in the name, and in text that `bsd search` or the daemon has read. SIZE
+    is the session file's, OUT is what is out of it now, and lies in store or archive. Agents whose
+    sessions bsd leaves alone are named below the table.
     STATUS says also which sessions wait until their prompt cache is cold (setting `when`).
     With --json, sessions that `bsd search` has read have figures, too: messages, tokens and more;
     and `resume` is the command that continues a session in its program.
