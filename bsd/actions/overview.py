@@ -349,7 +349,7 @@ def _fills_of(context: ActionContext, session: str) -> SessionFills:
         context.progress(0)
         found = outline_session(context, SessionName.parse(session))
     except _TimeIsUp:
-        return SessionFills(session, problem="too large to look at quickly")
+        return SessionFills(session, problem="there was no time to read it")
     except BsdError as problem:
         return SessionFills(session, problem=problem.message)
     fills = (fill for fill in found.fills if fill.bytes or fill.extracted_bytes)

@@ -34,7 +34,10 @@ def caller(tmp_path: Path) -> Caller:
     add_session(root, "main/long", sample(12))
     add_session(root, "main/short", sample(2, seed=2))
     add_session(root, "other/one", sample(1, seed=3))
-    line = b'{"type":"user","cwd":"/home/ada/harbour","message":{"role":"user","content":"hi"}}\n'
+    line = (
+        b'{"type":"user","uuid":"u1","parentUuid":null,"sessionId":"s","cwd":"/home/ada/harbour",'
+        b'"isSidechain":false,"message":{"role":"user","content":"hi"}}\n'
+    )
     places = (f"{_ID}1.jsonl", f"{_ID}2.jsonl", f"{_ID}1/subagents/agent-a1.jsonl")
     for place in places:
         path = projects / _PROJECT / place
@@ -129,5 +132,5 @@ def test_what_fills_a_session_is_read_for_as_long_as_there_is_time(caller: Calle
     assert gone.problem is not None
     assert "no session main/gone" in gone.problem
     late = fills_of(caller, names, seconds=1.0, clock=ticking(1.0))
-    assert [each.problem for each in late] == ["too large to look at quickly"] * 2
+    assert [each.problem for each in late] == ["there was no time to read it"] * 2
     assert replace(late[0], problem=None).fills == ()

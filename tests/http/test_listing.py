@@ -26,10 +26,10 @@ from bsd.core.config_file import ConfigService
 from bsd.core.errors import Invalid
 from bsd.core.layout import Layout, SessionName
 from bsd.core.settings import SourceSettings
-from bsd.maintenance.indexing import read_all
 from bsd.sessions.idle import RetryBudget
 from bsd.transcripts.agents.programs import layout_of
 from tests.openclaw_tree import add_session
+from tests.searching import read_all
 from tests.session_files import Clock, make_caller, sample
 
 STALE = {"stale": True, "active": False}

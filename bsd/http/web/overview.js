@@ -240,7 +240,6 @@ class Overview {
                     { class: "row-name", href: addressOf(session.session), "data-focus": session.session },
                     session.title || session.label || session.id,
                 ),
-                badges(session),
                 h("span", { class: "large-size" }, bytes(session.size)),
             ),
             h(
@@ -250,6 +249,7 @@ class Overview {
                 when(session.updated),
                 saved > 0 && h("span", { class: "row-saved" }, `${bytes(saved)} saved`),
                 spent(session) && h("span", null, spent(session)),
+                badges(session),
             ),
             h("div", { class: "fills" }),
         );
@@ -289,20 +289,18 @@ class Overview {
     // --- the agents ---
 
     showAgents({ agents }) {
+        const only = (agent) => agent.projects.length === 1 && !agent.more_projects;
         const rows = agents.flatMap((agent) => [
-            share(agent, h("strong", null, agent.title), agent.left_alone),
-            ...agent.projects.map((project) =>
-                share(
-                    project,
-                    h(
-                        "a",
-                        {
-                            class: "project",
-                            href: `#/sessions${query({ agent: project.agent, sort: "size" })}`,
-                        },
-                        project.title,
-                    ),
-                ),
+            share(
+                only(agent) ? { ...agent, updated: agent.projects[0].updated } : agent,
+                [
+                    h("strong", null, agent.title),
+                    only(agent) && [" ", projectLink(agent.projects[0])],
+                ],
+                agent.left_alone,
+            ),
+            ...(only(agent) ? [] : agent.projects).map((project) =>
+                share(project, h("span", { class: "project" }, projectLink(project))),
             ),
             ...(agent.more_projects > 0
                 ? [[h("span", { class: "project note" }, `and ${count(agent.more_projects, "more project")}`), "", "", "", "", ""]]
@@ -355,6 +353,9 @@ class Overview {
 }
 
 const sum = (all, name) => all.reduce((total, one) => total + (one[name] ?? 0), 0);
+
+const projectLink = ({ agent, title }) =>
+    h("a", { href: `#/sessions${query({ agent, sort: "size" })}` }, title);
 
 const goes = (iso) => (Date.parse(iso) <= Date.now() ? "when it starts next" : ago(iso));
 

@@ -88,7 +88,7 @@ def test_the_first_view(tmp_path: Path) -> None:  # noqa: PLR0915 - one browser 
 
         assert nameless(page) == []
         for scheme in ("dark", "light"):
-            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.emulate_media(color_scheme=scheme)
             assert (scheme, low_contrast(page)) == (scheme, [])
         page.set_viewport_size({"width": 360, "height": 800})
         assert too_wide(page) == []
