@@ -27,7 +27,7 @@ _FILLS_SECONDS, _LEAVES_SECONDS = 0.8, 0.8
 _MARKERS_BUDGET = 32 << 20  # bytes of sessions that are read to tell what left them
 _MOST_FILLS, _LEAST_SHARE = 4, 0.01
 _INDENT = 11
-_NARROW, _WIDE = 40, 110  # columns of the text
+_NARROW, _WIDE, _LONG = 40, 110, 300  # columns of the text
 
 _WHAT_IT_IS = """\
 bsd keeps the sessions of AI agents lean: it moves large old values into a store and puts
@@ -136,26 +136,26 @@ def _tell_largest(found: Overview) -> None:
     fills = {each.session: each for each in found.fills}
     if found.largest:
         say("\nThe largest sessions, and what fills them")
+    width = (get_terminal_size().columns if sys.stdout.isatty() else _LONG) - _INDENT
+    width = max(_NARROW, width)
     for row in found.largest:
         say(f"{size(row.size):>{_INDENT - 2}}  {row.session}")
-        for line in (row.title, _filled(fills[row.session])):
+        for line in (one_line(row.title or "", width), _filled(fills[row.session], width)):
             if line:
-                say(_indented(one_line(line, 500)))
+                say(" " * _INDENT + line)
 
 
-def _filled(found: SessionFills) -> str:
+def _filled(found: SessionFills, width: int) -> str:
+    """Return what fills a session: as many kinds as a line has room for, the most first."""
     if found.problem:
         return found.problem
-    parts = [each for each in found.fills if each.share >= _LEAST_SHARE][:_MOST_FILLS]
-    return ", ".join(f"{each.what} {100 * each.share:.0f} %" for each in parts)
-
-
-def _indented(text: str) -> str:
-    """Return a text cut to one line of the terminal, below a session's name."""
-    width = max(_NARROW, get_terminal_size().columns) - _INDENT
-    if sys.stdout.isatty():
-        text = textwrap.shorten(text, width, placeholder=" …") if len(text) > width else text
-    return " " * _INDENT + text
+    text = ""
+    for fill in found.fills[:_MOST_FILLS]:
+        more = f"{text}{', ' if text else ''}{fill.what} {100 * fill.share:.0f} %"
+        if fill.share < _LEAST_SHARE or len(more) > width:
+            break
+        text = more
+    return text
 
 
 def _tell_rest(found: Overview, *, runs: bool) -> None:
@@ -222,8 +222,7 @@ def _next_step(found: Overview, *, runs: bool) -> str:
 
 def _say_wrapped(text: str) -> None:
     width = min(max(_NARROW, get_terminal_size().columns), _WIDE)
-    if not sys.stdout.isatty():
-        width = _WIDE
+    width = width if sys.stdout.isatty() else _WIDE
     say(
         textwrap.fill(
             text,
