@@ -6,21 +6,25 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import islice
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from bsd.actions.context import ActionContext
 from bsd.actions.list_sessions import SessionInList, listed
+from bsd.core.answers import OMIT_EMPTY
 from bsd.core.errors import BsdError
 from bsd.core.formatting import format_size
 from bsd.core.layout import SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.catalog import children
+from bsd.planning.entry_texts import EntryText, Original, entry_texts
+from bsd.planning.locate import Located
+from bsd.planning.originals import original_of
 from bsd.planning.restore import unavailable
 from bsd.planning.view import EntryView, preview_of
 from bsd.store.originals import Missing, SessionStore
-from bsd.transcripts.agents.entry import Entry
+from bsd.transcripts.agents.entry import Entry, Marker
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.values import media_of
 from bsd.transcripts.damage import DamagedLines
@@ -29,8 +33,11 @@ from bsd.transcripts.spans import paths_of, value_at
 
 # Of larger lines a list shows no beginning: a page of them would take its time.
 _LARGEST_PREVIEWED = 256 * 1024  # bytes
+# Stored lines that are read for the texts of one page; of further ones the texts come later.
+_MOST_READ = 8 << 20  # bytes
 _LAST_LINE = 10**9
 FIRST_PAGE, MOST_ENTRIES = 100, 1000
+MOST_TEXT = 100_000  # characters of each text
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,11 @@ class EntryRow(EntryView):
         Field(description="The first 200 characters of what is away; null if that is large"),
     ] = None
     unavailable: Annotated[str | None, Field(description="Why what is away cannot be had")] = None
+    texts: Annotated[
+        tuple[EntryText, ...],
+        Field(description="Its texts as they were before extraction, if the request asks for them"),
+        OMIT_EMPTY,
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,7 @@ def list_entries(
     limit: int = FIRST_PAGE,
     types: str = "",
     extracted: bool | None = None,
+    texts: int = 0,
 ) -> Entries:
     """List a page of the entries of a session.
 
@@ -74,6 +87,7 @@ def list_entries(
         before: not from `start` on, but the last ones before this line.
         types: only entries of these types, as in `a,b`; empty for all.
         extracted: only entries that are (or are not) extracted.
+        texts: characters of each text of an entry that are given; 0: no texts.
 
     Raises:
         NotFound: there is no such session.
@@ -100,8 +114,11 @@ def list_entries(
             if len(numbers) > limit:
                 numbers = numbers[1:]
                 previous = numbers[0]
-        rows = outline.views(source, fmt, numbers)
-        entries = tuple(entry_row(opened.store, fmt, row) for row in rows)
+        found = outline.located_views(source, fmt, numbers)
+        if texts:
+            entries = tuple(_rows_with_texts(opened.store, fmt, found, texts))
+        else:
+            entries = tuple(entry_row(opened.store, fmt, row) for _, row in found)
         damaged = outline.damaged(source)
         return Entries(entries, following, previous, damaged, opened.left_alone)
 
@@ -109,8 +126,49 @@ def list_entries(
 def entry_row(store: SessionStore, fmt: TranscriptFormat, view: EntryView) -> EntryRow:
     """An entry, with the beginning of its extracted values."""
     beginning, why_not = _kept(store, fmt, view)
-    known = {one.name: getattr(view, one.name) for one in fields(EntryView)}
-    return EntryRow(**known, extracted_preview=beginning, unavailable=why_not)
+    return EntryRow(**_fields(view), extracted_preview=beginning, unavailable=why_not)
+
+
+def _fields(view: EntryView) -> dict[str, Any]:
+    return {one.name: getattr(view, one.name) for one in fields(EntryView)}
+
+
+def _rows_with_texts(
+    store: SessionStore,
+    fmt: TranscriptFormat,
+    found: Iterable[tuple[Located, EntryView]],
+    most: int,
+) -> Iterator[EntryRow]:
+    """Entries with their texts; each stored line is read once."""
+    left = _MOST_READ
+    for located, view in found:
+        original, beginning = Original(), None
+        if view.marker is not None:
+            original = _original(store, fmt, located, view.marker, left)
+            left -= view.marker.size
+            if original.entry is not None:
+                beginning = _beginning(original.entry, view.marker.keys)
+        yield EntryRow(
+            **_fields(view),
+            extracted_preview=beginning,
+            unavailable=original.unavailable,
+            texts=entry_texts(located, fmt, original, most),
+        )
+
+
+def _original(
+    store: SessionStore, fmt: TranscriptFormat, located: Located, marker: Marker, most: int
+) -> Original:
+    """The entry before extraction; a line of more than `most` bytes is not read."""
+    if marker.size > most:
+        return Original(later=True)
+    try:
+        line = original_of(located.line.raw, located.entry, marker, fmt, store)
+    except (OSError, BsdError):  # gone, or a ref that names no file: reading it will say more
+        line = Missing.GONE
+    if isinstance(line, Missing):
+        return Original(unavailable=unavailable(line, store))
+    return Original(line.entry)
 
 
 def _kept(

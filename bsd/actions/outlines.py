@@ -1,4 +1,7 @@
-"""The outlines of sessions that were listed page by page: kept for a while, within bounds."""
+"""The outlines of sessions that were listed page by page: kept for a while, within bounds.
+
+So are the meters of sessions of which an outline of their parts was asked for.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bsd.core.layout import SessionName
+from bsd.planning.session_outline import SessionMeter
 from bsd.planning.view import Outline, outline_of
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.reader import Transcript
@@ -22,13 +26,15 @@ class Outlines:
         self._most_bytes = most_bytes
         self._lock = threading.Lock()
         self._kept: OrderedDict[SessionName, Outline] = OrderedDict()
+        self._meters: OrderedDict[SessionName, SessionMeter] = OrderedDict()
         self._drawing: dict[SessionName, _Drawing] = {}
 
     @property
     def memory(self) -> int:
         """Return about how many bytes the outlines hold."""
         with self._lock:
-            return sum(outline.memory for outline in self._kept.values())
+            outlines = sum(outline.memory for outline in self._kept.values())
+            return outlines + sum(meter.memory for meter in self._meters.values())
 
     def of(self, name: SessionName, source: Transcript, fmt: TranscriptFormat) -> Outline:
         """Return the outline of a session as it was opened; reads the lines that are not in it."""
@@ -40,6 +46,27 @@ class Outlines:
             outline = outline_of(source, fmt, begun)
             self._keep(name, outline)
             return outline
+
+    @contextmanager
+    def meter_of(
+        self, name: SessionName, source: Transcript, fmt: TranscriptFormat
+    ) -> Iterator[SessionMeter]:
+        """Lend the meter of a session as it was opened, which may have to read more of it.
+
+        If the block raises an exception, the meter is not kept.
+        """
+        with self._alone_with(name):
+            with self._lock:
+                meter = self._meters.pop(name, None)
+            if meter is None or not meter.knows(source):
+                meter = SessionMeter(fmt)
+            yield meter
+            with self._lock:
+                self._meters[name] = meter
+                total = sum(each.memory for each in self._meters.values())
+                while total > self._most_bytes:
+                    _, gone = self._meters.popitem(last=False)
+                    total -= gone.memory
 
     @contextmanager
     def _alone_with(self, name: SessionName) -> Iterator[None]:

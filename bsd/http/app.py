@@ -21,6 +21,7 @@ from bsd.http import (
     hooks,
     jobs,
     memory,
+    outline,
     page,
     pauses,
     search,
@@ -40,7 +41,7 @@ from bsd.workspaces.actions import WorkspaceRoot, rules_of
 _SUMMARY = "Keeps AI-agent session files lean by moving large old values into a store."
 _WAIT_SECONDS = 5.0  # the longest time that a request waits for a session in use
 _API = (
-    *(state, jobs, settings, sessions, search, entries, context, trash, archive, pauses),
+    *(state, jobs, settings, sessions, search, entries, outline, context, trash, archive, pauses),
     *(memory, workspaces, events, hooks),
 )
 

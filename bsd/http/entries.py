@@ -25,7 +25,7 @@ from bsd.actions.edit import (
     set_extractable,
     show_editable,
 )
-from bsd.actions.list_entries import FIRST_PAGE, MOST_ENTRIES, Entries, list_entries
+from bsd.actions.list_entries import FIRST_PAGE, MOST_ENTRIES, MOST_TEXT, Entries, list_entries
 from bsd.actions.read_extracted import InPieces, show_extracted
 from bsd.actions.restore import restore
 from bsd.core.errors import Invalid, Unavailable
@@ -60,6 +60,9 @@ def entries(
     extracted: Annotated[
         bool | None, Query(description="Only those that are (or are not) extracted")
     ] = None,
+    texts: Annotated[
+        int, Query(ge=0, le=MOST_TEXT, description="Characters of each text; 0: no texts")
+    ] = 0,
 ) -> Entries:
     """Entries from a line on, or the last ones before a line."""
     return context.query(
@@ -70,6 +73,7 @@ def entries(
         limit=limit,
         types=type,
         extracted=extracted,
+        texts=texts,
     )
 
 

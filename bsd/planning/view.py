@@ -258,7 +258,7 @@ def _view_of(located: Located, fmt: TranscriptFormat, position: int, hash: str) 
         restored=restored if isinstance(restored, str) else None,
         hash=hash,
         preview=_preview(entry, fmt),
-        time=_time(info.time_ms),
+        time=time_text(info.time_ms),
         calls=tuple(CallRow(call.id, call.name) for call in info.calls),
         result_of=info.result_of,
         tool=info.result_tool,
@@ -273,8 +273,9 @@ def _preview(entry: Entry, fmt: TranscriptFormat) -> str:
     return ""
 
 
-def _time(time_ms: float | None) -> str | None:
-    with suppress(OverflowError, ValueError, OSError):  # a time that no calendar has
+def time_text(time_ms: float | None) -> str | None:
+    """Write a time in milliseconds since 1970; None if there is none, or no calendar has it."""
+    with suppress(OverflowError, ValueError, OSError):
         return None if time_ms is None else iso_utc(time_ms / 1000)
     return None
 
@@ -313,10 +314,7 @@ class Outline:
 
     def is_begun_of(self, source: Transcript) -> bool:
         """Whether the file is the same one, and something was appended to it."""
-        now, was = source.identity, self.identity
-        if (now.dev, now.ino) != (was.dev, was.ino) or now.size <= was.size:
-            return False
-        return _guard(source, self.end) == self.guard
+        return has_grown(source, self.identity, self.end, self.guard)
 
     def damaged(self, source: Transcript) -> DamagedLines:
         """The lines that hold no entry since they are damaged."""
@@ -355,12 +353,24 @@ class Outline:
 
     def rows(self, lines: Iterable[Line], fmt: TranscriptFormat) -> Iterator[EntryView]:
         """The entries that these lines hold, which are in ascending order."""
+        return (view for _, view in self._located_rows(lines, fmt))
+
+    def located_views(
+        self, source: Transcript, fmt: TranscriptFormat, numbers: Iterable[int]
+    ) -> Iterator[tuple[Located, EntryView]]:
+        """As `views`, each with its entry."""
+        return self._located_rows(self._read(source, numbers), fmt)
+
+    def _located_rows(
+        self, lines: Iterable[Line], fmt: TranscriptFormat
+    ) -> Iterator[tuple[Located, EntryView]]:
         counted, left = 0, _messages_in(self.flags, 0, None)
         for line in lines:
             left -= _messages_in(self.flags, counted, line.index + 1)
             counted = line.index + 1
             if located := Located.of(line, fmt):
-                yield _view_of(located, fmt, left, self._shortest(line_hash(line.raw)))
+                hash = self._shortest(line_hash(line.raw))
+                yield located, _view_of(located, fmt, left, hash)
 
     def _shortest(self, digest: str) -> str:
         for digits, known in ((SHORTEST, self.shorts), (2 * SHORTEST, self.longs)):
@@ -402,7 +412,7 @@ def outline_of(source: Transcript, fmt: TranscriptFormat, begun: Outline | None 
         if line.raw.endswith(b"\n"):
             new.end, new.complete = line.offset + len(line.raw), line.index + 1
     new.shorts, new.longs = array("I", sorted(new.shorts)), array("Q", sorted(new.longs))
-    new.guard = _guard(source, min(new.end, source.identity.size))  # a plan may make it longer
+    new.guard = guard_of(source, min(new.end, source.identity.size))  # a plan may make it longer
     return new
 
 
@@ -411,6 +421,20 @@ def _messages_in(flags: bytearray, start: int, end: int | None) -> int:
     return flags.count(_MESSAGE, start, end) + flags.count(away, start, end)
 
 
-def _guard(source: Transcript, end: int) -> bytes:
+def has_grown(source: Transcript, was: Identity, end: int, guard: bytes) -> bool:
+    """Whether a file is the same one as before, and something was appended to it.
+
+    Args:
+        end: behind the last line that was read.
+        guard: as `guard_of` returned it then.
+    """
+    now = source.identity
+    if (now.dev, now.ino) != (was.dev, was.ino) or now.size <= was.size:
+        return False
+    return guard_of(source, end) == guard
+
+
+def guard_of(source: Transcript, end: int) -> bytes:
+    """Return a hash of the last bytes before `end`."""
     start = max(0, end - _GUARDED)
     return hashlib.sha256(source.read(start, end - start)).digest()

@@ -303,6 +303,13 @@ def _last_usage(entry: Entry) -> Any:
     return info.get("last_token_usage") if isinstance(info, dict) else None
 
 
+def context_limit(entry: Entry) -> int | None:
+    """Return the most tokens that the model takes, if an entry's count of tokens says it."""
+    info = payload_of(entry).get("info")
+    limit = info.get("model_context_window") if isinstance(info, dict) else None
+    return limit if type(limit) is int and limit > 0 else None
+
+
 def _first_count(usage: Mapping[str, Any], names: tuple[str, ...]) -> int:
     for name in names:
         count = usage.get(name)

@@ -200,6 +200,13 @@ class TranscriptFormat(ABC):
             if isinstance(flag, bool):
                 yield path, flag
 
+    def subagent(self, entry: Entry) -> str | None:
+        """Return the session of the sub-agent whose work is the result in an entry, if it is one.
+
+        The session's own name, without its agent.
+        """
+        return None
+
     def command(self, tool: str, arguments: Any) -> Any:
         """Return the shell command of a call: a text, or a list of words; None: no such call."""
         if tool.rpartition("__")[2].casefold() not in _SHELLS or not isinstance(arguments, dict):

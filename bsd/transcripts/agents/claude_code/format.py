@@ -176,6 +176,17 @@ class ClaudeCode(TranscriptFormat):
         version = text_of(entry.get("version")) or ""
         return version.startswith(_RENEWING)
 
+    def error_flags(self, entry: Entry) -> Iterator[tuple[ValuePath, bool]]:
+        yield from super().error_flags(entry)
+        for index, block in enumerate(_blocks(message_of(entry))):
+            if block.get("type") == "tool_result" and isinstance(flag := block.get("is_error"), bool):
+                yield (*_CONTENT, index, "is_error"), flag
+
+    def subagent(self, entry: Entry) -> str | None:
+        told = entry.get("toolUseResult")
+        agent = text_of(told.get("agentId")) if isinstance(told, dict) else None
+        return f"agent-{agent}" if agent else None
+
     def _is_aside(self, entry: Entry) -> bool:
         """Whether a subagent was asked or did this: once, that stood among a session's lines."""
         return entry.get("isSidechain") is True

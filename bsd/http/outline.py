@@ -1,0 +1,18 @@
+"""The outline of a session: prompts, tools, context, what fills it, sub-agents."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from bsd.actions.session_outline import SessionOutline, outline_session
+from bsd.http.dependencies import Context, JsonRoute, SessionPath
+
+router = APIRouter(
+    prefix="/api/sessions/{agent}/{session}", tags=["sessions"], route_class=JsonRoute
+)
+
+
+@router.get("/outline")
+def outline(context: Context, session: SessionPath) -> SessionOutline:
+    """Tell what a session is made of; it is read whole the first time."""
+    return context.query(outline_session, session)

@@ -1,0 +1,518 @@
+"""What a session is made of: its prompts, its tools, its context, and what fills it.
+
+One pass over the lines; each is parsed once and forgotten. `SessionMeter` follows a session as it
+grows, so that appended lines cost their own bytes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from bsd.planning.context_window import ContextWindow
+from bsd.planning.plan import Rate
+from bsd.planning.tokens import Meter
+from bsd.planning.view import guard_of, has_grown, time_text
+from bsd.transcripts.agents.entry import (
+    MARKER,
+    Entry,
+    Marker,
+    context_limit,
+    message_of,
+    model_of,
+    payload_of,
+    sent_tokens,
+    text_of,
+    time_ms,
+)
+from bsd.transcripts.agents.format import (
+    EntryInfo,
+    Rank,
+    Title,
+    TranscriptFormat,
+    Turn,
+    Value,
+)
+from bsd.transcripts.change import Identity
+from bsd.transcripts.reader import Line, Transcript, parse_entry
+from bsd.transcripts.spans import paths_of
+
+# Shorter texts in arguments, details and copies of results count as `other`.
+_LEAST_DETAIL = 32  # characters
+_THINKING = frozenset(("thinking", "redacted_thinking"))
+_PROOFS = ("signature", "thinkingSignature", "data")  # of thinking, in a block of it
+_OTHER = "other"
+_PROGRESS_STEP = 1 << 20  # bytes
+
+# Bytes of the values that a marker names, by key; empty if they are not known.
+SizesOf = Callable[[Marker], Mapping[str, int]]
+# The entry before extraction, by its line; None if it cannot be had.
+OriginalEntry = Callable[[Line, Entry, Marker], Entry | None]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptInOutline:
+    """A prompt of the user, and the entries up to the next one."""
+
+    index: Annotated[int, Field(description="0-based line number")]
+    id: str | None
+    time: str | None
+    text: Annotated[str, Field(description="Its first 200 characters, on one line")]
+    last_answer: Annotated[
+        int | None, Field(description="Line of the last text of the model before the next prompt")
+    ]
+    seconds: Annotated[float | None, Field(description="Until the last entry before the next one")]
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolInOutline:
+    """The calls of one tool. Sizes are bytes."""
+
+    name: str
+    calls: int
+    errors: int
+    seconds: Annotated[float, Field(description="From each call to its result, in all")]
+    bytes: Annotated[int, Field(description="Of its results, as they stand in the session")]
+    extracted_bytes: Annotated[int, Field(description="Of its results, taken out")]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedUsage:
+    """The newest answer for which the session records how many tokens were sent."""
+
+    index: int
+    time: str | None
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContextInOutline:
+    """What the model is sent if the session goes on as it is now."""
+
+    tokens: int
+    source: Annotated[
+        str,
+        Field(
+            description="usage: as the session recorded it last; less: the same, less an estimate "
+            "of what was taken out since; estimate: by the characters in context"
+        ),
+    ]
+    estimate: Annotated[
+        int,
+        Field(description="Tokens of the texts in context, without the program's own instructions"),
+    ]
+    limit: Annotated[int | None, Field(description="Of the model, if the session says it")]
+    model: str | None
+    since: Annotated[int, Field(description="The first line after the last compaction")]
+    extracted_tokens: Annotated[int, Field(description="About; taken out of what is in context")]
+    last_usage: RecordedUsage | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """The part of a session that values of one kind fill. Sizes are bytes."""
+
+    what: Annotated[str, Field(description="In words, as `tool results: Bash`")]
+    bytes: int
+    extracted_bytes: int
+    share: Annotated[float, Field(description="Of the session's bytes, 0 to 1")]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionParts:
+    """The answers of a `SessionMeter`."""
+
+    lines: int
+    entries: int
+    prompts: tuple[PromptInOutline, ...]
+    tools: tuple[ToolInOutline, ...]
+    context: ContextInOutline
+    fills: tuple[Fill, ...]
+    extracted_bytes: int
+
+
+@dataclass(slots=True)
+class _Prompt:
+    index: int
+    id: str | None
+    time_ms: float | None
+    text: str
+    last_answer: int | None = None
+    last_ms: float | None = None
+    entries: int = 0
+    is_answered: bool = False
+
+
+@dataclass(slots=True)
+class _Tool:
+    calls: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    bytes: int = 0
+    extracted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    name: str
+    index: int
+    time_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Away:
+    """Characters that left an entry that the model was sent."""
+
+    row: int
+    characters: int
+    time_ms: float | None  # when they left it
+
+
+class SessionMeter:
+    """Follows a session line by line, and answers what it is made of.
+
+    Its answers may be asked at any time; more lines may follow.
+    """
+
+    def __init__(self, fmt: TranscriptFormat) -> None:
+        self._fmt = fmt
+        self._sizes: SizesOf = lambda _: {}
+        self._original: OriginalEntry = lambda *_: None
+        self._identity: Identity | None = None  # of the file, when it was read
+        self._end, self._guard = 0, b""  # behind the last line, and what stands before that
+        self._is_torn = False  # the last line has no end: more of it may come
+        self._lines = self._entries = self._bytes = 0
+        self._prompts: list[_Prompt] = []
+        self._tools: defaultdict[str, _Tool] = defaultdict(_Tool)
+        self._calls: dict[str, _Call] = {}
+        self._started: list[tuple[float, int]] = []  # time and line of each call
+        self._subagents: dict[str, int] = {}  # sessions of sub-agents: the line of the call
+        self._window, self._meter = ContextWindow(), Meter()
+        self._characters = array("Q")  # of each row: those that the model is sent
+        self._away: list[_Away] = []
+        self._since = 0
+        self._usage: tuple[int, float | None, int] | None = None  # line, time, tokens
+        self._limit: int | None = None
+        self._model: str | None = None
+        self._fills: Counter[str] = Counter()
+        self._extracted: Counter[str] = Counter()
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes it holds."""
+        return 120 * self._entries + 400 * (len(self._calls) + len(self._prompts)) + 4096
+
+    def knows(self, source: Transcript) -> bool:
+        """Whether it has followed just this file, or the beginning of it."""
+        if self._identity is None or self._identity == source.identity:
+            return True
+        if self._is_torn:
+            return False
+        return has_grown(source, self._identity, self._end, self._guard)
+
+    def read(
+        self,
+        source: Transcript,
+        sizes: SizesOf,
+        original: OriginalEntry,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Follow the lines of a session that were not followed yet; see `knows`.
+
+        After an exception it is of no use any more.
+
+        Args:
+            sizes: of extracted values.
+            original: reads an entry before extraction; asked for prompts only.
+            progress: gets the bytes that were read so far.
+        """
+        if self._identity == source.identity:
+            return
+        self._sizes, self._original, told = sizes, original, self._end
+        for line in source.lines(self._end, self._lines):
+            self._follow(line)
+            self._end = line.offset + len(line.raw)
+            self._is_torn = not line.raw.endswith(b"\n")
+            if self._end - told >= _PROGRESS_STEP:
+                told = self._end
+                progress(told)
+        self._identity, self._guard = source.identity, guard_of(source, self._end)
+        self._sizes, self._original = (lambda _: {}), (lambda *_: None)
+
+    def _follow(self, line: Line) -> None:
+        self._lines = line.index + 1
+        self._bytes += len(line.raw)
+        entry = parse_entry(line.raw)
+        if entry is None:
+            return
+        info = self._fmt.info(entry)
+        self._entries += 1
+        if info.is_header:
+            return
+        marker = Marker.of(entry) if MARKER in entry else None
+        values = self._fmt.values(entry, 1 if marker else _LEAST_DETAIL)
+        tool = self._note_calls(line, entry, info)
+        self._note_prompt(line, entry, info, marker)
+        self._note_answer(line.index, info, values)
+        self._note_context(line.index, entry, info, values)
+        sizes = [_size_of(value) for value in values]
+        for value, size in zip(values, sizes, strict=True):
+            self._fills[_kind_of(value, tool)] += size
+        self._fills["thinking"] += _proofs_of(entry)
+        result = sum(
+            size
+            for value, size in zip(values, sizes, strict=True)
+            if value.type == "tool_result" and not value.display
+        )
+        if info.result_of is not None:
+            self._tools[tool].bytes += result
+        if marker:
+            self._note_extracted(line, info, marker, values, tool)
+
+    # --- parts of an entry ---
+
+    def _note_calls(self, line: Line, entry: Entry, info: EntryInfo) -> str:
+        """Note calls and results; returns the tool whose result this is, else an empty text."""
+        for call in info.calls:
+            self._tools[call.name].calls += 1
+            if call.id:
+                self._calls[call.id] = _Call(call.name, line.index, info.time_ms)
+            if info.time_ms is not None:
+                self._started.append((info.time_ms, line.index))
+        if info.result_of is None:
+            return info.result_tool or ""
+        call = self._calls.get(info.result_of)
+        name = info.result_tool or (call.name if call else "")
+        tool = self._tools[name]
+        tool.errors += any(flag for _, flag in self._fmt.error_flags(entry))
+        if call and call.time_ms is not None and info.time_ms is not None:
+            tool.seconds += max(0.0, info.time_ms - call.time_ms) / 1000
+        if call and (session := self._fmt.subagent(entry)):
+            self._subagents.setdefault(session, call.index)
+        return name
+
+    def _note_prompt(
+        self, line: Line, entry: Entry, info: EntryInfo, marker: Marker | None
+    ) -> None:
+        current = self._prompts[-1] if self._prompts else None
+        title = self._prompt_in(line, entry, info, marker)
+        # Some programs note a prompt twice: as it is sent, and as it was typed.
+        is_again = current and title and title.text == current.text and not current.is_answered
+        if title and not is_again:
+            self._prompts.append(_Prompt(line.index, info.id, info.time_ms, title.text))
+        elif current:
+            current.entries += 1
+            current.last_ms = info.time_ms or current.last_ms
+            current.is_answered |= bool(info.calls) or info.is_assistant
+
+    def _prompt_in(
+        self, line: Line, entry: Entry, info: EntryInfo, marker: Marker | None
+    ) -> Title | None:
+        if info.role != "user" and info.turn is not Turn.STARTS:
+            return None
+        if info.is_message and not info.may_be_last:  # asked by the model, of a sub-agent
+            return None
+        title = self._fmt.title(entry)
+        if title is None and marker and (whole := self._original(line, entry, marker)):
+            title = self._fmt.title(whole)
+        return title if title and title.rank is Rank.PROMPT else None
+
+    def _note_answer(self, index: int, info: EntryInfo, values: list[Value]) -> None:
+        is_text = any(
+            value.type == "assistant" and not value.display and value.text and value.text.strip()
+            for value in values
+        )
+        if is_text and self._prompts:
+            self._prompts[-1].last_answer = index
+
+    def _note_context(
+        self, index: int, entry: Entry, info: EntryInfo, values: list[Value]
+    ) -> None:
+        self._window.follow(index, info)
+        self._meter.follow(entry, info, values)
+        self._characters.append(sum(len(value.text or "") for value in values if _is_sent(value)))
+        if info.is_compaction:
+            self._since = index + 1
+        usage = sent_tokens(entry) if info.role in {None, "assistant"} else None
+        if usage:
+            self._usage = index, info.time_ms, usage.tokens
+            self._limit = context_limit(entry) or self._limit
+        if info.is_assistant or info.cache is not None:
+            self._model = model_of(entry) or self._model
+
+    def _note_extracted(
+        self, line: Line, info: EntryInfo, marker: Marker, values: list[Value], tool: str
+    ) -> None:
+        paths = paths_of(marker.keys)
+        known = self._sizes(marker)
+        # Where nothing is known of each value: the bytes that the line has lost, in equal parts.
+        share = max(0, marker.size - len(line.raw)) // max(1, len(paths))
+        by_path = {value.path: value for value in values}
+        characters = 0
+        for key, path in paths.items():
+            size = known.get(key, share)
+            value = by_path.get(path)
+            if value is None:  # a block, of which a text stands there now
+                kind = "images"
+            else:
+                kind = _kind_of(value, tool)
+                characters += size if _is_sent(value) else 0
+            self._extracted[kind] += size
+            if info.result_of is not None and kind != "never sent":
+                self._tools[tool].extracted += size
+        if characters:
+            self._away.append(_Away(len(self._characters) - 1, characters, time_ms(marker.at)))
+
+    # --- answers ---
+
+    @property
+    def subagents(self) -> Mapping[str, int]:
+        """The sessions of sub-agents that results name, and the line of the call of each."""
+        return self._subagents
+
+    def call_before(self, moment_ms: float) -> int | None:
+        """The line of the last call that was made up to a moment; None if there is none."""
+        started = sorted(self._started)
+        at = bisect_right(started, (moment_ms, self._lines))
+        return started[at - 1][1] if at else None
+
+    def parts(self) -> SessionParts:
+        """Answer what was followed so far."""
+        return SessionParts(
+            lines=self._lines,
+            entries=self._entries,
+            prompts=tuple(map(_prompt, self._prompts)),
+            tools=tuple(self._tool_rows()),
+            context=self._context(),
+            fills=tuple(self._fill_rows()),
+            extracted_bytes=self._extracted.total(),
+        )
+
+    def _tool_rows(self) -> Iterator[ToolInOutline]:
+        largest = sorted(
+            self._tools.items(), key=lambda item: item[1].bytes + item[1].extracted, reverse=True
+        )
+        for name, tool in largest:
+            yield ToolInOutline(
+                name=name,
+                calls=tool.calls,
+                errors=tool.errors,
+                seconds=round(tool.seconds, 3),
+                bytes=tool.bytes,
+                extracted_bytes=tool.extracted,
+            )
+
+    def _context(self) -> ContextInOutline:
+        window = copy(self._window)  # it answers once, when all was followed
+        rate = self._meter.rate()
+        sent = sum(n for row, n in enumerate(self._characters) if window.sent(row))
+        away = [one for one in self._away if window.sent(one.row)]
+        estimate = rate.tokens(sent)
+        tokens, source = self._tokens(rate, away) or (estimate, "estimate")
+        usage = None
+        if self._usage:
+            index, at, sent_then = self._usage
+            usage = RecordedUsage(index, time_text(at), sent_then)
+        return ContextInOutline(
+            tokens=tokens,
+            source=source,
+            estimate=estimate,
+            limit=self._limit,
+            model=self._model,
+            since=self._since,
+            extracted_tokens=rate.tokens(sum(one.characters for one in away)),
+            last_usage=usage,
+        )
+
+    def _tokens(self, rate: Rate, away: list[_Away]) -> tuple[int, str] | None:
+        """The tokens of the newest usage; None if there is none since the last compaction."""
+        if self._usage is None or self._usage[0] < self._since:
+            return None
+        _, at, tokens = self._usage
+        later = [
+            one.characters
+            for one in away
+            if at is not None and one.time_ms is not None and one.time_ms > at
+        ]
+        if not later:
+            return tokens, "usage"
+        return max(0, tokens - rate.tokens(sum(later))), "less"
+
+    def _fill_rows(self) -> Iterator[Fill]:
+        fills = self._fills.copy()
+        fills[_OTHER] += max(0, self._bytes - fills.total())
+        kinds = sorted(
+            fills.keys() | self._extracted.keys(),
+            key=lambda kind: fills[kind] + self._extracted[kind],
+            reverse=True,
+        )
+        for kind in kinds:
+            size, extracted = fills[kind], self._extracted[kind]
+            if size or extracted:
+                share = round(size / self._bytes, 4) if self._bytes else 0.0
+                yield Fill(kind, size, extracted, share)
+
+
+def _prompt(prompt: _Prompt) -> PromptInOutline:
+    seconds = None
+    if prompt.time_ms is not None and prompt.last_ms is not None:
+        seconds = round(max(0.0, prompt.last_ms - prompt.time_ms) / 1000, 3)
+    return PromptInOutline(
+        index=prompt.index,
+        id=prompt.id,
+        time=time_text(prompt.time_ms),
+        text=prompt.text,
+        last_answer=prompt.last_answer,
+        seconds=seconds,
+        entries=prompt.entries,
+    )
+
+
+def _is_sent(value: Value) -> bool:
+    """Whether a value counts as characters of the context, as `Meter` counts them."""
+    return not value.display and value.type != "thinking"
+
+
+def _kind_of(value: Value, tool: str) -> str:
+    if value.display:
+        return "never sent"
+    if value.shape.is_block:
+        return "images"
+    match value.type:
+        case "thinking":
+            return "thinking"
+        case "tool_call":
+            return "arguments of calls"
+        case "tool_result":
+            return f"tool results: {tool}" if tool else "tool results"
+        case "user":
+            return "user text"
+        case "assistant":
+            return "assistant text"
+    return _OTHER
+
+
+def _size_of(value: Value) -> int:
+    """Bytes of a value in UTF-8; of a picture those of its base64."""
+    text = value.text
+    if text is None:
+        return value.length
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _proofs_of(entry: Entry) -> int:
+    """Bytes of the signatures of thinking, and of thinking that is encrypted."""
+    size = len(text_of(payload_of(entry).get("encrypted_content")) or "")
+    blocks = message_of(entry).get("content")
+    for block in blocks if isinstance(blocks, list) else ():
+        if isinstance(block, dict) and block.get("type") in _THINKING:
+            size += sum(len(text_of(block.get(key)) or "") for key in _PROOFS)
+    return size
