@@ -242,6 +242,12 @@ export class Conversation extends Reading {
         this.hits?.request();
     }
 
+    /** What stands below calls has changed. */
+    redraw() {
+        for (const row of this.list.rows.values()) row.draw?.();
+        this.moved();
+    }
+
     flipAllRaw() {
         this.rawAll = !this.rawAll;
         this.raws.clear();
@@ -270,10 +276,6 @@ export class Conversation extends Reading {
         this.build();
         if (follows && arrived.length) this.list.showEnd();
         else if (arrived.length) this.tellUnseen(this.unseen + arrived.length);
-    }
-
-    refreshAll() {
-        return this.refresh({ stale: true });
     }
 
     inSight() {
@@ -326,6 +328,12 @@ export class Conversation extends Reading {
         element.classList.add("pointed");
         setTimeout(() => element.classList.remove("pointed"), 1600);
         return true;
+    }
+
+    /** Unfold the block that holds an entry. */
+    openAt(line) {
+        const block = this.holder(line);
+        if (block && !this.isOpen(block.key, block.kind === "said")) this.list.rows.get(block.key)?.setOpen(true);
     }
 
     bringIntoSight(element) {

@@ -7,19 +7,22 @@ import { FullText } from "./content.js";
 import { button, copy, copyButton, fill, h, toast } from "./dom.js";
 import { editDialog } from "./editing.js";
 import { bytes, clock, count, span } from "./format.js";
-import { restoreButtons } from "./restoring.js";
+import { Pictures } from "./pictures.js";
+import { restoreButtons } from "./restore_button.js";
 import { ValuePart } from "./value.js";
 import { badge, clipped, when } from "./widgets.js";
 
 const PREVIEWED = 600; // characters of what is folded
 const SMALL_EDIT = 3000; // characters: a diff of this size is open
+const MOST_NESTED = 200; // entries of bookkeeping that are shown at once
 const SLOW = 2; // seconds between steps that are worth telling
 
 export class EntryCard {
     constructor(view, block, { nested = false } = {}) {
         Object.assign(this, { view, block: null, nested });
         this.parts = [];
-        this.cards = [];
+        this.cards = new Map();
+        this.pictures = new Pictures();
         this.head = h("div", { class: "entry-head" });
         this.actions = h("div", { class: "actions", hidden: true });
         this.body = h("div", { class: "entry-body" });
@@ -33,9 +36,10 @@ export class EntryCard {
 
     leave() {
         this.full?.stop();
-        for (const one of [...this.parts, ...this.cards]) one.leave();
+        this.pictures.stop();
+        for (const one of [...this.parts, ...this.cards.values()]) one.leave();
         this.parts = [];
-        this.cards = [];
+        this.cards.clear();
     }
 
     get row() {
@@ -84,6 +88,7 @@ export class EntryCard {
         const away = kind === "notes" ? block.rows.some((one) => one.extracted) : this.badged.extracted;
         this.entry.classList.toggle("extracted", Boolean(away));
         this.entry.classList.toggle("is-result", kind === "result");
+        this.entry.classList.toggle("arrived", row.index >= (this.view.arrivedFrom ?? Infinity));
         this.draw();
     }
 
@@ -94,16 +99,23 @@ export class EntryCard {
     }
 
     draw() {
-        for (const one of [...this.parts, ...this.cards]) one.leave();
+        const held = this.entry.contains(document.activeElement) ? document.activeElement : null;
+        const before = this.cards;
+        for (const part of this.parts) part.leave();
+        this.pictures.stop();
         this.parts = [];
-        this.cards = [];
+        this.cards = new Map();
+        this.before = before; // cards of entries that are still shown stay as they are
         this.drawHead();
         this.drawActions();
         if (this.full) fill(this.body, this.full.element);
         else if (this.block.kind === "notes") fill(this.body, this.isOpen && this.nestedCards(this.block.rows));
         else fill(this.body, this.isOpen ? this.opened() : this.folded(), this.view.subagentsOf(this.block));
+        for (const [key, card] of before) if (this.cards.get(key) !== card) card.leave();
         this.activate(Boolean(this.isActive));
-        this.view.marked(this.body);
+        // What was taken out and put in again has lost the focus.
+        if (held?.isConnected && document.activeElement !== held) held.focus({ preventScroll: true });
+        this.view.marked();
     }
 
     drawHead() {
@@ -167,7 +179,7 @@ export class EntryCard {
             kind === "call" && !result && h("span", null, "no result here"),
             taken !== null && h("span", { class: "seconds", title: "From the call to its result" }, seconds(taken)),
             kind !== "call" && step >= SLOW && h("span", { title: "Since the step before" }, `+${seconds(step)}`),
-            (this.nested || kind !== "result") && row.time && !this.nested && moment(row.time),
+            !(this.nested && kind === "result") && row.time && moment(row.time),
             size !== null && h("span", { class: "size" }, bytes(size)),
             h("span", { class: "index" }, `#${row.index}`),
         ];
@@ -175,7 +187,7 @@ export class EntryCard {
 
     badges() {
         const { block, badged } = this;
-        const isFailed = block.row.error === true || block.result?.error === true;
+        const isFailed = [block.row, block.result].some((row) => row?.texts?.some(({ failed }) => failed));
         if (block.kind === "notes") {
             const away = block.rows.filter((row) => row.extracted);
             const size = away.reduce((sum, row) => sum + row.extracted_size, 0);
@@ -260,7 +272,7 @@ export class EntryCard {
     }
 
     part(row, text, hints) {
-        const part = new ValuePart(this.view, row, text, hints);
+        const part = new ValuePart(this.view, row, text, hints, this.pictures);
         part.setRaw(this.view.isRaw(this.block.key));
         this.parts.push(part);
         return part.element;
@@ -269,18 +281,20 @@ export class EntryCard {
     nestedCard(row, path) {
         const texts = textsOf(row).filter(({ display }, _, all) => !display || all.every((one) => one.display));
         const block = { key: `r${row.index}`, kind: "result", row, texts, result: null, path, first: row.index, last: row.index };
-        const card = new EntryCard(this.view, block, { nested: true });
-        this.cards.push(card);
-        return card.entry;
+        return this.cardOf(block);
     }
 
     nestedCards(rows) {
-        const shown = rows.slice(0, 200).flatMap((row) => blocksOf([row], { plain: true }));
-        return shown.map((block) => {
-            const card = new EntryCard(this.view, block, { nested: true });
-            this.cards.push(card);
-            return card.entry;
-        });
+        const shown = rows.slice(0, MOST_NESTED).flatMap((row) => blocksOf([row], { plain: true }));
+        return shown.map((block) => this.cardOf(block));
+    }
+
+    cardOf(block) {
+        const known = this.before.get(block.key);
+        known?.update(block);
+        const card = known ?? new EntryCard(this.view, block, { nested: true });
+        this.cards.set(block.key, card);
+        return card.entry;
     }
 
     setRaw() {

@@ -3,7 +3,7 @@
 import { readText } from "./api.js";
 import { button, describe, fill, h } from "./dom.js";
 import { bytes, number } from "./format.js";
-import { describePicture, Pictures, takePictures } from "./pictures.js";
+import { describePicture, takePictures } from "./pictures.js";
 import { renderRaw, renderText } from "./render.js";
 
 export const LARGEST = 8 << 20; // bytes of an entry that are read at once
@@ -25,12 +25,25 @@ export function valueAt(entry, path) {
     return value;
 }
 
+let latest = { name: "", answer: null }; // several values of an entry are shown one after the other
+
+async function loaded(where) {
+    const { text, whole } = await readText(where, { most: 2 * LARGEST });
+    if (!whole) throw new Error("It is too large to be shown here: “Whole entry” saves it as a file");
+    return JSON.parse(text);
+}
+
 /** Load all of a value; throws an error that says why it cannot be had. */
-export async function wholeValue(view, row, text, signal) {
-    const load = async (where) => {
-        const { text: answer, whole } = await readText(where, { signal, most: 2 * LARGEST });
-        if (!whole) throw new Error("It is too large to be shown here: “Whole entry” saves it as a file");
-        return JSON.parse(answer);
+export async function wholeValue(view, row, text) {
+    const load = (where) => {
+        const name = `${where} ${row.hash}`;
+        if (latest.name !== name) {
+            latest = { name, answer: loaded(where) };
+            latest.answer.catch(() => {
+                latest = { name: "", answer: null }; // it is tried again
+            });
+        }
+        return latest.answer;
     };
     if (!text.extracted) return valueAt((await load(view.pathOf(row))).entry, text.path);
     const { content, unavailable } = await load(view.pathOf(row, "extracted"));
@@ -48,10 +61,9 @@ export async function wholeValue(view, row, text, signal) {
 
 /** Shows a value; `leave` gives back what it takes. */
 export class ValuePart {
-    constructor(view, row, text, hints) {
-        Object.assign(this, { view, row, text, hints });
-        this.pictures = new Pictures();
-        this.abort = new AbortController();
+    /** `pictures` are those of the whole entry. */
+    constructor(view, row, text, hints, pictures) {
+        Object.assign(this, { view, row, text, hints, pictures });
         this.element = h("div", { class: `value of-${text.media ? "picture" : text.type}` });
         this.raw = false;
         this.shown = text.text ?? "";
@@ -64,8 +76,7 @@ export class ValuePart {
     }
 
     leave() {
-        this.abort.abort();
-        this.pictures.stop();
+        this.left = true;
     }
 
     setRaw(raw) {
@@ -118,7 +129,7 @@ export class ValuePart {
     }
 
     async loadAll() {
-        const value = await wholeValue(this.view, this.row, this.text, this.abort.signal);
+        const value = await wholeValue(this.view, this.row, this.text);
         this.known = typeof value === "string" ? value : (JSON.stringify(value, null, 2) ?? "");
         this.view.wholes?.set(this.key, this.known);
         this.draw();
@@ -132,7 +143,8 @@ export class ValuePart {
             return;
         }
         const load = async () => {
-            const value = await wholeValue(this.view, this.row, this.text, this.abort.signal);
+            const value = await wholeValue(this.view, this.row, this.text);
+            if (this.left) return;
             const [picture] = takePictures(value).pictures;
             fill(
                 this.element,
@@ -147,7 +159,7 @@ export class ValuePart {
         }
         fill(this.element, h("p", { class: "note picture-wait" }, words));
         load().catch((error) => {
-            if (error.name !== "AbortError") fill(this.element, h("p", { class: "missing" }, describe(error)));
+            if (!this.left) fill(this.element, h("p", { class: "missing" }, describe(error)));
         });
     }
 }
