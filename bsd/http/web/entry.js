@@ -8,6 +8,7 @@ import { button, copy, copyButton, fill, h, toast } from "./dom.js";
 import { editDialog } from "./editing.js";
 import { bytes, clock, count, span } from "./format.js";
 import { Pictures } from "./pictures.js";
+import { textNodes } from "./plain.js";
 import { restoreButtons } from "./restore_button.js";
 import { ValuePart } from "./value.js";
 import { badge, clipped, when } from "./widgets.js";
@@ -133,8 +134,8 @@ export class EntryCard {
                     onclick: () => this.setOpen(!this.isOpen),
                 },
                 h("span", { class: "chevron", "aria-hidden": "true" }),
-                h("span", { class: "kind" }, name),
-                summary && h("span", { class: `summary${block.kind === "call" ? " mono" : ""}` }, summary),
+                h("span", { class: "kind" }, textNodes(name)),
+                summary && h("span", { class: `summary${block.kind === "call" ? " mono" : ""}` }, textNodes(summary)),
                 hint && h("span", { class: "hint" }, hint),
             ),
             h("span", { class: "badges" }, this.badges()),
@@ -255,7 +256,7 @@ export class EntryCard {
         const text = shown.map((one) => (one.media ? `[${one.media.type ?? "picture"}, ${bytes(one.media.size)}]` : one.text)).join("\n");
         if (!text?.trim()) return null;
         const away = shown.some(({ extracted }) => extracted);
-        return h("p", { class: `preview output${away ? " away" : ""}` }, plain(text).slice(0, PREVIEWED));
+        return h("p", { class: `preview output${away ? " away" : ""}` }, textNodes(plain(text).slice(0, PREVIEWED)));
     }
 
     opened() {

@@ -7,7 +7,6 @@ import { describePicture, takePictures } from "./pictures.js";
 import { renderRaw, renderText } from "./render.js";
 
 export const LARGEST = 8 << 20; // bytes of an entry that are read at once
-const AT_ONCE = 100000; // characters in the document; more on request
 const PICTURE_BY_ITSELF = 2 << 20; // bytes; larger ones are loaded on request
 const STEP = /\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]|\.?([^\s.[\]"]+)/y;
 
@@ -100,27 +99,16 @@ export class ValuePart {
             fill(this.element, this.more(`Show it (${bytes(this.row.extracted_size)})`, () => this.loadAll()));
             return;
         }
-        const whole = typeof this.known === "string" ? this.known : this.shown;
-        const piece = whole.slice(0, this.limit ?? AT_ONCE);
-        fill(this.element, this.rendered(piece), this.rest(whole, piece));
+        const written = typeof this.known === "string" ? this.known : this.shown;
+        fill(this.element, this.raw ? renderRaw(written) : renderText(text.type, written, this.hints), this.rest());
     }
 
-    rendered(piece) {
-        return this.raw ? renderRaw(piece) : renderText(this.text.type, piece, this.hints);
-    }
-
-    /** The button that shows more, if there is more. */
-    rest(whole, piece) {
-        if (piece.length < whole.length) {
-            const more = () => {
-                this.limit = piece.length + AT_ONCE;
-                this.draw();
-            };
-            return this.more(`Show more (${number(whole.length - piece.length)} characters left)`, more);
-        }
+    /** The button that loads all of it, if this is the beginning. */
+    rest() {
         const { length } = this.text;
         // Characters, of which JavaScript counts some as two.
-        if (this.known !== undefined || length === whole.length || [...whole].length === length) return null;
+        const isWhole = length === this.shown.length || [...this.shown].length === length;
+        if (this.known !== undefined || isWhole) return null;
         return this.more(length === null ? "Show all" : `Show all ${number(length)} characters`, () => this.loadAll());
     }
 
