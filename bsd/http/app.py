@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.middleware.gzip import GZipMiddleware
 
 from bsd import __version__
 from bsd.actions.context import ActionContext, SearchState
@@ -97,7 +98,8 @@ def create_app(
     for module in _API:
         app.include_router(module.router)
     app.include_router(page.router)
-    app.mount("/web", page.FILES)
+    # Not the API: its answers keep their length, and events are sent as they come.
+    app.mount("/web", GZipMiddleware(page.FILES))
     return app
 
 

@@ -1,0 +1,170 @@
+"""What a session is made of: each figure against what stands in the lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bsd.planning.session_outline import SessionMeter, SessionParts
+from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE
+from bsd.transcripts.agents.codex import CODEX
+from bsd.transcripts.agents.entry import Entry, Marker
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.openclaw.format import OPENCLAW
+from bsd.transcripts.change import Identity
+from bsd.transcripts.reader import BytesTranscript, Line, parse_kept
+from tests.planning.in_memory import Session, data
+from tests.transcripts.agents.sources.tree import EVERYTHING, LONG, raw
+
+
+def no_sizes(_: Marker) -> dict[str, int]:
+    return {}
+
+
+def no_original(_line: Line, _entry: Entry, _marker: Marker) -> None:
+    return None
+
+
+def parts_of(content: bytes, fmt: TranscriptFormat) -> SessionParts:
+    meter = SessionMeter(fmt)
+    meter.read(BytesTranscript(content), no_sizes, no_original)
+    return meter.parts()
+
+
+def entry(number: int, message: dict[str, Any]) -> dict[str, Any]:
+    at = f"2026-01-05T09:{number // 60:02}:{number % 60:02}.000Z"
+    return {"type": "message", "id": f"e{number}", "timestamp": at, "message": message}
+
+
+def said(*content: dict[str, Any], tokens: int = 0, **more: Any) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": list(content), "model": "m", **more}
+    return message | ({"usage": {"input": tokens, "output": 5}} if tokens else {})
+
+
+def text(content: str) -> dict[str, Any]:
+    return {"type": "text", "text": content}
+
+
+def turns(last_tokens: int = 0) -> list[dict[str, Any]]:
+    """Two prompts; two calls of one tool, of which one fails."""
+    call = {"type": "toolCall", "id": "c1", "name": "bash", "arguments": {"command": "make"}}
+    again = {"type": "toolCall", "id": "c2", "name": "bash", "arguments": {"command": "make it"}}
+    result = {"role": "toolResult", "toolCallId": "c1", "toolName": "bash", "content": [text(LONG)]}
+    failed = {"role": "toolResult", "toolCallId": "c2", "toolName": "bash", "isError": True}
+    messages = [
+        {"role": "user", "content": "Build it."},
+        said(call, stopReason="toolUse"),
+        result,
+        said(text("It does not build."), again, stopReason="toolUse"),
+        failed | {"content": [text("x" * 10)]},
+        said(text("It cannot be built."), stopReason="stop", tokens=1000),
+        {"role": "user", "content": [text("Thanks, " + "that is all. " * 40)]},
+        said(text("Good bye."), stopReason="stop", tokens=last_tokens),
+    ]
+    lines = [entry(number * 10, message) for number, message in enumerate(messages)]
+    return [{"type": "session", "version": 3, "id": "s"}, *lines]
+
+
+def test_prompts_tools_and_fillings_are_those_of_the_lines() -> None:
+    content = raw(turns(last_tokens=1500))
+    parts = parts_of(content, OPENCLAW)
+    first, second = parts.prompts
+    assert (first.index, first.id, first.text) == (1, "e0", "Build it.")
+    assert (first.last_answer, first.entries, first.seconds) == (6, 5, 50.0)
+    assert second.text.startswith("Thanks, that is all.")
+    assert len(second.text) == 200
+    assert (second.last_answer, second.entries) == (8, 1)
+    [tool] = parts.tools
+    assert (tool.name, tool.calls, tool.errors, tool.seconds) == ("bash", 2, 1, 20.0)
+    assert tool.bytes == len(LONG) + 10
+    fills = {fill.what: fill.bytes for fill in parts.fills}
+    assert fills["tool results: bash"] == tool.bytes
+    assert fills["user text"] == len("Build it.") + len("Thanks, " + "that is all. " * 40)
+    assert sum(fills.values()) == len(content)
+    assert sum(fill.share for fill in parts.fills) == pytest.approx(1, abs=0.01)
+    assert (parts.context.tokens, parts.context.source) == (1500, "usage")
+    assert (parts.context.model, parts.context.since) == ("m", 0)
+    assert (parts.lines, parts.entries) == (9, 9)
+
+
+def test_what_was_taken_out_is_counted_where_it_was() -> None:
+    session = Session(raw(turns()), OPENCLAW)
+    before = parts_of(session.raw, OPENCLAW)
+    plan = session.extract(**EVERYTHING)
+    sizes = {keep.ref: keep.sizes_bytes for keep in plan.keeps}
+    whole = {keep.ref: session.shelf.files[keep.ref] for keep in plan.keeps}
+    meter = SessionMeter(OPENCLAW)
+    meter.read(
+        session.source,
+        lambda marker: sizes[marker.ref],
+        lambda _line, _entry, marker: parse_kept(whole[marker.ref]),
+    )
+    parts = meter.parts()
+    assert [prompt.text for prompt in parts.prompts] == [prompt.text for prompt in before.prompts]
+    [tool] = parts.tools
+    assert tool.extracted_bytes == len(LONG)
+    assert parts.extracted_bytes == sum(sum(each.values()) for each in sizes.values())
+    # By the usage that was recorded before it left: the estimate of it is taken off.
+    assert parts.context.source == "less"
+    assert parts.context.tokens == max(0, 1000 - parts.context.extracted_tokens)
+    assert parts.context.extracted_tokens >= len(LONG) // 5
+
+
+def test_after_a_compaction_the_context_is_what_it_keeps() -> None:
+    lines = turns()
+    compaction = {"type": "compaction", "id": "k", "parentId": "e70", "firstKeptEntryId": "e60"}
+    parent = None
+    for line in lines[1:]:
+        line["parentId"], parent = parent, line["id"]
+    parts = parts_of(raw([*lines, compaction | {"summary": "It cannot."}]), OPENCLAW)
+    assert (parts.context.since, parts.context.source) == (10, "estimate")
+    assert parts.context.tokens == parts.context.estimate < len(LONG) // 4
+
+
+class Growing(BytesTranscript):
+    """A file of which more was written; what is read of it is counted."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self.identity = Identity(1, 1, len(content), len(content), 0)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 500])
+def test_it_goes_on_where_it_has_stopped(cut: int) -> None:
+    content = raw(turns(last_tokens=1500))
+    at = content.index(b"\n", 900) + 1
+    first, whole = Growing(content[: at - cut]), Growing(content)
+    meter = SessionMeter(OPENCLAW)
+    meter.read(first, no_sizes, no_original)
+    assert meter.knows(first)
+    meter.parts()
+    if meter.knows(whole):
+        assert not cut
+        meter.read(whole, no_sizes, no_original)
+        assert meter.parts() == parts_of(content, OPENCLAW)
+    else:
+        assert cut, "the line that was not complete is read again"
+    changed = Growing(content[:at].replace(b"Build", b"Bu1ld") + content[at:])
+    assert not meter.knows(changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "fmt", "prompts", "calls", "errors"),
+    [
+        ("claude-code-long.jsonl", CLAUDE_CODE, 2, 177, 12),
+        ("codex-rollout.jsonl", CODEX, 13, 123, 0),
+        ("openclaw-v3-medium.jsonl", OPENCLAW, 84, 391, 19),
+    ],
+)
+def test_recorded_sessions(
+    name: str, fmt: TranscriptFormat, prompts: int, calls: int, errors: int
+) -> None:
+    content = data(name)
+    parts = parts_of(content, fmt)
+    assert len(parts.prompts) == prompts
+    assert sum(tool.calls for tool in parts.tools) == calls
+    assert sum(tool.errors for tool in parts.tools) == errors
+    assert sum(fill.bytes for fill in parts.fills) == len(content)
+    assert 0 < parts.context.tokens < 1_000_000
+    assert (parts.context.limit == 272_000) == (fmt is CODEX)
