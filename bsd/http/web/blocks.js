@@ -121,6 +121,7 @@ export function isSame(one, other) {
 }
 
 function signature(block) {
-    if (block.kind === "notes") return JSON.stringify(block.rows.map((row) => [row.index, row.hash]));
-    return JSON.stringify([block.row, block.result, block.isFirst, block.step]);
+    const state = (row) => row && [row.index, row.hash, row.unavailable];
+    if (block.kind === "notes") return JSON.stringify(block.rows.map(state));
+    return JSON.stringify([state(block.row), state(block.result), block.isFirst, block.step]);
 }

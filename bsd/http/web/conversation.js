@@ -139,7 +139,11 @@ export class Conversation extends Reading {
         if (at === Infinity) this.list.showEnd();
         else if (at) await this.goTo(at);
         if (known) this.refresh();
-        else if (!this.lines.isWhole) this.lines.loadEnd().then(() => this.build());
+        else if (!this.lines.isWhole)
+            this.lines.loadEnd().then(
+                () => this.build(),
+                (error) => this.told({ error }),
+            );
     }
 
     // --- what is shown ---

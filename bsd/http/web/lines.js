@@ -35,6 +35,7 @@ export class Lines {
     async loadFrom(line) {
         const answer = await this.ask({ from: line, limit: AT_ONCE });
         const { entries, next } = answer;
+        if (!entries.length && next === null && line > this.total) return this.loadEnd();
         this.#take(line, next ?? Math.max(line, this.total, 1 + (entries.at(-1)?.index ?? -1)), entries);
         if (next === null) this.isWhole = true;
         return answer;

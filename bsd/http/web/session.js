@@ -78,7 +78,9 @@ class SessionView {
         this.subagents = new Subagents(this.conversation);
         this.conversation.subagents = this.subagents;
         this.conversation.refreshAll = () => this.refreshAll();
-        this.hits = new Hits(this.conversation, this.session, (q) => this.remember({ q, at: null }));
+        this.hits = new Hits(this.conversation, this.session, (q) => {
+            if (q !== (this.values.q ?? "")) this.remember({ q, at: null });
+        });
         this.draw();
         await this.showFirst();
         document.addEventListener("keydown", this.onKeyDown);
@@ -119,7 +121,7 @@ class SessionView {
             conversation.element,
             this.subagents.loose,
         );
-        fill(this.page.main, h("div", { class: "reading" }, this.contents.element, reading));
+        fill(this.page.main, h("div", { class: "reading" }, reading, this.contents.element));
         for (const above of [this.head, this.bar.element, this.state]) conversation.list.observe(above);
     }
 
@@ -131,7 +133,7 @@ class SessionView {
             await this.conversation.start(at ?? (this.isRunning() ? Infinity : null));
             if (q) await this.hits.set(q, at);
         } catch (error) {
-            if (!this.left) fill(this.note, problem(error, () => this.showFirst()));
+            if (!this.left) this.tell(problem(error, () => this.showFirst()));
         }
     }
 
@@ -162,7 +164,7 @@ class SessionView {
         this.rawButton = toggle("As text", false, () => this.flipRaw(), "As it is written (r)", "raw");
         return h(
             "div",
-            { class: "reading-bar", role: "toolbar", "aria-label": "Reading" },
+            { class: "reading-bar", role: "group", "aria-label": "Reading" },
             button("Prompts", () => this.contents.openDialog(), { class: "small prompts-open", "data-focus": "prompts" }),
             kind,
             toggle("Focus", this.isFocus, () => this.flipFocus(), "Questions and their last answers only (f)", "focus"),
@@ -249,7 +251,7 @@ class SessionView {
             }
         } catch (error) {
             this.stale ||= stale;
-            if (!this.left && error.status === 404) fill(this.note, problem(error));
+            if (!this.left && error.status === 404) this.tell(problem(error));
         }
     }
 
@@ -279,7 +281,7 @@ class SessionView {
 
     onAnswer({ damaged, left_alone: leftAlone, error }) {
         if (error) {
-            fill(this.note, problem(error, () => this.conversation.build()));
+            this.tell(problem(error, () => this.conversation.build()));
             return;
         }
         const told = leftAlone ? [`bsd does not edit this session: ${leftAlone}.`] : [];
@@ -295,8 +297,12 @@ class SessionView {
     drawNote(isEmpty) {
         const filtered = Boolean(this.values.type) || this.isFocus;
         const words = filtered ? "No entry of this kind here." : "This session has no entries yet.";
-        fill(this.note, isEmpty && words);
-        this.note.hidden = !isEmpty;
+        this.tell(isEmpty && words);
+    }
+
+    tell(words) {
+        fill(this.note, words);
+        this.note.hidden = !words;
     }
 }
 

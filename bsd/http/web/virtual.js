@@ -25,8 +25,7 @@ export class VirtualList {
         this.asked = null;
         this.onScroll = () => {
             // The position that a drawing has set itself is no wish of the reader.
-            if (Math.abs(this.scroller.scrollTop - this.placed) < 1) return;
-            this.request(() => this.findAnchor());
+            if (Math.abs(this.scroller.scrollTop - this.placed) >= 1) this.request();
         };
         scroller.addEventListener("scroll", this.onScroll, { passive: true });
         this.observer = new ResizeObserver(() => this.request());
@@ -42,12 +41,9 @@ export class VirtualList {
     }
 
     /** Draw in the next frame, once for all that asks for it. */
-    request(first = null) {
-        if (first) this.first = first;
+    request() {
         this.asked ??= requestAnimationFrame(() => {
             this.asked = null;
-            this.first?.();
-            this.first = null;
             this.draw();
         });
     }
@@ -58,8 +54,15 @@ export class VirtualList {
     }
 
     set(items) {
+        this.catchUp();
         this.items = items;
         this.draw();
+    }
+
+    /** The reader may have scrolled since the last drawing. */
+    catchUp() {
+        if (this.placed !== undefined && Math.abs(this.scroller.scrollTop - this.placed) >= 1) this.findAnchor();
+        this.placed = this.scroller.scrollTop;
     }
 
     get listTop() {
@@ -114,14 +117,16 @@ export class VirtualList {
 
     /** Place a line at `offset` pixels below the top of the viewport. */
     show(line, offset) {
+        this.placed = this.scroller.scrollTop;
         this.anchor = { key: null, line, offset };
         this.draw();
     }
 
+    /** Show the end, and stay there until the reader scrolls. */
     showEnd() {
+        this.placed = this.scroller.scrollTop;
         this.anchor = { end: true };
         this.draw();
-        this.findAnchor();
     }
 
     /** Where the viewport has to begin so that the anchor stays where it is. */
@@ -152,6 +157,7 @@ export class VirtualList {
 
     draw() {
         if (!this.element.isConnected) return;
+        this.catchUp();
         let shown = [];
         for (let pass = 0; pass < PASSES; pass += 1) {
             this.measureTops();
