@@ -95,9 +95,10 @@ function ofRow(row, texts) {
     }
     for (const call of calls) blocks.push(blockOf(row, "call", [], call));
     if (!blocks.length) blocks.push(blockOf(row, "said", []));
+    const away = blocks.find((block) => block.texts.some(({ extracted }) => extracted));
     blocks.forEach((block, at) => {
         block.key = `e${row.index}.${at}`;
-        block.isFirst = at === 0;
+        block.tellsState = block === (away ?? blocks[0]); // of several blocks one
         block.estimate = estimated(block);
     });
     return blocks;
@@ -123,5 +124,5 @@ export function isSame(one, other) {
 function signature(block) {
     const state = (row) => row && [row.index, row.hash, row.unavailable];
     if (block.kind === "notes") return JSON.stringify(block.rows.map(state));
-    return JSON.stringify([state(block.row), state(block.result), block.isFirst, block.step]);
+    return JSON.stringify([state(block.row), state(block.result), block.tellsState, block.step]);
 }

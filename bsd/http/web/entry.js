@@ -86,17 +86,17 @@ export class EntryCard {
         this.entry.dataset.index = row.index;
         this.entry.dataset.type = row.type;
         this.entry.dataset.kind = kind;
-        const away = kind === "notes" ? block.rows.some((one) => one.extracted) : this.badged.extracted;
-        this.entry.classList.toggle("extracted", Boolean(away));
+        const away = [row, block.result, ...(block.rows ?? [])].some((one) => one?.extracted);
+        this.entry.classList.toggle("extracted", away);
         this.entry.classList.toggle("is-result", kind === "result");
         this.entry.classList.toggle("arrived", row.index >= (this.view.arrivedFrom ?? Infinity));
         this.draw();
     }
 
-    /** The entry whose state the head tells: of a folded call, that of its result where that is away. */
-    get badged() {
-        const { row, result } = this.block;
-        return result?.extracted && !row.extracted ? result : row;
+    /** The entries whose state the head tells: its own, and of a folded call its result. */
+    get told() {
+        const { row, result, tellsState = true } = this.block;
+        return [tellsState && row, !this.isOpen && result].filter(Boolean);
     }
 
     draw() {
@@ -187,22 +187,19 @@ export class EntryCard {
     }
 
     badges() {
-        const { block, badged } = this;
+        const { block } = this;
         const isFailed = [block.row, block.result].some((row) => row?.texts?.some(({ failed }) => failed));
         if (block.kind === "notes") {
             const away = block.rows.filter((row) => row.extracted);
             const size = away.reduce((sum, row) => sum + row.extracted_size, 0);
             return [away.length > 0 && clipped(`${away.length} taken out`, `${bytes(size)}, never sent to the model`)];
         }
-        return [isFailed && badge("error", "bad", "The tool said that the call failed"), block.isFirst === false ? null : stateOf(badged)];
+        return [isFailed && badge("error", "bad", "The tool said that the call failed"), this.told.map(stateOf)];
     }
 
     restoring() {
-        const { block, badged } = this;
-        if (!badged.extracted || block.isFirst === false) return null;
-        // Of a folded call it is the result that comes back; open, the result has its own.
-        if (badged !== block.row && this.isOpen) return null;
-        return h("span", { class: "restoring writes" }, restoreButtons(this.view, badged));
+        const away = this.told.filter(({ extracted }) => extracted);
+        return away.map((row) => h("span", { class: "restoring writes" }, restoreButtons(this.view, row)));
     }
 
     showActions(shown) {

@@ -97,8 +97,9 @@ def talk() -> bytes:
 def test_a_session_is_read_as_a_conversation(browser: Browser, tmp_path: Path) -> None:
     root = tmp_path / ".openclaw"
     set_idle(add_session(root, "main/talk", talk()))
-    child = [header("helper"), message("s1", "user", text("Read the tide tables."))]
-    add_session(root, "main/helper", b"".join(child))
+    asked = message("s1", "user", text("Read the tide tables."))
+    asked = asked.replace(b"T09:00:00", b"T09:00:25")  # behind the call that has started it
+    add_session(root, "main/helper", header("helper") + asked)
     registry = {
         "agent:main:main": {"sessionId": "talk"},
         "agent:main:subagent:helper": {"sessionId": "helper", "parentSessionId": "talk"},
