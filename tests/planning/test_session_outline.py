@@ -153,7 +153,7 @@ def test_it_goes_on_where_it_has_stopped(cut: int) -> None:
     ("name", "fmt", "prompts", "calls", "errors"),
     [
         ("claude-code-long.jsonl", CLAUDE_CODE, 2, 177, 12),
-        ("codex-rollout.jsonl", CODEX, 13, 123, 0),
+        ("codex-rollout.jsonl", CODEX, 13, 123, 8),
         ("openclaw-v3-medium.jsonl", OPENCLAW, 84, 391, 19),
     ],
 )

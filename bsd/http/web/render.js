@@ -50,6 +50,14 @@ function renderedPart(type, part, hints) {
 // --- results ---
 
 function output(text, hints) {
+    const wrapped = unwrapped(text);
+    if (wrapped)
+        return h(
+            "div",
+            { class: "call" },
+            output(wrapped.output, hints),
+            wrapped.note && h("p", { class: "note" }, textNodes(wrapped.note)),
+        );
     if (hasEscapes(text)) return ansiBlock(text);
     if (isDiff(text) || isNumberedDiff(text)) return diffBlock(text);
     const numbered = withLineNumbers(text);
@@ -58,6 +66,23 @@ function output(text, hints) {
     if (language && language !== "plaintext") return codeBlock(text, language, nameOf(hints.path));
     if (/^\s*[[{]/.test(text) && parsed(text) !== undefined) return codeBlock(pretty(text), "json");
     return SHELLS.has(shortName(hints.tool)) ? ansiBlock(text) : plainBlock(text, "Result");
+}
+
+/** The output of a command that stands in JSON, which may be cut: `{"output":"…","metadata":{…}}`. */
+function unwrapped(text) {
+    const found = /^\{"output":"((?:[^"\\]|\\.)*)/.exec(text);
+    if (!found) return null;
+    const rest = text.slice(found[0].length);
+    const note = /^","metadata":(\{[^{}]{0,300}\})\}$/.exec(rest);
+    if (rest && !note) return null;
+    try {
+        // Half an escape at the end of a text that was cut says nothing.
+        const output = JSON.parse(`"${found[1].replace(/\\u[0-9a-fA-F]{0,3}$/, "")}"`);
+        const told = note ? Object.entries(JSON.parse(note[1])) : [];
+        return { output, note: told.map(([name, value]) => `${name.replaceAll("_", " ")}: ${value}`).join(", ") };
+    } catch {
+        return null;
+    }
 }
 
 /** The lines of a file as some tools show it: `  12→text` or `12<tab>text`; null for other texts. */

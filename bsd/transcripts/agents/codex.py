@@ -101,6 +101,8 @@ _BEFORE_A_PROMPT = re.compile(
     r"|# Context from my IDE setup:.*)\s*",
     re.DOTALL,
 )
+# How results say with which code a command has ended: in JSON behind the output, or before it.
+_EXIT_CODE = re.compile(r'"exit_code":(-?[0-9]+)|(?:Exit code:|Process exited with code) (-?[0-9]+)')
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9._~-]")
 
 
@@ -170,6 +172,12 @@ class Codex(TranscriptFormat):
         if entry.get("type") == "response_item" and payload.get("role") == "user":
             return asked(texts_in(payload.get("content")), _BEFORE_A_PROMPT)
         return None
+
+    def error_flags(self, entry: Entry) -> Iterator[tuple[ValuePath, bool]]:
+        yield from super().error_flags(entry)
+        output = payload_of(entry).get("output")
+        if isinstance(output, str) and (said := _EXIT_CODE.search(output[:300] + output[-150:])):
+            yield (*_PAYLOAD, "output"), int(said[1] or said[2]) != 0
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
         payload = payload_of(entry)
