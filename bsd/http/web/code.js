@@ -124,7 +124,7 @@ export function codeBlock(code, language, label = null) {
         ),
         h(
             "pre",
-            { tabindex: 0, "aria-label": name ? `Code, ${name}` : "Code" },
+            { role: "group", tabindex: 0, "aria-label": name ? `Code, ${name}` : "Code" },
             h("code", null, codeNodes(code, language)),
         ),
     );

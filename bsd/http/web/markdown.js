@@ -9,6 +9,8 @@ import { h } from "./dom.js";
 import { textNodes } from "./plain.js";
 
 const parser = globalThis.markdownit({ html: false, linkify: true, breaks: false });
+// Names of files would be links: `.py`, `.rs` and `.md` end names of hosts, too.
+parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
 
 // Longer texts are not read as Markdown: see `render.js`.
 export const LONGEST = 100000; // characters
@@ -57,7 +59,7 @@ function append(top, tokens, budget = { left: MOST_TOKENS }) {
         }
         if (token.nesting === 1) {
             const element = token.hidden ? null : (ELEMENTS[token.tag]?.(token) ?? h("span"));
-            if (element?.tagName === "TABLE") here.append(h("div", { class: "md-table", tabindex: 0 }, element));
+            if (element?.tagName === "TABLE") here.append(h("div", { class: "md-table", role: "group", "aria-label": "Table", tabindex: 0 }, element));
             else if (element) here.append(element);
             open.push(element ?? here);
         } else if (token.nesting === -1) {
