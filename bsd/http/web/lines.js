@@ -13,6 +13,7 @@ export class Lines {
         this.ask = ask;
         this.stretches = [];
         this.total = 0;
+        this.seen = 0; // the line behind the last entry that was ever loaded
         this.isWhole = false; // whether the end of the file is known
     }
 
@@ -50,20 +51,20 @@ export class Lines {
     }
 
     /**
-     * Load the end of the session again. Returns the rows that are new, or null if the file has
-     * become shorter: nothing that was loaded holds then.
+     * Load the end of the session again; `arrived` are the entries that are new. If the file has
+     * become shorter, nothing that was loaded holds any more.
      */
     async loadEnd() {
         const answer = await this.ask({ before: LAST_LINE, limit: AT_ONCE });
         const { entries, previous } = answer;
         const known = this.isWhole ? this.total : -1;
         const end = 1 + (entries.at(-1)?.index ?? -1);
-        const last = this.loaded.at(-1)?.index ?? -1;
-        if (end <= last || (!entries.length && last >= 0)) {
+        const shorter = end < this.seen;
+        if (shorter) {
             this.stretches = [];
             this.total = 0;
+            this.seen = 0;
         }
-        const shorter = end <= last;
         this.#take(previous ?? 0, Math.max(end, this.total), entries);
         this.isWhole = true;
         return { ...answer, arrived: shorter || known < 0 ? [] : entries.filter((row) => row.index >= known) };
@@ -121,6 +122,7 @@ export class Lines {
         if (start < end) before.push({ start, end, rows });
         this.stretches = [...before, ...after];
         this.total = Math.max(this.total, end);
+        this.seen = Math.max(this.seen, 1 + (rows.at(-1)?.index ?? -1));
         this.#join();
     }
 
