@@ -3,12 +3,12 @@
 // No markup is made on the way: HTML in a text stays text, a link leads to http, https or a mail
 // address or is no link, and pictures are named and never fetched.
 
-import "./vendor/markdown-it.min.js";
+import markdownit from "./vendor/markdown-it/markdown-it.js";
 import { codeBlock } from "./code.js";
 import { h } from "./dom.js";
 import { textNodes } from "./plain.js";
 
-const parser = globalThis.markdownit({ html: false, linkify: true, breaks: false });
+const parser = markdownit({ html: false, linkify: true, breaks: false });
 // Names of files would be links: `.py`, `.rs` and `.md` end names of hosts, too.
 parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
 

@@ -82,9 +82,9 @@ _ALLOWED = set(
 )
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    root = tmp_path_factory.mktemp("hostile") / ".openclaw"
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    root = tmp_path / ".openclaw"
     fill_root(root)
     with serving(root, **OPEN) as (server, _):
         yield address_of(server)
