@@ -4,7 +4,7 @@
 // which it consists and makes elements. Anything else in it, and any difference from the code itself,
 // and the code is shown without colours.
 
-import hljs from "./vendor/highlight.min.js";
+import hljs from "./vendor/highlight.js/highlight.js";
 import { copyButton, h } from "./dom.js";
 import { textNodes } from "./plain.js";
 
