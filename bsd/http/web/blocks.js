@@ -9,6 +9,10 @@ const SHOWN = new Set([
 const LINE = 21; // pixels
 const LETTERS = 95; // of a line, about
 
+// What programs add in the user's name.
+const ADDED =
+    /^\s*(?:<(?:environment_context|user_instructions|permissions|system-reminder|local-command-\w+|task-notification|INSTRUCTIONS)\b|# AGENTS\.md instructions|Caveat: The messages below)/;
+
 export const KINDS = {
     user: "You",
     assistant: "Assistant",
@@ -68,7 +72,8 @@ export function blocksOf(rows, { plain = false } = {}) {
 
 function isNote(row, texts) {
     if (!SHOWN.has(row.type)) return true;
-    return !texts.length && !(row.calls ?? []).length && !row.extracted && row.type !== "compaction";
+    const isBlank = texts.every(({ text, media, unavailable, later }) => !text?.trim() && !media && !unavailable && !later);
+    return isBlank && !(row.calls ?? []).length && !row.extracted && row.type !== "compaction";
 }
 
 function notesBlock(rows) {
@@ -99,7 +104,8 @@ function ofRow(row, texts) {
     blocks.forEach((block, at) => {
         block.key = `e${row.index}.${at}`;
         block.tellsState = block === (away ?? blocks[0]); // of several blocks one
-        block.estimate = estimated(block);
+        block.isAdded = row.type === "user" && ADDED.test(block.texts[0]?.text ?? "");
+        block.estimate = block.isAdded ? 44 : estimated(block);
     });
     return blocks;
 }

@@ -44,7 +44,7 @@ export class ContextBar {
     }
 
     words({ tokens, limit, model, since, source, extracted_tokens: away }, goTo) {
-        const share = limit ? ` of ${short(limit)} (${Math.round((100 * tokens) / limit)} %)` : "";
+        const of = limit ? ` of ${short(limit)} tokens (${Math.round((100 * tokens) / limit)} %)` : " tokens";
         const link = h(
             "button",
             { type: "button", class: "quiet inline", onclick: () => goTo(since), "data-focus": "since" },
@@ -53,7 +53,7 @@ export class ContextBar {
         return h(
             "p",
             { class: "context-words" },
-            h("strong", { title: `${number(tokens)} tokens, ${SOURCES[source] ?? source}` }, `The model sees ${short(tokens)}${share} tokens`),
+            h("strong", { title: `${number(tokens)} tokens, ${SOURCES[source] ?? source}` }, `The model sees ${short(tokens)}${of}`),
             model && h("span", { class: "note" }, model),
             since > 0 && h("span", { class: "note" }, link),
             away > 0 && h("span", { class: "note context-out", title: "An estimate" }, `${short(away)} tokens taken out`),

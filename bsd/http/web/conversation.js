@@ -337,7 +337,7 @@ export class Conversation extends Reading {
     /** Unfold the block that holds an entry. */
     openAt(line) {
         const block = this.holder(line);
-        if (block && !this.isOpen(block.key, block.kind === "said")) this.list.rows.get(block.key)?.setOpen(true);
+        if (block && !this.isOpen(block.key, block.kind === "said" && !block.isAdded)) this.list.rows.get(block.key)?.setOpen(true);
     }
 
     bringIntoSight(element) {

@@ -53,7 +53,7 @@ export class EntryCard {
 
     opensByItself() {
         const { kind, tool, texts } = this.block;
-        if (kind === "said") return true;
+        if (kind === "said") return !this.block.isAdded;
         if (kind === "call") return isEdit(tool) && (texts[0]?.length ?? 0) < SMALL_EDIT;
         return kind === "result" && this.nested;
     }
@@ -165,7 +165,7 @@ export class EntryCard {
         const letters = texts.reduce((sum, { length }) => sum + (length ?? 0), 0);
         if (kind === "thinking") return ["Thinking", !this.isOpen && beginning(texts), count(letters, "character")];
         if (kind === "result") return ["Result", this.nested ? null : (row.tool ?? null)];
-        const name = KINDS[row.type] ?? row.type;
+        const name = this.block.isAdded ? "Added by the program" : (KINDS[row.type] ?? row.type);
         return [name, !this.isOpen && beginning(texts)];
     }
 

@@ -21,7 +21,7 @@ export function drawHead(head, info, view) {
             " / ",
             h("a", { href: `#/sessions${query({ agent: info.agent })}` }, info.agent),
         ),
-        h("div", { class: "title" }, h("h1", null, info.title || info.label || info.id), badges(info)),
+        h("div", { class: "title" }, h("h1", { title: info.title }, info.title || info.label || info.id), badges(info)),
         h(
             "p",
             { class: "row-id" },
@@ -45,7 +45,7 @@ function known(info) {
         ["Changed", when(info.updated)],
         ["Messages", typeof info.messages === "number" ? number(info.messages) : null],
         ["Tool calls", typeof info.tool_calls === "number" ? number(info.tool_calls) : null],
-        [info.models?.length > 1 ? "Models" : "Model", info.models?.length ? info.models.join(", ") : info.model],
+        [info.models?.length > 1 ? "Models" : "Model", models(info)],
         ["Tokens", spent(info.tokens)],
         ["Duration", info.duration_minutes ? span(info.duration_minutes * 60) : null],
         ["Parent", info.parent && linkTo(`${info.agent}/${info.parent}`, { class: "mono" })],
@@ -54,6 +54,12 @@ function known(info) {
             children.length ? children.map((child) => [linkTo(child, { class: "mono" }), " "]) : null,
         ],
     ];
+}
+
+function models({ models: all, model }) {
+    if (!all?.length) return model;
+    if (all.length < 3) return all.join(", ");
+    return h("span", { title: all.join(", ") }, `${all[0]} and ${all.length - 1} more`);
 }
 
 function spent(tokens) {
