@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -73,6 +73,11 @@ class EntryText:
         Field(description="True: the stored line is too large for a list"),
         OMIT_EMPTY,
     ] = None
+    failed: Annotated[
+        bool | None,
+        Field(description="True: the result says that its call has failed"),
+        OMIT_EMPTY,
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,10 @@ def entry_texts(
     found += [(False, call.path, text) for call, text in reading.calls()]
     found.sort(key=lambda each: (each[0], [(isinstance(at, str), at) for at in each[1]]))
     texts = tuple(text for _, _, text in found[:_MOST_TEXTS])
+    if any(flag for _, flag in fmt.error_flags(located.entry)):
+        texts = tuple(
+            replace(text, failed=True) if text.type == "tool_result" else text for text in texts
+        )
     return texts or tuple(_others(located, most))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from bsd.actions.context import ActionContext
 from bsd.actions.session_outline import Subagent, outline_session
 from bsd.core.config_file import ConfigService
-from bsd.core.layout import SessionName
+from bsd.core.layout import Layout, SessionName
 from bsd.transcripts.agents.programs import layout_of
 from tests.openclaw_tree import add_session
 from tests.planning.test_session_outline import turns
@@ -19,6 +19,10 @@ from tests.transcripts.agents.sources.claude_code import (
     subagent_lines,
 )
 from tests.transcripts.agents.sources.tree import Home, raw
+
+
+def context_of(layout: Layout) -> ActionContext:
+    return ActionContext(layout=layout, config=ConfigService(layout.config_file, create=False))
 
 
 def starting(number: int, agent: str) -> list[dict[str, Any]]:
@@ -40,7 +44,7 @@ def test_sub_agents_stand_below_the_call_that_started_them(tmp_path: Path) -> No
     for agent, more in (("a1", []), ("a2", inner), ("a3", []), ("a4", [])):
         path = below / f"agent-{agent}.jsonl"
         path.write_bytes(raw([*subagent_lines(1, agent), *more]))
-    context = ActionContext(home.layout, ConfigService(home.layout.config_file))
+    context = context_of(home.layout)
     outline = outline_session(context, home.name)
 
     def tree(found: tuple[Subagent, ...]) -> list[Any]:
@@ -79,8 +83,7 @@ def test_the_sub_agents_of_a_root_are_found_by_its_list_and_by_time(tmp_path: Pa
         '"agent:main:subagent:x":{"sessionId":"child","parentSessionId":"head"}}'
     )
     (tmp_path / "agents" / "main" / "sessions" / "sessions.json").write_text(listed)
-    layout = layout_of(tmp_path, [])
-    context = ActionContext(layout, ConfigService(layout.config_file))
+    context = context_of(layout_of(tmp_path, []))
     outline = outline_session(context, SessionName("main", "head"))
     [found] = outline.subagents
     assert (found.session, found.call_index) == ("main/child", 2)

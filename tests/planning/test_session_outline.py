@@ -145,14 +145,16 @@ def test_it_goes_on_where_it_has_stopped(cut: int) -> None:
         assert meter.parts() == parts_of(content, OPENCLAW)
     else:
         assert cut, "the line that was not complete is read again"
-    changed = Growing(content[:at].replace(b"Build", b"Bu1ld") + content[at:])
+    longer = content + content[at:]
+    assert meter.knows(Growing(longer)) is not bool(cut)
+    changed = Growing(longer.replace(LONG[:20].encode(), b"x" * 20).replace(b"bye", b"b1e"))
     assert not meter.knows(changed)
 
 
 @pytest.mark.parametrize(
     ("name", "fmt", "prompts", "calls", "errors"),
     [
-        ("claude-code-long.jsonl", CLAUDE_CODE, 2, 177, 12),
+        ("claude-code-long.jsonl", CLAUDE_CODE, 2, 177, 13),
         ("codex-rollout.jsonl", CODEX, 13, 123, 8),
         ("openclaw-v3-medium.jsonl", OPENCLAW, 84, 391, 19),
     ],

@@ -17,7 +17,7 @@ export function hasEscapes(text) {
 
 /** A text with its colours, in a block that looks as a terminal does. */
 export function ansiBlock(text, name = "Output of a program") {
-    return h("pre", { class: "terminal", tabindex: 0, "aria-label": name }, ansiNodes(text));
+    return h("pre", { class: "terminal", role: "group", tabindex: 0, "aria-label": name }, ansiNodes(text));
 }
 
 export function ansiNodes(text) {

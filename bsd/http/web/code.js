@@ -4,7 +4,7 @@
 // which it consists and makes elements. Anything else in it, and any difference from the code itself,
 // and the code is shown without colours.
 
-import hljs from "./vendor/highlight.min.js";
+import hljs from "./vendor/highlight.js/highlight.js";
 import { copyButton, h } from "./dom.js";
 import { textNodes } from "./plain.js";
 
@@ -124,7 +124,7 @@ export function codeBlock(code, language, label = null) {
         ),
         h(
             "pre",
-            { tabindex: 0, "aria-label": name ? `Code, ${name}` : "Code" },
+            { role: "group", tabindex: 0, "aria-label": name ? `Code, ${name}` : "Code" },
             h("code", null, codeNodes(code, language)),
         ),
     );

@@ -3,15 +3,20 @@
 // No markup is made on the way: HTML in a text stays text, a link leads to http, https or a mail
 // address or is no link, and pictures are named and never fetched.
 
-import "./vendor/markdown-it.min.js";
+import markdownit from "./vendor/markdown-it/markdown-it.js";
 import { codeBlock } from "./code.js";
 import { h } from "./dom.js";
 import { textNodes } from "./plain.js";
 
-const parser = globalThis.markdownit({ html: false, linkify: true, breaks: false });
+const parser = markdownit({ html: false, linkify: true, breaks: false });
+// Names of files would be links: `.py`, `.rs` and `.md` end names of hosts, too.
+parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
 
-// Longer texts are not read as Markdown: see `render.js`.
-export const LONGEST = 100000; // characters
+const LONGEST = 100000; // characters of a text that is read as Markdown
+// Signs that open or close something. Time grows with the square of their number, and no person and no
+// model writes so many.
+const MOST_SIGNS = 8000;
+const SIGNS = /[*_~`[\]]/g;
 const MOST_TOKENS = 30000; // elements of one text; what follows is shown as it is spelled
 const LINK = /^(?:https?:\/\/|mailto:)/i;
 
@@ -40,6 +45,11 @@ const ELEMENTS = {
     a: link,
 };
 
+/** Whether a text can be read as Markdown in a moment. */
+export function isReadable(text) {
+    return text.length <= LONGEST && (text.match(SIGNS)?.length ?? 0) <= MOST_SIGNS;
+}
+
 /** A text as elements, in a box. */
 export function markdownBlock(text) {
     const box = h("div", { class: "md", dir: "auto" });
@@ -57,7 +67,7 @@ function append(top, tokens, budget = { left: MOST_TOKENS }) {
         }
         if (token.nesting === 1) {
             const element = token.hidden ? null : (ELEMENTS[token.tag]?.(token) ?? h("span"));
-            if (element?.tagName === "TABLE") here.append(h("div", { class: "md-table", tabindex: 0 }, element));
+            if (element?.tagName === "TABLE") here.append(h("div", { class: "md-table", role: "group", "aria-label": "Table", tabindex: 0 }, element));
             else if (element) here.append(element);
             open.push(element ?? here);
         } else if (token.nesting === -1) {

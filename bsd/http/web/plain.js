@@ -27,7 +27,7 @@ export function textNodes(text) {
 
 /** A block of text that keeps its lines; `name` is for screen readers. */
 export function plainBlock(text, name = "Text") {
-    return h("pre", { class: "plain", tabindex: 0, "aria-label": name }, textNodes(text));
+    return h("pre", { class: "plain", role: "group", tabindex: 0, "aria-label": name }, textNodes(text));
 }
 
 /** Where a text of at most so many characters ends, at a line end if one is near. */

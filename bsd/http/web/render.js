@@ -9,7 +9,7 @@ import { codeBlock, languageOf } from "./code.js";
 import { diffBlock, editBlock, isDiff, isNumberedDiff, newFileBlock } from "./diff.js";
 import { h } from "./dom.js";
 import { pretty } from "./format.js";
-import { LONGEST, markdownBlock } from "./markdown.js";
+import { isReadable, markdownBlock } from "./markdown.js";
 import { inParts, plainBlock, textNodes } from "./plain.js";
 
 const MARKDOWN = new Set(["user", "assistant", "thinking"]);
@@ -19,6 +19,7 @@ const OLD = ["old_string", "oldText", "old_str", "oldString", "old_text"];
 const NEW = ["new_string", "newText", "new_str", "newString", "new_text"];
 const WRITTEN = ["content", "file_text", "text"];
 const LONGEST_JSON = 200000; // characters
+const DEEPEST_JSON = 40; // levels; deeper JSON would be nothing but white space
 
 /**
  * The element that shows a text. `type`: as in the list of entries (`user`, `tool_call`, …); hints:
@@ -37,7 +38,7 @@ export function renderRaw(text) {
 }
 
 function rendered(type, text, hints) {
-    if (MARKDOWN.has(type)) return text.length > LONGEST ? plainBlock(text) : markdownBlock(text);
+    if (MARKDOWN.has(type)) return isReadable(text) ? markdownBlock(text) : plainBlock(text);
     if (type === "tool_call") return call(text, hints);
     return output(text, hints);
 }
@@ -64,7 +65,8 @@ function output(text, hints) {
     const language = hints.language ?? languageOf(hints.path);
     if (numbered && hints.path) return numberedCode(numbered, language);
     if (language && language !== "plaintext") return codeBlock(text, language, nameOf(hints.path));
-    if (/^\s*[[{]/.test(text) && parsed(text) !== undefined) return codeBlock(pretty(text), "json");
+    if (/^\s*[[{]/.test(text) && parsed(text) !== undefined && depthOf(text) <= DEEPEST_JSON)
+        return codeBlock(pretty(text), "json");
     return SHELLS.has(shortName(hints.tool)) ? ansiBlock(text) : plainBlock(text, "Result");
 }
 
@@ -164,7 +166,7 @@ function others(given, shown) {
                 h("p", { class: "argument-name" }, textNodes(name)),
                 typeof value === "string"
                     ? plainBlock(value, name)
-                    : codeBlock(JSON.stringify(value, null, 2), "json"),
+                    : jsonBlock(value),
             ),
         ),
     ];
@@ -206,6 +208,21 @@ function shortName(tool) {
 
 function nameOf(path) {
     return path ? String(path).split(/[\\/]/).slice(-2).join("/") : null;
+}
+
+function jsonBlock(value) {
+    const text = JSON.stringify(value);
+    return depthOf(text) <= DEEPEST_JSON ? codeBlock(pretty(text), "json") : plainBlock(text, "JSON");
+}
+
+/** How many levels of brackets a text has; those in strings count, too. */
+function depthOf(text) {
+    let [depth, most] = [0, 0];
+    for (const [sign] of text.matchAll(/[[\]{}]/g)) {
+        depth += sign === "[" || sign === "{" ? 1 : -1;
+        most = Math.max(most, depth);
+    }
+    return most;
 }
 
 function parsed(text) {

@@ -1,18 +1,18 @@
-// One session: what is known of it, and its entries page by page.
+// One session: what is known of it, and its entries as a conversation.
 
-import { entryPath, get, query, sessionPath } from "./api.js";
-import { button, copyButton, fill, h, problem } from "./dom.js";
-import { EntryItem } from "./entry.js";
-import { bytes, count, number, span } from "./format.js";
+import { get, query, sessionPath } from "./api.js";
+import { ContextBar } from "./context_bar.js";
+import { Contents } from "./contents.js";
+import { Conversation } from "./conversation.js";
+import { button, dialog, fill, h, problem, toast } from "./dom.js";
+import { count, span } from "./format.js";
+import { Hits } from "./hits.js";
 import { paced } from "./live.js";
-import { deleteDialog, extractDialog, historyDialog, summaryDialog } from "./operations.js";
-import { badges } from "./session_row.js";
-import { forgetList } from "./sessions.js";
-import { facts, linkTo, when } from "./widgets.js";
+import { drawHead } from "./session_head.js";
+import { Subagents } from "./subagents.js";
+import { table } from "./widgets.js";
 
-const LAST_LINE = 10 ** 9;
-const SHOWN = 100;
-const MOST_SHOWN = 200; // with what arrives while somebody looks
+const RUNNING_MS = 10 * 60 * 1000; // a session that was written to so lately is opened at its end
 const KINDS = [
     ["", "All entries"],
     ["user", "User"],
@@ -27,6 +27,15 @@ const KINDS = [
     ],
     ["extracted", "Extracted"],
 ];
+const KEYS = [
+    ["↑ ↓", "the entry before, the next one"],
+    ["Home End", "the first entry, the last one"],
+    ["Enter", "fold or unfold the entry"],
+    ["f", "questions and their last answers only"],
+    ["r", "as text, as it is written: this entry, or all"],
+    ["n p", "the next extracted entry, the one before"],
+    ["?", "these keys"],
+];
 
 export async function sessionView(page) {
     const view = new SessionView(page);
@@ -39,355 +48,278 @@ class SessionView {
         this.page = page;
         this.session = page.parts.slice(1).length ? `${page.parts[0]}/${page.parts.slice(1).join("/")}` : "";
         this.values = page.values;
-        this.items = new Map();
-        this.turn = 0;
+        this.stale = false;
         this.refresh = paced(() => this.renew());
+        this.refreshOutline = paced(() => this.loadOutline(), 3000);
+        this.onKeyDown = (event) => this.onKey(event);
+        this.line = 0;
     }
 
-    get newestFirst() {
-        return this.values.order !== "oldest";
-    }
-
-    /** Whether what arrives belongs on this page. */
-    get atTheEnd() {
-        return this.newestFirst ? !this.values.before && !this.values.from : this.next === null;
+    get isFocus() {
+        return Boolean(this.values.focus);
     }
 
     async start() {
         this.head = h("section", { class: "card", "aria-label": "Session" });
-        this.pager = h("div", { class: "pager" });
-        this.pagerBelow = h("div", { class: "pager" });
         this.note = h("p", { class: "note", role: "status" });
         this.state = h("p", { class: "note", hidden: true });
-        this.list = h("ol", { class: "entries", "aria-label": "Entries" });
-        this.list.addEventListener("keydown", (event) => this.onKey(event));
-        await this.loadHead();
-        fill(this.page.main, this.head, this.toolbar(), this.state, this.note, this.list, this.pagerBelow);
-        await this.load();
+        this.bar = new ContextBar();
+        this.contents = new Contents(this.session, (line) => this.goTo(line));
+        this.info = await get(sessionPath(this.session) + query({ limit: 0 }));
+        drawHead(this.head, this.info, this);
+        const only = this.isFocus ? focused(await this.askOutline()) : null;
+        this.conversation = new Conversation(this.session, this.page, {
+            filter: this.filter(),
+            only,
+            told: (answer) => this.onAnswer(answer),
+            seen: (line) => this.onSeen(line),
+            changed: ({ isEmpty }) => this.drawNote(isEmpty),
+        });
+        this.subagents = new Subagents(this.conversation);
+        this.conversation.subagents = this.subagents;
+        this.conversation.refreshAll = () => this.refreshAll();
+        this.hits = new Hits(this.conversation, this.session, (q) => {
+            if (q !== (this.values.q ?? "")) this.remember({ q, at: null });
+        });
+        this.draw();
+        await this.showFirst();
+        document.addEventListener("keydown", this.onKeyDown);
+        this.loadOutline().catch((error) => error.status === 404 || toast(error.message, "bad"));
     }
 
     leave() {
+        this.left = true;
         this.refresh.cancel();
-        this.turn += 1;
-        for (const item of this.items.values()) item.leave();
+        this.refreshOutline.cancel();
+        document.removeEventListener("keydown", this.onKeyDown);
+        this.hits.leave();
+        this.subagents.leave();
+        this.conversation.leave();
     }
 
     onEvent(event) {
         const ours = event.type === "session" && event.session === this.session;
         const blind =
             event.type === "again" || event.type === "lost" || (event.type === "tick" && !event.connected);
-        if (ours || blind) this.refresh();
+        // What bsd changes may stand anywhere; what the program adds stands at the end.
+        if (blind || (ours && event.status !== "unchanged")) this.stale = true;
+        if (!ours && !blind) return;
+        this.refresh();
+        this.refreshOutline();
     }
 
-    async loadHead() {
-        this.info = await get(sessionPath(this.session) + query({ limit: 0 }));
-        this.drawHead();
-    }
-
-    drawHead() {
-        const { info } = this;
-        document.title = `${info.title || info.label || info.id} · bsd`;
-        const spent = Object.entries(info.tokens ?? {}).map(
-            ([name, value]) => `${name.replace("_", " ")} ${number(value)}`,
-        );
-        const tokens = spent.length
-            ? h(
-                  "span",
-                  { title: spent.join(", ") },
-                  number(info.tokens.total ?? (info.tokens.input ?? 0) + (info.tokens.output ?? 0)),
-              )
-            : null;
-        const children = (info.children ?? []).map((child) =>
-            typeof child === "string" ? child : child.session,
-        );
-        fill(
+    draw() {
+        const { conversation } = this;
+        const reading = h(
+            "div",
+            { class: "reading-main" },
             this.head,
-            h(
-                "p",
-                { class: "crumb" },
-                h("a", { href: "#/" }, "Sessions"),
-                " / ",
-                h("a", { href: `#/${query({ agent: info.agent })}` }, info.agent),
-            ),
-            h("div", { class: "title" }, h("h1", null, info.title || info.label || info.id), badges(info)),
-            h(
-                "p",
-                { class: "row-id" },
-                this.session,
-                " ",
-                copyButton(this.session, "Copy", "session name"),
-                info.resume && [
-                    " ",
-                    copyButton(info.resume, "Copy command", "the command that continues it"),
-                ],
-            ),
-            facts([
-                ["Size", bytes(info.size)],
-                ["Saved", info.saved_bytes > 0 ? bytes(info.saved_bytes) : null],
-                [
-                    "Taken out",
-                    info.extracted_bytes
-                        ? `${bytes(info.extracted_bytes)} in ${count(info.extracted_entries, "entry", "entries")}`
-                        : "nothing",
-                ],
-                ["Changed", when(info.updated)],
-                ["Messages", typeof info.messages === "number" ? number(info.messages) : null],
-                ["Tool calls", typeof info.tool_calls === "number" ? number(info.tool_calls) : null],
-                [
-                    info.models?.length > 1 ? "Models" : "Model",
-                    info.models?.length ? info.models.join(", ") : info.model,
-                ],
-                ["Tokens", tokens],
-                ["Duration", info.duration_minutes ? span(info.duration_minutes * 60) : null],
-                ["Parent", info.parent && linkTo(`${info.agent}/${info.parent}`, { class: "mono" })],
-                [
-                    children.length > 1 ? "Children" : "Child",
-                    children.length ? children.map((child) => [linkTo(child, { class: "mono" }), " "]) : null,
-                ],
-            ]),
-            h(
-                "div",
-                { class: "buttons start" },
-                button("Extract now…", () => extractDialog(this.session, () => this.refreshAll()), {
-                    class: "primary writes",
-                    "data-focus": "extract",
-                }),
-                button(
-                    "History…",
-                    () => historyDialog(this.session, this.page.readonly(), () => this.refreshAll()),
-                    { "data-focus": "history" },
-                ),
-                button("Summary…", () => summaryDialog(this.session), { "data-focus": "summary" }),
-                button("Delete…", () => this.remove(), { class: "danger writes", "data-focus": "delete" }),
-            ),
+            this.bar.element,
+            this.toolbar(),
+            this.state,
+            this.note,
+            conversation.element,
+            this.subagents.loose,
         );
+        fill(this.page.main, h("div", { class: "reading" }, reading, this.contents.element));
+        for (const above of [this.head, this.bar.element, this.state]) conversation.list.observe(above);
     }
 
-    async remove() {
-        if (!(await deleteDialog(this.info))) return;
-        forgetList();
-        location.hash = "#/";
+    /** Show the entry of the address, the end of a session that runs, or the beginning. */
+    async showFirst() {
+        const { q } = this.values;
+        try {
+            const at = await this.wantedLine();
+            await this.conversation.start(at ?? (this.isRunning() ? Infinity : null));
+            if (q) await this.hits.set(q, at);
+        } catch (error) {
+            if (!this.left) this.tell(problem(error, () => this.showFirst()));
+        }
     }
+
+    isRunning() {
+        return this.info.status === "running" || Date.now() - Date.parse(this.info.updated) < RUNNING_MS;
+    }
+
+    /** The line that the address names, by its number or by the id of its entry; null: none. */
+    async wantedLine() {
+        const { at } = this.values;
+        if (!at) return null;
+        if (/^\d+$/.test(at)) return Number(at);
+        const { index } = await get(sessionPath(this.session, "entries", at, "meta"));
+        return index;
+    }
+
+    // --- the bar above the entries ---
 
     toolbar() {
         const kind = h(
             "select",
-            {
-                name: "type",
-                "aria-label": "Show",
-                onchange: (event) => this.go({ type: event.target.value, before: null, from: null }),
-            },
-            KINDS.map(([value, label]) =>
-                h("option", { value, selected: value === (this.values.type ?? "") }, label),
-            ),
+            { name: "type", "aria-label": "Show", onchange: (event) => this.go({ type: event.target.value, focus: null }) },
+            KINDS.map(([value, label]) => h("option", { value, selected: value === (this.values.type ?? "") }, label)),
         );
-        const order = h(
-            "select",
-            {
-                name: "order",
-                "aria-label": "Order",
-                onchange: (event) => this.go({ order: event.target.value, before: null, from: null }),
-            },
-            h("option", { value: "" }, "Newest first"),
-            h("option", { value: "oldest", selected: !this.newestFirst }, "Oldest first"),
+        const away = this.info.extracted_entries > 0;
+        const toggle = (label, on, work, title, name) =>
+            button(label, work, { class: "small", "aria-pressed": String(on), title, "data-focus": name });
+        this.rawButton = toggle("As text", false, () => this.flipRaw(), "As it is written (r)", "raw");
+        return h(
+            "div",
+            { class: "reading-bar", role: "group", "aria-label": "Reading" },
+            button("Prompts", () => this.contents.openDialog(), { class: "small prompts-open", "data-focus": "prompts" }),
+            kind,
+            toggle("Focus", this.isFocus, () => this.flipFocus(), "Questions and their last answers only (f)", "focus"),
+            this.rawButton,
+            away && [
+                button("Extracted ↑", () => this.nextExtracted(-1), { class: "small", title: "The extracted entry before (p)", "data-focus": "p" }),
+                button("Extracted ↓", () => this.nextExtracted(1), { class: "small", title: "The next extracted entry (n)", "data-focus": "n" }),
+            ],
+            this.hits.element,
+            button("End", () => this.conversation.goToEnd(), { class: "small quiet", "data-focus": "end" }),
+            button("?", keysDialog, { class: "small quiet", "aria-label": "Keys", "data-focus": "keys" }),
         );
-        return h("div", { class: "filters" }, kind, order, this.pager);
     }
 
-    /** Another page or filter: a step in the history, so that “back” works. */
+    filter() {
+        const { type } = this.values;
+        if (this.isFocus) return { type: "user,assistant" };
+        if (type === "extracted") return { extracted: true };
+        return type ? { type } : {};
+    }
+
+    flipFocus() {
+        this.go({ focus: this.isFocus ? null : "yes", type: null });
+    }
+
+    flipRaw() {
+        this.rawButton.setAttribute("aria-pressed", String(this.conversation.flipAllRaw()));
+    }
+
+    async nextExtracted(step) {
+        if (!(await this.conversation.nextExtracted(step)))
+            toast(step > 0 ? "No extracted entry follows." : "No extracted entry stands before.");
+    }
+
+    onKey(event) {
+        const typing = event.target.closest("input, textarea, select, dialog");
+        if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+        const card = event.target.closest(".entry") && this.conversation.active;
+        const work = {
+            f: () => this.flipFocus(),
+            r: () => (card ? this.conversation.flipRaw(card) : this.flipRaw()),
+            n: () => this.nextExtracted(1),
+            p: () => this.nextExtracted(-1),
+            "?": keysDialog,
+        }[event.key];
+        if (!work) return;
+        event.preventDefault();
+        Promise.resolve(work()).catch((error) => toast(error.message, "bad"));
+    }
+
+    /** Other entries: a step in the history, so that “back” works. The place stays. */
     go(values) {
-        const all = { ...this.values, at: null, ...values };
         const [where] = location.hash.split("?");
-        location.hash = where + query(all);
+        const at = this.line > 0 ? this.line : null;
+        location.hash = where + query({ ...this.values, at, ...values });
     }
 
-    wanted() {
-        const { type, before, from } = this.values;
-        const which = type === "extracted" ? { extracted: true } : { type };
-        if (from) return { ...which, from, limit: SHOWN };
-        if (before) return { ...which, before, limit: SHOWN };
-        return this.newestFirst
-            ? { ...which, before: LAST_LINE, limit: SHOWN }
-            : { ...which, from: 0, limit: SHOWN };
+    /** Keep in the address what is shown, without a step in the history. */
+    remember(values) {
+        Object.assign(this.values, values);
+        const [where] = location.hash.split("?");
+        this.page.remember(where + query(this.values));
     }
 
-    fetch() {
-        return get(sessionPath(this.session, "entries") + query(this.wanted()));
+    async goTo(line) {
+        this.remember({ at: line });
+        await this.conversation.goTo(line);
     }
 
-    async load() {
-        const turn = ++this.turn;
-        this.list.setAttribute("aria-busy", "true");
-        try {
-            const found = await this.fetch();
-            if (turn !== this.turn) return;
-            this.take(found);
-            if (this.values.at) this.reveal(Number(this.values.at));
-        } catch (error) {
-            if (turn === this.turn)
-                fill(
-                    this.note,
-                    problem(error, () => this.load()),
-                );
-        } finally {
-            this.list.removeAttribute("aria-busy");
-        }
-    }
+    // --- what is known of the session ---
 
     async renew() {
-        const turn = this.turn;
+        const { stale } = this;
+        this.stale = false;
         try {
-            const [found, info] = await Promise.all([
-                this.fetch(),
+            const [info] = await Promise.all([
                 get(sessionPath(this.session) + query({ limit: 0 })),
+                this.conversation.refresh({ stale }),
             ]);
-            if (turn !== this.turn) return;
+            if (this.left) return;
             if (JSON.stringify(info) !== JSON.stringify(this.info)) {
                 this.info = info;
-                this.drawHead();
+                drawHead(this.head, info, this);
             }
-            this.take(found);
         } catch (error) {
-            if (turn === this.turn && error.status === 404) fill(this.note, problem(error));
+            this.stale ||= stale;
+            if (!this.left && error.status === 404) this.tell(problem(error));
         }
     }
 
     refreshAll() {
+        this.stale = true;
+        this.refreshOutline();
         return this.renew();
     }
 
-    take({ entries, next, previous, damaged, left_alone: leftAlone }) {
-        this.drawState(damaged, leftAlone);
-        const known = this.items;
-        const old = [...known.values()];
-        const newest = old.length ? Math.max(...old.map((item) => item.row.index)) : Infinity;
-        let rows = entries;
-        if (this.atTheEnd && old.length && this.newestFirst && entries.length) {
-            // What somebody looks at stays when more arrives, up to a limit.
-            const first = entries[0].index;
-            rows = [...old.map((item) => item.row).filter((row) => row.index < first), ...entries].slice(
-                -MOST_SHOWN,
-            );
-            if (rows.length > entries.length) previous = rows[0].index;
-        }
-        this.next = next;
-        this.previous = previous;
-        this.items = new Map();
-        for (const row of rows) {
-            const item = known.get(row.index) ?? new EntryItem(this, row);
-            known.delete(row.index);
-            item.update(row);
-            item.element.classList.toggle("arrived", row.index > newest);
-            this.items.set(row.index, item);
-        }
-        for (const item of known.values()) item.leave();
-        this.pair(rows);
-        this.place();
-        this.drawPager(rows);
+    askOutline() {
+        return get(sessionPath(this.session, "outline"));
     }
 
-    /** Say what of the session is damaged, and why bsd does not edit it. */
-    drawState(damaged, leftAlone) {
-        const said = leftAlone ? [`bsd does not edit this session: ${leftAlone}.`] : [];
+    async loadOutline() {
+        const outline = await this.askOutline();
+        if (this.left) return;
+        this.bar.set(outline, (line) => this.goTo(line));
+        this.contents.set(outline.prompts);
+        this.contents.mark(this.line);
+        if (this.subagents.set(outline.subagents)) this.conversation.redraw();
+    }
+
+    onSeen(line) {
+        this.line = line;
+        this.contents.mark(line);
+    }
+
+    onAnswer({ damaged, left_alone: leftAlone, error }) {
+        if (error) {
+            this.tell(problem(error, () => this.conversation.build()));
+            return;
+        }
+        const told = leftAlone ? [`bsd does not edit this session: ${leftAlone}.`] : [];
         if (damaged?.count) {
             const lines = damaged.lines.map((line) => line.index).join(", ");
             const more = damaged.count > damaged.lines.length ? ", …" : "";
-            said.push(`${count(damaged.count, "damaged line")} (${lines}${more}), kept as it stands.`);
+            told.push(`${count(damaged.count, "damaged line")} (${lines}${more}), kept as it stands.`);
         }
-        fill(this.state, said.join(" "));
-        this.state.hidden = !said.length;
+        fill(this.state, told.join(" "));
+        this.state.hidden = !told.length;
     }
 
-    place() {
-        const wanted = [...this.items.values()];
-        if (this.newestFirst) wanted.reverse();
-        const keep = new Set(wanted.map((item) => item.element));
-        for (const element of [...this.list.children]) if (!keep.has(element)) element.remove();
-        wanted.forEach((item, at) => {
-            if (this.list.children[at] !== item.element)
-                this.list.insertBefore(item.element, this.list.children[at] ?? null);
-        });
-        if (!wanted.some((item) => item.isActive)) wanted[0]?.activate(true);
+    drawNote(isEmpty) {
+        const filtered = Boolean(this.values.type) || this.isFocus;
+        const words = filtered ? "No entry of this kind here." : "This session has no entries yet.";
+        this.tell(isEmpty && words);
     }
 
-    /** Let calls and results that are both shown name each other. */
-    pair(rows) {
-        const called = new Map();
-        for (const row of rows) for (const call of row.calls ?? []) called.set(call.id, row.index);
-        const answered = new Map(
-            rows.filter((row) => row.result_of).map((row) => [row.result_of, row.index]),
-        );
-        for (const item of this.items.values()) item.setPartners(called, answered);
+    tell(words) {
+        fill(this.note, words);
+        this.note.hidden = !words;
     }
+}
 
-    drawPager(rows) {
-        const first = rows[0]?.index;
-        const last = rows.at(-1)?.index;
-        const older = (name) =>
-            button("‹ Older", () => this.go({ before: this.previous, from: null }), {
-                disabled: this.previous === null,
-                "data-focus": name,
-            });
-        const newer = (name) =>
-            button("Newer ›", () => this.go({ from: this.next, before: null }), {
-                disabled: this.next === null,
-                "data-focus": name,
-            });
-        const ends = [
-            button("First", () => this.go({ from: 0, before: null }), {
-                class: "quiet",
-                disabled: this.previous === null,
-                "data-focus": "first",
-            }),
-            button("Latest", () => this.go({ before: this.newestFirst ? null : LAST_LINE, from: null }), {
-                class: "quiet",
-                disabled: this.next === null,
-                "data-focus": "latest",
-            }),
-        ];
-        // A button that is put in anew while it is being clicked hears nothing of the click.
-        const drawn = JSON.stringify([this.previous, this.next, rows.length > 20, this.newestFirst]);
-        if (drawn !== this.drawn) {
-            this.drawn = drawn;
-            fill(this.pager, ends[0], older("older"), newer("newer"), ends[1]);
-            fill(this.pagerBelow, rows.length > 20 && [older("older-below"), newer("newer-below")]);
-        }
-        const filtered = Boolean(this.values.type);
-        fill(
-            this.note,
-            rows.length
-                ? `Entries #${first} to #${last}${filtered ? ", filtered" : ""}`
-                : filtered
-                  ? "No entry of this kind here."
-                  : "This session has no entries yet.",
-        );
+/** The entries of focus mode, each with what came between the question and its answer. */
+function focused({ prompts }) {
+    const only = new Map();
+    for (const { index, last_answer: answer, entries, seconds } of prompts) {
+        only.set(index, null);
+        if (answer === null) continue;
+        const passed = typeof seconds === "number" && seconds >= 1 ? `, ${span(seconds)}` : "";
+        only.set(answer, `${count(entries, "entry", "entries")}${passed}`);
     }
+    return only;
+}
 
-    reveal(index) {
-        const item = this.items.get(index);
-        if (!item) return;
-        item.element.scrollIntoView({ block: "center" });
-        item.focus();
-        item.element.classList.add("pointed");
-        setTimeout(() => item.element.classList.remove("pointed"), 1600);
-    }
-
-    onKey(event) {
-        const at = event.target.closest(".entry-open");
-        const step = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity }[event.key];
-        if (!at || !step || event.ctrlKey || event.metaKey || event.altKey) return;
-        event.preventDefault();
-        const all = [...this.list.querySelectorAll(".entry-open")];
-        const to = Math.min(all.length - 1, Math.max(0, all.indexOf(at) + step));
-        all[to].focus();
-    }
-
-    activate(item) {
-        for (const one of this.items.values()) if (one !== item && one.isActive) one.activate(false);
-        item.activate(true);
-    }
-
-    pathOf(row, ...more) {
-        return entryPath(this.session, row, ...more);
-    }
+function keysDialog() {
+    const { body } = dialog("Keys");
+    const rows = KEYS.map(([key, does]) => [h("kbd", null, key), does]);
+    fill(body, table("Keys", [["Key", null], ["Does", null]], rows));
 }

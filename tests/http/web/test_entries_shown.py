@@ -77,8 +77,9 @@ def entry_of(page: Page, index: int) -> Locator:
 def opened(page: Page, index: int) -> Locator:
     """All of an entry."""
     entry = entry_of(page, index)
-    entry.get_by_role("button", name="Show", exact=False).first.click()
-    expect(entry.get_by_role("button", name="Hide")).to_be_visible()
+    entry.get_by_role("button", name=f"Actions on entry {index}", exact=True).click()
+    entry.get_by_role("button", name="Whole entry").click()
+    expect(entry.get_by_role("button", name="Hide whole entry")).to_be_visible()
     expect(entry.locator(".full .actions")).to_be_visible()
     return entry
 
@@ -101,7 +102,7 @@ def test_an_entry_that_was_found_is_in_sight(browser: Browser, tmp_path: Path) -
         serving(root, FakeDaemon(), **OPEN) as (server, _),
         watched(browser, address_of(server)) as seen,
     ):
-        page = seen.open("s/main/one?order=oldest&at=41")
+        page = seen.open("s/main/one?at=41")
         expect(entry_of(page, 41).locator(".entry-open")).to_be_focused()
         expect(entry_of(page, 41)).to_be_in_viewport()
         page.goto("about:blank")
@@ -240,14 +241,16 @@ def test_an_extracted_picture_is_shown_and_named_in_the_list(
         watched(browser, address_of(server)) as seen,
     ):
         page = seen.open("s/main/one")
-        expect(entry_of(page, 2).locator(".preview")).to_contain_text("[image/png, ")
+        call = entry_of(page, 1)
+        expect(call.locator(".preview")).to_contain_text("[image/png, ")
+        call.locator(".entry-open").click()
         entry = opened(page, 2)
         size = len(base64.b64decode(picture))
         expect_picture(entry, f"PNG picture, 60 × 40, {size} B")
         expect(entry.locator("pre")).to_have_count(0)
         # Hiding it gives back what it took.
         url = entry.locator("img").get_attribute("src")
-        entry.get_by_role("button", name="Hide").click()
+        entry.get_by_role("button", name="Hide whole entry").click()
         loads = """(url) => new Promise((done) => {
             const image = new Image();
             image.onload = () => done(true);

@@ -98,7 +98,7 @@ def test_thousands_of_sessions_are_a_handful_of_rows(browser: Browser, crowd: Pa
         expect(page.get_by_text("No session fits")).to_be_visible()
 
 
-def test_a_long_session_is_read_page_by_page(browser: Browser, tmp_path: Path) -> None:
+def test_a_long_session_is_read_without_end(browser: Browser, tmp_path: Path) -> None:
     root = tmp_path / ".openclaw"
     lines = [b'{"type":"session","version":3,"id":"long"}\n']
     lines += [message(f"e{at}", "user", text(f"number {at}")) for at in range(1, 2000)]
@@ -110,16 +110,18 @@ def test_a_long_session_is_read_page_by_page(browser: Browser, tmp_path: Path) -
         watched(browser, address_of(server)) as seen,
     ):
         page = seen.open("s/main/long")
-        expect(page.locator(".entry").first).to_have_attribute("data-index", "2000")
-        assert page.locator(".entry").count() == 100
-        page.get_by_role("button", name="First").click()
-        expect(page.locator(".entry").last).to_have_attribute("data-index", "0")
-        page.get_by_role("button", name="Newer ›").first.click()
-        expect(page.locator(".entry").last).to_have_attribute("data-index", "100")
-        page.get_by_role("button", name="Latest").click()
-        entry = page.locator(".entry").first
-        expect(entry).to_have_attribute("data-index", "2000")
-        entry.get_by_role("button", name="Show").click()
+        expect(page.locator(".entry").first).to_have_attribute("data-index", "0")
+        page.locator(".entry-open").first.focus()
+        page.keyboard.press("End")
+        entry = page.locator(".entry[data-index='2000']")
+        expect(entry.locator(".entry-open")).to_be_focused()
+        assert page.locator(".entry").count() < 60
+        page.keyboard.press("Home")
+        expect(page.locator(".entry[data-index='0'] .entry-open")).to_be_focused()
+        page.keyboard.press("End")
+        expect(entry.locator(".value")).to_have_text(re.compile("^a{1000}"))
+        entry.get_by_role("button", name="Actions on entry 2000").click()
+        entry.get_by_role("button", name="Whole entry").click()
         expect(entry).to_contain_text("only its beginning is shown")
         expect(entry.locator("pre")).to_have_text(re.compile("^a{1000}"))
         assert len(entry.locator("pre").inner_text()) <= 100_000
@@ -145,10 +147,14 @@ def test_a_name_without_end_makes_no_page_wide(browser: Browser, tmp_path: Path)
         watched(browser, address_of(server)) as seen,
     ):
         page = seen.open("s/main/odd")
-        expect(page.locator(".tool").first).to_be_visible()
-        for entry in page.locator(".entry").all():
-            entry.get_by_role("button", name="Show").click()
-            expect(entry.locator("pre").first).to_be_visible()
+        call = page.locator(".entry[data-kind=call]")
+        expect(call.locator(".kind")).to_contain_text("nnn")
+        call.locator(".entry-open").click()
+        result = call.locator(".entry[data-index='3']")
+        expect(result).to_contain_text("done")
+        result.get_by_role("button", name="Actions on entry 3").click()
+        result.get_by_role("button", name="Whole entry").click()
+        expect(result.locator("pre").first).to_be_visible()
         for width in (1200, 380):
             page.set_viewport_size({"width": width, "height": 800})
             assert too_wide(page) == []
@@ -181,17 +187,26 @@ def test_it_is_operated_by_keyboard_alone(browser: Browser, tmp_path: Path) -> N
         page.keyboard.press("ArrowDown")
         expect(page.locator(".entry-open").nth(1)).to_be_focused()
         page.keyboard.press("Enter")
+        expect(focused).to_have_attribute("aria-expanded", "false")
+        page.keyboard.press("Enter")
         expect(focused).to_have_attribute("aria-expanded", "true")
+        page.keyboard.press("Tab")
+        expect(focused).to_have_accessible_name("Actions on entry 1")
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        expect(focused).to_have_text("Whole entry")
+        page.keyboard.press("Enter")
+        expect(focused).to_have_text("Hide whole entry")
         # Only then is there anything to go to: what an entry holds is asked for when it opens.
         expect(page.get_by_role("button", name="Entry as JSON")).to_be_visible()
-        for name in ("pre", "Entry as JSON", "Hide", "Pin"):
+        for name in ("As text", "Pin", "Edit…", "Copy", "Copy link", "pre", "Entry as JSON"):
             while name not in f"{focused.inner_text()} {focused.evaluate('(e) => e.localName')}":
                 page.keyboard.press("Tab")
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-        page.get_by_role("button", name="Copy entry id").nth(1).click()
+        page.get_by_role("button", name="Copy entry id").click()
         expect(page.get_by_text("entry id copied")).to_be_visible()
-        assert page.evaluate("navigator.clipboard.readText()") == "h9"
-        page.get_by_role("button", name="Pin").nth(1).focus()
+        assert page.evaluate("navigator.clipboard.readText()") == "h1"
+        page.get_by_role("button", name="Pin").focus()
         page.keyboard.press("Tab")
         expect(focused).to_have_text("Edit…")
         page.keyboard.press("Enter")
@@ -247,8 +262,11 @@ def test_a_read_only_server_shows_and_changes_nothing(browser: Browser, tmp_path
         expect(page.locator(".entry")).to_have_count(11)
         for name in ("Restore", "Pin", "Edit…", "Extract now…", "Delete…"):
             expect(page.get_by_role("button", name=name)).to_have_count(0)
-        page.locator(".entry-open").first.click()
+        page.get_by_role("button", name="Actions on entry 1", exact=True).click()
+        page.get_by_role("button", name="Whole entry").click()
         expect(page.locator(".entry pre").first).to_be_visible()
+        for name in ("Restore", "Pin", "Edit…"):
+            expect(page.get_by_role("button", name=name)).to_have_count(0)
         page = seen.open("jobs")
         expect(page.get_by_role("row")).to_have_count(3)
         expect(page.get_by_role("button")).to_have_count(0)

@@ -54,7 +54,7 @@ _MARKDOWN = f"""
 [d](vbscript:x) [e](https://example.org/"onmouseover="window.hacked=8) <javascript:window.hacked=9>
 ![picture](http://192.0.2.1/x.png "t") ![svg](data:image/svg+xml;base64,PHN2Zz4=)
 [f]: javascript:window.hacked=10
-[f] www.example.org mailto:a@example.org
+[f] www.example.org main.py mailto:a@example.org
 
 ```html"><script>window.hacked=11</script>
 <script>window.hacked=12</script>
@@ -82,9 +82,9 @@ _ALLOWED = set(
 )
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    root = tmp_path_factory.mktemp("hostile") / ".openclaw"
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    root = tmp_path / ".openclaw"
     fill_root(root)
     with serving(root, **OPEN) as (server, _):
         yield address_of(server)
@@ -145,10 +145,8 @@ def _show_what_is_hostile(seen: Watched) -> None:
     assert HOSTILE in told["text"]
     assert "U+202E reversed U+2066" in told["text"]
     hosts = [href for href, _, _ in told["links"]]
-    assert sorted(href.split("/")[2] for href in hosts if "//" in href) == [
-        "example.org",
-        "www.example.org",
-    ]
+    named = [href.split("/")[2] for href in hosts if "//" in href]
+    assert named == ["www.w3.org", "example.org"], "names of files and hosts alone are no links"
     assert "mailto:a@example.org" in hosts
     for text in (_MARKDOWN, HOSTILE, _SVG):
         for kind in ("user", "thinking", "tool_result", "system", "__proto__", HOSTILE):

@@ -163,21 +163,22 @@ def test_what_was_extracted_is_found_read_restored_pinned_edited_and_undone(desk
 
         # Its entry: badge, beginning, size, then all of it.
         entry = entry_of(page, index)
-        expect(entry.get_by_role("button", expanded=False)).to_be_focused()
-        expect(entry).to_contain_text("📎 extracted")
+        expect(entry.locator(".entry-open")).to_be_focused()
+        expect(entry).to_contain_text("📎 taken out")
         original = _stored(desk, "main_harbour", index)
-        shown = entry.locator(".preview").inner_text()
-        assert original[:200].split() == shown.removesuffix("…").split()
-        entry.get_by_role("button", name="Show full text").click()
+        shown = entry.locator(".value").inner_text()
+        assert original[:200].split() == shown.split()[: len(original[:200].split())]
+        entry.get_by_role("button", name=f"Actions on entry {index}", exact=True).click()
+        entry.get_by_role("button", name="Whole entry").click()
         expect(entry.locator("pre")).to_have_text(original)
         entry.get_by_role("button", name="Entry as JSON").click()
         expect(entry.locator("pre")).to_contain_text('"_extracted": {')
-        entry.get_by_role("button", name="Hide").click()
-        expect(entry.locator("pre")).to_have_count(0)
+        entry.get_by_role("button", name="Hide whole entry").click()
+        expect(entry.locator(".full")).to_have_count(0)
 
         entry.get_by_role("button", name="Restore").click()
         expect(page.get_by_text("Restored message.content[0].text.")).to_be_visible()
-        expect(entry).not_to_contain_text("📎 extracted")
+        expect(entry).not_to_contain_text("📎 taken out")
         expect(entry.locator(".badge.good", has_text="restored")).to_be_visible()
         assert NEEDLE in json.dumps(desk.lines("main/harbour")[index])
 
@@ -245,25 +246,23 @@ def _undo(desk: Desk, page: Page, index: int) -> None:
     assert "edited" not in json.dumps(desk.lines("main/harbour")[index])
 
 
-def test_calls_and_results_stand_together_and_pages_are_turned(desk: Desk) -> None:
+def test_a_call_and_its_result_are_a_card_and_entries_are_chosen(desk: Desk) -> None:
     with watched(desk.browser, desk.address) as seen:
         page = seen.open("s/main/harbour")
-        page.get_by_role("button", name=re.compile("→ result")).first.click()
-        expect(page.locator(".entry.pointed")).to_have_class(re.compile("is-result"))
-        expect(page.locator(".entry.pointed")).to_contain_text("← call")
-        expect(page.locator(".entry")).to_have_count(100)
-        newest = int(page.locator(".entry").first.get_attribute("data-index") or "")
-        page.get_by_role("button", name="‹ Older").first.click()
-        expect(page.locator(".entry").first).to_have_attribute("data-index", str(newest - 100))
-        page.reload()
-        expect(page.locator(".entry").first).to_have_attribute("data-index", str(newest - 100))
-        page.go_back()
-        expect(page.locator(".entry").first).to_have_attribute("data-index", str(newest))
-        page.get_by_label("Order").select_option("Oldest first")
-        expect(page.locator(".entry").first).to_have_attribute("data-index", "0")
-        page.get_by_label("Show").select_option("Extracted")
+        card = page.locator(".entry[data-kind=call]").first
+        result = card.locator(".entry.is-result")
+        expect(result).to_have_count(0)
+        card.locator(".entry-open").first.click()
+        expect(result.locator(".value")).not_to_be_empty()
+        index = int(result.get_attribute("data-index") or "")
+        # Its address leads to it, and “back” to the entries that were chosen.
+        page = seen.open(f"s/main/harbour?at={index + 400}")
+        expect(page.locator(".entry.pointed")).to_have_attribute("data-index", str(index + 400))
+        page.get_by_label("Show", exact=True).select_option("Extracted")
         expect(page.locator(".entry:not(.extracted)")).to_have_count(0)
         expect(page.locator(".entry.extracted")).not_to_have_count(0)
+        page.go_back()
+        expect(page.locator(".entry:not(.extracted)").first).to_be_visible()
 
         page.get_by_role("button", name="Extract now…").click()
         dialog = page.get_by_role("dialog")
@@ -291,9 +290,13 @@ def test_markup_in_a_transcript_stays_text(desk: Desk) -> None:
         page = seen.open("s/main/hostile")
         expect(page.get_by_role("heading", level=1)).to_contain_text(HOSTILE)
         expect(page.locator(".entry").last).to_be_attached()
-        for shown in page.locator(".entry").all():
-            shown.get_by_role("button", name=re.compile("^Show")).click()
-        expect(page.locator(".entry pre").last).to_be_visible()
+        for shown in page.locator(".entry-open[aria-expanded=false]").all():
+            shown.click()
+        expect(page.locator(".value", has_text=HOSTILE * 20)).to_have_count(1)
+        for shown in page.get_by_role("button", name=re.compile("^Actions on entry")).all():
+            shown.click()
+        for shown in page.get_by_role("button", name="Whole entry", exact=True).all():
+            shown.click()
         expect(page.locator("pre", has_text=HOSTILE * 20)).to_have_count(1)
         for name in ("Summary…", "History…", "Delete…"):
             page.get_by_role("button", name=name).click()
@@ -307,12 +310,13 @@ def test_a_missing_store_file_shows_as_unavailable(desk: Desk) -> None:
         store = desk.root / "extracted" / "research_berths"
         path = min(store.glob("[0-9]*.json"))
         path.unlink()
-        page = seen.open("s/research/berths?type=extracted&order=oldest")
+        page = seen.open("s/research/berths?type=extracted")
         entry = entry_of(page, int(path.name[:4]))
         expect(entry.locator(".badge.bad")).to_have_text("unavailable")
         expect(entry.locator(".preview")).to_contain_text("Content unavailable")
         expect(entry.get_by_role("button", name="Restore")).to_be_disabled()
-        entry.get_by_role("button", name="Show full text").click()
+        entry.get_by_role("button", name=re.compile("^Actions on entry")).click()
+        entry.get_by_role("button", name="Whole entry").click()
         expect(entry.locator("pre.missing")).to_contain_text("extracted file missing")
 
 
@@ -460,16 +464,17 @@ def test_what_an_agent_writes_arrives_by_itself(desk: Desk) -> None:
     with watched(desk.browser, desk.address) as seen:
         page = seen.open("s/research/live")
         expect(page.get_by_role("status").filter(has_text="Live")).to_be_visible()
-        first = page.locator(".entry").first
-        known = first.get_attribute("data-index")
-        entry = page.locator(".entry").nth(1)
-        entry.get_by_role("button", name=re.compile("^Show")).click()
-        expect(entry.locator("pre").first).to_be_visible()
+        page.locator(".entry-open").first.focus()
+        page.keyboard.press("End")
+        last = page.locator(".entry").last
+        known = int(last.get_attribute("data-index") or "")
+        entry = entry_of(page, known)
+        entry.get_by_role("button", name=re.compile("^Actions on entry")).click()
         append_turn(path, "lanterns")
-        expect(first).to_contain_text("I have looked after lanterns.")
-        expect(first).to_have_class(re.compile("arrived"))
-        assert known != first.get_attribute("data-index")
-        expect(page.locator(".entry").nth(3).locator("pre").first).to_be_visible()  # still open
+        expect(last).to_contain_text("I have looked after lanterns.")
+        expect(last).to_have_class(re.compile("arrived"))
+        expect(last).to_be_in_viewport()
+        expect(entry.get_by_role("button", name="Whole entry")).to_be_attached()  # still open
         page = seen.open("sessions")
         top = page.get_by_role("list", name="Sessions").get_by_role("link").first
         path.touch()
