@@ -3,6 +3,7 @@
 import { archiveView } from "./archive.js";
 import { forgetButton, get, mayAsk } from "./api.js";
 import { fill, h, problem } from "./dom.js";
+import { finderView, installFinder } from "./finder.js";
 import { jobsView } from "./jobs.js";
 import { Live } from "./live.js";
 import { sessionView } from "./session.js";
@@ -15,6 +16,7 @@ import { keepTrue } from "./widgets.js";
 const VIEWS = {
     sessions: sessionsView,
     s: sessionView,
+    find: finderView,
     trash: trashView,
     archive: archiveView,
     jobs: jobsView,
@@ -168,6 +170,7 @@ document.addEventListener("keydown", (event) => {
     }
 });
 
+installFinder();
 setInterval(() => document.hidden || keepTrue(main), 30000);
 await show();
 live.start();
