@@ -61,8 +61,9 @@ _PATHS = frozenset(
 )
 _COMMANDS = ("command", "cmd", "input", "script")  # `input`: arguments that are no object
 
+# In a script the end of a line may be written as an escape.
 _PATCHED = re.compile(
-    r"\*\*\* (?:Add File|Update File|Delete File|Move to): (.{1,1000}?)[ \t]*(?:\\[nr]|[\r\n`]|\Z)"
+    r"\*\*\* (?:Add File|Update File|Delete File|Move to): ([^\r\n`\\]{1,1000})"
 )
 _DIFFED = re.compile(r"^\+\+\+ (?:b/)?([^\t\r\n]{1,1000})", re.MULTILINE)
 # A text in quotes without a space is a word, whatever signs it holds.
@@ -70,7 +71,7 @@ _WORD = re.compile(
     r"'([^'\s]{1,1000})'|\"([^\"\s$`]{1,1000})\"|([^\s'\"`;|&<>()$={}\[\],*?:\\!#]+)"
 )
 _ESCAPED = re.compile(r"\\([()\[\] ])")
-_HERE_DOCUMENT = re.compile(r"<<-?\s*['\"]?\w.*")
+_NO_COMMAND = re.compile(r"<<-?\s*['\"]?\w|\*\*\* Begin Patch")  # from here on
 _FILE_NAME = re.compile(r".*[^./]\.[A-Za-z][A-Za-z0-9_-]{0,11}|(?:.*/)?(?:Make|Docker)file")
 _LONGEST_PATH = 1000  # characters
 _LONGEST_ARGUMENTS = 4 << 20  # characters, of those that are a JSON text
@@ -165,7 +166,7 @@ def _texts(values: Iterable[Any]) -> Iterator[str]:
 
 def _files_in(command: str) -> Iterator[str]:
     """The words of a shell command, or of a script, that look like the path of a file."""
-    command = _HERE_DOCUMENT.split(command[:_LOOKED_AT], maxsplit=1)[0]
+    command = _NO_COMMAND.split(command[:_LOOKED_AT], maxsplit=1)[0]
     if _ESCAPED.search(command):  # such a word is as good as quoted
         command = re.sub(r"(?:[^\s\\'\"]|\\[()\[\] ])+", _quoted, command)
     for single, double, plain in _WORD.findall(command):
