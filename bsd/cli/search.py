@@ -116,7 +116,7 @@ def tell_found(found: FoundInAll) -> None:
     many += [counted(len(found.results), "entry")] if found.results else []
     if many or not found.problem:
         say(", ".join(many) or ("Nothing was found." if not found.stopped else "Nothing yet."))
-    _print_commands([*found.sessions, *found.results])
+    print_commands([*found.sessions, *found.results])
     if found.stopped:
         note("Stopped before all was searched.")
     _tell_unread(found.unread)
@@ -150,7 +150,7 @@ def print_snippet(snippet: str, matches: Sequence[tuple[int, int]]) -> None:
     sys.stdout.write(f"  {shown}{safe(snippet[done:])}\n\n")
 
 
-def _print_commands(found: Sequence[FoundEntry | TitledSession | SessionWithFile]) -> None:
+def print_commands(found: Sequence[FoundEntry | TitledSession | SessionWithFile]) -> None:
     """Print the command that continues each session, once; a gone one is brought back before."""
     commands = {each.session: each for each in found if each.resume}
     if commands:
@@ -193,7 +193,7 @@ def tell_files(found: FilesInAll) -> None:
             say(f"What was seen of it: bsd show {first.session} --file {found.path}")
     elif not found.problem:
         say("Nothing was found.")
-    _print_commands(found.sessions)
+    print_commands(found.sessions)
     _tell_unread(found.unread)
     if found.problem:
         text = f"nothing was searched: {found.problem}"

@@ -49,8 +49,8 @@ export function groupsOf(found, values) {
 }
 
 /** Where an entry is shown; of a session that is gone, where it can be brought back. */
-function placeOf({ session, gone }, values) {
-    return gone ? `#/archive${query({ session, ...values })}` : `${addressOf(session)}${query(values)}`;
+function placeOf({ session, gone }, { at, q }) {
+    return gone ? `#/archive${query({ session, at })}` : `${addressOf(session)}${query({ at, q })}`;
 }
 
 /** Sessions that are called so; of those with hits, the ones whose title holds the words, too. */

@@ -91,7 +91,7 @@ def test_all_is_found_by_the_keyboard_and_by_its_address(tmp_path: Path) -> None
         dialog.get_by_label("Where").select_option("archived")
         expect(messages).to_have_count(1)
         link = messages.first.get_attribute("href") or ""
-        assert unquote(link).startswith("#/archive?session=main/feed&at=1")
+        assert unquote(link) == "#/archive?session=main/feed&at=1"
         dialog.get_by_label("Where").select_option("live")
         expect(messages).to_have_count(3)
         dialog.get_by_label("Role").select_option("assistant")
