@@ -158,7 +158,9 @@ def _session_of(name: SessionName, files: list[UsedFile], about: FoundSession) -
     for each in files:
         paths.setdefault(each.path, {})[each.use.value] = each.lines
     # The files that were changed come first, those that were only named last.
-    order = sorted(paths, key=lambda path: ("changed" not in paths[path], "read" not in paths[path]))
+    order = sorted(
+        paths, key=lambda path: ("changed" not in paths[path], "read" not in paths[path])
+    )
     return SessionWithFile(
         session=str(name),
         title=about.title,

@@ -48,6 +48,7 @@ _PREVIEW = 200  # characters (seed 000, SP-06)
 def show_command(
     call: Call,
     /,
+    *,
     session: SessionName,
     entry: str | None,
     start: int,

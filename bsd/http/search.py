@@ -23,7 +23,7 @@ Limit = Annotated[int, Query(ge=1, le=200)]
 
 
 @router.get("/search", name="search")
-def search_sessions(
+def search_sessions(  # noqa: PLR0913 - as many as the query has
     context: Context,
     q: Words,
     agent: Agent = None,

@@ -305,9 +305,7 @@ class FullScan:
         self._hits[key] = SearchHit(name, entry, index, where, snippet, 0.0, *about)
 
 
-def _about(
-    entry: Entry | None, fmt: TranscriptFormat | None
-) -> tuple[str | None, float | None]:
+def _about(entry: Entry | None, fmt: TranscriptFormat | None) -> tuple[str | None, float | None]:
     """The role of an entry, and when it was written (epoch seconds), as far as they are known."""
     if entry is None or fmt is None:
         return None, None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from itertools import islice
 from typing import Literal
 
 import structlog
@@ -55,7 +56,7 @@ NO_INDEX = "the search index is switched off (search_index is false)"
 # --- entries ---
 
 
-def search(
+def search(  # noqa: PLR0913 - wishes, each by its name
     layout: Layout,
     words: str,
     *,
@@ -349,24 +350,18 @@ def by_title(
     if wanted.role or wanted.session:
         return []
     terms = [term.strip('"*') for term in terms_of(words.casefold())]
-    found: list[tuple[SessionName, str]] = []
 
     def fits(name: SessionName, title: str) -> bool:
         return name not in but and all(term in title.casefold() for term in terms)
 
-    if not wanted.gone:
-        for name, title in catalog.titled(layout, agent, since=wanted.since):
-            if fits(name, title):
-                found.append((name, title))
-                if len(found) == limit:
-                    return found
-    if wanted.gone is not False:
-        for name, title in _titles_in_index(layout, terms, agent, wanted.since):
-            if fits(name, title) and is_deleted(layout, name):
-                found.append((name, title))
-                if len(found) == limit:
-                    break
-    return found
+    def titled() -> Iterator[tuple[SessionName, str]]:
+        if not wanted.gone:
+            yield from catalog.titled(layout, agent, since=wanted.since)
+        if wanted.gone is not False:
+            in_index = _titles_in_index(layout, terms, agent, wanted.since)
+            yield from (each for each in in_index if fits(*each) and is_deleted(layout, each[0]))
+
+    return list(islice((each for each in titled() if fits(*each)), limit))
 
 
 def _titles_in_index(

@@ -1,9 +1,9 @@
 """`search.db`: words in the lines of sessions (SQLite FTS5), files that calls name, statistics.
 
-It holds no text: snippets are read where the text is. Paths of files are whole (`file_uses`). The words of lines that have changed stay in
-it until the rows are swept (`SearchIndex.sweep`): at once when something was deleted or forgotten,
-else when such rows are many. The file can be made anew: if it is missing, damaged or of another
-version, it is.
+It holds no text but the paths of files (`file_uses`): snippets are read where the text is. The
+words of lines that have changed stay in it until the rows are swept (`SearchIndex.sweep`): at once
+when something was deleted or forgotten, else when such rows are many. The file can be made anew:
+if it is missing, damaged or of another version, it is.
 """
 
 from __future__ import annotations
@@ -548,7 +548,7 @@ class SearchIndex:
         return file_uses.find_files(self._db, pattern, agent)
 
     def begun(self, names: Iterable[str]) -> dict[str, tuple[str | None, str | None]]:
-        """The titles of those of these sessions that were read, and in which directory they began."""
+        """The title and the first working directory of those of these sessions that were read."""
         rows = self._db.execute(
             "SELECT name, json_extract(statistics, '$.title'),"
             " json_extract(statistics, '$.directory') FROM sessions"

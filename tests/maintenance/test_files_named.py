@@ -209,7 +209,9 @@ def test_a_search_can_be_of_a_session_a_role_and_a_time(
         scope = SearchFilter(**wanted)
         by_index = search(layout, "numbat", wanted=scope)
         by_scan = FullScan(layout, "numbat", wanted=scope).run().hits
-        return tuple({f"{hit.session.session} {hit.entry}" for hit in hits} for hits in (by_index, by_scan))
+        return tuple(
+            {f"{hit.session.session} {hit.entry}" for hit in hits} for hits in (by_index, by_scan)
+        )
 
     here, tool, gone = {"s1 e40"}, {"s1 e141"}, {"old e0", "old e1"}
     assert found() == (here | gone, here | gone | tool)

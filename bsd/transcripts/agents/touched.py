@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from enum import StrEnum
-from itertools import islice
+from itertools import chain, islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -62,9 +62,7 @@ _PATHS = frozenset(
 _COMMANDS = ("command", "cmd", "input", "script")  # `input`: arguments that are no object
 
 # In a script the end of a line may be written as an escape.
-_PATCHED = re.compile(
-    r"\*\*\* (?:Add File|Update File|Delete File|Move to): ([^\r\n`\\]{1,1000})"
-)
+_PATCHED = re.compile(r"\*\*\* (?:Add File|Update File|Delete File|Move to): ([^\r\n`\\]{1,1000})")
 _DIFFED = re.compile(r"^\+\+\+ (?:b/)?([^\t\r\n]{1,1000})", re.MULTILINE)
 # A text in quotes without a space is a word, whatever signs it holds.
 _WORD = re.compile(
@@ -110,35 +108,43 @@ def call_arguments(entry: Entry, call: ToolCall) -> dict[str, Any]:
 def touched_files(tool: str, arguments: dict[str, Any]) -> list[TouchedFile]:
     """Return the files that a call of this tool names, each once, with its most important use."""
     found: dict[str, FileUse] = {}
-    for path, use in _named_by(_tool_name(tool), arguments):
-        path = normalised(path)
-        if path and (path not in found or _ORDER[use] < _ORDER[found[path]]):
-            found[path] = use
+    tool = _tool_name(tool)
+    use = _use_of(tool, arguments)
+    named = chain(
+        ((path, use) for path in _paths_in(arguments)),
+        ((path, FileUse.CHANGED) for path in _patched_in(tool, arguments)),
+        ((path, use) for path in _in_commands(arguments) if use is FileUse.NAMED),
+    )
+    for text, its_use in named:
+        path = normalised(text)
+        if path and (path not in found or _ORDER[its_use] < _ORDER[found[path]]):
+            found[path] = its_use
     return [TouchedFile(path, use) for path, use in found.items()]
 
 
 _ORDER = {use: number for number, use in enumerate(FileUse)}
 
 
-def _named_by(tool: str, arguments: dict[str, Any]) -> Iterator[tuple[str, FileUse]]:
-    use = _use_of(tool, arguments)
+def _paths_in(arguments: dict[str, Any]) -> Iterator[str]:
+    """The arguments that are paths by their names."""
     for key, value in arguments.items():
         if key.replace("_", "").casefold() in _PATHS:
-            for path in value if isinstance(value, list) else (value,):
-                if isinstance(path, str):
-                    yield path, use
+            yield from _texts((value,))
+
+
+def _patched_in(tool: str, arguments: dict[str, Any]) -> Iterator[str]:
+    """The files that patches among the arguments change; of unified diffs, in a tool for those."""
     for text in _texts(arguments.values()):
         if "*** " in text:
-            for path in _PATCHED.findall(text):
-                yield path, FileUse.CHANGED
-        if use is FileUse.CHANGED and "+++ " in text and "patch" in tool:
-            for path in _DIFFED.findall(text):
-                yield path, FileUse.CHANGED
-    if tool not in _EDITORS and use is FileUse.NAMED:
-        for key in _COMMANDS:
-            for text in _texts((arguments.get(key),)):
-                for word in islice(_files_in(text), _MOST_NAMED):
-                    yield word, FileUse.NAMED
+            yield from _PATCHED.findall(text)
+        if "patch" in tool and "+++ " in text:
+            yield from _DIFFED.findall(text)
+
+
+def _in_commands(arguments: dict[str, Any]) -> Iterator[str]:
+    """The files that shell commands, or scripts, among the arguments name."""
+    for text in _texts(arguments.get(key) for key in _COMMANDS):
+        yield from islice(_files_in(text), _MOST_NAMED)
 
 
 def _tool_name(tool: str) -> str:

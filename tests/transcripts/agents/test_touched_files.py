@@ -26,7 +26,11 @@ CALLS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("Edit", {"file_path": "/p/a.py", "old_string": "b.py"}, {"/p/a.py": "changed"}),
     ("write", {"path": "x/../a.py", "content": "open c.py"}, {"a.py": "changed"}),
     ("NotebookEdit", {"notebook_path": "/p/n.ipynb"}, {"/p/n.ipynb": "changed"}),
-    ("mcp__files__read_many_files", {"paths": ["a.py", "b.py", 5]}, {"a.py": "read", "b.py": "read"}),
+    (
+        "mcp__files__read_many_files",
+        {"paths": ["a.py", "b.py", 5]},
+        {"a.py": "read", "b.py": "read"},
+    ),
     ("str_replace_based_edit_tool", {"command": "view", "path": "/a.py"}, {"/a.py": "read"}),
     ("str_replace_based_edit_tool", {"command": "create", "path": "/a.py"}, {"/a.py": "changed"}),
     ("Grep", {"pattern": "x", "path": "/p/src/auth.py"}, {"/p/src/auth.py": "named"}),
