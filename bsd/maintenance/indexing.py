@@ -29,7 +29,6 @@ from bsd.sessions.session import format_of
 from bsd.store.markers import stored_line
 from bsd.store.originals import Missing, SessionStore
 from bsd.store.search import Known, SearchIndex
-from bsd.store.search_filter import ROLES
 from bsd.store.search_rows import IndexedLine
 from bsd.store.statistics import Statistics
 from bsd.transcripts.agents.entry import Entry, Marker
@@ -325,7 +324,7 @@ class LineReader:
             number=line.index,
             offset=line.offset,
             text=words_of(entry, fmt, info, title, original),
-            role=info.role if info.role in ROLES.values() else None,
+            role=info.role,
             time=_seconds(info.time_ms),
             touched=_touched(entry, info, original),
         )

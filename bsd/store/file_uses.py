@@ -12,12 +12,15 @@ from dataclasses import dataclass
 
 from bsd.transcripts.agents.touched import FileUse, PathPattern, TouchedFile
 
+# `use` is the place in `_USES`, `lines` a JSON array.
 CREATE = (
     """CREATE TABLE files (
-        session INTEGER NOT NULL, directory TEXT NOT NULL, name TEXT NOT NULL, use TEXT NOT NULL,
-        lines TEXT NOT NULL, PRIMARY KEY (session, directory, name, use)) WITHOUT ROWID""",
+        id INTEGER PRIMARY KEY, session INTEGER NOT NULL, directory TEXT NOT NULL,
+        name TEXT NOT NULL, use INTEGER NOT NULL, lines TEXT NOT NULL)""",
+    "CREATE INDEX files_by_session ON files (session)",
     "CREATE INDEX files_by_name ON files (name COLLATE NOCASE)",
 )
+_USES = (FileUse.CHANGED, FileUse.READ, FileUse.NAMED)
 _BEYOND = "\U0010ffff"  # comes after every name that begins with what stands before it
 # By the name alone; the directories before it are compared afterwards.
 _FIND = (
@@ -54,29 +57,29 @@ def set_files(
         session: its number in the table `sessions`.
         touched: line numbers in rising order, each with a file that a call there names.
     """
-    found: dict[tuple[str, str, str], list[int]] = {}
+    found: dict[tuple[str, str, int], list[int]] = {}
     for line, (path, use) in touched:
         directory, slash, name = path.rpartition("/")
-        lines = found.setdefault((directory + slash, name, use.value), [])
+        lines = found.setdefault((directory + slash, name, _USES.index(use)), [])
         if lines[-1:] != [line]:
             lines.append(line)
-    query = "SELECT directory, name, use, lines FROM files WHERE session = ?"
-    before = {tuple(key): text for *key, text in database.execute(query, (session,))}
-    for key in before.keys() | found.keys():
-        kept = [
-            line
-            for line in json.loads(before.get(key, "[]"))
-            if line < first or (end is not None and line >= end)
+    query = "SELECT id, directory, name, use, lines FROM files WHERE session = ?"
+    for row, directory, name, use, before in database.execute(query, (session,)).fetchall():
+        others = [
+            line for line in json.loads(before) if line < first or (end is not None and line >= end)
         ]
-        text = json.dumps(sorted(kept + found.get(key, [])), separators=(",", ":"))
-        if text == before.get(key):
-            continue
-        if text == "[]":
-            where = "session = ? AND directory = ? AND name = ? AND use = ?"
-            database.execute(f"DELETE FROM files WHERE {where}", (session, *key))  # noqa: S608 - no input
-        else:
-            insert = "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)"
-            database.execute(insert, (session, *key, text))
+        lines = sorted(others + found.pop((directory, name, use), []))
+        if not lines:
+            database.execute("DELETE FROM files WHERE id = ?", (row,))
+        elif (text := _dumps(lines)) != before:
+            database.execute("UPDATE files SET lines = ? WHERE id = ?", (text, row))
+    insert = "INSERT INTO files (session, directory, name, use, lines) VALUES (?, ?, ?, ?, ?)"
+    new = ((session, *key, _dumps(lines)) for key, lines in found.items())
+    database.executemany(insert, new)
+
+
+def _dumps(lines: list[int]) -> str:
+    return json.dumps(lines, separators=(",", ":"))
 
 
 def find_files(
@@ -90,7 +93,7 @@ def find_files(
     }
     rows = database.execute(_FIND, asked)
     return [
-        UsedFile(session, path, FileUse(use), tuple(json.loads(lines)), float(updated))
+        UsedFile(session, path, _USES[use], tuple(json.loads(lines)), float(updated))
         for session, directory, name, use, lines, began_in, updated in rows
         if pattern.matches(path := directory + name, began_in)
     ]

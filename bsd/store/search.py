@@ -31,7 +31,7 @@ from bsd.core.files import make_private_dir
 from bsd.core.layout import SessionName, inside
 from bsd.store import file_uses
 from bsd.store.file_uses import UsedFile
-from bsd.store.search_filter import IN_SQL, NO_FILTER, SearchFilter
+from bsd.store.search_filter import IN_SQL, NO_FILTER, SearchFilter, role_number, role_of
 from bsd.store.search_rows import FoundRow, IndexedLine
 from bsd.store.search_words import TOKENIZE, Snippet, indexable, match_expression, without_fts5
 from bsd.store.statistics import TakenOut
@@ -59,7 +59,7 @@ CREATE = (
         statistics TEXT NOT NULL, away INTEGER NOT NULL)""",
     """CREATE TABLE rows (
         id INTEGER PRIMARY KEY, session INTEGER NOT NULL, line INTEGER NOT NULL,
-        offset INTEGER NOT NULL, digest INTEGER NOT NULL, role TEXT, time INTEGER)""",
+        offset INTEGER NOT NULL, digest INTEGER NOT NULL, role INTEGER, time INTEGER)""",
     "CREATE INDEX rows_by_line ON rows (session, line)",
     f"CREATE VIRTUAL TABLE words USING fts5 (text, content = '', {TOKENIZE})",
     "CREATE VIRTUAL TABLE terms USING fts5vocab (words, 'instance')",
@@ -419,7 +419,8 @@ class SearchIndex:
                     update = "UPDATE rows SET offset = ? WHERE id = ?"
                     self._db.execute(update, (line.offset, row))
                 continue
-            columns = (session, line.number, line.offset, digest, line.role, line.time)
+            role = role_number(line.role)
+            columns = (session, line.number, line.offset, digest, role, line.time)
             insert = (
                 "INSERT INTO rows (session, line, offset, digest, role, time)"
                 " VALUES (?, ?, ?, ?, ?, ?)"
@@ -539,8 +540,8 @@ class SearchIndex:
             **wanted.as_parameters(),
         }
         return [
-            FoundRow(SessionName.parse(name), line, offset, digest, -float(rank), role, time)
-            for name, line, offset, digest, rank, role, time in self._db.execute(_SEARCH, asked)
+            FoundRow(SessionName.parse(name), *place, -float(rank), role_of(role), time)
+            for name, *place, rank, role, time in self._db.execute(_SEARCH, asked)
         ]
 
     def files_named(self, pattern: PathPattern, agent: str | None = None) -> list[UsedFile]:

@@ -33,12 +33,25 @@ class SearchFilter:
         """Return the values of the parameters in the condition `IN_SQL`."""
         return {
             "session": self.session and str(self.session),
-            "role": self.role and ROLES[self.role],
+            "role": self.role and role_number(ROLES[self.role]),
             "since": self.since,
         }
 
 
 NO_FILTER = SearchFilter()
+_ROLES = tuple(ROLES.values())
+
+
+def role_number(role: str | None) -> int | None:
+    """Return a role as the index holds it; None for one that no search asks for."""
+    return _ROLES.index(role) if role in _ROLES else None
+
+
+def role_of(number: int | None) -> str | None:
+    """Return the role that the index holds so."""
+    return None if number is None else _ROLES[number]
+
+
 # Of the tables `sessions` and `rows`; of an entry without a time that of the file counts.
 IN_SQL = (
     " AND (:session IS NULL OR sessions.name = :session)"
