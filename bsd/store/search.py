@@ -540,8 +540,8 @@ class SearchIndex:
             **wanted.as_parameters(),
         }
         return [
-            FoundRow(SessionName.parse(name), *place, -float(rank), role_of(role), time)
-            for name, *place, rank, role, time in self._db.execute(_SEARCH, asked)
+            FoundRow(SessionName.parse(name), line, start, digest, -rank, role_of(role), time)
+            for name, line, start, digest, rank, role, time in self._db.execute(_SEARCH, asked)
         ]
 
     def files_named(self, pattern: PathPattern, agent: str | None = None) -> list[UsedFile]:

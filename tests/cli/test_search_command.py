@@ -48,7 +48,7 @@ def test_sessions_are_found_by_their_titles(with_a_wombat: Call, root: Path) -> 
     known["agent:main:x"] = {"sessionId": "alpha", "displayName": "Numbat\x1b[31m walk"}
     registry.write_text(json.dumps(known))
     document = with_a_wombat("search", "numbat", "--json").document
-    command = "openclaw tui --session agent:main:x"
+    command = "openclaw tui --session agent:main:alpha"
     [found] = document["sessions"]
     assert found == {"session": "main/alpha", "title": "Numbat[31m walk", "resume": command}
     assert document["results"] == []

@@ -19,6 +19,7 @@ from bsd.maintenance.scan import FullScan
 from bsd.maintenance.search import files_named, forget_stored, search
 from bsd.planning.result import Status
 from bsd.sessions.idle import RetryBudget
+from bsd.store.search import SearchHit
 from bsd.store.search_filter import SearchFilter
 from tests.actions.performed import Caller
 from tests.maintenance.keeping import DAY, keep
@@ -205,13 +206,14 @@ def test_a_search_can_be_of_a_session_a_role_and_a_time(
     read_all(layout)
     path.unlink()
 
+    def entries(hits: list[SearchHit]) -> set[str]:
+        return {f"{hit.session.session} {hit.entry}" for hit in hits}
+
     def found(**wanted: Any) -> tuple[set[str], set[str]]:
         scope = SearchFilter(**wanted)
         by_index = search(layout, "numbat", wanted=scope)
         by_scan = FullScan(layout, "numbat", wanted=scope).run().hits
-        return tuple(
-            {f"{hit.session.session} {hit.entry}" for hit in hits} for hits in (by_index, by_scan)
-        )
+        return entries(by_index), entries(by_scan)
 
     here, tool, gone = {"s1 e40"}, {"s1 e141"}, {"old e0", "old e1"}
     assert found() == (here | gone, here | gone | tool)
