@@ -278,21 +278,18 @@ export async function finderView(page) {
     document.title = "Search · bsd";
     const { all, ...filters } = values;
     const everything = new Everything();
-    const offer = ({ q, agent }) => everything.offer(q, agent);
     const finder = new Finder({
         id: "search",
         values: filters,
         changed: (now) => {
             page.remember(`#/find${query(now)}`);
-            offer(now);
+            everything.offer(""); // it was of other words
         },
     });
-    fill(main, h("h1", null, "Search"), finder.element, everything.element);
+    finder.list.before(everything.element);
+    fill(main, h("h1", null, "Search"), finder.element);
     if (all && finder.values.q) everything.run(finder.values.q, finder.values.agent);
-    else {
-        offer(finder.values);
-        finder.field.focus({ preventScroll: true });
-    }
+    else finder.field.focus({ preventScroll: true });
     await finder.search();
     return {
         leave() {

@@ -59,7 +59,9 @@ function sessionsIn(found, values) {
     const holds = (text) => terms.every((term) => text.toLowerCase().includes(term));
     const recent = isRecent(values.since);
     const titled = found.results.filter((hit) => hit.title && !values.role && holds(hit.title));
-    const named = found.named.filter((one) => holds(`${one.session} ${one.label ?? ""}`) && recent(one.updated));
+    // An agent's name alone would fit all its sessions.
+    const nameOf = (one) => (values.q.includes("/") ? one.session : `${one.id} ${one.label ?? ""}`);
+    const named = found.named.filter((one) => holds(nameOf(one)) && recent(one.updated));
     const all = new Map();
     for (const one of [...named, ...titled, ...found.sessions])
         if (!all.has(one.session)) all.set(one.session, one);
@@ -96,7 +98,8 @@ function goneBadge(one) {
 
 function sessionItem(one) {
     const facts = [h("span", { class: "mono" }, one.session), one.updated && when(one.updated), goneBadge(one)];
-    return { href: placeOf(one, {}), parts: row(one.title || one.label || one.session, null, facts) };
+    const title = h("span", { class: "finder-line" }, one.title || one.label || one.session);
+    return { href: placeOf(one, {}), parts: row(title, null, facts) };
 }
 
 function hitItem(hit, q) {
