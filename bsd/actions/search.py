@@ -1,5 +1,7 @@
 """Search: entries by their words, and sessions by their titles; in the index, or in everything.
 
+Files that sessions have changed or read are found by `files_touched`.
+
 search asks the index as it is, search_all brings it up to date before. search_extracted searches
 the extracted values of one session.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -17,16 +20,31 @@ from bsd.actions.context import ActionContext, SearchState
 from bsd.actions.list_sessions import check_agent
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import BsdError, Busy
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
-from bsd.maintenance.deleted_sessions import is_deleted
+from bsd.maintenance.found_sessions import describe_found
 from bsd.maintenance.scan import FullScan, ScanPosition
 from bsd.maintenance.search import NO_INDEX, by_title, search_as_it_is
 from bsd.maintenance.search import search as search_index
 from bsd.store.search import SearchHit
+from bsd.store.search_filter import NO_FILTER, SearchFilter
 
 # A page of a search through everything ends after so long, and so many are made at once.
 _PAGE_SECONDS = 0.5
 _AT_ONCE = threading.BoundedSemaphore(2)
+
+Resume = Annotated[
+    str | None,
+    Field(
+        description="The command that continues the session in its program; of one that is gone,"
+        " once it is brought back"
+    ),
+]
+Gone = Annotated[
+    bool | None,
+    Field(description="Its program has deleted the session: the archive brings it back"),
+    OMIT_EMPTY,
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +62,11 @@ class FoundEntry:
     snippet: str
     matches: tuple[tuple[int, int], ...]
     score: float
-    gone: Annotated[
-        bool | None,
-        Field(description="Its program has deleted the session: the archive brings it back"),
-        OMIT_EMPTY,
-    ] = None
+    title: Annotated[str | None, Field(description="Of the session"), OMIT_EMPTY] = None
+    resume: Resume = None
+    role: Annotated[str | None, OMIT_EMPTY] = None
+    time: Annotated[str | None, Field(description="When it was written"), OMIT_EMPTY] = None
+    gone: Gone = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +77,8 @@ class TitledSession:
 
     session: str
     title: str
+    resume: Resume = None
+    gone: Gone = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +127,7 @@ def search(
     limit: int = 20,
     all: bool = False,
     cursor: str | None = None,
+    wanted: SearchFilter = NO_FILTER,
 ) -> FoundInIndex:
     """Find the entries that hold all the words, the best first, and sessions with such titles.
 
@@ -116,6 +137,7 @@ def search(
         all: without the index, through all text of sessions, stores and archives: for a moment,
             and on from `cursor` with the next call.
         cursor: of the page before.
+        wanted: conditions that entries have to meet.
 
     Raises:
         Invalid: the words, the cursor or the agent's name are wrong.
@@ -126,18 +148,20 @@ def search(
     if agent is not None:
         check_agent(layout, agent)
     if not all and not cursor:
-        hits = search_as_it_is(layout, words, agent=agent, limit=limit)
-        titled = _titled(layout, words, agent, limit, hits)
+        hits = search_as_it_is(layout, words, agent=agent, limit=limit, wanted=wanted)
+        titled = _titled(layout, words, agent, limit, hits, wanted)
         return FoundInIndex(words, titled, found_entries(layout, hits), context.search_state())
     if not _AT_ONCE.acquire(timeout=_PAGE_SECONDS):
         raise Busy("others search everything just now", hint="the same call again in a moment")
     try:
-        page = context.query(search_page, words, agent=agent, limit=limit, cursor=cursor)
+        page = context.query(
+            search_page, words, agent=agent, limit=limit, cursor=cursor, wanted=wanted
+        )
     finally:
         _AT_ONCE.release()
     return FoundInIndex(
         words,
-        () if cursor else _titled(layout, words, agent, limit, []),
+        () if cursor else _titled(layout, words, agent, limit, [], wanted),
         page.results,
         context.search_state(),
         page.cursor,
@@ -148,17 +172,26 @@ def search(
 
 
 def _titled(
-    layout: Layout, words: str, agent: str | None, limit: int, hits: list[SearchHit]
+    layout: Layout,
+    words: str,
+    agent: str | None,
+    limit: int,
+    hits: list[SearchHit],
+    wanted: SearchFilter,
 ) -> tuple[TitledSession, ...]:
     """Return the sessions whose titles hold the words, other than those with hits."""
     but = {hit.session for hit in hits}
-    found = by_title(layout, words, agent=agent, limit=limit, but=but)
-    return tuple(TitledSession(str(name), title) for name, title in found)
+    found = by_title(layout, words, agent=agent, limit=limit, but=but, wanted=wanted)
+    about = describe_found(layout, [name for name, _ in found])
+    return tuple(
+        TitledSession(str(name), title, about[name].resume, about[name].gone or None)
+        for name, title in found
+    )
 
 
 def found_entries(layout: Layout, hits: list[SearchHit]) -> tuple[FoundEntry, ...]:
     """Return the hits in the form of answers."""
-    gone = {name for name in {hit.session for hit in hits} if is_deleted(layout, name)}
+    about = describe_found(layout, {hit.session for hit in hits})
     return tuple(
         FoundEntry(
             session=str(hit.session),
@@ -168,10 +201,21 @@ def found_entries(layout: Layout, hits: list[SearchHit]) -> tuple[FoundEntry, ..
             snippet=hit.snippet.text,
             matches=hit.snippet.matches,
             score=round(hit.score, 4),
-            gone=True if hit.session in gone else None,
+            title=about[hit.session].title,
+            resume=about[hit.session].resume,
+            role=hit.role,
+            time=None if hit.time is None else _iso(hit.time),
+            gone=about[hit.session].gone or None,
         )
         for hit in hits
     )
+
+
+def _iso(time: float) -> str | None:
+    """A time as JSON has it; None if no calendar has it, as an entry may say anything."""
+    with suppress(ValueError, OverflowError, OSError):
+        return iso_utc(time)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +236,7 @@ def search_page(
     agent: str | None = None,
     limit: int = 20,
     cursor: str | None = None,
+    wanted: SearchFilter = NO_FILTER,
 ) -> FoundOnPage:
     """Search everything for half a second, on from `cursor`; `search` describes the others."""
     until = time.monotonic() + _PAGE_SECONDS
@@ -200,6 +245,7 @@ def search_page(
         context.layout,
         words,
         agent,
+        wanted=wanted,
         limit=limit,
         stopping=lambda: time.monotonic() >= until,
         failed=lambda name, why: unread.append(UnreadSession(str(name), why.message, why)),
@@ -231,6 +277,7 @@ def search_all(
     all: bool = False,
     agent: str | None = None,
     limit: int = 20,
+    wanted: SearchFilter = NO_FILTER,
 ) -> FoundInAll:
     """Find the entries that hold all the words, once the index has read new lines.
 
@@ -239,6 +286,7 @@ def search_all(
         all: without the index, through all text of sessions, stores and archives; if the context
             says that it is `stopping`, the answer has the entries found so far.
         agent: only the sessions of this agent.
+        wanted: conditions that entries have to meet.
 
     Raises:
         Invalid: the words or the agent's name are wrong.
@@ -257,6 +305,7 @@ def search_all(
         "limit": limit,
         "progress": context.progress,
         "failed": failed,
+        "wanted": wanted,
     }
     stopped = None
     if all:
@@ -266,7 +315,7 @@ def search_all(
         hits = search_index(layout, words, has_words=has_words, **more)
     return FoundInAll(
         words,
-        _titled(layout, words, agent, limit, hits),
+        _titled(layout, words, agent, limit, hits, wanted),
         found_entries(layout, hits),
         tuple(unread),
         None if has_words or all else NO_INDEX,
@@ -293,6 +342,11 @@ class ExtractedHits:
     session: str
     query: str
     results: tuple[ExtractedHit, ...]
+    resume: Annotated[
+        str | None,
+        Field(description="The command that continues the session in its program"),
+        OMIT_EMPTY,
+    ] = None
 
 
 def search_extracted(
@@ -318,4 +372,5 @@ def search_extracted(
     scan = FullScan(context.layout, query, only=session, limit=offset + limit)
     hits = scan.run().hits[offset:]
     results = tuple(ExtractedHit(hit.entry, hit.index, hit.snippet.text) for hit in hits)
-    return ExtractedHits(str(session), query, results)
+    resume = describe_found(context.layout, [session])[session].resume
+    return ExtractedHits(str(session), query, results, resume)

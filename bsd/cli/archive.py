@@ -32,7 +32,7 @@ from bsd.cli.names import archived_session
 from bsd.cli.options import agent_option, sessions_argument, yes_option
 from bsd.cli.output import counted, minute, note, one_line, print_table, safe, say, size
 from bsd.cli.problem import Problem
-from bsd.cli.sessions import print_hits, print_snippet
+from bsd.cli.search import print_commands, print_hits, print_snippet
 from bsd.core.config import OFF
 from bsd.core.errors import Busy, Invalid
 from bsd.core.formatting import lifetime_seconds
@@ -219,6 +219,7 @@ def tell_found(found: FoundGone) -> None:
     count = counted(len(found.results), "entry") if found.results else ""
     prompts = counted(len(found.prompts), "prompt") if found.prompts else ""
     say(" and ".join(filter(None, (count, prompts))) or "Nothing was found.")
+    print_commands(found.results)
 
 
 @archive_group.command("show")

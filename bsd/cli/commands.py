@@ -36,7 +36,7 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
             "sessions:sessions_command", "List all sessions, their size and what is out of them."
         ),
         "search": _C(
-            "sessions:search_command", "Find entries by words, in the index or in everything."
+            "search:search_command", "Find entries by words, or sessions by the files they used."
         ),
         "show": _C(
             "entries:show_command", "Show the entries of a session, or one of them in full."

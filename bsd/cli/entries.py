@@ -10,6 +10,7 @@ import click
 
 from bsd.actions.context_tool import get_context
 from bsd.actions.edit import set_extractable
+from bsd.actions.files_touched import show_file
 from bsd.actions.read_extracted import text_of_value
 from bsd.actions.restore import restore
 from bsd.actions.show import ShownEntries, ShownValue, WholeEntry, show_entries, show_value
@@ -20,6 +21,7 @@ from bsd.cli.names import with_entry
 from bsd.cli.options import entry_argument, session_argument
 from bsd.cli.outcomes import MEANINGS
 from bsd.cli.output import counted, note, one_line, print_table, say, size
+from bsd.cli.shown_file import tell_file
 from bsd.core.errors import Invalid
 from bsd.core.layout import SessionName
 from bsd.planning.edit import Extractable, ExtractableSet
@@ -39,23 +41,29 @@ _PREVIEW = 200  # characters (seed 000, SP-06)
 @click.option("--limit", type=click.IntRange(min=1), help="No more than so many entries.")
 @click.option("--full", is_flag=True, help="Whole texts, extracted ones from the store.")
 @click.option("--key", metavar="KEY", help="Only this value of ENTRY: a path, or a segment of it.")
+@click.option(
+    "--file", "path", metavar="PATH", help="What the model saw of this file: each read and change."
+)
 @click.pass_obj
 def show_command(
     call: Call,
     /,
+    *,
     session: SessionName,
     entry: str | None,
     start: int,
     limit: int | None,
     full: bool,
     key: str | None,
+    path: str | None,
 ) -> None:
     """Show the entries of a session, or one of them in full.
 
     📎 marks an entry that values were taken out of. --full prints whole lines, and what was taken
     out of them from the store; --key prints the text of one value and nothing else, to read or to
     pipe. Nothing is put back. ENTRY is an id or a line number; #N is always the line number,
-    counted from 0.
+    counted from 0. --file shows the calls that read, change or name a file, with their results as
+    the model got them; PATH is the end of its path, as in `bsd search --file`.
 
     \b
     Examples:
@@ -63,7 +71,16 @@ def show_command(
       bsd show main/4f2a --entry 1c556fa0
       bsd show main/4f2a --entry '#45' --full --json
       bsd show main/4f2a --entry 1c556fa0 --key output | less
+      bsd show main/4f2a --file src/auth.py
     """
+    if path is not None:
+        if entry is not None or key is not None:
+            hint = f"bsd show {session} --file {path}"
+            raise Invalid("--file goes without --entry and --key", hint=hint)
+        with call.context(changes=False, session=session) as context:
+            shown = show_file(context, session, path)
+        call.answer(shown, tell_file)
+        return
     if key is not None and entry is None:
         hint = f"bsd show {session} --entry ID --key {key}"
         raise Invalid("--key needs --entry", hint=hint)

@@ -1,10 +1,8 @@
-"""Commands that look at sessions as a whole: sessions, search, summary."""
+"""Commands that look at sessions as a whole: sessions, summary. `search` has its own module."""
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Sequence
 from datetime import datetime
 
 import click
@@ -16,7 +14,6 @@ from bsd.actions.list_sessions import (
     SessionRow,
     list_all_sessions,
 )
-from bsd.actions.search import FoundEntry, FoundInAll, search_all
 from bsd.actions.summary import Summary, summarize_session
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.names import say_who_serves
@@ -27,16 +24,12 @@ from bsd.cli.output import (
     note,
     one_line,
     print_table,
-    safe,
     say,
     size,
-    styled,
 )
-from bsd.cli.problem import Problem
 from bsd.core.layout import SessionName
 
 _TITLE = 60  # characters of a title in a table
-_LONG_TITLE = 100
 
 
 @click.command("sessions", cls=BsdCommand)
@@ -174,89 +167,6 @@ def _status(row: SessionRow, now: float) -> str:
     if row.cache_warm_until is not None:
         waits = f"waits: {cache_wait(row.cache_warm_until, row.tokens_ready, now)}"
     return "; ".join(filter(None, (row.status, waits)))
-
-
-@click.command("search", cls=BsdCommand)
-@click.argument("words", nargs=-1, required=True, metavar="WORDS...")
-@click.option(
-    "--all",
-    "everything",
-    is_flag=True,
-    help="Search all text of sessions, stores and archives, tools' results included. "
-    "It uses no index; Ctrl-C ends it with what was found so far.",
-)
-@agent_option
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="No more than so many entries.",
-)
-@click.pass_obj
-def search_command(
-    call: Call, /, words: tuple[str, ...], everything: bool, agent: str | None, limit: int
-) -> int:
-    """Find entries by words, in the index or in everything.
-
-    Entries that hold all the words, the best first: what users and assistants say, names of tools
-    and paths that they were given, also where that was taken out of its session. Before them come
-    other sessions, whose titles hold the words.
-    Words in double quotes stand together; `begin*` is any word that begins so. The index is brought
-    up to date before, so the first search takes a while. With `--all` all text is searched, the
-    newest sessions first, without the index.
-
-    \b
-    Examples:
-      bsd search retention cron
-      bsd search --all ECONNREFUSED
-      bsd search '"connection refused"' --agent main --limit 5
-      bsd search 'Migrat*' --json | jq -r '.results[].session'
-    """
-    with call.context(changes=False, ends_early=everything) as context:
-        answer = search_all(context, " ".join(words), all=everything, agent=agent, limit=limit)
-    call.answer(answer, tell_found)
-    if answer.unread:
-        return answer.unread[0].problem.exit_code
-    return 1 if answer.problem else 0
-
-
-def tell_found(found: FoundInAll) -> None:
-    for session in found.sessions:
-        say(session.session, style="1")
-        say(f"  {one_line(session.title, _LONG_TITLE)}\n")
-    print_hits(found.results)
-    many = [counted(len(found.sessions), "session")] if found.sessions else []
-    many += [counted(len(found.results), "entry")] if found.results else []
-    if many or not found.problem:
-        say(", ".join(many) or ("Nothing was found." if not found.stopped else "Nothing yet."))
-    if found.stopped:
-        note("Stopped before all was searched.")
-    for left in found.unread:
-        text = f"{left.session} was not searched: {left.error}"
-        Problem(text, left.problem.exit_code, left.problem.hint).show()
-    if found.problem:
-        text = f"no text was searched: {found.problem}"
-        Problem(text, 1, f"bsd search --all {found.query}").show()
-
-
-def print_hits(hits: Sequence[FoundEntry]) -> None:
-    """Print entries that were found, with the words in them marked."""
-    for hit in hits:
-        badge = "  📎 extracted" if hit.where == "extracted" else ""
-        badge += "  gone (`bsd archive`)" if hit.gone else ""
-        say(f"{hit.session}  #{hit.index}  {hit.entry_id or ''}{badge}".rstrip(), style="1")
-        print_snippet(hit.snippet, hit.matches)
-
-
-def print_snippet(snippet: str, matches: Sequence[tuple[int, int]]) -> None:
-    """Print a piece of text that was found; the words that `matches` names are marked."""
-    shown, done = "", 0
-    for start, end in matches:
-        shown += safe(snippet[done:start])
-        shown += styled(safe(snippet[start:end]), "1;33", sys.stdout)
-        done = end
-    sys.stdout.write(f"  {shown}{safe(snippet[done:])}\n\n")
 
 
 @click.command("summary", cls=BsdCommand)

@@ -29,10 +29,12 @@ from bsd.sessions.session import format_of
 from bsd.store.markers import stored_line
 from bsd.store.originals import Missing, SessionStore
 from bsd.store.search import Known, SearchIndex
+from bsd.store.search_rows import IndexedLine
 from bsd.store.statistics import Statistics
 from bsd.transcripts.agents.entry import Entry, Marker
-from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.format import EntryInfo, TranscriptFormat
 from bsd.transcripts.agents.programs import program_of
+from bsd.transcripts.agents.touched import TouchedFile, touched_by
 from bsd.transcripts.agents.values import words_of
 from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import Line, Transcript, parse_entry, parse_kept
@@ -41,6 +43,7 @@ _log = structlog.stdlib.get_logger(module="search")
 
 PART_BYTES = 8 << 20  # of a session that are in memory at once; most are smaller
 _GUARDED = 4096  # bytes before the offset that must be unchanged
+_LATEST_MS = 1 << 53  # an entry may say anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +260,8 @@ def read_part(layout: Layout, index: SearchIndex, due: Due) -> bool:
     )
     if known is None:
         index.note(row)  # its rows need its number
-    texts = ((line.index, line.offset, reader.words(line, statistics)) for line in lines)
-    index.set_lines(name, texts, first, row.lines if more else None)
+    indexed = (reader.words(line, statistics) for line in lines)
+    index.set_lines(name, indexed, first, row.lines if more else None)
     away = reader.asked_store or (known is not None and appended and known.away)
     index.note(replace(row, statistics=statistics.dumps(), away=away))
     return more
@@ -305,18 +308,26 @@ class LineReader:
         self._fmt = fmt
         self.asked_store = False  # some text had left its line
 
-    def words(self, line: Line, statistics: Statistics) -> str:
-        """Return the index text of a line, and count the line in `statistics`."""
+    def words(self, line: Line, statistics: Statistics) -> IndexedLine:
+        """Return a line as the index holds it, and count it in `statistics`."""
         fmt, entry = self._fmt, parse_entry(line.raw)
         if entry is None:
-            return ""
+            return IndexedLine(line.index, line.offset, "")
         if fmt is None:  # in a foreign format it is not known which text is a user's
             statistics.take(entry, None, None, len(line.raw))
-            return ""
+            return IndexedLine(line.index, line.offset, "")
         info, title = fmt.info(entry), fmt.title(entry)
         statistics.directory = statistics.directory or fmt.directory(entry)
         statistics.take(entry, info, title, len(line.raw))
-        return words_of(entry, fmt, info, title, partial(self._original, line.raw, fmt))
+        original = partial(self._original, line.raw, fmt)
+        return IndexedLine(
+            number=line.index,
+            offset=line.offset,
+            text=words_of(entry, fmt, info, title, original),
+            role=info.role,
+            time=_seconds(info.time_ms),
+            touched=_touched(entry, info, original),
+        )
 
     def read(self, line: Line) -> LineText | None:
         """Return the text of a line; None if it has none for the index."""
@@ -336,3 +347,15 @@ class LineReader:
         self.asked_store = True
         line = stored_line(raw, entry, marker, fmt, self._store)
         return None if isinstance(line, Missing) else parse_kept(line)
+
+
+def _touched(
+    entry: Entry, info: EntryInfo, original: Callable[[], Entry | None]
+) -> tuple[TouchedFile, ...]:
+    """The files that the calls of an entry name."""
+    return tuple(each for call in info.calls for each in touched_by(entry, call, original))
+
+
+def _seconds(time_ms: float | None) -> int | None:
+    """The time of an entry in whole epoch seconds, if it can be one."""
+    return int(time_ms // 1000) if time_ms is not None and abs(time_ms) < _LATEST_MS else None

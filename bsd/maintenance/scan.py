@@ -26,8 +26,10 @@ from bsd.store.archive import SessionArchive, is_pack, ref_of
 from bsd.store.originals import SessionStore
 from bsd.store.pack import Pack, PackDamaged
 from bsd.store.search import SearchHit
+from bsd.store.search_filter import NO_FILTER, ROLES, SearchFilter
 from bsd.store.search_words import Matcher, indexable
-from bsd.transcripts.agents.entry import entry_id
+from bsd.transcripts.agents.entry import Entry, entry_id
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.agents.values import all_words_of, words_at
 from bsd.transcripts.reader import parse_entry
@@ -99,11 +101,13 @@ class FullScan:
     words: str
     agent: str | None = None
     only: SessionName | None = None
+    wanted: SearchFilter = NO_FILTER
     limit: int = 20
     progress: Callable[[int, int], object] = lambda _done, _of: None
     stopping: Callable[[], bool] = lambda: False
     failed: Callable[[SessionName, BsdError], object] = lambda _name, _why: None
     _hits: dict[tuple[SessionName, str | int], SearchHit] = field(init=False, default_factory=dict)
+    _formats: dict[SessionName, TranscriptFormat | None] = field(init=False, default_factory=dict)
 
     def run(self, place: ScanPosition | None = None) -> Scanned:
         """Search on until enough is found, `stopping` says so, or all was read; raises Invalid."""
@@ -139,8 +143,14 @@ class FullScan:
         if self.only is not None:
             yield self.only, 0
             return
-        for name, stat in catalog.with_stats(self.layout, self.agent):
-            yield name, stat.st_mtime_ns
+        if self.wanted.session is not None:
+            yield self.wanted.session, 0
+            return
+        if not self.wanted.gone:
+            for name, stat in catalog.with_stats(self.layout, self.agent):
+                yield name, stat.st_mtime_ns
+        if self.wanted.gone is False:
+            return
         copies = {copy.name: copy for copy in reversed(deleted_sessions(self.layout, self.agent))}
         exclusions = self.layout.exclusions()
         for name, copy in copies.items():
@@ -188,7 +198,9 @@ class FullScan:
                     entry = parse_entry(lines[start:end])
                     called = fmt.info(entry).id if fmt and entry else entry_id(entry or {})
                     text = all_words_of(entry) if entry else _plain(lines[start:end])
-                    self._look_at(matcher, text, name, called, line, away=False)
+                    about = _about(entry, fmt)
+                    if self.wanted.fits(*about):
+                        self._look_at(matcher, text, name, called, line, about, away=False)
                 offset, number = offset + len(lines), number + lines.count(b"\n")
                 yield _Piece(_TRANSCRIPT, f"{offset}:{number}", len(lines))
 
@@ -260,7 +272,19 @@ class FullScan:
             paths = list(_paths(keys or ()))
             text = words_at(entry, paths) if paths else all_words_of(entry)
         index = index if 0 <= index < _MOST_LINES else 0
-        self._look_at(matcher, text, name, called or entry_id(entry or {}), index, away=True)
+        about = _about(entry, self._format_of(name))
+        if self.wanted.fits(*about):
+            called = called or entry_id(entry or {})
+            self._look_at(matcher, text, name, called, index, about, away=True)
+
+    def _format_of(self, name: SessionName) -> TranscriptFormat | None:
+        """Return the format of a session; its file need not be there any more."""
+        if name not in self._formats:
+            self._formats.clear()  # they come one after the other
+            self._formats[name] = None
+            with suppress(BsdError, OSError), open_or_snapshot(self.layout, name) as source:
+                self._formats[name] = format_of(source, program_of(self.layout, name.agent))
+        return self._formats[name]
 
     def _look_at(
         self,
@@ -269,6 +293,7 @@ class FullScan:
         name: SessionName,
         entry: str | None,
         index: int,
+        about: tuple[str | None, float | None],
         *,
         away: bool,
     ) -> None:
@@ -277,7 +302,16 @@ class FullScan:
         if key in self._hits or (snippet := matcher.snippet(text)) is None:
             return
         where: Literal["transcript", "extracted"] = "extracted" if away else "transcript"
-        self._hits[key] = SearchHit(name, entry, index, where, snippet, 0.0)
+        self._hits[key] = SearchHit(name, entry, index, where, snippet, 0.0, *about)
+
+
+def _about(entry: Entry | None, fmt: TranscriptFormat | None) -> tuple[str | None, float | None]:
+    """The role of an entry, and when it was written (epoch seconds), as far as they are known."""
+    if entry is None or fmt is None:
+        return None, None
+    info = fmt.info(entry)
+    role = info.role if info.role in ROLES.values() else None
+    return role, None if info.time_ms is None else info.time_ms / 1000
 
 
 def _plain(data: bytes) -> str:

@@ -1,6 +1,7 @@
 """Full-text search: asks the index, and brings it up to date (`indexing`) where a caller waits.
 
-The index says in which lines words are; their text is read from session, store or archive. The
+The index says in which lines words are; their text is read from session, store or archive. It also
+says which files the calls of each session name. The
 filter of lists (`SessionFilter`) finds sessions by words in their names, titles and text. Text that
 is not in the index is found by `scan`.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from itertools import islice
 from typing import Literal
 
 import structlog
@@ -21,9 +23,10 @@ from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted, open_
 from bsd.maintenance.indexing import Due, LineReader, LineText, find_due, has_changed, read_session
 from bsd.sessions.session import format_of
 from bsd.store.contents import contents_of
+from bsd.store.file_uses import UsedFile
 from bsd.store.search import (
-    FoundRow,
     Known,
+    KnownTitle,
     SearchHit,
     SearchIndex,
     ask,
@@ -31,8 +34,11 @@ from bsd.store.search import (
     drop_for_good,
     use,
 )
+from bsd.store.search_filter import NO_FILTER, SearchFilter
+from bsd.store.search_rows import FoundRow
 from bsd.store.search_words import Matcher, Snippet, indexable, match_expression, terms_of
 from bsd.transcripts.agents.programs import program_of
+from bsd.transcripts.agents.touched import PathPattern
 from bsd.transcripts.reader import InBlocks, Line
 
 _log = structlog.stdlib.get_logger(module="search")
@@ -50,7 +56,7 @@ NO_INDEX = "the search index is switched off (search_index is false)"
 # --- entries ---
 
 
-def search(
+def search(  # noqa: PLR0913 - wishes, each by its name
     layout: Layout,
     words: str,
     *,
@@ -59,6 +65,7 @@ def search(
     progress: Progress | None = None,
     failed: Failed | None = None,
     has_words: bool = True,
+    wanted: SearchFilter = NO_FILTER,
 ) -> list[SearchHit]:
     """Return entries that hold all the words, the best first; the index is updated before.
 
@@ -67,6 +74,7 @@ def search(
     Args:
         has_words: the setting `search_index`. If it is False, nothing is found, and the index
             loses its words.
+        wanted: conditions that entries have to meet.
 
     Raises:
         Invalid: there is no word in `words`.
@@ -75,35 +83,108 @@ def search(
     """
     match_expression(words)  # before the work, not after it
 
+    sessions = _sessions_wanted(layout, agent, wanted)
+
     def work(index: SearchIndex) -> list[FoundRow]:
         index.follow_setting(has_words)
         if not has_words:
             return []
-        due, gone, _ = find_due(layout, index, agent)
-        if gone:
-            with index.change():
-                dropped = sum(map(index.forget, gone))
-            if dropped:
-                index.sweep()
-        _read_all(layout, index, due, progress, failed)
-        if index.is_due_to_be_swept():
-            index.sweep()
-        return index.search(words, agent=agent, limit=limit + _SPARE)
+        _bring_up_to_date(layout, index, agent, progress, failed)
+        return index.search(words, agent=agent, limit=limit + _SPARE, wanted=wanted, **sessions)
 
     return hits_of(layout, use(layout.search_db, work), words, limit)
 
 
+def _bring_up_to_date(
+    layout: Layout,
+    index: SearchIndex,
+    agent: str | None,
+    progress: Progress | None,
+    failed: Failed | None,
+) -> None:
+    due, gone, _ = find_due(layout, index, agent)
+    if gone:
+        with index.change():
+            dropped = sum(map(index.forget, gone))
+        if dropped:
+            index.sweep()
+    _read_all(layout, index, due, progress, failed)
+    if index.is_due_to_be_swept():
+        index.sweep()
+
+
 def search_as_it_is(
-    layout: Layout, words: str, *, agent: str | None = None, limit: int = 20
+    layout: Layout,
+    words: str,
+    *,
+    agent: str | None = None,
+    limit: int = 20,
+    wanted: SearchFilter = NO_FILTER,
 ) -> list[SearchHit]:
     """As `search`, in the index as it is; no session is read as a whole."""
     match_expression(words)
+    sessions = _sessions_wanted(layout, agent, wanted)
     none: list[FoundRow] = []
 
     def question(index: SearchIndex) -> list[FoundRow]:
-        return index.search(words, agent=agent, limit=limit + _SPARE)
+        return index.search(words, agent=agent, limit=limit + _SPARE, wanted=wanted, **sessions)
 
     return hits_of(layout, ask(layout.search_db, question, none), words, limit)
+
+
+def _sessions_wanted(
+    layout: Layout, agent: str | None, wanted: SearchFilter
+) -> dict[str, list[SessionName]]:
+    """The arguments of `SearchIndex.search` that say which sessions `wanted.gone` leaves."""
+    if wanted.gone is None:
+        return {}
+    return {"among" if wanted.gone else "apart": _gone_sessions(layout, agent)}
+
+
+def _gone_sessions(layout: Layout, agent: str | None) -> list[SessionName]:
+    return [copy.name for copy in deleted_sessions(layout, agent) if is_deleted(layout, copy.name)]
+
+
+def files_named(
+    layout: Layout,
+    path: str,
+    *,
+    agent: str | None = None,
+    update: bool = False,
+    progress: Progress | None = None,
+    failed: Failed | None = None,
+    has_words: bool = True,
+) -> list[UsedFile]:
+    """Return the files that calls name and whose paths end with `path`, in no order.
+
+    Args:
+        path: whole components, without case; a `*` at its end stands for any rest of a name.
+        update: bring the index up to date before.
+        has_words: the setting `search_index`; if it is False, no file is known.
+
+    Raises:
+        Invalid: no file has this path.
+        Unavailable: SQLite has no FTS5, the disk is full.
+        Busy: another process uses the index.
+    """
+    pattern = PathPattern(path)
+    if not pattern.name:
+        raise Invalid("there is no path to search for", hint="bsd search --file src/auth.py")
+
+    def work(index: SearchIndex) -> list[UsedFile]:
+        if update:
+            index.follow_setting(has_words)
+            if has_words:
+                _bring_up_to_date(layout, index, agent, progress, failed)
+        return index.files_named(pattern, agent)
+
+    none: list[UsedFile] = []
+    found = use(layout.search_db, work) if update else ask(layout.search_db, work, none)
+    exclusions = layout.exclusions()
+    if not exclusions:
+        return found
+    parsed = [(SessionName.parse(each.session), each) for each in found]
+    return [each for name, each in parsed if not exclusions.session(name.agent, name.session)]
 
 
 def search_gone(
@@ -120,7 +201,7 @@ def search_gone(
     Searches the index; with `read` the sessions that it does not know yet are read before.
     """
     match_expression(words)
-    gone = [copy.name for copy in deleted_sessions(layout, agent) if is_deleted(layout, copy.name)]
+    gone = _gone_sessions(layout, agent)
 
     def work(index: SearchIndex) -> list[FoundRow]:
         if read:
@@ -200,7 +281,9 @@ def _hits_in(
     except (BsdError, OSError) as problem:
         _log.debug("What was found cannot be read", session=str(name), problem=str(problem))
         for row in rows:
-            yield row, SearchHit(name, None, row.line, "transcript", Snippet("", ()), row.score)
+            nothing = Snippet("", ())
+            about = (row.score, row.role, row.time)
+            yield row, SearchHit(name, None, row.line, "transcript", nothing, *about)
         return
     for row, text in texts.items():
         snippet = matcher.snippet(text.text)
@@ -209,7 +292,8 @@ def _hits_in(
         inline = text.inline == text.text or matcher.snippet(text.inline) is not None
         where: Literal["transcript", "extracted"] = "transcript" if inline else "extracted"
         entry = None if text.entry is None else indexable(text.entry)
-        yield row, SearchHit(name, entry, text.line, where, snippet, row.score)
+        about = (row.score, row.role, row.time)
+        yield row, SearchHit(name, entry, text.line, where, snippet, *about)
 
 
 def _texts_of(
@@ -252,19 +336,47 @@ def by_title(
     agent: str | None = None,
     limit: int = 20,
     but: Collection[SessionName] = (),
+    wanted: SearchFilter = NO_FILTER,
 ) -> list[tuple[SessionName, str]]:
     """Return sessions whose titles hold all the words, with the titles; none is read as a whole.
 
-    `but` are sessions that were found by their text: most titles are the first question asked.
+    Sessions that are gone come last.
+
+    Args:
+        but: sessions that were found by their text: most titles are the first question asked.
+        wanted: conditions; of a title only those count that are of its session, and a condition
+            that no title meets (a role) leaves none.
     """
+    if wanted.role or wanted.session:
+        return []
     terms = [term.strip('"*') for term in terms_of(words.casefold())]
-    found: list[tuple[SessionName, str]] = []
-    for name, title in catalog.titled(layout, agent):
-        if name not in but and all(term in title.casefold() for term in terms):
-            found.append((name, title))
-            if len(found) == limit:
-                break
-    return found
+
+    def fits(name: SessionName, title: str) -> bool:
+        return name not in but and all(term in title.casefold() for term in terms)
+
+    def titled() -> Iterator[tuple[SessionName, str]]:
+        if not wanted.gone:
+            yield from catalog.titled(layout, agent, since=wanted.since)
+        if wanted.gone is not False:
+            in_index = _titles_in_index(layout, terms, agent, wanted.since)
+            yield from (each for each in in_index if fits(*each) and is_deleted(layout, each[0]))
+
+    return list(islice((each for each in titled() if fits(*each)), limit))
+
+
+def _titles_in_index(
+    layout: Layout, terms: list[str], agent: str | None, since: float | None
+) -> Iterator[tuple[SessionName, str]]:
+    """Yield titles that may hold these words, of sessions that are gone or not."""
+    titles: dict[str, KnownTitle] = {}
+    with suppress(BsdError, OSError):  # titles of other sessions are better than none
+        titles = ask(layout.search_db, lambda index: index.titles_with(terms, agent), titles)
+    exclusions = layout.exclusions()
+    for text, known in titles.items():
+        name = SessionName.parse(text)
+        is_old = since is not None and (known.newest_ms or known.mtime / 1e6) < since * 1000
+        if known.title and not is_old and not exclusions.session(name.agent, name.session):
+            yield name, known.title.decode(errors="replace")
 
 
 def sessions_with(layout: Layout, words: str, agent: str | None = None) -> set[SessionName]:

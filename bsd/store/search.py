@@ -1,9 +1,9 @@
-"""`search.db`: the index of words in the lines of sessions (SQLite FTS5), and their statistics.
+"""`search.db`: words in the lines of sessions (SQLite FTS5), files that calls name, statistics.
 
-It holds no text: snippets are read where the text is. The words of lines that have changed stay in
-it until the rows are swept (`SearchIndex.sweep`): at once when something was deleted or forgotten,
-else when such rows are many. The file can be made anew: if it is missing, damaged or of another
-version, it is.
+It holds no text but the paths of files (`file_uses`): snippets are read where the text is. The
+words of lines that have changed stay in it until the rows are swept (`SearchIndex.sweep`): at once
+when something was deleted or forgotten, else when such rows are many. The file can be made anew:
+if it is missing, damaged or of another version, it is.
 """
 
 from __future__ import annotations
@@ -29,8 +29,13 @@ from bsd.core.database_file import (
 from bsd.core.errors import BsdError, Busy, Unavailable, os_problem
 from bsd.core.files import make_private_dir
 from bsd.core.layout import SessionName, inside
+from bsd.store import file_uses
+from bsd.store.file_uses import UsedFile
+from bsd.store.search_filter import IN_SQL, NO_FILTER, SearchFilter, role_number, role_of
+from bsd.store.search_rows import FoundRow, IndexedLine
 from bsd.store.search_words import TOKENIZE, Snippet, indexable, match_expression, without_fts5
 from bsd.store.statistics import TakenOut
+from bsd.transcripts.agents.touched import PathPattern, TouchedFile
 
 _log = structlog.stdlib.get_logger(module="search")
 
@@ -54,10 +59,11 @@ CREATE = (
         statistics TEXT NOT NULL, away INTEGER NOT NULL)""",
     """CREATE TABLE rows (
         id INTEGER PRIMARY KEY, session INTEGER NOT NULL, line INTEGER NOT NULL,
-        offset INTEGER NOT NULL, digest INTEGER NOT NULL)""",
+        offset INTEGER NOT NULL, digest INTEGER NOT NULL, role INTEGER, time INTEGER)""",
     "CREATE INDEX rows_by_line ON rows (session, line)",
     f"CREATE VIRTUAL TABLE words USING fts5 (text, content = '', {TOKENIZE})",
     "CREATE VIRTUAL TABLE terms USING fts5vocab (words, 'instance')",
+    *file_uses.CREATE,
     "CREATE TABLE setting (has_words INTEGER NOT NULL)",
     "INSERT INTO setting VALUES (1)",
     f"PRAGMA user_version = {_VERSION}",
@@ -68,9 +74,10 @@ _MATCHING = (
     " WHERE words MATCH :words AND (:agent IS NULL OR sessions.agent = :agent)"
 )
 _SEARCH = (
-    "SELECT sessions.name, rows.line, rows.offset, rows.digest, words.rank "  # noqa: S608 - the same
-    f"{_MATCHING}"
+    "SELECT sessions.name, rows.line, rows.offset, rows.digest, words.rank,"  # noqa: S608 - the same
+    f" rows.role, rows.time {_MATCHING}{IN_SQL}"
     " AND (:among IS NULL OR sessions.name IN (SELECT value FROM json_each(:among)))"
+    " AND (:apart IS NULL OR sessions.name NOT IN (SELECT value FROM json_each(:apart)))"
     " ORDER BY words.rank, rows.id LIMIT :limit"
 )
 _Result = TypeVar("_Result")
@@ -117,17 +124,6 @@ class KnownTitle(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FoundRow:
-    """A line in which all words were found; where it was, and how its text is known again."""
-
-    session: SessionName
-    line: int
-    offset: int
-    digest: int
-    score: float  # the greater the better
-
-
-@dataclass(frozen=True, slots=True)
 class SearchHit:
     """An entry in which all words were found."""
 
@@ -137,6 +133,8 @@ class SearchHit:
     where: Literal["transcript", "extracted"]
     snippet: Snippet
     score: float  # the greater the better
+    role: str | None = None
+    time: float | None = None  # when it was written; epoch seconds
 
 
 def digest_of(text: str) -> int:
@@ -348,6 +346,19 @@ class SearchIndex:
         )
         return {name: (cost or 0.0, tokens or 0) for name, cost, tokens in rows}
 
+    def titles_with(self, terms: list[str], agent: str | None = None) -> dict[str, KnownTitle]:
+        """Return as `titles` those that may hold all these words, which have no capitals."""
+        # A word in ASCII stands in JSON as it is. Most sessions need not be parsed.
+        words = [term for term in terms if term.isascii() and term.replace(" ", "").isalnum()]
+        held = " AND instr(lower(statistics), ?)" * len(words)
+        rows = self._db.execute(
+            "SELECT name, size, mtime, CAST(json_extract(statistics, '$.title') AS BLOB),"  # noqa: S608 - no input
+            " json_extract(statistics, '$.last_ms'), NULL FROM sessions"
+            f" WHERE (? IS NULL OR agent = ?){held}",
+            (agent, agent, *words),
+        )
+        return {name: KnownTitle(*row) for name, *row in rows}
+
     def taken_out(
         self, agent: str | None = None, only: SessionName | None = None
     ) -> dict[str, TakenOut]:
@@ -380,18 +391,19 @@ class SearchIndex:
             else:
                 self._db.execute("INSERT INTO words (words) VALUES ('delete-all')")
                 self._db.execute("DELETE FROM rows")
+                self._db.execute("DELETE FROM files")
         self._vacuum()
 
     def set_lines(
         self,
         name: SessionName,
-        lines: Iterable[tuple[int, int, str]],
+        lines: Iterable[IndexedLine],
         first: int,
         end: int | None = None,
     ) -> None:
-        """Set the text of a session's lines `[first, end)`; unchanged ones keep their rows.
+        """Set the words and files of a session's lines `[first, end)`; unchanged ones keep rows.
 
-        `lines` are number, offset in bytes, and text for the index; the session was noted before.
+        The session was noted before.
         """
         query = "SELECT id FROM sessions WHERE name = ?"
         (session,) = self._db.execute(query, (str(name),)).fetchone()
@@ -402,26 +414,39 @@ class SearchIndex:
         )
         before = {line: row for line, *row in rows}
         has_words = self.has_words
-        for number, offset, text in lines:
-            if not (text and has_words):
+        touched: list[tuple[int, TouchedFile]] = []
+        for line in lines:
+            if not has_words:
                 continue
-            digest = digest_of(text)
-            row, offset_before, digest_before = before.get(number, (None, 0, 0))
+            touched += [(line.number, each) for each in line.touched]
+            if not line.text:
+                continue
+            digest = digest_of(line.text)
+            row, offset_before, digest_before = before.get(line.number, (None, 0, 0))
             if row is not None and digest_before == digest:
-                del before[number]
-                if offset_before != offset:
+                del before[line.number]
+                if offset_before != line.offset:
                     update = "UPDATE rows SET offset = ? WHERE id = ?"
-                    self._db.execute(update, (offset, row))
+                    self._db.execute(update, (line.offset, row))
                 continue
-            insert = "INSERT INTO rows (session, line, offset, digest) VALUES (?, ?, ?, ?)"
-            row = self._db.execute(insert, (session, number, offset, digest)).lastrowid
+            role = role_number(line.role)
+            columns = (session, line.number, line.offset, digest, role, line.time)
+            insert = (
+                "INSERT INTO rows (session, line, offset, digest, role, time)"
+                " VALUES (?, ?, ?, ?, ?, ?)"
+            )
+            row = self._db.execute(insert, columns).lastrowid
             insert = "INSERT INTO words (rowid, text) VALUES (?, ?)"
-            self._db.execute(insert, (row, indexable(text)))
+            self._db.execute(insert, (row, indexable(line.text)))
         self._bury(row for row, _, _ in before.values())
+        file_uses.set_files(self._db, session, touched, first, end)
 
     def _bury(self, rows: Iterable[int]) -> None:
         """Mark these rows as dead."""
-        dead = "UPDATE rows SET session = 0, line = 0, offset = 0, digest = 0 WHERE id = ?"
+        dead = (
+            "UPDATE rows SET session = 0, line = 0, offset = 0, digest = 0, role = NULL,"
+            " time = NULL WHERE id = ?"
+        )
         self._db.executemany(dead, [(row,) for row in rows])
 
     # --- forgetting ---
@@ -433,6 +458,7 @@ class SearchIndex:
             return 0
         rows = self._db.execute("SELECT id FROM rows WHERE session = ?", row).fetchall()
         self._bury(id_ for (id_,) in rows)
+        self._db.execute("DELETE FROM files WHERE session = ?", row)
         self._db.execute("DELETE FROM sessions WHERE id = ?", row)
         return len(rows)
 
@@ -507,21 +533,40 @@ class SearchIndex:
         agent: str | None = None,
         limit: int = 20,
         among: Iterable[SessionName] | None = None,
+        apart: Iterable[SessionName] | None = None,
+        wanted: SearchFilter = NO_FILTER,
     ) -> list[FoundRow]:
         """The best lines first; raises Invalid if there is no word in `words`.
 
-        With `among` only these sessions are looked at.
+        With `among` only these sessions are looked at, with `apart` all others. `wanted.gone` is
+        the caller's to translate into these: the index does not know which sessions are gone.
         """
         asked = {
             "words": match_expression(words),
             "agent": agent,
             "among": None if among is None else json.dumps(list(map(str, among))),
+            "apart": None if apart is None else json.dumps(list(map(str, apart))),
             "limit": limit,
+            **wanted.as_parameters(),
         }
         return [
-            FoundRow(SessionName.parse(name), line, offset, digest, -float(rank))
-            for name, line, offset, digest, rank in self._db.execute(_SEARCH, asked)
+            FoundRow(SessionName.parse(name), line, start, digest, -rank, role_of(role), time)
+            for name, line, start, digest, rank, role, time in self._db.execute(_SEARCH, asked)
         ]
+
+    def files_named(self, pattern: PathPattern, agent: str | None = None) -> list[UsedFile]:
+        """The files that calls name and whose paths end as the pattern says, in no order."""
+        return file_uses.find_files(self._db, pattern, agent)
+
+    def begun(self, names: Iterable[str]) -> dict[str, tuple[str | None, str | None]]:
+        """The title and the first working directory of those of these sessions that were read."""
+        rows = self._db.execute(
+            "SELECT name, json_extract(statistics, '$.title'),"
+            " json_extract(statistics, '$.directory') FROM sessions"
+            " WHERE name IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(names)),),
+        )
+        return {name: (title, directory) for name, title, directory in rows}
 
     def sessions_with(self, words: str, *, agent: str | None = None) -> set[str]:
         """The names of sessions with an entry that holds all the words, or words that begin so."""

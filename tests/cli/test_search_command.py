@@ -36,7 +36,8 @@ def test_the_document_of_a_search(with_a_wombat: Call) -> None:
     assert set(document) == {"query", "sessions", "results"}
     assert document["sessions"] == []
     (hit,) = document["results"]
-    assert set(hit) == {"session", "entry_id", "index", "where", "snippet", "matches", "score"}
+    known = {"session", "entry_id", "index", "where", "snippet", "matches", "score"}
+    assert set(hit) == known | {"resume", "role", "title"}
     assert (hit["session"], hit["entry_id"], hit["index"]) == ("main/dig", "e1", 1)
     assert [hit["snippet"][a:b] for a, b in hit["matches"]] == ["wombat", "digs"]
 
@@ -47,7 +48,9 @@ def test_sessions_are_found_by_their_titles(with_a_wombat: Call, root: Path) -> 
     known["agent:main:x"] = {"sessionId": "alpha", "displayName": "Numbat\x1b[31m walk"}
     registry.write_text(json.dumps(known))
     document = with_a_wombat("search", "numbat", "--json").document
-    assert document["sessions"] == [{"session": "main/alpha", "title": "Numbat[31m walk"}]
+    command = "openclaw tui --session agent:main:alpha"
+    [found] = document["sessions"]
+    assert found == {"session": "main/alpha", "title": "Numbat[31m walk", "resume": command}
     assert document["results"] == []
     ended = with_a_wombat("search", "NUMBAT")
     assert "main/alpha\n  Numbat[31m walk" in ended.out
@@ -157,3 +160,56 @@ def test_without_an_index_titles_are_found_and_all_is_offered(
     assert out_of(with_a_wombat("sessions", "--json").document, "main/dig")["messages"] == 1
     assert with_a_wombat("config", "set", "search_index", "true").code == 0
     assert "main/dig" in with_a_wombat("search", "wombat").out
+
+
+def with_a_file(bsd: Call) -> str:
+    call = {"type": "toolCall", "id": "c1", "name": "read", "arguments": {"path": "/p/src/auth.py"}}
+    said = {"role": "assistant", "content": [call], "stopReason": "toolUse"}
+    got = {"role": "toolResult", "toolCallId": "c1", "content": [{"type": "text", "text": "x = 1"}]}
+    lines = [_LINE, _LINE | {"id": "e2", "message": said}, _LINE | {"id": "e3", "message": got}]
+    content = _HEADER + b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    add_session(bsd.root, "main/dig", content)
+    return "main/dig"
+
+
+def test_sessions_are_found_by_a_file_and_what_was_seen_of_it(bsd: Call) -> None:
+    name = with_a_file(bsd)
+    registry = bsd.root / "agents/main/sessions/sessions.json"
+    registry.write_text(json.dumps({"agent:main:x": {"sessionId": "dig"}}))
+    document = bsd("search", "--file", "src/auth.py", "--json").document
+    [session] = document["sessions"]
+    assert set(session) == {"session", "title", "updated", "files", "resume"}
+    assert session["files"] == [{"path": "/p/src/auth.py", "read": [2]}]
+    assert session["resume"] == "openclaw tui --session agent:main:x"
+    told = bsd("search", "--file", "auth.py").out
+    assert "  /p/src/auth.py: read #2\n" in told
+    assert f"bsd show {name} --file auth.py" in told
+    assert "    openclaw tui --session agent:main:x\n" in told
+    assert bsd("search", "--file", "gate.py").out == "Nothing was found.\n"
+    [touch] = bsd("show", name, "--file", "auth.py", "--json").document["touches"]
+    assert (touch["index"], touch["result_index"], touch["result"]) == (2, 3, "x = 1")
+    told = bsd("show", name, "--file", "auth.py").out
+    assert told.startswith("#2  read  read  /p/src/auth.py")
+    assert "→ #3\nx = 1\n" in told
+    ended = bsd("show", name, "--file", "gate.py")
+    assert (ended.code, "Try: `bsd search --file gate.py`" in ended.err) == (1, True)
+
+
+def test_hits_name_the_command_that_continues_the_session(with_a_wombat: Call) -> None:
+    registry = with_a_wombat.root / "agents/main/sessions/sessions.json"
+    registry.write_text(json.dumps({"agent:main:x": {"sessionId": "dig"}}))
+    [hit] = with_a_wombat("search", "wombat", "--json").document["results"]
+    assert hit["resume"] == "openclaw tui --session agent:main:x"
+    told = with_a_wombat("search", "wombat").out
+    assert told.endswith("  main/dig\n    openclaw tui --session agent:main:x\n")
+    assert with_a_wombat("search", "wombat", "--role", "assistant").out == "Nothing was found.\n"
+    assert with_a_wombat("search", "wombat", "--since", "2h").code == 0
+    for wrong in (
+        ("search",),
+        ("search", "wombat", "--since", "soon"),
+        ("search", "wombat", "--file", "a.py"),
+        ("search", "--file", ".."),
+        ("show", "main/dig", "--file", "a.py", "--entry", "e1"),
+    ):
+        ended = with_a_wombat(*wrong)
+        assert (ended.code, "Try: " in ended.err) == (2, True), wrong

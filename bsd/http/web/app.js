@@ -3,6 +3,7 @@
 import { archiveView } from "./archive.js";
 import { forgetButton, get, mayAsk } from "./api.js";
 import { fill, h, problem } from "./dom.js";
+import { finderView, installFinder } from "./finder.js";
 import { jobsView } from "./jobs.js";
 import { Live } from "./live.js";
 import { overviewView } from "./overview.js";
@@ -17,6 +18,7 @@ const VIEWS = {
     overview: overviewView,
     sessions: sessionsView,
     s: sessionView,
+    find: finderView,
     trash: trashView,
     archive: archiveView,
     jobs: jobsView,
@@ -174,6 +176,7 @@ document.addEventListener("keydown", (event) => {
     }
 });
 
+installFinder();
 setInterval(() => document.hidden || keepTrue(main), 30000);
 await show();
 live.start();

@@ -1,0 +1,207 @@
+"""`bsd search`: words in all sessions, and files that sessions have changed or read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from bsd.actions.files_touched import FilesInAll, SessionWithFile, find_files_in_all
+from bsd.actions.search import FoundEntry, FoundInAll, TitledSession, UnreadSession, search_all
+from bsd.cli.call import BsdCommand, Call
+from bsd.cli.completion import SESSION
+from bsd.cli.options import agent_option
+from bsd.cli.output import counted, minute, note, one_line, safe, say, styled
+from bsd.cli.problem import Problem
+from bsd.core.errors import Invalid
+from bsd.core.layout import SessionName
+from bsd.core.past_moments import parse_past
+from bsd.store.search_filter import ROLES, SearchFilter
+
+_LONG_TITLE = 100
+_MOST_LINES = 12  # numbers of lines that are listed of a file
+
+
+@click.command("search", cls=BsdCommand)
+@click.argument("words", nargs=-1, metavar="[WORDS]...")
+@click.option(
+    "--file",
+    "path",
+    metavar="PATH",
+    help="Not words: find the sessions that have changed or read this file.",
+)
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Search all text of sessions, stores and archives, tools' results included. "
+    "It uses no index; Ctrl-C ends it with what was found so far.",
+)
+@agent_option
+@click.option("--session", type=SESSION, metavar="AGENT/SESSION", help="Only in this session.")
+@click.option("--role", type=click.Choice(list(ROLES)), help="Only entries of this role.")
+@click.option("--since", metavar="TIME", help="Only entries from then on: 2h, yesterday, a day.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="No more than so many entries, or sessions.",
+)
+@click.pass_obj
+def search_command(
+    call: Call,
+    /,
+    *,
+    words: tuple[str, ...],
+    path: str | None,
+    everything: bool,
+    agent: str | None,
+    session: SessionName | None,
+    role: str | None,
+    since: str | None,
+    limit: int,
+) -> int:
+    """Find entries by words, or sessions by the files they used.
+
+    Entries that hold all the words, the best first: what users and assistants say, names of tools
+    and paths that they were given, also where that was taken out of its session. Before them come
+    other sessions, whose titles hold the words. Below stand the commands that continue the sessions
+    in their programs.
+    Words in double quotes stand together; `begin*` is any word that begins so. The index is brought
+    up to date before, so the first search takes a while. With `--all` all text is searched, the
+    newest sessions first, without the index.
+
+    --file lists the sessions whose calls name a file, the newest first, with the line numbers of
+    the calls that changed it, read it, or name it in a shell command. PATH is the end of the path:
+    `auth.py`, `src/auth.py`, or `auth*`. `bsd show AGENT/SESSION --file PATH` shows what was seen
+    of it.
+
+    \b
+    Examples:
+      bsd search retention cron
+      bsd search --all ECONNREFUSED
+      bsd search '"connection refused"' --agent main --limit 5
+      bsd search --role user --since yesterday login
+      bsd search --file src/auth.py
+      bsd search 'Migrat*' --json | jq -r '.results[].session'
+    """
+    if path is not None:
+        if words or everything or session or role or since:
+            hint = f"bsd search --file {path}"
+            raise Invalid("--file goes with --agent and --limit, and without words", hint=hint)
+        return _search_file(call, path, agent, limit)
+    if not words:
+        raise Invalid("there is no word to search for", hint='bsd search "two words" another')
+    with call.context(changes=False, ends_early=everything) as context:
+        moment = None if since is None else parse_past(since, context.now())
+        wanted = SearchFilter(session, role, moment)
+        answer = search_all(
+            context, " ".join(words), all=everything, agent=agent, limit=limit, wanted=wanted
+        )
+    call.answer(answer, tell_found)
+    if answer.unread:
+        return answer.unread[0].problem.exit_code
+    return 1 if answer.problem else 0
+
+
+def tell_found(found: FoundInAll) -> None:
+    for session in found.sessions:
+        badge = "  gone (`bsd archive`)" if session.gone else ""
+        say(f"{session.session}{badge}", style="1")
+        say(f"  {one_line(session.title, _LONG_TITLE)}\n")
+    print_hits(found.results)
+    many = [counted(len(found.sessions), "session")] if found.sessions else []
+    many += [counted(len(found.results), "entry")] if found.results else []
+    if many or not found.problem:
+        say(", ".join(many) or ("Nothing was found." if not found.stopped else "Nothing yet."))
+    print_commands([*found.sessions, *found.results])
+    if found.stopped:
+        note("Stopped before all was searched.")
+    _tell_unread(found.unread)
+    if found.problem:
+        text = f"no text was searched: {found.problem}"
+        Problem(text, 1, f"bsd search --all {found.query}").show()
+
+
+def _tell_unread(unread: Sequence[UnreadSession]) -> None:
+    for left in unread:
+        text = f"{left.session} was not searched: {left.error}"
+        Problem(text, left.problem.exit_code, left.problem.hint).show()
+
+
+def print_hits(hits: Sequence[FoundEntry]) -> None:
+    """Print entries that were found, with the words in them marked."""
+    for hit in hits:
+        badge = "  📎 extracted" if hit.where == "extracted" else ""
+        badge += "  gone (`bsd archive`)" if hit.gone else ""
+        say(f"{hit.session}  #{hit.index}  {hit.entry_id or ''}{badge}".rstrip(), style="1")
+        print_snippet(hit.snippet, hit.matches)
+
+
+def print_snippet(snippet: str, matches: Sequence[tuple[int, int]]) -> None:
+    """Print a piece of text that was found; the words that `matches` names are marked."""
+    shown, done = "", 0
+    for start, end in matches:
+        shown += safe(snippet[done:start])
+        shown += styled(safe(snippet[start:end]), "1;33", sys.stdout)
+        done = end
+    sys.stdout.write(f"  {shown}{safe(snippet[done:])}\n\n")
+
+
+def print_commands(found: Sequence[FoundEntry | TitledSession | SessionWithFile]) -> None:
+    """Print the command that continues each session, once; a gone one is brought back before."""
+    commands = {each.session: each for each in found if each.resume}
+    if commands:
+        say("\nContinue in the program:")
+    for session, each in commands.items():
+        say(f"  {session}")
+        if each.gone:
+            say(f"    bsd archive bring-back {session}")
+        say(f"    {each.resume}")
+
+
+# --- files ---
+
+
+def _search_file(call: Call, path: str, agent: str | None, limit: int) -> int:
+    with call.context(changes=False) as context:
+        answer = find_files_in_all(context, path, agent=agent, limit=limit)
+    call.answer(answer, tell_files)
+    if answer.unread:
+        return answer.unread[0].problem.exit_code
+    return 1 if answer.problem else 0
+
+
+def tell_files(found: FilesInAll) -> None:
+    for session in found.sessions:
+        badge = "  gone (`bsd archive`)" if session.gone else ""
+        say(f"{session.session}  {minute(session.updated)}{badge}", style="1")
+        if session.title:
+            say(f"  {one_line(session.title, _LONG_TITLE)}")
+        for file in session.files:
+            uses = (("changed", file.changed), ("read", file.read), ("named", file.named))
+            told = "; ".join(f"{use} {_numbers(lines)}" for use, lines in uses if lines)
+            say(f"  {file.path}: {told}")
+        say()
+    if found.sessions:
+        beside = f", and {found.more:,} more" if found.more else ""
+        say(counted(len(found.sessions), "session") + beside)
+        first = found.sessions[0]
+        if not first.gone:
+            say(f"What was seen of it: bsd show {first.session} --file {found.path}")
+    elif not found.problem:
+        say("Nothing was found.")
+    print_commands(found.sessions)
+    _tell_unread(found.unread)
+    if found.problem:
+        text = f"nothing was searched: {found.problem}"
+        Problem(text, 1, f"bsd search --all {found.path}").show()
+
+
+def _numbers(lines: Sequence[int]) -> str:
+    """Line numbers, the last ones if they are many."""
+    shown = " ".join(f"#{line}" for line in lines[-_MOST_LINES:])
+    beside = len(lines) - _MOST_LINES
+    return f"({beside:,} more) {shown}" if beside > 0 else shown

@@ -1,0 +1,44 @@
+"""How `bsd show --file` prints what the model of a session saw of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bsd.actions.files_touched import FileTouch, ShownFile
+from bsd.cli.output import counted, minute, say
+from bsd.core.formatting import document
+
+_SHORT = 100  # characters of an argument that stands on one line
+
+
+def tell_file(found: ShownFile) -> None:
+    for touch in found.touches:
+        _print_touch(touch)
+    say(f"{counted(len(found.touches), 'call')} in {found.session}")
+
+
+def _print_touch(touch: FileTouch) -> None:
+    time = minute(touch.time) if touch.time else ""
+    badge = "📎 extracted" if touch.extracted or touch.result_extracted else ""
+    head = (f"#{touch.index}", touch.use.value, touch.tool, ", ".join(touch.paths), time, badge)
+    say("  ".join(filter(None, head)), style="1")
+    for line in _arguments(touch):
+        say(line)
+    if touch.unavailable:
+        say(f"  {touch.unavailable}")
+    if touch.result_index is not None:
+        say(f"→ #{touch.result_index}")
+        say(touch.result_unavailable or touch.result or "(nothing)")
+    say()
+
+
+def _arguments(touch: FileTouch) -> Iterator[str]:
+    """The arguments but the path; long ones, and those of several lines, below their names."""
+    for key, value in touch.arguments.items():
+        text = value if isinstance(value, str) else document(value).decode("utf-8", "replace")
+        if text in touch.paths:
+            continue
+        if "\n" in text or len(text) > _SHORT:
+            yield f"  {key}:\n{text}"
+        else:
+            yield f"  {key}: {text}"

@@ -1,0 +1,300 @@
+// One search over sessions, what was said in them, and files: a dialog (Ctrl-K), or the view `#/find`.
+
+import { get, query } from "./api.js";
+import { describe, dialog, fill, h } from "./dom.js";
+import { Everything } from "./everything.js";
+import { groupsOf, searchFor } from "./found.js";
+import { count } from "./format.js";
+
+const WAIT = 150; // milliseconds after the last key
+const ROLES = [
+    ["", "Any role"],
+    ["user", "User"],
+    ["assistant", "Assistant"],
+];
+const TIMES = [
+    ["", "Any time"],
+    ["24h", "Last 24 hours"],
+    ["7d", "Last 7 days"],
+    ["30d", "Last 30 days"],
+];
+const PLACES = [
+    ["", "Live and archived"],
+    ["live", "Live only"],
+    ["archived", "Archived only"],
+];
+
+let numbers = 0;
+
+/** The field, the filters, and the list of what was found. */
+export class Finder {
+    /**
+     * `values`: q, agent, role, since, in. `changed` is called with them when one of them changes,
+     * `gone` when something that was found is opened.
+     */
+    constructor({ values = {}, changed = () => {}, gone = () => {}, id }) {
+        this.values = { q: "", agent: "", role: "", since: "", in: "", ...values };
+        this.changed = changed;
+        this.gone = gone;
+        this.name = `finder-${++numbers}`;
+        this.active = -1;
+        this.turn = 0;
+        this.options = [];
+        this.field = h("input", {
+            id: id ?? `${this.name}-field`,
+            class: "finder-field",
+            type: "text",
+            role: "combobox",
+            value: this.values.q,
+            placeholder: "Words, a session, or a file such as auth.py",
+            "aria-label": "Search sessions, messages and files",
+            "aria-expanded": "true",
+            "aria-controls": `${this.name}-list`,
+            "aria-autocomplete": "list",
+            autocomplete: "off",
+            spellcheck: "false",
+            enterkeyhint: "go",
+            maxlength: 900,
+            oninput: () => this.typed(),
+            onkeydown: (event) => this.onKey(event),
+        });
+        this.list = h("div", {
+            id: `${this.name}-list`,
+            class: "finder-list",
+            role: "listbox",
+            "aria-label": "What was found",
+            onclick: (event) => event.target.closest("[role=option]") && this.opened(event),
+        });
+        this.note = h("p", { class: "note", role: "status" });
+        this.element = h("div", { class: "finder" }, this.field, this.filters(), this.note, this.list);
+    }
+
+    filters() {
+        const choice = (name, label, choices) =>
+            h(
+                "select",
+                { "aria-label": label, name, onchange: (event) => this.choose(name, event.target.value) },
+                options(choices, this.values[name]),
+            );
+        this.agents = choice("agent", "Agent", [["", "All agents"]]);
+        this.fillAgents().catch(() => {});
+        return h(
+            "div",
+            { class: "finder-filters", role: "group", "aria-label": "Filters" },
+            this.agents,
+            choice("role", "Role", ROLES),
+            choice("since", "Time", TIMES),
+            choice("in", "Where", PLACES),
+        );
+    }
+
+    async fillAgents() {
+        const { agents } = await get("agents");
+        const names = new Set([...agents.map(({ name }) => name), this.values.agent].filter(Boolean));
+        const choices = [["", "All agents"], ...[...names].map((name) => [name, name])];
+        fill(this.agents, options(choices, this.values.agent));
+    }
+
+    typed() {
+        clearTimeout(this.typing);
+        this.typing = setTimeout(() => this.choose("q", this.field.value.trim()), WAIT);
+    }
+
+    choose(name, value) {
+        if (this.values[name] === value) return;
+        this.values[name] = value;
+        this.changed(this.values);
+        this.search();
+    }
+
+    leave() {
+        clearTimeout(this.typing);
+        this.turn += 1;
+        this.stop?.abort();
+    }
+
+    /** Look for what is typed; what was found before stays until there is something else. */
+    async search() {
+        const turn = ++this.turn;
+        this.stop?.abort();
+        this.stop = new AbortController();
+        this.list.setAttribute("aria-busy", "true");
+        try {
+            const found = await searchFor(this.values, this.stop.signal);
+            if (turn === this.turn) this.draw(found);
+        } catch (error) {
+            if (turn === this.turn && error.name !== "AbortError") this.note.textContent = describe(error);
+        } finally {
+            if (turn === this.turn) this.list.removeAttribute("aria-busy");
+        }
+    }
+
+    draw(found) {
+        const { q } = this.values;
+        const groups = groupsOf(found, this.values).filter(({ items }) => items.length);
+        fill(this.list, groups.map((group, at) => this.group(group, at)));
+        this.options = [...this.list.querySelectorAll("[role=option]")];
+        this.field.setAttribute("aria-expanded", String(this.options.length > 0));
+        this.point(q && this.options.length ? 0 : -1);
+        const told = groups
+            .filter(({ one }) => one)
+            .map(({ items, one, many }) => count(items.length, one, many));
+        const behind = q && found.search && !found.search.complete ? behindNote(found.search) : "";
+        this.note.textContent = q ? `${told.join(", ") || "Nothing was found"}${behind}` : "";
+    }
+
+    group({ label, items }, at) {
+        const id = `${this.name}-group-${at}`;
+        return h(
+            "div",
+            { role: "group", "aria-labelledby": id },
+            h("div", { id, class: "finder-label", role: "presentation" }, label),
+            items.map(({ href, parts }, number) =>
+                h(
+                    "a",
+                    {
+                        id: `${this.name}-${at}-${number}`,
+                        class: "finder-option",
+                        role: "option",
+                        "aria-selected": "false",
+                        tabindex: -1,
+                        href,
+                    },
+                    parts,
+                ),
+            ),
+        );
+    }
+
+    /** Mark an option; the field keeps the focus. */
+    point(at) {
+        this.options[this.active]?.setAttribute("aria-selected", "false");
+        this.active = at;
+        const option = this.options[at];
+        if (!option) {
+            this.field.removeAttribute("aria-activedescendant");
+            return;
+        }
+        option.setAttribute("aria-selected", "true");
+        option.scrollIntoView({ block: "nearest" });
+        this.field.setAttribute("aria-activedescendant", option.id);
+    }
+
+    onKey(event) {
+        if (event.isComposing || event.altKey || event.ctrlKey || event.metaKey) return;
+        const most = this.options.length;
+        const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 6, PageUp: -6 }[event.key];
+        if (step && most) {
+            event.preventDefault();
+            const single = Math.abs(step) === 1;
+            const to = this.active + step;
+            // From the last one to the first; before the first one, to the last.
+            if (single) this.point(this.active < 0 && step < 0 ? most - 1 : (to + most) % most);
+            else this.point(Math.min(most - 1, Math.max(0, to)));
+        } else if (event.key === "Enter") {
+            event.preventDefault();
+            this.enter();
+        }
+    }
+
+    /** Open what is marked, once what is typed has been looked for. */
+    async enter() {
+        clearTimeout(this.typing);
+        const q = this.field.value.trim();
+        if (q !== this.values.q) {
+            this.values.q = q;
+            this.changed(this.values);
+            await this.search();
+        }
+        this.options[Math.max(0, this.active)]?.click();
+    }
+
+    opened(event) {
+        if (event.ctrlKey || event.metaKey || event.shiftKey) return; // in another tab
+        this.gone();
+    }
+}
+
+function options(choices, chosen) {
+    const known = choices.some(([value]) => value === chosen) ? choices : [...choices, [chosen, chosen]];
+    return known.map(([value, label]) => h("option", { value, selected: value === chosen }, label));
+}
+
+function behindNote({ waiting, problem }) {
+    if (problem) return `. Text was not searched: ${problem}`;
+    return `. ${count(waiting, "session")} still to be read for the search`;
+}
+
+// --- the dialog ---
+
+let open = null;
+
+export function openFinder() {
+    if (open) {
+        open.field.select();
+        return;
+    }
+    if (document.querySelector("dialog[open]")) return; // something is asked just now
+    const box = dialog("Search", { wide: true });
+    box.element.classList.add("finder-dialog");
+    const finder = new Finder({ gone: () => box.close() });
+    open = finder;
+    box.closed.then(() => {
+        finder.leave();
+        open = null;
+    });
+    box.body.append(
+        finder.element,
+        h(
+            "p",
+            { class: "finder-keys", "aria-hidden": "true" },
+            [["↑ ↓", "choose"], ["Enter", "open"], ["Esc", "close"]].map(([key, does]) =>
+                h("span", null, h("kbd", null, key), ` ${does}`),
+            ),
+        ),
+    );
+    finder.field.focus();
+    finder.search();
+}
+
+/** Open the dialog by its button, with Ctrl-K, and with `/` in views without a search of their own. */
+export function installFinder() {
+    document.addEventListener("keydown", (event) => {
+        const command = (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey;
+        const typing = event.target.closest("input, textarea, select, dialog");
+        const slash = event.key === "/" && !typing && !event.ctrlKey && !event.metaKey;
+        if (command && event.key.toLowerCase() === "k") event.preventDefault();
+        else if (slash && !document.getElementById("search")) event.preventDefault();
+        else return;
+        openFinder();
+    });
+    document.getElementById("find-open")?.addEventListener("click", openFinder);
+}
+
+// --- the view ---
+
+export async function finderView(page) {
+    const { main, values } = page;
+    document.title = "Search · bsd";
+    const { all, ...filters } = values;
+    const everything = new Everything();
+    const finder = new Finder({
+        id: "search",
+        values: filters,
+        changed: (now) => {
+            page.remember(`#/find${query(now)}`);
+            everything.offer(""); // it was of other words
+        },
+    });
+    finder.list.before(everything.element);
+    fill(main, h("h1", null, "Search"), finder.element);
+    if (all && finder.values.q) everything.run(finder.values.q, finder.values.agent);
+    else finder.field.focus({ preventScroll: true });
+    await finder.search();
+    return {
+        leave() {
+            finder.leave();
+            everything.end();
+        },
+    };
+}

@@ -1,0 +1,162 @@
+// What a search finds: asked for, and as groups of rows that lead to it.
+
+import { get, query } from "./api.js";
+import { h } from "./dom.js";
+import { addressOf, badge, clipped, when } from "./widgets.js";
+
+const HITS = 20;
+const SESSIONS = 6;
+const FILES = 6;
+const NEWEST = 6;
+const SECONDS = { "24h": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400 };
+const GONE = { live: false, archived: true };
+// A word that may be the name of a file, or its beginning; and one that may be a session's id.
+const FILE = /^[^\s"*]{2,}\*?$/;
+const ID = /^[A-Za-z0-9._@:+/-]{4,}$/;
+
+/** Ask for all that fits. `values` as the finder has them; without words, for the newest sessions. */
+export async function searchFor(values, signal) {
+    const { q, agent, role, since } = values;
+    if (!q) return { newest: (await get(`sessions${query({ agent, limit: NEWEST })}`, signal)).sessions };
+    const nothing = { sessions: [] };
+    const words = get(`search${query({ q, agent, role, since, gone: GONE[values.in], limit: HITS })}`, signal);
+    // A role is that of a message: no file and no session has one.
+    const path = q.endsWith("*") ? q : `${q}*`;
+    const files = FILE.test(q) && !role ? get(`files${query({ path, agent, limit: FILES })}`, signal) : nothing;
+    const isId = ID.test(q) && !role && values.in !== "archived";
+    const named = isId ? get(`sessions${query({ q, agent, limit: 4 * SESSIONS })}`, signal) : nothing;
+    // Files and names are extras: if one of them cannot be had, the words are told.
+    const extra = (asked) => Promise.resolve(asked).catch(() => nothing);
+    const [found, withFile, withName] = await Promise.all([words, extra(files), extra(named)]);
+    return { ...found, files: withFile.sessions, named: withName.sessions };
+}
+
+/** Groups of `{label, one, many, items: [{href, parts}]}`, in the order in which they are shown. */
+export function groupsOf(found, values) {
+    const { q } = values;
+    if (found.newest)
+        return [
+            { label: "Newest sessions", items: found.newest.map((one) => sessionItem(one)) },
+            { label: "Go to", items: viewsWith("") },
+        ];
+    return [
+        { label: "Sessions", one: "session", items: sessionsIn(found, values).map((one) => sessionItem(one)) },
+        { label: "Files", one: "file", items: filesIn(found, values) },
+        { label: "Messages", one: "message", items: found.results.map((hit) => hitItem(hit, q)) },
+        { label: "Go to", items: viewsWith(q) },
+        { label: "More", items: [everythingItem(values)] },
+    ];
+}
+
+/** Where an entry is shown; of a session that is gone, where it can be brought back. */
+function placeOf({ session, gone }, { at, q }) {
+    return gone ? `#/archive${query({ session, at })}` : `${addressOf(session)}${query({ at, q })}`;
+}
+
+/** Sessions that are called so; of those with hits, the ones whose title holds the words, too. */
+function sessionsIn(found, values) {
+    const terms = values.q.toLowerCase().replaceAll(/["*]/g, "").split(/\s+/).filter(Boolean);
+    const holds = (text) => terms.every((term) => text.toLowerCase().includes(term));
+    const recent = isRecent(values.since);
+    const titled = found.results.filter((hit) => hit.title && !values.role && holds(hit.title));
+    // An agent's name alone would fit all its sessions.
+    const nameOf = (one) => (values.q.includes("/") ? one.session : `${one.id} ${one.label ?? ""}`);
+    const named = found.named.filter((one) => holds(nameOf(one)) && recent(one.updated));
+    const all = new Map();
+    for (const one of [...named, ...titled, ...found.sessions])
+        if (!all.has(one.session)) all.set(one.session, one);
+    return [...all.values()].slice(0, SESSIONS);
+}
+
+function isRecent(since) {
+    const seconds = SECONDS[since];
+    return (updated) => !seconds || Date.now() - Date.parse(updated) < 1000 * seconds;
+}
+
+function filesIn(found, values) {
+    const recent = isRecent(values.since);
+    const gone = GONE[values.in];
+    const wanted = found.files.filter(
+        (one) => recent(one.updated) && (gone === undefined || gone === Boolean(one.gone)),
+    );
+    return wanted.flatMap((session) => session.files.slice(0, 2).map((file) => fileItem(session, file)));
+}
+
+// --- rows ---
+
+function row(title, more, facts) {
+    return [
+        h("span", { class: "finder-title" }, title),
+        more && h("span", { class: "finder-more" }, more),
+        h("span", { class: "finder-facts" }, facts.filter(Boolean)),
+    ];
+}
+
+function goneBadge(one) {
+    return one.gone && badge("gone", "warn", "Its program has deleted it: the archive brings it back");
+}
+
+function sessionItem(one) {
+    const facts = [h("span", { class: "mono" }, one.session), one.updated && when(one.updated), goneBadge(one)];
+    const title = h("span", { class: "finder-line" }, one.title || one.label || one.session);
+    return { href: placeOf(one, {}), parts: row(title, null, facts) };
+}
+
+function hitItem(hit, q) {
+    const facts = [
+        h("span", { class: "mono" }, `${hit.session} #${hit.index}`),
+        hit.role && h("span", null, hit.role === "toolResult" ? "tool" : hit.role),
+        hit.time && when(hit.time),
+        hit.where === "extracted" && clipped("extracted"),
+        goneBadge(hit),
+    ];
+    return {
+        href: placeOf(hit, { at: hit.index, q }),
+        parts: row(marked(hit.snippet, hit.matches), hit.title, facts),
+    };
+}
+
+function fileItem(session, file) {
+    const lines = [...(file.changed ?? []), ...(file.read ?? []), ...(file.named ?? [])];
+    const uses = ["changed", "read", "named"]
+        .filter((use) => file[use]?.length)
+        .map((use) => `${use} ${file[use].slice(-3).map((line) => `#${line}`).join(" ")}`);
+    const facts = [
+        h("span", null, uses.join(", ")),
+        h("span", { class: "mono" }, session.session),
+        when(session.updated),
+        goneBadge(session),
+    ];
+    const at = (file.changed ?? file.read ?? lines).at(-1);
+    const name = file.path.slice(file.path.lastIndexOf("/") + 1);
+    return {
+        href: placeOf(session, { at, q: name }),
+        parts: row(h("span", { class: "mono" }, file.path), session.title, facts),
+    };
+}
+
+/** The views whose names begin a word with `q`, as the header has them. */
+function viewsWith(q) {
+    const links = [...document.querySelectorAll("nav a")];
+    return links
+        .filter((link) => link.textContent.toLowerCase().startsWith(q.toLowerCase()))
+        .map((link) => ({ href: link.getAttribute("href"), parts: row(link.textContent, null, []) }));
+}
+
+function everythingItem({ q, agent }) {
+    const text = `Search everything for “${q}”`;
+    const why = "Results of tools, thinking and archives, too";
+    return { href: `#/find${query({ q, agent, all: 1 })}`, parts: row(text, null, [h("span", null, why)]) };
+}
+
+/** A text with the pieces marked that `matches` names: [start, end) in characters. */
+function marked(text, matches) {
+    const letters = [...text];
+    const parts = [];
+    let at = 0;
+    for (const [start, end] of matches ?? []) {
+        parts.push(letters.slice(at, start).join(""), h("mark", null, letters.slice(start, end).join("")));
+        at = end;
+    }
+    return [...parts, letters.slice(at).join("")];
+}

@@ -1,0 +1,99 @@
+"""The table `files` of the search index: which files the calls of each session name, and where.
+
+A row is a file of a session and a use of it, with the numbers of the lines whose calls use it so.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bsd.transcripts.agents.touched import FileUse, PathPattern, TouchedFile
+
+# `use` is the place in `_USES`, `lines` a JSON array.
+CREATE = (
+    """CREATE TABLE files (
+        id INTEGER PRIMARY KEY, session INTEGER NOT NULL, directory TEXT NOT NULL,
+        name TEXT NOT NULL, use INTEGER NOT NULL, lines TEXT NOT NULL)""",
+    "CREATE INDEX files_by_session ON files (session)",
+    "CREATE INDEX files_by_name ON files (name COLLATE NOCASE)",
+)
+_USES = (FileUse.CHANGED, FileUse.READ, FileUse.NAMED)
+_BEYOND = "\U0010ffff"  # comes after every name that begins with what stands before it
+# By the name alone; the directories before it are compared afterwards.
+_FIND = (
+    "SELECT sessions.name, files.directory, files.name, files.use, files.lines,"
+    " json_extract(sessions.statistics, '$.directory'),"
+    " coalesce(json_extract(sessions.statistics, '$.last_ms') / 1000.0, sessions.mtime / 1e9)"
+    " FROM files JOIN sessions ON sessions.id = files.session"
+    " WHERE files.name >= :first COLLATE NOCASE AND files.name <= :last COLLATE NOCASE"
+    " AND (:agent IS NULL OR sessions.agent = :agent)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UsedFile:
+    """A file that calls of a session use; `lines` has the numbers of their lines, in order."""
+
+    session: str
+    path: str  # as the calls have it
+    use: FileUse
+    lines: tuple[int, ...]
+    updated: float  # when the session was last written to; epoch seconds
+
+
+def set_files(
+    database: sqlite3.Connection,
+    session: int,
+    touched: Iterable[tuple[int, TouchedFile]],
+    first: int,
+    end: int | None,
+) -> None:
+    """Set the files that calls in the lines `[first, end)` of a session name; others stay.
+
+    Args:
+        session: its number in the table `sessions`.
+        touched: line numbers in rising order, each with a file that a call there names.
+    """
+    found: dict[tuple[str, str, int], list[int]] = {}
+    for line, (path, use) in touched:
+        directory, slash, name = path.rpartition("/")
+        lines = found.setdefault((directory + slash, name, _USES.index(use)), [])
+        if lines[-1:] != [line]:
+            lines.append(line)
+    query = "SELECT id, directory, name, use, lines FROM files WHERE session = ?"
+    for row, directory, name, use, before in database.execute(query, (session,)).fetchall():
+        others = [
+            line for line in json.loads(before) if line < first or (end is not None and line >= end)
+        ]
+        lines = sorted(others + found.pop((directory, name, use), []))
+        if not lines:
+            database.execute("DELETE FROM files WHERE id = ?", (row,))
+        elif (text := _dumps(lines)) != before:
+            database.execute("UPDATE files SET lines = ? WHERE id = ?", (text, row))
+    insert = "INSERT INTO files (session, directory, name, use, lines) VALUES (?, ?, ?, ?, ?)"
+    new = ((session, *key, _dumps(lines)) for key, lines in found.items())
+    database.executemany(insert, new)
+
+
+def _dumps(lines: list[int]) -> str:
+    return json.dumps(lines, separators=(",", ":"))
+
+
+def find_files(
+    database: sqlite3.Connection, pattern: PathPattern, agent: str | None = None
+) -> list[UsedFile]:
+    """Return the files whose paths end as the pattern says, in no order."""
+    asked = {
+        "first": pattern.name,
+        "last": pattern.name + (_BEYOND if pattern.is_open else ""),
+        "agent": agent,
+    }
+    rows = database.execute(_FIND, asked)
+    return [
+        UsedFile(session, path, _USES[use], tuple(json.loads(lines)), float(updated))
+        for session, directory, name, use, lines, began_in, updated in rows
+        if pattern.matches(path := directory + name, began_in)
+    ]
