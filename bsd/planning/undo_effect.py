@@ -17,6 +17,7 @@ class UndoEffect:
     """What undoing changes. Sizes are bytes of the session file; tokens are an estimate."""
 
     operations: Annotated[tuple[int, ...], Field(description="That are undone, the newest first")]
+    sessions: int = 1
     entries: int = 0
     values_back: Annotated[int, Field(description="Extracted values that come back")] = 0
     values_out: Annotated[int, Field(description="Values that leave the session again")] = 0
@@ -56,6 +57,7 @@ def sum_of(effects: Iterable[UndoEffect]) -> UndoEffect:
 
     return UndoEffect(
         operations=(),
+        sessions=len(effects),
         entries=total("entries"),
         values_back=total("values_back"),
         values_out=total("values_out"),
@@ -71,54 +73,62 @@ def sum_of(effects: Iterable[UndoEffect]) -> UndoEffect:
 
 
 def _sentences(effect: UndoEffect) -> Iterator[str]:
+    where = "the session" if effect.sessions == 1 else "their sessions"
     moves = []
     if effect.values_back:
-        comes = "comes" if effect.values_back == 1 else "come"
-        moves.append(f"{_counted(effect.values_back, 'value')} {comes} back into the session")
+        moves.append(f"{_said(effect.values_back, 'value', 'comes', 'come')} back into {where}")
     if effect.values_out:
-        leaves = "leaves" if effect.values_out == 1 else "leave"
-        moves.append(f"{_counted(effect.values_out, 'value')} {leaves} the session again")
+        moves.append(f"{_said(effect.values_out, 'value', 'leaves', 'leave')} {where} again")
     if effect.rewritten:
-        entries = _counted(effect.rewritten, "entry", "entries")
-        become = "becomes what it was" if effect.rewritten == 1 else "become what they were"
-        moves.append(f"{entries} {become} before, and the present text is lost from the session")
+        become = _said(effect.rewritten, "entry", "becomes what it was", "become what they were")
+        moves.append(f"{become} before, and the present text is lost from {where}")
     if effect.lines_back:
-        entries = _counted(effect.lines_back, "entry", "entries")
-        moves.append(f"{entries} that had been taken out {_verb(effect.lines_back, 'come')} back")
-    if effect.lines_out:
-        entries = _counted(effect.lines_out, "entry", "entries")
-        moves.append(f"{entries} that had been put in {_verb(effect.lines_out, 'go')} again")
-    if moves:
-        yield f"{', '.join(moves)}; {_growth(effect)}."
-    else:
-        yield "Nothing changes."
-    if effect.stays:
-        entries = _counted(effect.stays, "entry", "entries")
-        stay = "was restored meanwhile and stays" if effect.stays == 1 else (
-            "were restored meanwhile and stay"
+        come = _said(
+            effect.lines_back,
+            "entry",
+            "that had been taken out comes",
+            "that had been taken out come",
         )
-        yield f"{entries} {stay}."
+        moves.append(f"{come} back")
+    if effect.lines_out:
+        go = _said(
+            effect.lines_out, "entry", "that had been put in goes", "that had been put in go"
+        )
+        moves.append(f"{go} again")
+    yield f"{', '.join(moves)}; {_growth(effect)}." if moves else "Nothing changes."
+    if effect.stays:
+        stay = _said(effect.stays, "entry", "was", "were")
+        yield f"{stay} restored meanwhile and {'stays' if effect.stays == 1 else 'stay'}."
     if effect.gone:
-        entries = _counted(effect.gone, "entry", "entries")
-        was = "was" if effect.gone == 1 else "were"
-        back = "does" if effect.gone == 1 else "do"
-        yield f"{entries} {was} thrown away by another program since, and {back} not come back."
+        went = _said(effect.gone, "entry", "was", "were")
+        yield (
+            f"{went} thrown away by another program since, and "
+            f"{'does' if effect.gone == 1 else 'do'} not come back."
+        )
     if effect.tokens:
-        more = "more" if effect.tokens > 0 else "fewer"
         number = _rounded(abs(effect.tokens))
-        yield f"A model that goes on with the session reads about {number} tokens {more}."
+        more = "more" if effect.tokens > 0 else "fewer"
+        resumed = (
+            "A model that goes on with the session reads"
+            if effect.sessions == 1
+            else "Models that go on with the sessions read"
+        )
+        yield f"{resumed} about {number} tokens {more}."
     if effect.cache_warm_until:
         yield (
-            f"Its provider's prompt cache is warm until {effect.cache_warm_until[:16]}Z: the next "
-            "request pays anew for all that follows the first change."
+            f"Its provider's prompt cache is warm until {effect.cache_warm_until[11:16]} UTC: the "
+            "next request pays anew for all that follows the first change."
         )
 
 
 def _growth(effect: UndoEffect) -> str:
     more = effect.bytes_after - effect.bytes_before
+    one = effect.sessions == 1
     if more == 0:
-        return "the size stays the same"
-    return f"it {'grows' if more > 0 else 'shrinks'} by {format_size(abs(more))}"
+        return "the size stays the same" if one else "the sizes stay the same"
+    if more > 0:
+        return f"{'it grows' if one else 'they grow'} by {format_size(more)}"
+    return f"{'it shrinks' if one else 'they shrink'} by {format_size(-more)}"
 
 
 def _rounded(tokens: int) -> str:
@@ -126,10 +136,9 @@ def _rounded(tokens: int) -> str:
     return f"{tokens / 1000:,.0f},000" if tokens >= 10_000 else f"{tokens:,}"
 
 
-def _verb(count: int, verb: str) -> str:
-    third = "goes" if verb == "go" else f"{verb}s"
-    return third if count == 1 else verb
-
-
-def _counted(count: int, one: str, many: str | None = None) -> str:
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+def _said(count: int, noun: str, of_one: str, of_many: str) -> str:
+    """Write a number with its noun and what follows: `1 value comes`, `2 entries come`."""
+    if count == 1:
+        return f"1 {noun} {of_one}"
+    many = "entries" if noun == "entry" else f"{noun}s"
+    return f"{count:,} {many} {of_many}"
