@@ -68,17 +68,20 @@ def test_all_of_them_come_back_and_a_dry_run_says_so_before(
 
 
 def test_newest_first_with_a_rest_between(
-    layout: Layout, daemon: Caller, caller: Caller, clock: Clock, paths: list[Path]
+    layout: Layout, daemon: Caller, caller: Caller, clock: Clock
 ) -> None:
-    performed.undo(caller, TWO)
-    performed.undo(caller, TWO, 2)  # done again: it stands as before
-    clock.ahead += 3600
-    daemon.extract(ONE, overrides={"keep_recent": 0, "trigger_types": ["user", "assistant"]})
-    before = History(layout, ONE).operations()
-    done = undo_since(caller, "9h")
-    assert of(done, ONE).operations == tuple(one.number for one in reversed(before))
-    assert of(done, TWO).operations == (1,)
-    assert [path.read_bytes() for path in paths] == [original(layout)] * 2
+    path = write(layout, conversation(), ONE)
+    for keep_recent, entries in ((6, 2), (0, 1)):
+        assert daemon.extract(ONE, overrides={"keep_recent": keep_recent}).entries == entries
+        clock.ahead += 600
+    performed.undo(caller, ONE)
+    performed.undo(caller, ONE, 3)  # done again: it stands as before
+    clock.ahead += 600
+    clock.slept.clear()
+    done = of(undo_since(caller, "9h"), ONE)
+    assert (done.operations, done.by) == ((2, 1), (5, 6))
+    assert path.read_bytes() == original(layout)
+    assert sum(clock.slept) == pytest.approx(2, abs=0.2)
 
 
 def test_a_session_that_a_person_changed_since_is_left_and_named(

@@ -11,7 +11,7 @@ import pytest
 from bsd.core.errors import Invalid
 from bsd.core.past_moments import parse_past
 
-NOW = 1_795_699_200.0  # 26 November 2026, 12:00 UTC
+NOW = 1_795_699_200.0  # 26 November 2026, 14:20 in Berlin
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +37,7 @@ def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_moments(text: str, moment: str) -> None:
-    now = datetime(2026, 11, 26, 14, 20).astimezone().timestamp()
-    assert parse_past(text, now) == datetime.fromisoformat(moment).astimezone().timestamp()
+    assert parse_past(text, NOW) == datetime.fromisoformat(moment).astimezone().timestamp()
 
 
 def test_a_day_of_23_hours_begins_at_midnight_all_the_same() -> None:
