@@ -100,14 +100,16 @@ def undo_since(
     """
     moment = parse_past(since, context.now())
     names = [session] if session is not None else list(catalog.names(context.layout, agent))
-    found = [(name, numbers) for name in names if (numbers := _of_bsd(context, name, moment))]
-    run = _UndoRun(context, dry_run=dry_run, of=len(found))
-    for at, (name, numbers) in enumerate(found):
+    found = {name: numbers for name in names if (numbers := _of_bsd(context, name, moment))}
+    sizes = {name: _size(context, name) for name in found}
+    run, read = _UndoRun(context, dry_run=dry_run), 0
+    for at, (name, numbers) in enumerate(found.items()):
         if context.stopping():
             run.not_begun = len(found) - at
             break
-        context.progress(at, len(found))
+        context.progress(read, sum(sizes.values()))
         run.begin(name, numbers)
+        read += sizes[name]
     run.go_on()
     return run.answer(iso_utc(moment))
 
@@ -131,14 +133,20 @@ def _of_bsd(context: ActionContext, name: SessionName, since: float) -> list[int
     ]
 
 
+def _size(context: ActionContext, name: SessionName) -> int:
+    try:
+        return context.layout.session_file(name).stat().st_size
+    except (BsdError, OSError):  # reading the session reports the problem
+        return 0
+
+
 class _UndoRun:
     """The sessions of one call, and what became of each."""
 
-    def __init__(self, context: ActionContext, *, dry_run: bool, of: int) -> None:
+    def __init__(self, context: ActionContext, *, dry_run: bool) -> None:
         self.not_begun = 0
         self._context = context
         self._dry_run = dry_run
-        self._of = of
         self._results: dict[SessionName, SessionUndone] = {}
         self._left: dict[SessionName, list[int]] = {}  # operations that are still to be undone
 
@@ -166,7 +174,6 @@ class _UndoRun:
             for name in list(self._left):
                 if self._context.stopping():
                     return
-                self._context.progress(self._of - len(self._left), self._of)
                 self._undo_next(name, wait=self._context.budget.wait)
 
     def _undo_next(self, name: SessionName, *, wait: float) -> None:
