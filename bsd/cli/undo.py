@@ -158,7 +158,7 @@ def tell_undone(answer: Undone, session: SessionName) -> None:
 # --- all since a moment ---
 
 
-def _undo_many(  # noqa: PLR0913 - the command's options
+def _undo_many(
     call: Call,
     since: str,
     agent: str | None,

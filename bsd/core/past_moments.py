@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import re
+from datetime import datetime, time, timedelta
 
 from bsd.core.errors import FieldError, Invalid
 from bsd.core.formatting import MINUTE, WEEK, parse_duration
 
 FORMS = "yesterday, today, 2h, 3d, 14:30, 2026-11-25 or 2026-11-25T14:30"
+_CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 _LONGEST_AGO = 5200 * WEEK  # milliseconds: a hundred years
 
 
@@ -51,13 +53,13 @@ def _day(words: str, here: datetime) -> float | None:
 
 
 def _clock_time(words: str, here: datetime) -> float | None:
-    try:
-        time = datetime.strptime(words, "%H:%M").time()
-    except ValueError:
+    found = _CLOCK.fullmatch(words)
+    if found is None:
         return None
-    moment = datetime.combine(here.date(), time).astimezone()
+    clock = time(int(found[1]), int(found[2]))
+    moment = datetime.combine(here.date(), clock).astimezone()
     if moment > here:
-        moment = datetime.combine(here.date() - timedelta(days=1), time).astimezone()
+        moment = datetime.combine(here.date() - timedelta(days=1), clock).astimezone()
     return moment.timestamp()
 
 

@@ -123,9 +123,7 @@ def undo_sessions_since(context: Context, body: UndoSinceBody) -> UndoneSince:
     Sessions in use are left, and those in which later changes stand in the way.
     """
     session = SessionName.parse(body.session) if body.session else None
-    return undo_since(
-        context, body.since, agent=body.agent, session=session, dry_run=body.dry_run
-    )
+    return undo_since(context, body.since, agent=body.agent, session=session, dry_run=body.dry_run)
 
 
 class RestoreEntriesBody(Input):

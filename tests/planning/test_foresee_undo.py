@@ -43,9 +43,9 @@ def test_what_comes_back_and_what_a_model_reads_more(session: Patient) -> None:
     assert (effect.operations, effect.entries, effect.values_back) == ((1,), 3, 3)
     assert (effect.bytes_before, effect.bytes_after) == (before, len(session.raw))
     assert 3 * 680 // 4 < effect.tokens <= 3 * 700 // 4
+    grown = (len(session.raw) - before) / 1024
     assert effect.consequence == (
-        f"3 values come back into the session; it grows by {(len(session.raw) - before) / 1024:.1f}"
-        " KB.",
+        f"3 values come back into the session; it grows by {grown:.1f} KB.",
         f"A model that goes on with the session reads about {effect.tokens} tokens more.",
     )
 

@@ -1,4 +1,4 @@
-"""Getting back from the page: a session that is gone, what bsd did since a moment, single values."""
+"""Getting back from the page: a session that is gone, what bsd did lately, single values."""
 
 from __future__ import annotations
 
