@@ -1,4 +1,4 @@
-"""restore, restore_entries and restore_all: extracted values come back into their session, exact to the byte.
+"""restore, restore_entries and restore_all: extracted values come back, exact to the byte.
 
 They work on sessions that are excluded, too, as far as an interface lets these be named: their
 values must be able to come back.

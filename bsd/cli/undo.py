@@ -40,7 +40,7 @@ _DRY = "\nThis was a dry run: nothing was changed."
 @click.option("--dry-run", is_flag=True, help="Say what comes back and goes; change nothing.")
 @yes_option
 @click.pass_obj
-def undo_command(  # noqa: PLR0913 - one parameter for each option
+def undo_command(
     call: Call,
     /,
     session: SessionName | None,
