@@ -1,11 +1,12 @@
 // Sessions that their program has deleted: found, read, brought back, or forgotten.
 
 import { get, path, post, query, remove } from "./api.js";
-import { ask, attempting, button, copy, copyButton, fill, h, problem, toast } from "./dom.js";
+import { ask, attempting, button, fill, h, problem, toast } from "./dom.js";
 import { ago, bytes, count, number } from "./format.js";
 import { following } from "./live.js";
+import { showBack } from "./restoring.js";
 import { undoSinceDialog } from "./undoing.js";
-import { badge, linkTo, table, when } from "./widgets.js";
+import { badge, table, when } from "./widgets.js";
 
 const SHOWN = 100;
 const FOUND = 50;
@@ -191,9 +192,10 @@ export async function archiveView(page) {
         try {
             fill(told);
             const done = await post(`archive/${path(one.agent, nameOf(one))}/bring-back`);
-            fill(told, backAgain(done));
+            const lost = Object.entries(done.unavailable ?? {}).map(([what, why]) => `${what}: ${why}`);
+            const amount = `${count(done.files, "file")}, ${bytes(done.bytes)}`;
+            showBack(told, { ...done, amount, lost: [...lost, ...(done.left_out ?? [])] });
             fill(content);
-            told.querySelector("button, a")?.focus();
             await load();
         } catch (error) {
             fill(told, problem(error));
@@ -281,46 +283,8 @@ export async function archiveView(page) {
         field.value = page.values.q;
         await search();
     }
+    if (page.values.undo) undoSinceDialog(load, { since: page.values.undo, agent: page.values.agent });
     return following(load);
-}
-
-/** A session that is back: where it is, and the command that continues it, to be copied. */
-function backAgain(done) {
-    const lost = [
-        ...Object.entries(done.unavailable ?? {}).map(([what, why]) => `${what}: ${why}`),
-        ...(done.left_out ?? []),
-    ];
-    const others = done.sessions.length - 1;
-    return h(
-        "section",
-        { class: "card back-again", "aria-label": "Back again" },
-        h(
-            "p",
-            null,
-            "Back again: ",
-            linkTo(done.session, { class: "mono" }),
-            others > 0 && `, with ${count(others, "session")} that belong to it`,
-            ` (${count(done.files, "file")}, ${bytes(done.bytes)})`,
-        ),
-        done.resume &&
-            h(
-                "p",
-                { class: "command" },
-                "Continue it: ",
-                h("code", null, done.resume),
-                button("Copy command", () => copy(done.resume, "Command copied"), {
-                    class: "primary",
-                    "data-focus": "copy-command",
-                }),
-            ),
-        done.advice && h("p", { class: "note" }, done.advice),
-        lost.length > 0 &&
-            h(
-                "ul",
-                { class: "plain" },
-                lost.map((one) => h("li", { class: "missing" }, one)),
-            ),
-    );
 }
 
 /** What stands after the agent in its id, by which it is told from others of its name. */

@@ -1,9 +1,10 @@
 // What was taken out of entries comes back: one entry, several that are ticked, or all of a session.
 
 import { post, sessionPath } from "./api.js";
-import { ask, button, fill, h, toast } from "./dom.js";
+import { ask, button, copy, fill, h, toast } from "./dom.js";
 import { compareDialog } from "./compare.js";
 import { bytes, count } from "./format.js";
+import { linkTo } from "./widgets.js";
 
 export { compareDialog };
 
@@ -138,4 +139,46 @@ function tellRestored(done) {
         done.values ? "good" : "bad",
     );
     if (lost.length) toast(lost.map(([key, why]) => `${key}: ${why}`).join("; "), "bad");
+}
+
+/**
+ * Show in `place` a session that is back: where it is, and the command that continues it, which has
+ * the focus so that the next keystroke copies it.
+ */
+export function showBack(place, { session, sessions, resume, amount, advice, lost = [] }) {
+    const others = sessions.length - 1;
+    fill(
+        place,
+        h(
+            "section",
+            { class: "card back-again", "aria-label": "Back again" },
+            h(
+                "p",
+                null,
+                "Back again: ",
+                linkTo(session, { class: "mono" }),
+                others > 0 && `, with ${count(others, "session")} that belong to it`,
+                amount && ` (${amount})`,
+            ),
+            resume &&
+                h(
+                    "p",
+                    { class: "command" },
+                    "Continue it: ",
+                    h("code", null, resume),
+                    button("Copy command", () => copy(resume, "Command copied"), {
+                        class: "primary",
+                        "data-focus": "copy-command",
+                    }),
+                ),
+            advice && h("p", { class: "note" }, advice),
+            lost.length > 0 &&
+                h(
+                    "ul",
+                    { class: "plain" },
+                    lost.map((one) => h("li", { class: "missing" }, one)),
+                ),
+        ),
+    );
+    place.querySelector("button, a").focus();
 }

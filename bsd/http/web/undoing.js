@@ -62,6 +62,8 @@ const MOMENTS = [
     ["1w", "a week ago"],
     ["", "another moment…"],
 ];
+const momentsWith = (since) =>
+    MOMENTS.some(([value]) => value === since) ? MOMENTS : [[since, since], ...MOMENTS];
 const STATUS = {
     undone: ["undone", "good"],
     unchanged: ["whole already", "plain"],
@@ -72,13 +74,15 @@ const STATUS = {
 const MOST_SHOWN = 200; // sessions
 
 /** Undo what bsd took out of sessions since a moment; it is said first what comes back. */
-export async function undoSinceDialog(done = async () => {}, { agent = "" } = {}) {
+export async function undoSinceDialog(done = async () => {}, { agent = "", since = "yesterday" } = {}) {
     const { body, close } = dialog("Undo what bsd did since…", { wide: true });
     const outcome = h("div", { class: "foreseen", "aria-live": "polite" });
     const moment = h(
         "select",
         { id: "undo-moment" },
-        MOMENTS.map(([value, words]) => h("option", { value, selected: value === "yesterday" }, words)),
+        momentsWith(since).map(([value, words]) =>
+            h("option", { value, selected: value === since }, words),
+        ),
     );
     const other = h("input", { type: "datetime-local", "aria-label": "Moment", hidden: true });
     const agents = h("select", { id: "undo-agent" }, h("option", { value: "" }, "all agents"));
