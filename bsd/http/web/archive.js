@@ -276,7 +276,7 @@ export async function archiveView(page) {
         }),
     );
     field.addEventListener("keydown", (event) => event.key === "Enter" && search());
-    fill(main, head, field, told, list, content);
+    fill(main, head, h("div", { class: "filters" }, field), told, list, content);
     await load();
     await named();
     if (page.values.q) {

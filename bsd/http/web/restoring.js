@@ -171,7 +171,7 @@ export function showBack(place, { session, sessions, resume, amount, advice, los
                         "data-focus": "copy-command",
                     }),
                 ),
-            advice && h("p", { class: "note" }, advice),
+            advice && h("p", { class: "note wrap" }, advice),
             lost.length > 0 &&
                 h(
                     "ul",

@@ -141,7 +141,7 @@ export async function undoSinceDialog(done = async () => {}, { agent = "", since
             "div",
             { class: "fields" },
             h("div", { class: "field" }, h("label", { for: "undo-moment" }, "Since"), moment, other),
-            h("div", { class: "field" }, h("label", { for: "undo-agent" }, "Of"), agents),
+            h("div", { class: "field" }, h("label", { for: "undo-agent" }, "Agent"), agents),
         ),
         outcome,
         h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => close() }, "Close"), go),
