@@ -180,5 +180,5 @@ export function showBack(place, { session, sessions, resume, amount, advice, los
                 ),
         ),
     );
-    place.querySelector("button, a").focus();
+    (place.querySelector("button") ?? place.querySelector("a")).focus();
 }
