@@ -168,7 +168,12 @@ def test_all_that_was_taken_out_since_yesterday_comes_back(
     assert alpha.read_bytes() == lean
 
     asked: list[str] = []
-    monkeypatch.setattr("bsd.cli.call.confirm", lambda question, _: not asked.append(question))
+
+    def confirm(question: str, refusal: str) -> bool:
+        asked.append(question)
+        return True
+
+    monkeypatch.setattr("bsd.cli.call.confirm", confirm)
     ended = bsd("undo", "--since", "yesterday", "--agent", "main")
     assert asked == ["Undo 1 operation in 1 session?"]
     assert "1 operation in 1 session undone:" in ended.out
