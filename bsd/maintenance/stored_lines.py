@@ -45,6 +45,7 @@ class StoredLines:
         index: line number of the first, 0-based; of a stored line, that when it was taken out.
         entry_id: of a stored line, as far as it is known.
         format: of the transcript, if it is known.
+        is_stored: this is one line of a store or a pack.
     """
 
     session: SessionName
@@ -53,6 +54,7 @@ class StoredLines:
     index: int
     entry_id: str | None = None
     format: TranscriptFormat | None = None
+    is_stored: bool = False
 
 
 _Piece = tuple[int, str, int]  # the part, its end, and its bytes in the files
@@ -209,5 +211,6 @@ def _stored(
         data,
         index if isinstance(index, int) and 0 <= index < 1 << 62 else 0,
         entry_id if isinstance(entry_id, str) else None,
+        is_stored=True,
     )
 

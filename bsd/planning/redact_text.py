@@ -109,6 +109,8 @@ class TextRedactor:
         forgotten: entries whose taken-out values cannot be kept without the secret.
         left: what stays.
         values: number of values that were changed.
+        is_final: nothing is noted any more, and no new original is made: copies get the lines that
+            the session has got.
     """
 
     session: str
@@ -120,6 +122,7 @@ class TextRedactor:
     forgotten: list[str] = field(default_factory=list)
     left: list[LeftInPlace] = field(default_factory=list)
     values: int = 0
+    is_final: bool = False
     _new: dict[str, StoredOriginal] = field(default_factory=dict)  # by the hash of the old one
 
     def may_concern(self, raw: bytes) -> bool:
@@ -148,7 +151,9 @@ class TextRedactor:
         return new
 
     def _leave(self, entry: str, why: str) -> None:
-        self.left.append(LeftInPlace(self.session, entry, why))
+        place = LeftInPlace(self.session, entry, why)
+        if not self.is_final and place not in self.left:
+            self.left.append(place)
 
     def _without(self, located: Located, raw: bytes, entry: Entry) -> bytes:
         """Return a line, or the stored original of one, with the secret replaced in its texts."""
@@ -179,7 +184,8 @@ class TextRedactor:
         if after is None or tie:
             self._leave(located.name, f"the change would break the entry's {tie or 'line'}")
             return raw
-        self.values += len(changes)
+        if not self.is_final:
+            self.values += len(changes)
         return new
 
     def _why_it_stays(self, path: ValuePath, entry: Entry, *, removes: bool) -> str | None:
@@ -195,7 +201,8 @@ class TextRedactor:
         """Return a line whose marker names a new original, which lacks the secret."""
         new = self._new.get(marker.hash) or self._new_original(located, marker)
         if new is None:
-            self.forgotten.append(located.name)
+            if not self.is_final:
+                self.forgotten.append(located.name)
             return raw
         entry = parse_kept(raw) or {}
         written = Marker(new.ref, new.hash, new.size, marker.keys, marker.at)
@@ -217,6 +224,8 @@ class TextRedactor:
 
     def _new_original(self, located: Located, marker: Marker) -> StoredOriginal | None:
         """Return the original of an entry without the secret; None if there is none."""
+        if self.is_final:
+            return None
         raw = located.line.raw
         was = stored_line(raw, located.entry, marker, self.format, self.stored)
         entry = None if isinstance(was, Missing) else parse_kept(was)
@@ -239,7 +248,7 @@ class TextRedactor:
         return keep
 
 
-def plan_text_redaction(source: Transcript, redactor: TextRedactor) -> tuple[Plan, TextRedactor]:
+def plan_text_redaction(source: Transcript, redactor: TextRedactor) -> Plan:
     """Plan the replacement of a secret in all lines of a session; raises as reading does."""
     edits, touched = [], []
     for line in source.lines():
@@ -250,4 +259,4 @@ def plan_text_redaction(source: Transcript, redactor: TextRedactor) -> tuple[Pla
                 edits.append(Edit(line.offset, len(line.raw), new))
                 touched.append(TouchedLine(line.index, located.info.id if located else None))
     plan = Plan.of("redact_text", source.identity, edits, touched, values=redactor.values)
-    return replace(plan, keeps=tuple(redactor.keeps)), redactor
+    return replace(plan, keeps=tuple(redactor.keeps))
