@@ -18,6 +18,7 @@ from bsd.http import (
     context,
     entries,
     events,
+    export,
     hooks,
     jobs,
     memory,
@@ -42,7 +43,7 @@ _SUMMARY = "Keeps AI-agent session files lean by moving large old values into a 
 _WAIT_SECONDS = 5.0  # the longest time that a request waits for a session in use
 _API = (
     *(state, jobs, settings, sessions, search, entries, context, trash, archive, pauses),
-    *(memory, workspaces, events, hooks, secrets),
+    *(memory, workspaces, events, hooks, secrets, export),
 )
 
 
