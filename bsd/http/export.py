@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -44,7 +43,7 @@ def export(
     `redact` replaces keys and passwords by `[redacted-RULE]`.
     """
     directory = make_private_dir(context.layout.own / "exports")
-    _remove_left(directory)
+    _remove_left(directory, context.now())
     path = directory / uuid4().hex
     done = context.query(export_session, session, format, path, redact=redact)
     stream = plain_stream(path)
@@ -73,9 +72,9 @@ def export_preview(
     return context.query(export_session, session, format, redact=True, dry_run=True)
 
 
-def _remove_left(directory: Path) -> None:
+def _remove_left(directory: Path, now: float) -> None:
     """Remove files that a daemon left which was killed."""
     for path in directory.iterdir():
         with suppress(OSError):
-            if time.time() - os.lstat(path).st_mtime > _LEFT_SECONDS:
+            if now - os.lstat(path).st_mtime > _LEFT_SECONDS:
                 path.unlink()

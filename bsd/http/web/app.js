@@ -5,6 +5,7 @@ import { forgetButton, get, mayAsk } from "./api.js";
 import { fill, h, problem } from "./dom.js";
 import { jobsView } from "./jobs.js";
 import { Live } from "./live.js";
+import { secretsView } from "./secrets.js";
 import { sessionView } from "./session.js";
 import { sessionsView } from "./sessions.js";
 import { settingsView } from "./settings.js";
@@ -17,6 +18,7 @@ const VIEWS = {
     s: sessionView,
     trash: trashView,
     archive: archiveView,
+    secrets: secretsView,
     jobs: jobsView,
     settings: settingsView,
     status: statusView,

@@ -2,6 +2,7 @@
 
 import { entryPath, get, query, sessionPath } from "./api.js";
 import { button, copyButton, fill, h, problem } from "./dom.js";
+import { exportDialog } from "./export.js";
 import { EntryItem } from "./entry.js";
 import { bytes, count, number, span } from "./format.js";
 import { paced } from "./live.js";
@@ -157,6 +158,7 @@ class SessionView {
                     () => historyDialog(this.session, this.page.readonly(), () => this.refreshAll()),
                     { "data-focus": "history" },
                 ),
+                button("Export…", () => exportDialog(this.session), { "data-focus": "export" }),
                 button("Summary…", () => summaryDialog(this.session), { "data-focus": "summary" }),
                 button("Delete…", () => this.remove(), { class: "danger writes", "data-focus": "delete" }),
             ),
