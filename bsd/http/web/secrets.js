@@ -18,7 +18,7 @@ export async function secretsView(page) {
     let stop = null;
 
     const agents = await get("agents")
-        .then((answer) => answer.agents.map((one) => one.id ?? one.name ?? one.agent))
+        .then((answer) => answer.agents.map((one) => one.name))
         .catch(() => []);
     const choice = h(
         "select",
