@@ -8,6 +8,7 @@ bsd keeps is read once more, and the answer names those that still have it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from pydantic import Field
 
 from bsd.actions.context import ActionContext
 from bsd.core.answers import OMIT_EMPTY, Internal
-from bsd.core.errors import BsdError, Conflict, NotFound, os_problem
+from bsd.core.errors import BsdError, Conflict, Invalid, NotFound, os_problem
 from bsd.core.files import plain_stream
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
@@ -44,6 +45,8 @@ from bsd.transcripts.reader import Line, TranscriptFile
 
 _BLOCK = 1 << 20
 _LONGEST = 16 << 10  # bytes of a secret and its escapes
+_HASH = re.compile(r"[0-9a-f]{8,16}")
+_HINT = "`bsd secrets` lists them"
 _SHORTEST = 8  # characters: fewer may stand in any word
 
 
@@ -110,14 +113,18 @@ def redact_secret(
     It cannot be undone: undo data that holds the secret goes, too.
 
     Args:
-        hash: as `find_secrets` lists it, or the beginning of it.
+        hash: as `find_secrets` lists it, or the first 8 digits of it or more.
         sessions: sessions in which it was found, so that it need not be searched for everywhere.
         dry_run: say in which sessions it stands, and change nothing.
 
     Raises:
         NotFound: no secret has this hash.
+        Invalid: it is too short to name one secret.
+        Conflict: the secret is too short to be replaced everywhere.
     """
     layout = context.layout
+    if not _HASH.fullmatch(hash):
+        raise Invalid(f"{hash!r} is no hash of a secret: 8 to 16 hex digits", hint=_HINT)
     secret = _find(context, hash, sessions)
     text = SecretText(secret.text, secret.replacement)
     concerns = _concerns(context, text)
@@ -141,7 +148,7 @@ def _find(context: ActionContext, hash: str, sessions: Sequence[SessionName]) ->
 
     def matching() -> Secret | None:
         found = (each.secret for each in search.found.values())
-        return next((each for each in found if hash and each.hash.startswith(hash.lower())), None)
+        return next((each for each in found if each.hash.startswith(hash)), None)
 
     for only in dict.fromkeys((tuple(sessions), ())):
         search = SecretSearch(
@@ -158,7 +165,7 @@ def _find(context: ActionContext, hash: str, sessions: Sequence[SessionName]) ->
                     hint="`bsd edit AGENT/SESSION ENTRY` changes one entry",
                 )
             return secret
-    raise NotFound(f"no secret of the hash {hash} was found", hint="`bsd secrets` lists them")
+    raise NotFound(f"no secret of the hash {hash} was found", hint=_HINT)
 
 
 def _concerns(context: ActionContext, text: SecretText) -> dict[SessionName, _Concern]:

@@ -39,7 +39,7 @@ def secrets_group() -> None:
       bsd secrets
       bsd secrets main/4f2a --json
       bsd secrets redact 5f16a8f2c1d0b3e4 --dry-run
-      bsd secrets redact 5f16 --in main/4f2a
+      bsd secrets redact 5f16a8f2 --in main/4f2a
     """
 
 
@@ -105,7 +105,8 @@ def redact_command(
 
     In all sessions, in the values that were taken out of them, in the archive, in copies and in
     undo data: so it cannot be undone. What cannot be changed is named: ids, headers, and thinking
-    that is signed by its provider. HASH is what `bsd secrets` shows, or the beginning of it.
+    that is signed by its provider. HASH is what `bsd secrets` shows, or
+    its first 8 digits or more.
 
     A key that stood in a session was sent to a model provider: have a new one issued in any case.
     """

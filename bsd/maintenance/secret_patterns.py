@@ -2,8 +2,9 @@
 
 The rules are written by `packaging/secret_rules.py`. Running more than two hundred regular
 expressions over every byte would take minutes for a gigabyte. So each rule is tried only near
-literal text without which it cannot match (`_Finder`), and on no more than `_MOST_PLACES` places
-of one text, each at most `_Rule.after` bytes long. That bounds the time that hostile text can take. Nothing here reads a session, and nothing here prints a secret.
+literal text without which it cannot match (`_Finder`), and at no more than `_MOST_PLACES` places
+of a megabyte, each at most `_Rule.after` bytes long. That bounds the time that hostile text can
+take. Nothing here reads a session, and nothing here prints a secret.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 import orjson
 
 _RULES = Path(__file__).with_name("secret_rules.json")
-_MOST_PLACES = 2000  # where one rule is tried in one text
+_MOST_PLACES = 2000  # where one rule is tried, in each megabyte of a text
 _BEFORE = 120  # bytes before a literal from which a rule is tried
 _NAME = 44  # bytes before an operator in which the name of what is assigned ends
 _SLACK = 16
@@ -209,24 +210,26 @@ class _Finder:
         return [(start, end, rule) for (start, end), rule in sorted(found.items())]
 
     def _prefixed(self, text: bytes, lower: bytes) -> Iterator[tuple[_Rule, tuple[int, int]]]:
-        places: Counter[str] = Counter()
+        places, most = Counter[str](), _most_places(text)
         for match in self._heads.finditer(lower):
             for rule in self._by_head[match[0]]:
                 places[rule.id] += 1
-                if places[rule.id] <= _MOST_PLACES and (span := rule.at(text, match.start())):
+                if places[rule.id] <= most and (span := rule.at(text, match.start())):
                     yield rule, span
 
     def _near_to(self, text: bytes, lower: bytes) -> Iterator[tuple[_Rule, tuple[int, int]]]:
+        most = _most_places(text)
         for head, rule in self._near:
             at, places = lower.find(head), 0
-            while at >= 0 and places < _MOST_PLACES:
+            while at >= 0 and places < most:
                 end = at + len(head) + rule.after + _SLACK
                 for span in rule.within(text, at - _BEFORE, end):
                     yield rule, span
                 at, places = lower.find(head, at + len(head)), places + 1
 
     def _assigned_in(self, text: bytes, lower: bytes) -> Iterator[tuple[_Rule, tuple[int, int]]]:
-        names, known, places = lower.translate(_ENDS), self._names, Counter[str]()
+        names, known = lower.translate(_ENDS), self._names
+        places, most = Counter[str](), _most_places(text)
         for match in _ASSIGNED.finditer(lower):
             at = match.start()
             start = at - _NAME if at > _NAME else 0
@@ -235,7 +238,7 @@ class _Finder:
             rules = known.get(name)
             for rule in self._rules_of(name) if rules is None else rules:
                 places[rule.id] += 1
-                if places[rule.id] <= _MOST_PLACES:
+                if places[rule.id] <= most:
                     begins = sorted({name.find(each) for each in rule.heads} - {-1})
                     offset = start + len(head) - len(name)
                     spans = (rule.at(text, offset + each) for each in begins)
@@ -253,6 +256,10 @@ class _Finder:
                 self._names.clear()
             self._names[name] = rules
         return rules
+
+
+def _most_places(text: bytes) -> int:
+    return _MOST_PLACES * (1 + (len(text) >> 20))
 
 
 def _has_head(rule: _Rule, head: bytes) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import string
-import time
 from collections.abc import Iterator
 from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
@@ -78,3 +77,57 @@ def test_finds_an_example_of_each_rule(rule: Any) -> None:
     nested = json.dumps({"text": json.dumps({"output": f"see:\n{example}\n"})})
     for line in (json.dumps({"text": example + "\n"}), nested):
         assert secrets_in(line.encode()), line
+
+
+_TOKEN = "ghp_" + "7Gk2bQ9xZt4LmW8sVr1NcY5pHd3JfA6eUoXi"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sk-" * 350_000,
+        "-----BEGIN PRIVATE KEY" * 50_000,
+        "key=1" * 200_000,
+        ("a" * 50 + "key") * 20_000 + "=1234567890",
+        "curl -u " * 125_000,
+        "authorization: bearer " * 45_000,
+        "a://b:" * 170_000,
+        "key" + "." * 1_000_000,
+        "=" * 1_000_000,
+        "eyJ" + "a1" * 500_000,
+        "xapp-1-" + "A-1-" * 250_000,
+        "\\" * 1_000_000,
+        "https://a.webhook.office.com/webhookb2/" * 26_000,
+    ],
+    ids=lambda text: text[:12],
+)
+def test_hostile_text_ends_in_time_and_hides_nothing(text: str) -> None:
+    line = f'{{"a": "{text} {_TOKEN} "}}'.encode()
+    assert _TOKEN in {secret.text for secret in secrets_in(line)}
+
+
+def test_ids_and_what_was_redacted_are_no_secrets() -> None:
+    for line in (
+        {"sessionKey": "1d3a5c7e-9b2f-4a6c-8e0d-5f7a9b1c3d5e"},
+        {"token_id": "toolu_01A2b3C4d5E6f7G8h9I0jKlM"},
+        {"text": "api_key = [redacted-generic-api-key]"},
+        {"text": "password: ${DB_PASSWORD_2} and {{ secret.value_1 }}"},
+        {"total_tokens": 1234567890123456, "key": "aaaaaaaaaaaaaaaa1"},
+    ):
+        assert secrets_in(json.dumps(line).encode()) == []
+
+
+def test_a_secret_is_never_written_out() -> None:
+    secret = Secret("github-pat", _TOKEN)
+    assert repr(secret) == "Secret(github-pat, ghp_… (40 characters))"
+    assert masked("abcdefgh") == "ab… (8 characters)"
+    assert masked("abc") == "… (3 characters)"
+    assert masked("a\x1b[3mbcdefghijklm").startswith("a [3…")
+
+
+def test_a_rule_for_a_service_says_more_than_the_one_for_assignments() -> None:
+    line = json.dumps({"env": {"GITHUB_TOKEN": _TOKEN}, "x": f"password = '{'k9Qz' + 'X7m2Lp4w'}'"})
+    assert [(one.rule, len(one.text)) for one in secrets_in(line.encode())] == [
+        ("github-pat", 40),
+        ("generic-api-key", 12),
+    ]
