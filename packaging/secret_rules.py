@@ -30,6 +30,9 @@ _TARGET = Path(__file__).parents[1] / "bsd" / "maintenance" / "secret_rules.json
 _LONGEST = 8192  # bytes: an armoured private key
 _ASSIGNED = re.compile(r"(?:\(\?i\)|\[\\w\.-\]\{0,50\}\?\(\?i:)\[\\w\.-\]\{0,50\}\?")
 _LEAD = re.compile(r"(?:\\b|\(\?i\)|\(\?:|\(|\(\?i:)*")
+_IGNORE_CASE = "(?i)"
+# An escape, a class of characters, a flag, or one character.
+_PARTS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?i\)|.", re.DOTALL)
 _SLOW = frozenset(("curl-auth-header", "curl-auth-user"))
 # Of patterns whose beginning `begins_with` does not see, and of others whose keywords only hint.
 _HEADS = {
@@ -175,53 +178,38 @@ def beginnings(regex: str) -> Iterator[str]:
 
 
 def for_python(regex: str) -> str:
-    """Write a regular expression of RE2 for Python's `re`.
+    r"""Write a regular expression of RE2 for Python's `re`.
 
-    There `(?i)` holds from where it stands to the end of its group, `$` only at the end of a text,
-    `\\z` is `\\Z`, and classes of POSIX have names.
+    There `(?i)` holds from where it stands to the end of its group, `$` and `\z` mean what is
+    `\Z` here, and classes of POSIX have names.
     """
-    regex = regex.replace("[[:alnum:]]", "[a-zA-Z0-9]")
     written: list[str] = []
     opened = [False]  # for each open group: whether `(?i:` was opened in it
-    at, in_class = 0, False
-    while at < len(regex):
-        token = regex[at]
-        if token == "\\":
-            pair = regex[at : at + 2]
-            written.append(r"\Z" if pair == r"\z" else pair)
-            at += 2
-            continue
-        if in_class:
-            in_class = token != "]"
-            written.append(r"\[" if token == "[" else token)
-        elif token == "[":
-            in_class = True
-            written.append(token)
-            if regex[at + 1 : at + 2] == "^":
-                written.append("^")
-                at += 1
-            if regex[at + 1 : at + 2] == "]":
-                written.append(r"\]")
-                at += 1
-        elif regex.startswith("(?i)", at) and at:
-            if not opened[-1]:
-                written.append("(?i:")
-                opened[-1] = True
-            at += 3
-        elif token == "(":
-            opened.append(False)
-            written.append(token)
-        elif token in ")|":
-            was = opened.pop() if token == ")" else opened[-1]
-            written.append((")" if was else "") + token + ("(?i:" if was and token == "|" else ""))
-        elif token == "$":
-            written.append(r"\Z")
+    for at, part in enumerate(_PARTS.findall(regex.replace("[[:alnum:]]", "[a-zA-Z0-9]"))):
+        if part == _IGNORE_CASE and at:
+            written.append("" if opened[-1] else "(?i:")
+            opened[-1] = True
+        elif part in {")", "|"}:
+            was = opened.pop() if part == ")" else opened[-1]
+            written += [")" if was else "", part, "(?i:" if was and part == "|" else ""]
+        elif part.startswith("[") and len(part) > 1:
+            written.append(_in_class(part))
         else:
-            written.append(token)
-        at += 1
+            opened += [False] if part == "(" else []
+            written.append(r"\Z" if part in {"$", r"\z"} else part)
     made = "".join(written) + (")" if opened[-1] else "")
     re.compile(made.encode())
     return made
+
+
+def _in_class(part: str) -> str:
+    """Escape brackets in a class of characters: Python means to read them otherwise one day."""
+    head = re.match(r"\[\^?", part)[0]  # type: ignore[index]
+    return head + re.sub(r"\\.|[\[\]]", _escaped, part[len(head) : -1]) + "]"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0] if len(found[0]) > 1 else "\\" + found[0]
 
 
 if __name__ == "__main__":

@@ -128,9 +128,9 @@ def _parts_of(layout: Layout, name: SessionName) -> Iterator[SessionName]:
     with suppress(BsdError):
         yield from (member.name for member in catalog.family(layout, name)[1:])
     for agent in catalog.all_agents(layout):
-        if agent.startswith(name.agent) and agent != name.agent:
-            if parent_of(layout, program_of(layout, agent)) == str(name):
-                yield from sorted(catalog.names(layout, agent))
+        is_near = agent.startswith(name.agent) and agent != name.agent
+        if is_near and parent_of(layout, program_of(layout, agent)) == str(name):
+            yield from sorted(catalog.names(layout, agent))
 
 
 class _Export:
@@ -181,8 +181,7 @@ class _Export:
         texts = [SecretText(each.text, each.replacement) for each in secrets] if redact else []
         try:
             with open(create_private(file), "wb") as stream:
-                for piece in self._pieces(texts):
-                    stream.write(piece)
+                stream.writelines(self._pieces(texts))
                 return stream.tell()
         except BaseException as error:
             file.unlink(missing_ok=True)
@@ -202,9 +201,7 @@ class _Export:
         for piece in pieces(parts, redacted=len(texts)):
             yield piece.encode("utf-8", "replace")
 
-    def _part(
-        self, name: SessionName, source: InBlocks, texts: list[SecretText]
-    ) -> ExportedPart:
+    def _part(self, name: SessionName, source: InBlocks, texts: list[SecretText]) -> ExportedPart:
         program = program_of(self._context.layout, name.agent)
         fmt = format_of(source, program)
         assert fmt is not None  # noqa: S101 - `open` has seen to it

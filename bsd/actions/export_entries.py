@@ -83,8 +83,9 @@ class ExportedEntry:
             is_argument = any(value.path[: len(path)] == path for path in arguments)
             if not (value.display or value.custom or is_argument):
                 found.append((value.path, self._block(value)))
-        found.sort(key=lambda each: [f"{step:09d}" if isinstance(step, int) else step
-                                     for step in each[0]])
+        found.sort(
+            key=lambda each: [f"{step:09d}" if isinstance(step, int) else step for step in each[0]]
+        )
         return [block for _, block in found if block.text.strip() or block.media]
 
     def _block(self, value: Value) -> Block:

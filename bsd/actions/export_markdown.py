@@ -44,7 +44,9 @@ def _block(block: Block) -> str:
             return f"**Call of {_line(block.title) or 'a tool'}**\n\n{_fenced(block.text)}"
         case BlockKind.PICTURE if block.media:
             return f"[{_line(block.media.media_type)}, {format_size(block.media.size)}]\n\n"
-    return f"**Result{_line(' of ' + block.title if block.title else '')}**\n\n{_fenced(block.text)}"
+    return (
+        f"**Result{_line(' of ' + block.title if block.title else '')}**\n\n{_fenced(block.text)}"
+    )
 
 
 def _line(text: str) -> str:
@@ -64,7 +66,8 @@ def _without_markup(text: str) -> str:
     Inside fences everything stays. A fence that is open at the end is closed.
     """
     lines, fence = [], ""
-    for line in text.split("\n"):
+    for written in text.split("\n"):
+        line = written
         mark = _FENCE.match(line)
         if fence:
             if mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):

@@ -29,7 +29,7 @@ from bsd.maintenance.forget import Forget
 from bsd.maintenance.references import belongings_with
 from bsd.maintenance.secret_patterns import Secret
 from bsd.maintenance.secrets import SecretSearch
-from bsd.maintenance.stored_lines import LineReader, Place, StoredLines
+from bsd.maintenance.stored_lines import LineReader, StoredLines
 from bsd.planning.plan import Plan
 from bsd.planning.redact_text import LeftInPlace, SecretText, TextRedactor, plan_text_redaction
 from bsd.sessions.session import OpenSession, format_of
@@ -82,9 +82,7 @@ class SecretRedacted:
     left: Annotated[
         tuple[LeftInPlace, ...], Field(description="Places from which it cannot be taken")
     ]
-    still_in: Annotated[
-        tuple[str, ...], Field(description="Files that still hold it")
-    ]
+    still_in: Annotated[tuple[str, ...], Field(description="Files that still hold it")]
     complete: Annotated[bool, Field(description="True if bsd knows of no copy any more")]
 
 
@@ -326,7 +324,9 @@ def _files_with(
             with suppress(BsdError, OSError, PackDamaged):
                 if path.is_file() and not path.is_symlink() and _holds(path, text):
                     yield str(path)
-    yield from sorted({file for name in concerns for file in belongings_with(layout, name, [text.text])})
+    yield from sorted(
+        {file for name in concerns for file in belongings_with(layout, name, [text.text])}
+    )
 
 
 def _holds(path: Path, text: SecretText) -> bool:

@@ -69,7 +69,8 @@ class SecretList:
     ] = None
     unread: Annotated[tuple[UnreadSession, ...], OMIT_EMPTY] = ()
     unlisted: Annotated[
-        int | None, Field(description="Places of other secrets, of which there are too many"),
+        int | None,
+        Field(description="Places of other secrets, of which there are too many"),
         OMIT_EMPTY,
     ] = None
     stopped: Annotated[

@@ -56,10 +56,10 @@ def export_command(
       bsd export main/4f2a --redact --dry-run
       bsd export main/4f2a --format md --redact -o session.md
     """
-    format = ExportFormat(format_name)
-    file = output or Path(f"{session.session}.{format}")
+    form = ExportFormat(format_name)
+    file = output or Path(f"{session.session}.{form}")
     with call.context(changes=False, session=session) as context:
-        answer = export_session(context, session, format, file, redact=redact, dry_run=dry_run)
+        answer = export_session(context, session, form, file, redact=redact, dry_run=dry_run)
     call.answer(answer, tell_exported)
 
 

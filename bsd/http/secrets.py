@@ -33,8 +33,8 @@ class RedactBody(Input):
 
     sessions: Annotated[
         list[Annotated[str, Field(max_length=500)]],
-        Field(max_length=200, description="Names as AGENT/SESSION"),
-    ] = []
+        Field(max_length=200, default_factory=list, description="Names as AGENT/SESSION"),
+    ]
 
 
 @router.post("/{hash}/redact")

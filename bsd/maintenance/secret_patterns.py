@@ -42,9 +42,7 @@ _ESCAPES = (
     (b"\\\n", b"\n"),
 )
 # A value with a digit: the rules for assignments take no other for a secret.
-_ASSIGNED = re.compile(
-    rb"[=:>,|][\x60'\"\s=]{0,5}(?=[a-z_.+/~@-]{0,64}[0-9])(?=[\w.=+/~@-]{5})"
-)
+_ASSIGNED = re.compile(rb"[=:>,|][\x60'\"\s=]{0,5}(?=[a-z_.+/~@-]{0,64}[0-9])(?=[\w.=+/~@-]{5})")
 # Bytes that a name is made of; everything else ends it.
 _NAME_BYTES = b"abcdefghijklmnopqrstuvwxyz0123456789_.- \t"
 _ENDS = bytes(byte if byte in _NAME_BYTES else 0 for byte in range(256))
@@ -127,7 +125,7 @@ class _Rule:
         return re.compile(b"|".join(words)) if words else None
 
     def at(self, text: bytes, place: int) -> tuple[int, int] | None:
-        """Return [start, end) of the secret of a match that begins at a place; None if none does."""
+        """Return [start, end) of the secret in a match that begins at a place, if there is one."""
         end = min(len(text), place + self.after + _SLACK)
         match = self.regex.match(text, place, end)
         return self._secret(text, match, end) if match else None
@@ -204,9 +202,10 @@ class _Finder:
         taken = sorted(found)
         # A rule for one service says more than the one for any assignment.
         for rule, (start, end) in self._assigned_in(text, lower):
-            if rule.id != _GENERIC or not any(a < end and start < b for a, b in taken):
-                if found.setdefault((start, end), rule.id) == _GENERIC != rule.id:
-                    found[start, end] = rule.id
+            if rule.id != _GENERIC:
+                found[start, end] = rule.id
+            elif not any(a < end and start < b for a, b in taken):
+                found.setdefault((start, end), rule.id)
         return [(start, end, rule) for (start, end), rule in sorted(found.items())]
 
     def _prefixed(self, text: bytes, lower: bytes) -> Iterator[tuple[_Rule, tuple[int, int]]]:

@@ -198,9 +198,7 @@ class LineReader:
             raise problem
 
 
-def _stored(
-    name: SessionName, place: Place, data: bytes, index: Any, entry_id: Any
-) -> StoredLines:
+def _stored(name: SessionName, place: Place, data: bytes, index: Any, entry_id: Any) -> StoredLines:
     """A stored line; `index` is its line number, or the ref that begins with it."""
     if isinstance(index, str):
         number = index.partition("_")[0]
@@ -213,4 +211,3 @@ def _stored(
         entry_id if isinstance(entry_id, str) else None,
         is_stored=True,
     )
-

@@ -9,7 +9,7 @@ signature proves.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -180,7 +180,9 @@ class TextRedactor:
             self._leave(located.name, f"the line cannot be edited: {error.message}")
             return raw
         after = parse_kept(new)
-        tie = None if after is None else changed_tie(self.format.info(entry), self.format.info(after))
+        tie = (
+            None if after is None else changed_tie(self.format.info(entry), self.format.info(after))
+        )
         if after is None or tie:
             self._leave(located.name, f"the change would break the entry's {tie or 'line'}")
             return raw
@@ -240,9 +242,7 @@ class TextRedactor:
         ref = self.stored.free_ref(marker.ref, used)
         kind = ref.partition("_")[2].partition("-")[0]
         index, id_ = located.line.index, located.info.id or ""
-        keep = StoredOriginal(
-            ref, id_, index, kind, digest(line), len(line), marker.keys, (), line
-        )
+        keep = StoredOriginal(ref, id_, index, kind, digest(line), len(line), marker.keys, (), line)
         self.keeps.append(keep)
         self._new[marker.hash] = keep
         return keep

@@ -25,9 +25,11 @@ from tests.session_files import HEADER, LONG, NAME, Clock, entry, jsonl, make_ca
 
 # Put together here, so that no scanner takes this file for a leak.
 TOKEN = "ghp_" + "7Gk2bQ9xZt4LmW8sVr1NcY5pHd3JfA6eUoXi"
-KEY = "-----BEGIN RSA PRIVATE KEY-----\n" + "\n".join(
-    f"MIIEow{n}BAAKCAQEA{chr(65 + n) * 3}x7Qz9{n * 7}kPvYhTgRw" for n in range(6)
-) + "\n-----END RSA PRIVATE KEY-----"
+KEY = (
+    "-----BEGIN RSA PRIVATE KEY-----\n"
+    + "\n".join(f"MIIEow{n}BAAKCAQEA{chr(65 + n) * 3}x7Qz9{n * 7}kPvYhTgRw" for n in range(6))
+    + "\n-----END RSA PRIVATE KEY-----"
+)
 HASHES = {"github-pat": TOKEN, "private-key": KEY}
 
 

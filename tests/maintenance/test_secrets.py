@@ -38,7 +38,11 @@ def test_in_sessions_stores_and_packs(layout: Layout, clock: Clock) -> None:
         ("github-pat", str(NAME), 3, "transcript", (command,)),
         ("github-pat", str(OTHER), 1, "transcript", (text,)),
     }
-    away = {("github-pat", str(NAME), 2), ("github-pat", str(NAME), 4), ("private-key", str(NAME), 4)}
+    away = {
+        ("github-pat", str(NAME), 2),
+        ("github-pat", str(NAME), 4),
+        ("private-key", str(NAME), 4),
+    }
     caller = make_caller(layout, clock)
     found = find_secrets(caller)
     assert places(found) == inline | {(*one, "extracted", (text,)) for one in away}
@@ -97,9 +101,7 @@ def test_one_that_is_stopped_answers_with_what_it_has(layout: Layout, clock: Clo
     assert len({place[1] for place in places(found)}) == 1
 
 
-def test_what_is_kept_in_memory_is_bounded(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_kept_in_memory_is_bounded(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"{n} ghp_{'7Gk2bQ9xZt4LmW8sVr1NcY5pHd3JfA6eUo'}{n:02d}" for n in range(30)]
     lines = [entry(n, "user", text) for n, text in enumerate(texts)]
     add_session(layout.root, str(NAME), jsonl(HEADER, *lines, *lines))
