@@ -32,6 +32,7 @@ from bsd.maintenance.secrets import SecretSearch
 from bsd.maintenance.stored_lines import LineReader, StoredLines
 from bsd.planning.plan import Plan
 from bsd.planning.redact_text import LeftInPlace, SecretText, TextRedactor, plan_text_redaction
+from bsd.planning.rules import Policy
 from bsd.sessions.session import OpenSession, format_of
 from bsd.store.archive import is_pack
 from bsd.store.history import History
@@ -62,6 +63,14 @@ class RedactedSession:
     forgotten: Annotated[
         tuple[str, ...],
         Field(description="Entries whose taken-out values cannot come back any more"),
+        OMIT_EMPTY,
+    ] = ()
+    bound: Annotated[
+        tuple[str, ...],
+        Field(
+            description="Changed entries that a later signature covers: the provider may refuse"
+            " the session now (setting prefix_bound_models)"
+        ),
         OMIT_EMPTY,
     ] = ()
     error: Annotated[
@@ -255,7 +264,8 @@ def _redact_in_place(
 
     def planner(opened: OpenSession) -> tuple[Plan, tuple[TextRedactor, list[str | None]]]:
         redactor = TextRedactor(str(name), text, opened.format, opened.store, tainted)
-        plan = plan_text_redaction(opened.transcript, redactor)
+        binds = Policy.of(opened.settings).binds
+        plan = plan_text_redaction(opened.transcript, redactor, binds)
         return plan, (redactor, [line.entry_id for line in plan.touched])
 
     concern.redactor, touched = context.editor(name).apply(planner)
@@ -306,6 +316,7 @@ def _told(name: SessionName, concern: _Concern) -> RedactedSession:
         len(concern.tainted),
         concern.copies,
         tuple(redactor.forgotten) if redactor else (),
+        tuple(redactor.bound) if redactor else (),
         None if problem is None else problem.message,
         problem,
     )

@@ -138,6 +138,9 @@ def tell_redacted(done: SecretRedacted) -> None:
         say(f"  {session.session}  " + ", ".join(part for part in parts if part[0] != "0"))
         for entry in session.forgotten:
             say(f"    {entry}: what was taken out of it cannot come back any more")
+        if session.bound:
+            many = counted(len(session.bound), "changed entry")
+            say(f"    a later signature covers {many}: the provider may refuse the session now")
     for left in done.left:
         note(f"  left: {left.session} {left.entry}: {left.why}")
     for path in done.still_in:

@@ -26,6 +26,7 @@ _MOST_PLACES = 2000  # where one rule is tried, in each megabyte of a text
 _BEFORE = 120  # bytes before a literal from which a rule is tried
 _NAME = 44  # bytes before an operator in which the name of what is assigned ends
 _SLACK = 16
+_PIECE, _OVERLAP = 4 << 20, 32 << 10  # bytes of a long line
 _MOST_NAMES = 1 << 16
 _SHOWN = 4  # characters of a secret that a person may see
 _SHORTEST = 5  # characters
@@ -298,11 +299,17 @@ def without_escapes(line: bytes) -> bytes:
 
 
 def secrets_in(line: bytes) -> list[Secret]:
-    """Return the secrets in a line of JSON, or in any text, each once."""
-    text = without_escapes(line)
+    """Return the secrets in a line of JSON, or in any text, each once.
+
+    A long line is searched in pieces, which overlap by more than the longest secret that is found.
+    """
     found: dict[str, Secret] = {}
-    for start, end, rule in _finder().find(text):
-        secret = text[start:end].decode("utf-8", "replace")
-        if not REDACTED.search(secret):
-            found.setdefault(secret, Secret(rule, secret))
+    for start in range(0, max(1, len(line)), _PIECE):
+        piece = line[max(0, start - _OVERLAP) : start + _PIECE + _OVERLAP]
+        text = without_escapes(piece)
+        is_last = start + _PIECE + _OVERLAP >= len(line)
+        for begin, end, rule in _finder().find(text):
+            secret = text[begin:end].decode("utf-8", "replace")
+            if (end < len(text) or is_last) and not REDACTED.search(secret):
+                found.setdefault(secret, Secret(rule, secret))
     return list(found.values())

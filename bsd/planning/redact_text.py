@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from bsd.planning.context_window import Binds, never
+from bsd.planning.conversation import Conversation
 from bsd.planning.edit import changed_tie, is_structure
-from bsd.planning.locate import Located, name_of
+from bsd.planning.locate import Located, entries, name_of
 from bsd.planning.plan import Plan
 from bsd.store.history import TouchedLine
 from bsd.store.markers import stored_line
@@ -108,6 +110,7 @@ class TextRedactor:
         keeps: new originals, to be stored before their lines are written.
         forgotten: entries whose taken-out values cannot be kept without the secret.
         left: what stays.
+        bound: changed entries that a later signature covers.
         values: number of values that were changed.
         is_final: nothing is noted any more, and no new original is made: copies get the lines that
             the session has got.
@@ -121,6 +124,7 @@ class TextRedactor:
     keeps: list[StoredOriginal] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
     left: list[LeftInPlace] = field(default_factory=list)
+    bound: list[str] = field(default_factory=list)
     values: int = 0
     is_final: bool = False
     _new: dict[str, StoredOriginal] = field(default_factory=dict)  # by the hash of the old one
@@ -248,8 +252,12 @@ class TextRedactor:
         return keep
 
 
-def plan_text_redaction(source: Transcript, redactor: TextRedactor) -> Plan:
-    """Plan the replacement of a secret in all lines of a session; raises as reading does."""
+def plan_text_redaction(source: Transcript, redactor: TextRedactor, binds: Binds = never) -> Plan:
+    """Plan the replacement of a secret in all lines of a session; raises as reading does.
+
+    `binds`: tells which models' signatures cover the entries before them; changed entries that one
+    covers are noted as `bound`.
+    """
     edits, touched = [], []
     for line in source.lines():
         if redactor.may_concern(line.raw):
@@ -258,5 +266,11 @@ def plan_text_redaction(source: Transcript, redactor: TextRedactor) -> Plan:
                 located = Located.of(line, redactor.format)
                 edits.append(Edit(line.offset, len(line.raw), new))
                 touched.append(TouchedLine(line.index, located.info.id if located else None))
+    if touched:
+        conversation = Conversation(redactor.format, binds=binds)
+        for seen in entries(source.lines(), redactor.format):
+            conversation.follow(seen)
+        bound = (each for each in touched if conversation.is_bound(each.index))
+        redactor.bound += [name_of(each.entry_id, each.index) for each in bound]
     plan = Plan.of("redact_text", source.identity, edits, touched, values=redactor.values)
     return replace(plan, keeps=tuple(redactor.keeps))

@@ -21,7 +21,7 @@ from tests.actions import performed
 from tests.maintenance.keeping import DAY, bring_back, extract, keep
 from tests.maintenance.test_forgetting import said
 from tests.openclaw_tree import add_session, set_idle
-from tests.session_files import HEADER, LONG, NAME, Clock, entry, jsonl, make_caller
+from tests.session_files import HEADER, LONG, NAME, Clock, Talk, entry, jsonl, make_caller
 
 # Put together here, so that no scanner takes this file for a leak.
 TOKEN = "ghp_" + "7Gk2bQ9xZt4LmW8sVr1NcY5pHd3JfA6eUoXi"
@@ -147,6 +147,17 @@ def test_what_cannot_be_changed_is_told(layout: Layout, clock: Clock) -> None:
         "e5": "it stands in the name of a member, or in a number",
     }
     assert path.read_bytes().count(TOKEN.encode()) == 3
+
+
+def test_entries_that_a_signature_covers_are_told(layout: Layout, clock: Clock) -> None:
+    talk = Talk()
+    talk.user(f"take {TOKEN}")
+    thinking = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2lnbmVk"}
+    talk.says(thinking, {"type": "text", "text": "yes"}, model="claude-opus-6")
+    talk.user("more")
+    add_session(layout.root, str(NAME), talk.raw)
+    [done] = redact(layout, clock, "github-pat").sessions
+    assert done.bound == ("e1",)
 
 
 def test_a_short_one_and_an_unknown_one_are_refused(layout: Layout, clock: Clock) -> None:

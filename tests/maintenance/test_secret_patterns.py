@@ -131,3 +131,11 @@ def test_a_rule_for_a_service_says_more_than_the_one_for_assignments() -> None:
         ("github-pat", 40),
         ("generic-api-key", 12),
     ]
+
+
+def test_a_secret_is_found_at_each_place_of_a_long_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bsd.maintenance.secret_patterns._PIECE", 200)
+    monkeypatch.setattr("bsd.maintenance.secret_patterns._OVERLAP", 100)
+    for before in range(0, 500, 7):
+        line = f"{'x ' * (before // 2)} {_TOKEN} {'y ' * 200}".encode()
+        assert [secret.text for secret in secrets_in(line)] == [_TOKEN]
