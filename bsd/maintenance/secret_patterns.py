@@ -191,7 +191,8 @@ class _Finder:
         self._by_head = {
             head: [rule for rule in by_kind["prefix"] if _has_head(rule, head)] for head in heads
         }
-        self._heads = re.compile(rb"(?<![a-z0-9])(?:" + _trie(heads) + rb")")
+        # Not a look behind: this way the engine passes over letters and digits quickly.
+        self._heads = re.compile(rb"[^a-z0-9](" + _trie(heads) + rb")")
         self._names: dict[bytes, tuple[_Rule, ...]] = {}
 
     def find(self, text: bytes) -> list[tuple[int, int, str]]:
@@ -211,8 +212,8 @@ class _Finder:
 
     def _prefixed(self, text: bytes, lower: bytes) -> Iterator[tuple[_Rule, tuple[int, int]]]:
         places, most = Counter[str](), _most_places(text)
-        for match in self._heads.finditer(lower):
-            for rule in self._by_head[match[0]]:
+        for match in self._heads.finditer(b" " + lower):
+            for rule in self._by_head[match[1]]:
                 places[rule.id] += 1
                 if places[rule.id] <= most and (span := rule.at(text, match.start())):
                     yield rule, span
