@@ -23,7 +23,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from re import _parser  # type: ignore[attr-defined]  # it alone tells how long a match may be
+from re import _parser  # it alone tells how long a match may be
 from typing import Any
 
 _TARGET = Path(__file__).parents[1] / "bsd" / "maintenance" / "secret_rules.json"
@@ -75,7 +75,7 @@ _OWN: list[dict[str, Any]] = [
     },
     {
         "id": "authorization-header",
-        "kind": "near",
+        "kind": "prefix",
         "heads": ["authorization"],
         "regex": r"(?i)\bauthorization['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:basic|bearer|token)\s{1,3}"
         r"([\w=~@.+/-]{8,2000})",
@@ -83,7 +83,7 @@ _OWN: list[dict[str, Any]] = [
     },
     {
         "id": "curl-user",
-        "kind": "near",
+        "kind": "prefix",
         "heads": ["curl"],
         "regex": r"\bcurl\b[^\r\n]{0,400}?[ \t](?:-u|--user)[= \t]{1,5}['\"]?"
         r"([^\s:'\"$<]{2,64}:[^\s'\"$<*]{4,128})",

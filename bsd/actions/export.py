@@ -116,10 +116,10 @@ def export_session(
             except (BsdError, OSError) as error:
                 why = os_problem(error, f"reading {part}").message
                 export.problems.append(f"{part}: {why}")
+        writes = file is not None and not dry_run
+        export.passes = 2 if writes else 1
         export.find_secrets()
-        written = 0
-        if file is not None and not dry_run:
-            written = export.write(file, redact=redact)
+        written = export.write(file, redact=redact) if file is not None and writes else 0
         return export.answer(session, None if dry_run else file, written, redact=redact)
 
 
@@ -144,6 +144,8 @@ class _Export:
         self._count: Counter[str] = Counter()
         self._entries = self._unavailable = 0
         self.problems: list[str] = []
+        self.passes = 1  # how often the sessions are read, for the progress
+        self._read = 0  # bytes
 
     def open(self, name: SessionName, opened: ExitStack) -> None:
         """Open a session; raises NotFound, LeftAlone."""
@@ -157,13 +159,14 @@ class _Export:
         layout = self._context.layout
         fmt = format_of(source, program_of(layout, name.agent))
         assert fmt is not None  # noqa: S101 - `open` has seen to it
+        total = self.passes * sum(source.identity.size for _, source in self._sources)
         for raw, answer in restored_lines(source, fmt, SessionStore(layout, name)):
             yield raw, len(answer.unavailable) if answer else 0
+            self._read += len(raw)
+            self._context.progress(min(self._read, total), total)
 
     def find_secrets(self) -> None:
         """Look for secrets in all lines, and count these."""
-        total = sum(source.identity.size for _, source in self._sources)
-        done = 0
         for name, source in self._sources:
             for raw, missing in self._lines(name, source):
                 for secret in secrets_in(raw):
@@ -171,8 +174,6 @@ class _Export:
                     self._count[secret.text] += 1
                 self._entries += 1
                 self._unavailable += missing
-                done += len(raw)
-                self._context.progress(min(done, total), total)
 
     def write(self, file: Path, *, redact: bool) -> int:
         """Write the file; return its bytes. A file that is not whole does not stay."""

@@ -29,7 +29,7 @@ from bsd.maintenance.forget import Forget
 from bsd.maintenance.references import belongings_with
 from bsd.maintenance.secret_patterns import Secret
 from bsd.maintenance.secrets import SecretSearch
-from bsd.maintenance.stored_lines import LineReader, StoredLines
+from bsd.maintenance.stored_lines import StoredLineReader, StoredLines
 from bsd.planning.plan import Plan
 from bsd.planning.redact_text import LeftInPlace, SecretText, TextRedactor, plan_text_redaction
 from bsd.planning.rules import Policy
@@ -41,7 +41,7 @@ from bsd.store.originals import SessionStore, digest
 from bsd.store.pack import Pack, PackDamaged
 from bsd.store.snapshot_parts import SnapshotReader
 from bsd.store.snapshots import snapshots_of
-from bsd.transcripts.agents.programs import program_of
+from bsd.transcripts.agents.programs import kind_of, program_of
 from bsd.transcripts.reader import Line, TranscriptFile
 
 _BLOCK = 1 << 20
@@ -188,7 +188,7 @@ def _concerns(context: ActionContext, text: SecretText) -> dict[SessionName, _Co
             else:
                 concern.inline += sum(map(text.is_in, lines.data.split(b"\n")))
 
-    LineReader(layout, progress=context.progress).run(look)
+    StoredLineReader(layout, progress=context.progress).run(look)
     tainted = {hash_.encode() for one in found.values() for hash_ in one.tainted}
     for name in catalog.names(layout) if tainted else ():
         if name not in found:
@@ -335,9 +335,13 @@ def _files_with(
             with suppress(BsdError, OSError, PackDamaged):
                 if path.is_file() and not path.is_symlink() and _holds(path, text):
                     yield str(path)
-    yield from sorted(
-        {file for name in concerns for file in belongings_with(layout, name, [text.text])}
-    )
+    beside = (belongings_with(layout, name, [text.text]) for name in concerns)
+    yield from sorted({file for files in beside for file in files})
+    for source in layout.sources:
+        with suppress(BsdError, OSError):
+            prompts = kind_of(source.kind).remembered(source.path, lambda _: None)
+            if any(text.pattern.search(prompt.text) for prompt in prompts):
+                yield f"the prompts that the program of {source.name} remembers"
 
 
 def _holds(path: Path, text: SecretText) -> bool:

@@ -22,7 +22,7 @@ from bsd.core.layout import SessionName
 from bsd.maintenance.scan import ScanPosition
 from bsd.maintenance.secret_patterns import rules_version
 from bsd.maintenance.secrets import FoundSecret, SecretPlace, SecretSearch
-from bsd.maintenance.stored_lines import Place
+from bsd.maintenance.stored_lines import TextPlace
 
 _PAGE_SECONDS = 0.5  # a page of a search ends after so long
 
@@ -36,7 +36,7 @@ class ListedPlace:
     index: Annotated[
         int, Field(description="Line number; of extracted text: when it was taken out")
     ]
-    where: Place
+    where: TextPlace
     keys: Annotated[
         tuple[str, ...],
         Field(description="Paths of the values; none: it stands in no text of the entry"),

@@ -14,7 +14,7 @@ from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.scan import ScanPosition
 from bsd.maintenance.secret_patterns import Secret, secrets_in
-from bsd.maintenance.stored_lines import LineReader, Place, StoredLines
+from bsd.maintenance.stored_lines import StoredLineReader, StoredLines, TextPlace
 from bsd.planning.redact_text import SecretText
 from bsd.transcripts.agents.entry import entry_id
 from bsd.transcripts.agents.format import TranscriptFormat
@@ -32,7 +32,7 @@ class SecretPlace:
     session: SessionName
     entry_id: str | None
     index: int  # 0-based line number; of a stored line, that when it was taken out
-    where: Place
+    where: TextPlace
     keys: tuple[str, ...]  # of the values; none: it stands in no text of the entry
 
 
@@ -49,7 +49,7 @@ class FoundSecret:
 class SecretSearch:
     """One search for secrets through everything, or through some sessions.
 
-    `progress`, `stopping` and `failed` are those of `LineReader`.
+    `progress`, `stopping` and `failed` are those of `StoredLineReader`.
     """
 
     layout: Layout
@@ -62,8 +62,8 @@ class SecretSearch:
     unlisted: int = field(init=False, default=0)  # places of secrets beyond `MOST_SECRETS`
 
     def run(self, position: ScanPosition | None = None) -> ScanPosition:
-        """Search on from a position; return how far it came, as `LineReader.run`."""
-        reader = LineReader(
+        """Search on from a position; return how far it came, as `StoredLineReader.run`."""
+        reader = StoredLineReader(
             self.layout, self.agent, self.only, self.progress, self.stopping, self.failed
         )
         return reader.run(self.look, position)

@@ -29,7 +29,7 @@ _TRANSCRIPT, _STORE, _PACKS = range(3)
 _PIECE = 1 << 20  # bytes of a pack's lines between two looks at whether to stop
 
 
-class Place(StrEnum):
+class TextPlace(StrEnum):
     """Where a line lies."""
 
     TRANSCRIPT = "transcript"
@@ -49,7 +49,7 @@ class StoredLines:
     """
 
     session: SessionName
-    place: Place
+    place: TextPlace
     data: bytes
     index: int
     entry_id: str | None = None
@@ -62,7 +62,7 @@ Look = Callable[[StoredLines], object]
 
 
 @dataclass(slots=True)
-class LineReader:
+class StoredLineReader:
     """One reading of everything, or of some sessions.
 
     `progress` is told bytes done and in all; `stopping` is asked after each piece of about 1 MB;
@@ -153,7 +153,7 @@ class LineReader:
             if offset and (offset > size or source.read(offset - 1, 1) != b"\n"):
                 offset = number = 0  # it was rewritten since
             fmt = format_of(source, program_of(self.layout, name.agent))
-            place = Place.ARCHIVED if is_deleted(self.layout, name) else Place.TRANSCRIPT
+            place = TextPlace.ARCHIVED if is_deleted(self.layout, name) else TextPlace.TRANSCRIPT
             for lines in source.whole_lines(offset):
                 look(StoredLines(name, place, lines, number, format=fmt))
                 offset, number = offset + len(lines), number + lines.count(b"\n")
@@ -166,7 +166,7 @@ class LineReader:
                 continue
             record = store.index.records.get(f"{ref}.json")
             about = (record.index, record.entry_id) if record else (ref, None)
-            look(_stored(name, Place.EXTRACTED, data, *about))
+            look(_stored(name, TextPlace.EXTRACTED, data, *about))
             yield _STORE, ref, len(data)
 
     def _in_packs(self, name: SessionName, look: Look, at: str) -> Iterator[_Piece]:
@@ -185,7 +185,7 @@ class LineReader:
                         record = packed.record
                         index = record.get("index", ref_of(record))
                         about = (packed.line, index, record.get("entry_id"))
-                        look(_stored(name, Place.ARCHIVED, *about))
+                        look(_stored(name, TextPlace.ARCHIVED, *about))
                         if read >= _PIECE:
                             yield _PACKS, f"{path.name}:{done}", int(read * share)
                             read = 0
@@ -198,7 +198,9 @@ class LineReader:
             raise problem
 
 
-def _stored(name: SessionName, place: Place, data: bytes, index: Any, entry_id: Any) -> StoredLines:
+def _stored(
+    name: SessionName, place: TextPlace, data: bytes, index: Any, entry_id: Any
+) -> StoredLines:
     """A stored line; `index` is its line number, or the ref that begins with it."""
     if isinstance(index, str):
         number = index.partition("_")[0]

@@ -30,8 +30,8 @@ from bsd.transcripts.spans import SpliceError, ValuePath, format_path, paths_of,
 from bsd.transcripts.splice import edit, encode_string
 
 _DEEPEST = 200
-# Members of a block by which a provider proves that its text is its own.
-_SIGNATURES = ("signature", "thinkingSignature", "thoughtSignature", "encrypted_content")
+# How members of a block are called by which a provider proves that its text is its own.
+_PROOFS = ("ignature", "encrypted_content")
 _SPECIAL = re.compile(r"[\n\r\t\"'/]")
 # How line ends and tabs may be written in a text that holds JSON, which may itself hold JSON.
 _WRITTEN = {"\n": r"\\*(?:\r?\n|r\\*n|[nr])", "\r": r"\\*(?:\r|r)", "\t": r"\\*(?:\t|t)"}
@@ -198,8 +198,10 @@ class TextRedactor:
         if is_structure(path, self.format):
             return f"{format_path(path)} holds the session together"
         holder = value_at(entry, path[:-1])
-        is_signed = isinstance(holder, dict) and any(holder.get(key) for key in _SIGNATURES)
-        if is_signed and not removes and path[-1] in {"thinking", "text", *_SIGNATURES}:
+        is_signed = isinstance(holder, dict) and any(
+            member for key, member in holder.items() if key.endswith(_PROOFS)
+        )
+        if is_signed and not removes:
             return f"{format_path(path)} is proved by a signature: its provider refuses another"
         return None
 

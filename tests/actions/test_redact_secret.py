@@ -18,7 +18,7 @@ from bsd.maintenance.search import search
 from bsd.maintenance.verify import verify
 from bsd.planning.edit import setting
 from tests.actions import performed
-from tests.maintenance.keeping import DAY, bring_back, extract, keep
+from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.test_forgetting import said
 from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import HEADER, LONG, NAME, Clock, Talk, entry, jsonl, make_caller
@@ -158,6 +158,30 @@ def test_entries_that_a_signature_covers_are_told(layout: Layout, clock: Clock) 
     add_session(layout.root, str(NAME), talk.raw)
     [done] = redact(layout, clock, "github-pat").sessions
     assert done.bound == ("e1",)
+
+
+def test_files_of_its_program_are_told(tmp_path: Path, clock: Clock) -> None:
+    home = ClaudeHome.of(tmp_path, 1, small=True)
+    [path] = home.source.glob(f"*/{home.names[0].session}.jsonl")
+    lines = path.read_bytes().replace(b"do it", b"do it with " + TOKEN.encode(), 1)
+    path.write_bytes(lines)
+    set_idle(path)
+    beside = next(path.parent.glob("*/tool-results/*.txt"))
+    beside.write_text(f"token {TOKEN}\n")
+    prompt = {
+        "display": f"use {TOKEN}",
+        "timestamp": 1767225600000,
+        "project": "/home/ada",
+        "sessionId": home.names[0].session,
+    }
+    (home.source.parent / "history.jsonl").write_bytes(jsonl(prompt))
+    done = redact(home.layout, clock, "github-pat")
+    assert TOKEN.encode() not in path.read_bytes()
+    assert (done.complete, done.left) == (False, ())
+    assert done.still_in == (
+        str(beside),
+        "the prompts that the program of claude-code remembers",
+    )
 
 
 def test_a_short_one_and_an_unknown_one_are_refused(layout: Layout, clock: Clock) -> None:

@@ -69,7 +69,8 @@ def test_pages_together_are_the_whole(
         add_session(layout.root, name, jsonl(HEADER, entry(0, "user", f"{number} {TOKEN}")))
     extract(layout, NAME, clock, trigger_types=("tool_result",))
     caller = make_caller(layout, clock)
-    pages, cursor = [], None
+    pages: list[SecretList] = []
+    cursor = None
     monkeypatch.setattr("bsd.actions.secrets._PAGE_SECONDS", 0.0)
     while not pages or cursor:
         pages.append(secrets_page(caller, cursor=cursor))
