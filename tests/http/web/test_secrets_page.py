@@ -88,4 +88,4 @@ def look_at_exported(browser: Browser, file: Path) -> None:
             page.emulate_media(color_scheme=scheme)
             assert low_contrast(page) == []
         page.set_viewport_size({"width": 360, "height": 740})
-        assert too_wide(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
