@@ -116,6 +116,11 @@ def shown(text: str) -> str:
     return _UNWANTED.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """Return a number with its noun: `1 secret`, `2 secrets`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def _json(value: Any) -> str:
     try:
         return json.dumps(value, indent=2, ensure_ascii=False)

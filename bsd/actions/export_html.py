@@ -11,7 +11,7 @@ from html import escape
 from markdown_it import MarkdownIt
 
 from bsd import __version__
-from bsd.actions.export_entries import Block, BlockKind, ExportedEntry, ExportedPart
+from bsd.actions.export_entries import Block, BlockKind, ExportedEntry, ExportedPart, counted
 from bsd.core.formatting import format_size
 
 _LONGEST_MARKDOWN = 200_000  # characters: a longer text is shown as it is
@@ -25,13 +25,15 @@ _STYLE = """
 @media(prefers-color-scheme:dark){:root{--line:#343b45;--soft:#1b2027;--faint:#9aa5b3;
 --user:#16273d;--accent:#7db3f5}body{background:#12161b;color:#e4e8ed}}
 body{font:16px/1.55 system-ui,sans-serif;max-width:56rem;margin:0 auto;padding:1.5rem 1rem 4rem}
-h1{font-size:1.5rem;line-height:1.25;margin:.2em 0}h2{font-size:1.2rem;margin:3rem 0 .5rem;
-border-top:2px solid var(--line);padding-top:1rem}
+h1{font-size:1.5rem;line-height:1.25;margin:.2em 0}h2{font-size:1.2rem}
+h2.agent{margin:3rem 0 .5rem;border-top:2px solid var(--line);padding-top:1rem}
 a{color:var(--accent)}.about,time,.at{color:var(--faint);font-size:.85rem}
 article{border:1px solid var(--line);border-radius:8px;padding:.6rem .9rem;margin:.8rem 0;
 overflow-wrap:anywhere}
 article.user{background:var(--user)}article:target{outline:2px solid var(--accent)}
-article>header{display:flex;gap:.7rem;align-items:baseline}.at{margin-left:auto;
+article>header{display:flex;flex-wrap:wrap;gap:0 .7rem;align-items:baseline;overflow-wrap:normal}
+article>div>:first-child{margin-top:.4rem}article>div>:last-child{margin-bottom:.3rem}
+.at{margin-left:auto;
 text-decoration:none}
 pre,code{font:.86rem/1.45 ui-monospace,monospace}pre{background:var(--soft);padding:.6rem;
 border-radius:6px;overflow-x:auto;white-space:pre-wrap;margin:.5rem 0}
@@ -57,13 +59,14 @@ def html_pieces(parts: Iterable[ExportedPart], *, redacted: int) -> Iterator[str
                 f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
                 f"<h1>{title}</h1>\n"
             )
-            note = f", {redacted} secrets replaced" if redacted else ""
+            note = f", {counted(redacted, 'secret')} replaced" if redacted else ""
             yield (
                 f'<p class="about">Session {escape(part.session)}, '
                 f"written by bsd {escape(__version__)}{note}</p>\n<main>\n"
             )
         else:
-            yield f'<h2>Sub-agent: {title}</h2>\n<p class="about">{escape(part.session)}</p>\n'
+            yield f'<h2 class="agent">Sub-agent: {title}</h2>\n'
+            yield f'<p class="about">{escape(part.session)}</p>\n'
         left_out = 0
         for entry in part.entries:
             blocks = entry.blocks()
@@ -71,14 +74,16 @@ def html_pieces(parts: Iterable[ExportedPart], *, redacted: int) -> Iterator[str
             if blocks:
                 yield _article(entry, blocks, f"{number}-{entry.index}", markdown)
         if left_out:
-            yield f'<p class="about">{left_out:,} entries of bookkeeping are left out.</p>\n'
+            many = counted(left_out, "entry", "entries")
+            yield f'<p class="about">{many} of bookkeeping left out.</p>\n'
     yield "</main>\n</body>\n</html>\n"
 
 
 def _article(entry: ExportedEntry, blocks: list[Block], id: str, markdown: MarkdownIt) -> str:
     who = escape(entry.who)
     kind = "user" if who == "User" else "other"
-    time = f'<time datetime="{escape(entry.time)}">{escape(entry.time)}</time>'
+    moment = f"{entry.time[:16].replace('T', ' ')} UTC"
+    time = f'<time datetime="{escape(entry.time)}">{escape(moment)}</time>'
     head = (
         f'<article class="{kind}" id="e{id}"><header><b>{who}</b> {time if entry.time else ""}'
         f'<a class="at" href="#e{id}">#{entry.index}</a></header>\n'

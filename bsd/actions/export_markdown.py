@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from bsd import __version__
-from bsd.actions.export_entries import Block, BlockKind, ExportedPart
+from bsd.actions.export_entries import Block, BlockKind, ExportedPart, counted
 from bsd.core.formatting import format_size
 
 _TICKS = re.compile(r"`{3,}")
@@ -19,7 +19,7 @@ def markdown_pieces(parts: Iterable[ExportedPart], *, redacted: int) -> Iterator
     """Yield the file piece by piece; `redacted`: how many secrets were replaced in it."""
     for number, part in enumerate(parts):
         title = _line(part.title)
-        note = f", {redacted} secrets replaced" if redacted and not number else ""
+        note = f", {counted(redacted, 'secret')} replaced" if redacted and not number else ""
         yield f"{'# ' if number == 0 else '# Sub-agent: '}{title}\n\n"
         yield f"Session `{part.session}`, written by bsd {__version__}{note}\n\n"
         left_out = 0
@@ -27,11 +27,11 @@ def markdown_pieces(parts: Iterable[ExportedPart], *, redacted: int) -> Iterator
             blocks = entry.blocks()
             left_out += not blocks
             if blocks:
-                time = f" · {entry.time}" if entry.time else ""
+                time = f" · {entry.time[:16].replace('T', ' ')} UTC" if entry.time else ""
                 yield f"## {_line(entry.who)}{time} · #{entry.index}\n\n"
                 yield from map(_block, blocks)
         if left_out:
-            yield f"({left_out:,} entries of bookkeeping are left out.)\n\n"
+            yield f"({counted(left_out, 'entry', 'entries')} of bookkeeping left out.)\n\n"
 
 
 def _block(block: Block) -> str:

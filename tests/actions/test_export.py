@@ -120,4 +120,4 @@ def test_sub_agents_follow(tmp_path: Path, clock: Clock) -> None:
     done = export_session(caller, home.names[0], ExportFormat.HTML, file)
     assert len(done.sessions) == 2
     assert done.sessions[1].startswith(str(home.names[0].agent))
-    assert "<h2>Sub-agent: " in file.read_text()
+    assert ">Sub-agent: " in file.read_text()
