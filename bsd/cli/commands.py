@@ -42,6 +42,9 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
             "entries:show_command", "Show the entries of a session, or one of them in full."
         ),
         "summary": _C("sessions:summary_command", "Say what a session was about."),
+        "export": _C(
+            "export:export_command", "Write a session into one file, to read or to share."
+        ),
         "history": _C(
             "history:history_command", "Show what was done to a session, and what is undone."
         ),
@@ -86,6 +89,11 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
     "Care": {
         "verify": _C(
             "checks:verify_command", "Check that all that was taken out is there.", locks=True
+        ),
+        "secrets": _C(
+            "secrets:secrets_group",
+            "Find keys and passwords in sessions and archive, and replace them.",
+            locks=True,
         ),
         "retention": _C(
             "retention:retention_command",

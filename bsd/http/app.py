@@ -19,6 +19,7 @@ from bsd.http import (
     context,
     entries,
     events,
+    export,
     hooks,
     jobs,
     memory,
@@ -27,6 +28,7 @@ from bsd.http import (
     page,
     pauses,
     search,
+    secrets,
     sessions,
     settings,
     state,
@@ -44,7 +46,7 @@ _SUMMARY = "Keeps AI-agent session files lean by moving large old values into a 
 _WAIT_SECONDS = 5.0  # the longest time that a request waits for a session in use
 _API = (
     *(state, jobs, settings, sessions, search, entries, outline, context, trash, archive, pauses),
-    *(memory, workspaces, overview, events, hooks),
+    *(memory, workspaces, overview, events, hooks, secrets, export),
 )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -52,10 +52,10 @@ from bsd.store.archive import SessionArchive
 from bsd.store.contents import contents_of
 from bsd.store.entry_notes import FORGOTTEN, note_forgotten
 from bsd.store.history import History
-from bsd.store.originals import SessionStore
+from bsd.store.originals import SessionStore, digest
 from bsd.store.pack import Pack, PackDamaged, PackWriter
 from bsd.store.search import ask, forget_sessions
-from bsd.store.snapshot_parts import PartWriter, SnapshotReader, split_into_parts, tidy_snapshot
+from bsd.store.snapshot_parts import SnapshotReader, rewrite_snapshot
 from bsd.store.snapshots import (
     Snapshot,
     delete_snapshot,
@@ -64,7 +64,6 @@ from bsd.store.snapshots import (
     snapshot_directory,
     snapshots_in,
     snapshots_of,
-    write_snapshot,
 )
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.programs import program_of
@@ -181,6 +180,54 @@ class Forget:
         if not (self._files or lines):
             raise NotFound(f"nothing is kept of entry {entry} of {name}", hint=f"`bsd show {name}`")
         return replace(self._answer(name, entry, sorted(kept_by)), said_in=said_in)
+
+    def lines(
+        self,
+        name: SessionName,
+        hashes: Collection[str],
+        entries: Collection[str | None],
+        change: Callable[[Line], bytes],
+    ) -> int:
+        """Forget stored lines of a session, and what undo keeps of entries; change its copies.
+
+        Unlike `entry`, this leaves other lines of these entries in the store, and has no journal:
+        the caller looks for what is left, and asks again.
+
+        Args:
+            name: the session.
+            hashes: of the stored lines, `sha256:…`.
+            entries: the entries of whose former lines the history keeps none.
+            change: returns a line of a snapshot as it shall be.
+
+        Returns:
+            How many lines of the history and of snapshots were changed.
+
+        Raises:
+            Busy, Unavailable.
+        """
+        layout = self._layout
+        archive, store = layout.archive_dir(name), SessionStore(layout, name)
+        self._files = self._bytes = 0
+        with self._locked(name):
+            self._idle_policy.blank([name])
+            if hashes:
+                note_forgotten(layout.history_dir(name), name, hashes)
+            history = History(layout, name)
+            lines = sum(history.forget(entry) for entry in entries)
+            gone = {ref for ref in store.refs() if digest(store.read(ref) or b"") in hashes}
+            for ref in sorted(gone):
+                self._remove(store.file(ref))
+            if gone:
+                sync_dir(store.directory)
+                records = store.index.records.values()
+                store.index.replace([record for record in records if record.ref not in gone])
+            self._forget_packed(archive, _digests(hashes), None)
+            for snapshot in snapshots_in(archive, strictly=True):
+                lines += rewrite_snapshot(snapshot, change, self._budget.clock())
+            contents_of(layout).changed()
+            clear_returning(layout, name)
+            forget_sessions(layout.search_db, [name])  # it is indexed again, as it is now
+        return lines
 
     def finish(self, journal: ForgetJournal) -> None:
         """Finish a call that was killed; raises Busy, Unavailable, Forbidden."""
@@ -514,21 +561,9 @@ def _forget_in_snapshot(layout: Layout, snapshot: Snapshot, entry: str, now: flo
     """Write a snapshot anew without the values of an entry; return how many lines that changed."""
     with closing(SnapshotReader(snapshot)) as source:
         fmt = format_of(source, program_of(layout, snapshot.name.agent))
-        if fmt is None:
-            return 0
-        changed = sum(_without_values(line, fmt, entry) != line.raw for line in source.lines())
-        if not changed:
-            return 0
-        with PartWriter(snapshot.directory, now) as writer:
-            lines = (_without_values(line, fmt, entry) for line in source.lines())
-            parts = tuple(map(writer.add, split_into_parts(lines)))
-            writer.finish()
-    was = replace(snapshot.transcript.was, size=sum(part.size for part in parts))
-    files = (replace(snapshot.transcript, was=was, parts=parts), *snapshot.files[1:])
-    new = replace(snapshot, files=files, title=None)  # the entry may have given the title
-    write_snapshot(new)
-    tidy_snapshot(new, now, strictly=True)
-    return changed
+    if fmt is None:
+        return 0
+    return rewrite_snapshot(snapshot, lambda line: _without_values(line, fmt, entry), now)
 
 
 def _without_values(line: Line, fmt: TranscriptFormat, entry_id: str) -> bytes:

@@ -290,7 +290,7 @@ def _alike(old: list[Any], new: list[Any]) -> int:
 
 
 def _check_structure(paths: tuple[ValuePath, ...], fmt: TranscriptFormat) -> None:
-    fixed = [path for path in paths if _is_structure(path, fmt)]
+    fixed = [path for path in paths if is_structure(path, fmt)]
     if fixed:
         names = ", ".join(format_path(path) for path in fixed)
         raise Invalid(
@@ -299,7 +299,8 @@ def _check_structure(paths: tuple[ValuePath, ...], fmt: TranscriptFormat) -> Non
         )
 
 
-def _is_structure(path: ValuePath, fmt: TranscriptFormat) -> bool:
+def is_structure(path: ValuePath, fmt: TranscriptFormat) -> bool:
+    """Whether a value holds the session together, so that no edit may change it."""
     if path[0] == MARKER:
         return True
     return path[-1] in {MARKER, *fmt.ties} and not any(step in _FREE for step in path[:-1])
@@ -311,18 +312,24 @@ def _check(located: Located, fmt: TranscriptFormat, line: bytes, wanted: Documen
     if entry is None or not same(_read(line), wanted):
         raise Conflict(f"line {located.line.index} cannot be edited safely; it was left alone")
     old, new = located.info, fmt.info(entry)
-    for what in _TIES:
-        if _tie(old, what) != _tie(new, what):
-            name = what.replace("_", " ").removeprefix("is ")
-            raise Invalid(
-                f"the edit would change the entry's {name}: other entries rely on it",
-                hint="change texts, arguments and other values only",
-            )
+    if name := changed_tie(old, new):
+        raise Invalid(
+            f"the edit would change the entry's {name}: other entries rely on it",
+            hint="change texts, arguments and other values only",
+        )
     if moved := list(_placeholders_moved(located.entry, entry)):
         raise Invalid(
             f"{', '.join(moved)} is extracted: its placeholder must stay as it is",
             hint=f"`bsd restore AGENT/SESSION {old.id}` brings it back, then it can be edited",
         )
+
+
+def changed_tie(old: EntryInfo, new: EntryInfo) -> str | None:
+    """Return which of the properties that others rely on an edit has changed; None: no one."""
+    for what in _TIES:
+        if _tie(old, what) != _tie(new, what):
+            return what.replace("_", " ").removeprefix("is ")
+    return None
 
 
 def _tie(info: EntryInfo, what: str) -> Any:

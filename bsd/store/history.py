@@ -340,11 +340,11 @@ class History:
         else:
             self.discard()
 
-    def forget(self, entry_id: str) -> int:
+    def forget(self, entry_id: str | None) -> int:
         """Remove what any operation keeps of an entry's former lines; return how many these were.
 
-        That the entry was changed, and by which action, stays. Raises HistoryDamaged, NotFound,
-        Unavailable.
+        None means all entries without an id. That an entry was changed, and by which action, stays.
+        Raises HistoryDamaged, NotFound, Unavailable.
         """
         forgotten = 0
         for operation in self.operations():
@@ -418,7 +418,7 @@ def _read_lines(stream: IO[bytes], count: int) -> Iterator[ChangedLine]:
         yield line
 
 
-def _write_without(path: Path, count: int, entry_id: str) -> None:
+def _write_without(path: Path, count: int, entry_id: str | None) -> None:
     """Write an operation anew, without the former state of the lines of one entry."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)  # of a process that was killed: the lock is held now

@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -26,8 +27,9 @@ from bsd.store.snapshots import (
     packs_in,
     read_snapshot,
     snapshot_directories,
+    write_snapshot,
 )
-from bsd.transcripts.reader import ChangedWhileReading, InBlocks, Transcript
+from bsd.transcripts.reader import ChangedWhileReading, InBlocks, Line, Transcript
 
 # A part ends after so many bytes if its last line says so, and after so many in any case.
 _SMALLEST_PART, _LARGEST_PART = 128 << 10, 1 << 20
@@ -234,6 +236,27 @@ def tidy_snapshot(snapshot: Snapshot, now: float, *, strictly: bool = False) -> 
         for path in useless:
             path.unlink(missing_ok=True)
         sync_dir(snapshot.directory)
+
+
+def rewrite_snapshot(snapshot: Snapshot, change: Callable[[Line], bytes], now: float) -> int:
+    """Write a snapshot anew, each line as `change` returns it; return how many that changed.
+
+    `change` is called twice for each line, and must answer alike.
+    """
+    with closing(SnapshotReader(snapshot)) as source:
+        changed = sum(change(line) != line.raw for line in source.lines())
+        if not changed:
+            return 0
+        with PartWriter(snapshot.directory, now) as writer:
+            lines = (change(line) for line in source.lines())
+            parts = tuple(map(writer.add, split_into_parts(lines)))
+            writer.finish()
+    was = replace(snapshot.transcript.was, size=sum(part.size for part in parts))
+    files = (replace(snapshot.transcript, was=was, parts=parts), *snapshot.files[1:])
+    new = replace(snapshot, files=files, title=None)  # a line may have given the title
+    write_snapshot(new)
+    tidy_snapshot(new, now, strictly=True)
+    return changed
 
 
 def _merge(snapshot: Snapshot, now: float) -> Path:

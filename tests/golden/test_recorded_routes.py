@@ -110,12 +110,21 @@ def test_routes(ask: Ask, world: World, tmp_path: Path, monkeypatch: pytest.Monk
         change(routes)
         remember(routes)
         fail(routes)
+        secrets(routes)
         monkeypatch.setenv("BRAINSURGEON_SOCKET", str(daemon.socket))
         beside(routes, ask, world)
         description = routes("GET", "/api/openapi.json", keep=False)
     assert routes.missed(description) == {"GET /api/events"}  # which goes on for ever
     check("routes", routes.answers)
     check("openapi", _by_part(description))
+
+
+def secrets(routes: Routes) -> None:
+    routes.get("/api/secrets")
+    routes("POST", "/api/secrets/0123456789abcdef/redact", {"sessions": ["main/alpha"]})
+    for form in ("html", "md", "jsonl"):
+        routes("GET", f"/api/sessions/main/alpha/export?format={form}", keep=False)
+    routes.get("/api/sessions/main/alpha/export/preview")
 
 
 def _is_known(routes: Routes) -> bool:

@@ -7,6 +7,7 @@ import { finderView, installFinder } from "./finder.js";
 import { jobsView } from "./jobs.js";
 import { Live } from "./live.js";
 import { overviewView } from "./overview.js";
+import { secretsView } from "./secrets.js";
 import { sessionView } from "./session.js";
 import { sessionsView } from "./sessions.js";
 import { settingsView } from "./settings.js";
@@ -21,6 +22,7 @@ const VIEWS = {
     find: finderView,
     trash: trashView,
     archive: archiveView,
+    secrets: secretsView,
     jobs: jobsView,
     settings: settingsView,
     status: statusView,

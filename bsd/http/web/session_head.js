@@ -2,6 +2,7 @@
 
 import { query } from "./api.js";
 import { button, copyButton, fill, h } from "./dom.js";
+import { exportDialog } from "./export.js";
 import { bytes, count, number, span } from "./format.js";
 import { deleteDialog, extractDialog, historyDialog, summaryDialog } from "./operations.js";
 import { badges } from "./session_row.js";
@@ -86,6 +87,7 @@ function operations(info, view) {
         }),
         button("History…", () => historyDialog(session, page.readonly(), again), { "data-focus": "history" }),
         button("Summary…", () => summaryDialog(session), { "data-focus": "summary" }),
+        button("Export…", () => exportDialog(session), { "data-focus": "export" }),
         button("Delete…", remove, { class: "danger writes", "data-focus": "delete" }),
     );
 }

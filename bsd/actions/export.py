@@ -1,0 +1,255 @@
+"""export_session writes a session into one file: HTML or Markdown to read, JSON lines to keep.
+
+Values that were taken out stand in their places again, and the sessions of sub-agents follow. With
+`redact`, each secret that the rules find is replaced wherever it stands in the file. Nothing of
+bsd is changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from bsd.actions.context import ActionContext
+from bsd.actions.export_entries import ExportedEntry, ExportedPart
+from bsd.actions.export_html import html_pieces
+from bsd.actions.export_markdown import markdown_pieces
+from bsd.core.answers import OMIT_EMPTY, Internal
+from bsd.core.errors import BsdError, Conflict, LeftAlone, os_problem
+from bsd.core.files import create_private
+from bsd.core.layout import Layout, SessionName
+from bsd.maintenance import catalog
+from bsd.maintenance.deleted_sessions import open_or_snapshot, parent_of
+from bsd.maintenance.secret_patterns import Secret, secrets_in
+from bsd.maintenance.titles import ends_in
+from bsd.planning.redact_text import SecretText
+from bsd.planning.restore import restored_lines
+from bsd.sessions.session import format_of
+from bsd.store.originals import SessionStore
+from bsd.transcripts.agents.programs import program_of
+from bsd.transcripts.reader import InBlocks, parse_entry
+from bsd.transcripts.spans import SpliceError
+from bsd.transcripts.splice import edit, encode_string
+
+
+class ExportFormat(StrEnum):
+    """How a session is written; also the ending of the file's name."""
+
+    HTML = "html"
+    MARKDOWN = "md"
+    JSONL = "jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class RedactedText:
+    """A secret that is replaced in the file. It is not in the answer."""
+
+    hash: str
+    rule: str
+    masked: str
+    count: Annotated[int, Field(description="Of lines in which it stands")]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was (with `dry_run`: would be) written."""
+
+    session: str
+    format: ExportFormat
+    file: Annotated[str | None, Field(description="Null with `dry_run`")]
+    sessions: Annotated[tuple[str, ...], Field(description="It, and those of its sub-agents")]
+    entries: int
+    bytes: Annotated[int, Field(description="Of the file; 0 with `dry_run`")]
+    redact: bool
+    secrets: Annotated[
+        tuple[RedactedText, ...],
+        Field(description="Secrets in it: with `redact` they are replaced, else they are there"),
+    ]
+    unavailable: Annotated[
+        int, Field(description="Values that were taken out and cannot be had any more")
+    ]
+    problems: Annotated[
+        tuple[str, ...], Field(description="Sub-agents' sessions that cannot be read"), OMIT_EMPTY
+    ] = ()
+    problem: Internal[BsdError | None] = None
+
+
+def export_session(
+    context: ActionContext,
+    session: SessionName,
+    format: ExportFormat,
+    file: Path | None = None,
+    *,
+    redact: bool = False,
+    dry_run: bool = False,
+) -> Exported:
+    """Write a session, in its place or gone, and those of its sub-agents into one file.
+
+    Args:
+        file: must not exist; it is readable for its owner only. None: a `dry_run`.
+        redact: replace each secret by `[redacted-RULE]`.
+        dry_run: only say what would be written, and which secrets are in it.
+
+    Raises:
+        NotFound: there is no such session.
+        LeftAlone: it is excluded, or its lines are not understood.
+        Conflict: the file is there already.
+    """
+    layout = context.layout
+    layout.refuse_excluded(session)
+    if file is not None and os.path.lexists(file) and not dry_run:
+        raise Conflict(f"{file} is there already", hint="name another file: -o FILE")
+    export = _Export(context, format)
+    with ExitStack() as opened:
+        export.open(session, opened)
+        for part in _parts_of(layout, session):
+            try:
+                export.open(part, opened)
+            except (BsdError, OSError) as error:
+                why = os_problem(error, f"reading {part}").message
+                export.problems.append(f"{part}: {why}")
+        writes = file is not None and not dry_run
+        export.passes = 2 if writes else 1
+        export.find_secrets()
+        written = export.write(file, redact=redact) if file is not None and writes else 0
+        return export.answer(session, None if dry_run else file, written, redact=redact)
+
+
+def _parts_of(layout: Layout, name: SessionName) -> Iterator[SessionName]:
+    """Yield the sessions that are parts of a session, or were started by it."""
+    with suppress(BsdError):
+        yield from (member.name for member in catalog.family(layout, name)[1:])
+    for agent in catalog.all_agents(layout):
+        is_near = agent.startswith(name.agent) and agent != name.agent
+        if is_near and parent_of(layout, program_of(layout, agent)) == str(name):
+            yield from sorted(catalog.names(layout, agent))
+
+
+class _Export:
+    """One export: the sessions, open, and the secrets in them."""
+
+    def __init__(self, context: ActionContext, format: ExportFormat) -> None:
+        self._context = context
+        self._format = format
+        self._sources: list[tuple[SessionName, InBlocks]] = []
+        self._secrets: dict[str, Secret] = {}
+        self._count: Counter[str] = Counter()
+        self._entries = self._unavailable = 0
+        self.problems: list[str] = []
+        self.passes = 1  # how often the sessions are read, for the progress
+        self._read = 0  # bytes
+
+    def open(self, name: SessionName, opened: ExitStack) -> None:
+        """Open a session; raises NotFound, LeftAlone."""
+        source = opened.enter_context(open_or_snapshot(self._context.layout, name))
+        if format_of(source, program_of(self._context.layout, name.agent)) is None:
+            raise LeftAlone(f"the lines of {name} are not understood")
+        self._sources.append((name, source))
+
+    def _lines(self, name: SessionName, source: InBlocks) -> Iterator[tuple[bytes, int]]:
+        """Yield each line with all values in it, and how many of them cannot be had."""
+        layout = self._context.layout
+        fmt = format_of(source, program_of(layout, name.agent))
+        assert fmt is not None  # noqa: S101 - `open` has seen to it
+        total = self.passes * sum(source.identity.size for _, source in self._sources)
+        for raw, answer in restored_lines(source, fmt, SessionStore(layout, name)):
+            yield raw, len(answer.unavailable) if answer else 0
+            self._read += len(raw)
+            self._context.progress(min(self._read, total), total)
+
+    def find_secrets(self) -> None:
+        """Look for secrets in all lines, and count these."""
+        for name, source in self._sources:
+            for raw, missing in self._lines(name, source):
+                for secret in secrets_in(raw):
+                    self._secrets.setdefault(secret.text, secret)
+                    self._count[secret.text] += 1
+                self._entries += 1
+                self._unavailable += missing
+
+    def write(self, file: Path, *, redact: bool) -> int:
+        """Write the file; return its bytes. A file that is not whole does not stay."""
+        # The longest first: one secret may hold another.
+        secrets = sorted(self._secrets.values(), key=lambda each: -len(each.text))
+        texts = [SecretText(each.text, each.replacement) for each in secrets] if redact else []
+        try:
+            with open(create_private(file), "wb") as stream:
+                stream.writelines(self._pieces(texts))
+                return stream.tell()
+        except BaseException as error:
+            file.unlink(missing_ok=True)
+            if isinstance(error, FileExistsError):
+                raise Conflict(f"{file} is there already") from error
+            if isinstance(error, OSError):
+                raise os_problem(error, f"writing {file}") from error
+            raise
+
+    def _pieces(self, texts: list[SecretText]) -> Iterator[bytes]:
+        if self._format is ExportFormat.JSONL:
+            for name, source in self._sources:
+                yield from (_without(raw, texts) for raw, _ in self._lines(name, source))
+            return
+        parts = (self._part(name, source, texts) for name, source in self._sources)
+        pieces = html_pieces if self._format is ExportFormat.HTML else markdown_pieces
+        for piece in pieces(parts, redacted=len(texts)):
+            yield piece.encode("utf-8", "replace")
+
+    def _part(self, name: SessionName, source: InBlocks, texts: list[SecretText]) -> ExportedPart:
+        program = program_of(self._context.layout, name.agent)
+        fmt = format_of(source, program)
+        assert fmt is not None  # noqa: S101 - `open` has seen to it
+        title = ends_in(source, program).title or str(name)
+        for text in texts:
+            title = text.replaced(title)
+
+        def entries() -> Iterator[ExportedEntry]:
+            for index, (raw, _) in enumerate(self._lines(name, source)):
+                if (entry := parse_entry(_without(raw, texts))) is not None:
+                    yield ExportedEntry(index, entry, fmt.info(entry), fmt)
+
+        return ExportedPart(str(name), title, entries())
+
+    def answer(
+        self, session: SessionName, file: Path | None, size: int, *, redact: bool
+    ) -> Exported:
+        secrets = sorted(self._secrets.values(), key=lambda each: (each.rule, each.hash))
+        return Exported(
+            str(session),
+            self._format,
+            None if file is None else str(file),
+            tuple(str(name) for name, _ in self._sources),
+            self._entries,
+            size,
+            redact,
+            tuple(
+                RedactedText(each.hash, each.rule, each.masked, self._count[each.text])
+                for each in secrets
+            ),
+            self._unavailable,
+            tuple(self.problems),
+        )
+
+
+def _without(raw: bytes, texts: list[SecretText]) -> bytes:
+    """Return a line without these secrets."""
+    for text in texts:
+        if text.needle not in raw:
+            continue
+        raw = text.replaced(raw.decode("utf-8", "surrogateescape")).encode(
+            "utf-8", "surrogateescape"
+        )
+        entry = parse_entry(raw)
+        # Characters beyond ASCII may be written as escapes.
+        left = {path: encode_string(text.replaced(each)) for path, each in text.texts(entry)}
+        if left:
+            with suppress(SpliceError):
+                raw = edit(raw, replace=left)
+    return raw

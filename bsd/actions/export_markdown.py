@@ -1,0 +1,80 @@
+"""One Markdown file of sessions. What a person or a model wrote stays Markdown, without markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from bsd import __version__
+from bsd.actions.export_entries import Block, BlockKind, ExportedPart, counted
+from bsd.core.formatting import format_size
+
+_TICKS = re.compile(r"`{3,}")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_MARKUP = re.compile(r"<(?=[A-Za-z/!?])")
+_HEADING = re.compile(r"^(#{1,6} )")
+
+
+def markdown_pieces(parts: Iterable[ExportedPart], *, redacted: int) -> Iterator[str]:
+    """Yield the file piece by piece; `redacted`: how many secrets were replaced in it."""
+    for number, part in enumerate(parts):
+        title = _line(part.title)
+        note = f", {counted(redacted, 'secret')} replaced" if redacted and not number else ""
+        yield f"{'# ' if number == 0 else '# Sub-agent: '}{title}\n\n"
+        yield f"Session `{part.session}`, written by bsd {__version__}{note}\n\n"
+        left_out = 0
+        for entry in part.entries:
+            blocks = entry.blocks()
+            left_out += not blocks
+            if blocks:
+                time = f" · {entry.time[:16].replace('T', ' ')} UTC" if entry.time else ""
+                yield f"## {_line(entry.who)}{time} · #{entry.index}\n\n"
+                yield from map(_block, blocks)
+        if left_out:
+            yield f"({counted(left_out, 'entry', 'entries')} of bookkeeping left out.)\n\n"
+
+
+def _block(block: Block) -> str:
+    match block.kind:
+        case BlockKind.TEXT:
+            return _without_markup(block.text) + "\n\n"
+        case BlockKind.THINKING:
+            return f"**Thinking**\n\n{_fenced(block.text)}"
+        case BlockKind.CALL:
+            return f"**Call of {_line(block.title) or 'a tool'}**\n\n{_fenced(block.text)}"
+        case BlockKind.PICTURE if block.media:
+            return f"[{_line(block.media.media_type)}, {format_size(block.media.size)}]\n\n"
+    return (
+        f"**Result{_line(' of ' + block.title if block.title else '')}**\n\n{_fenced(block.text)}"
+    )
+
+
+def _line(text: str) -> str:
+    """A text on one line, none of whose characters is a mark of Markdown."""
+    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(text.split()))
+
+
+def _fenced(text: str) -> str:
+    longest = max((len(run) for run in _TICKS.findall(text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}\n{text.rstrip()}\n{fence}\n\n"
+
+
+def _without_markup(text: str) -> str:
+    """Return Markdown in which no HTML begins, and headings do not pass for the file's own.
+
+    Inside fences everything stays. A fence that is open at the end is closed.
+    """
+    lines, fence = [], ""
+    for written in text.split("\n"):
+        line = written
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
+                fence = ""
+        elif mark:
+            fence = mark[1]
+        else:
+            line = _HEADING.sub(r"##\1", _MARKUP.sub(r"\\<", line))
+        lines.append(line)
+    return "\n".join([*lines, fence] if fence else lines)

@@ -1,0 +1,357 @@
+"""Replaces one secret wherever it stands: in sessions, stores, archive, history and copies.
+
+The secret is named by its hash, and found again by the rules. Then its text is looked for
+everywhere, also where no rule finds it. First every session gets its new lines, through the
+editor; then the old stored lines and the undo data go (`Forget.lines`); at last every file that
+bsd keeps is read once more, and the answer names those that still have it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from bsd.actions.context import ActionContext
+from bsd.core.answers import OMIT_EMPTY, Internal
+from bsd.core.errors import BsdError, Conflict, Invalid, NotFound, os_problem
+from bsd.core.files import plain_stream
+from bsd.core.formatting import iso_utc
+from bsd.core.layout import Layout, SessionName
+from bsd.maintenance import catalog
+from bsd.maintenance.deleted_sessions import is_deleted
+from bsd.maintenance.forget import Forget
+from bsd.maintenance.references import belongings_with
+from bsd.maintenance.secret_patterns import Secret
+from bsd.maintenance.secrets import SecretSearch
+from bsd.maintenance.stored_lines import StoredLineReader, StoredLines
+from bsd.planning.plan import Plan
+from bsd.planning.redact_text import LeftInPlace, SecretText, TextRedactor, plan_text_redaction
+from bsd.planning.rules import Policy
+from bsd.sessions.session import OpenSession, format_of
+from bsd.store.archive import is_pack
+from bsd.store.history import History
+from bsd.store.index import Record
+from bsd.store.originals import SessionStore, digest
+from bsd.store.pack import Pack, PackDamaged
+from bsd.store.snapshot_parts import SnapshotReader
+from bsd.store.snapshots import snapshots_of
+from bsd.transcripts.agents.programs import kind_of, program_of
+from bsd.transcripts.reader import Line, TranscriptFile
+
+_BLOCK = 1 << 20
+_LONGEST = 16 << 10  # bytes of a secret and its escapes
+_HASH = re.compile(r"[0-9a-f]{8,16}")
+_HINT = "`bsd secrets` lists them"
+_SHORTEST = 8  # characters: fewer may stand in any word
+
+
+@dataclass(frozen=True, slots=True)
+class RedactedSession:
+    """What became (with `dry_run`: would become) of one session."""
+
+    session: str
+    entries: Annotated[int, Field(description="Lines of it that were changed")]
+    values: Annotated[int, Field(description="Values in them, and in originals taken out")]
+    stored: Annotated[int, Field(description="Stored lines that went")]
+    copies: Annotated[int, Field(description="Lines of undo data and of copies that were changed")]
+    forgotten: Annotated[
+        tuple[str, ...],
+        Field(description="Entries whose taken-out values cannot come back any more"),
+        OMIT_EMPTY,
+    ] = ()
+    bound: Annotated[
+        tuple[str, ...],
+        Field(
+            description="Changed entries that a later signature covers: the provider may refuse"
+            " the session now (setting prefix_bound_models)"
+        ),
+        OMIT_EMPTY,
+    ] = ()
+    error: Annotated[
+        str | None, Field(description="Why it was left as it is, if it was"), OMIT_EMPTY
+    ] = None
+    problem: Internal[BsdError | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class SecretRedacted:
+    """What became of a secret. It is not in the answer."""
+
+    hash: str
+    rule: str
+    masked: str
+    dry_run: bool
+    sessions: tuple[RedactedSession, ...]
+    left: Annotated[
+        tuple[LeftInPlace, ...], Field(description="Places from which it cannot be taken")
+    ]
+    still_in: Annotated[tuple[str, ...], Field(description="Files that still hold it")]
+    complete: Annotated[bool, Field(description="True if bsd knows of no copy any more")]
+
+
+@dataclass(slots=True)
+class _Concern:
+    """The places of a session in which the secret stands."""
+
+    tainted: set[str] = field(default_factory=set)  # hashes of its stored lines
+    inline: int = 0  # lines
+    redactor: TextRedactor | None = None
+    touched: set[str | None] = field(default_factory=set)  # ids of entries that were changed
+    entries: int = 0
+    copies: int = 0
+    problem: BsdError | None = None
+
+
+def redact_secret(
+    context: ActionContext,
+    hash: str,
+    *,
+    sessions: Sequence[SessionName] = (),
+    dry_run: bool = False,
+) -> SecretRedacted:
+    """Replace a secret by `[redacted-RULE]`, wherever it stands.
+
+    It cannot be undone: undo data that holds the secret goes, too.
+
+    Args:
+        hash: as `find_secrets` lists it, or the first 8 digits of it or more.
+        sessions: sessions in which it was found, so that it need not be searched for everywhere.
+        dry_run: say in which sessions it stands, and change nothing.
+
+    Raises:
+        NotFound: no secret has this hash.
+        Invalid: it is too short to name one secret.
+        Conflict: the secret is too short to be replaced everywhere.
+    """
+    layout = context.layout
+    if not _HASH.fullmatch(hash):
+        raise Invalid(f"{hash!r} is no hash of a secret: 8 to 16 hex digits", hint=_HINT)
+    secret = _find(context, hash, sessions)
+    text = SecretText(secret.text, secret.replacement)
+    concerns = _concerns(context, text)
+    if not dry_run:
+        _redact(context, text, concerns)
+    left = [each for one in concerns.values() if one.redactor for each in one.redactor.left]
+    still_in = tuple(_files_with(layout, text, concerns)) if not dry_run else ()
+    done = tuple(_told(name, one) for name, one in sorted(concerns.items()))
+    failed = any(one.problem for one in concerns.values())
+    complete = not (dry_run or failed or left or still_in)
+    return SecretRedacted(
+        secret.hash, secret.rule, secret.masked, dry_run, done, tuple(left), still_in, complete
+    )
+
+
+def _find(context: ActionContext, hash: str, sessions: Sequence[SessionName]) -> Secret:
+    """Return the secret of a hash, by searching for it: in some sessions first, if any are named.
+
+    Raises NotFound, and Conflict if it is too short to be replaced everywhere.
+    """
+
+    def matching() -> Secret | None:
+        found = (each.secret for each in search.found.values())
+        return next((each for each in found if each.hash.startswith(hash)), None)
+
+    for only in dict.fromkeys((tuple(sessions), ())):
+        search = SecretSearch(
+            context.layout,
+            only=only,
+            progress=context.progress,
+            stopping=lambda: context.stopping() or matching() is not None,
+        )
+        search.run()
+        if (secret := matching()) is not None:
+            if len(secret.text) < _SHORTEST:
+                raise Conflict(
+                    f"{secret.masked} is too short: other words may hold the same characters",
+                    hint="`bsd edit AGENT/SESSION ENTRY` changes one entry",
+                )
+            return secret
+    raise NotFound(f"no secret of the hash {hash} was found", hint=_HINT)
+
+
+def _concerns(context: ActionContext, text: SecretText) -> dict[SessionName, _Concern]:
+    """Find the sessions in which the secret stands, and those that refer to such a stored line."""
+    layout = context.layout
+    found: dict[SessionName, _Concern] = {}
+
+    def look(lines: StoredLines) -> None:
+        if text.is_in(lines.data):
+            concern = found.setdefault(lines.session, _Concern())
+            if lines.is_stored:
+                concern.tainted.add(digest(lines.data))
+            else:
+                concern.inline += sum(map(text.is_in, lines.data.split(b"\n")))
+
+    StoredLineReader(layout, progress=context.progress).run(look)
+    tainted = {hash_.encode() for one in found.values() for hash_ in one.tainted}
+    for name in catalog.names(layout) if tainted else ():
+        if name not in found:
+            with suppress(BsdError, OSError), TranscriptFile(layout.session_file(name)) as source:
+                if any(hash_ in lines for lines in source.whole_lines() for hash_ in tainted):
+                    found[name] = _Concern()
+    for directory in layout.history.iterdir() if layout.history.is_dir() else ():
+        name_of_history = layout.session_of_store(directory.name)
+        if name_of_history and (entries := set(_in_history(layout, name_of_history, text))):
+            found.setdefault(name_of_history, _Concern()).touched |= entries
+    return found
+
+
+def _in_history(layout: Layout, name: SessionName, text: SecretText) -> Iterator[str | None]:
+    """Yield the entries of whose former lines the undo data of a session has the secret."""
+    history = History(layout, name)
+    with suppress(BsdError, OSError):
+        for operation in history.operations():
+            if not _holds(operation.path, text):
+                continue
+            with plain_stream(operation.path) as stream:
+                for line in history.lines(operation):
+                    stream.seek(line.kept_at)
+                    if text.is_in(stream.read(line.kept)):
+                        yield line.entry_id
+
+
+def _redact(
+    context: ActionContext, text: SecretText, concerns: dict[SessionName, _Concern]
+) -> None:
+    """Change all sessions, and then remove what is stored of them."""
+    layout = context.layout
+    tainted = frozenset(hash_ for one in concerns.values() for hash_ in one.tainted)
+    for name, concern in concerns.items():
+        try:
+            if is_deleted(layout, name):
+                concern.redactor = _redact_copy(context, name, text, tainted)
+            else:
+                _redact_in_place(context, name, text, tainted, concern)
+        except (BsdError, OSError) as error:
+            concern.problem = os_problem(error, f"redacting {name}")
+    if any(one.problem for one in concerns.values()):
+        # A session that could not be changed may need a line that another one has stored.
+        tainted = frozenset()
+    forget = Forget(layout, actor=context.actor, budget=context.budget)
+    for name, concern in concerns.items():
+        if concern.problem is None:
+            change = _as_final(concern.redactor)
+            try:
+                stored = concern.tainted & tainted
+                concern.copies = forget.lines(name, stored, concern.touched, change)
+            except (BsdError, OSError) as error:
+                concern.problem = os_problem(error, f"redacting {name}")
+    context.cleaned()
+
+
+def _as_final(redactor: TextRedactor | None) -> Callable[[Line], bytes]:
+    """Return what gives lines of copies the form that those of the session have got."""
+    if redactor is None:
+        return lambda line: line.raw
+    redactor.is_final = True
+    return lambda line: redactor.line(line) if redactor.may_concern(line.raw) else line.raw
+
+
+def _redact_in_place(
+    context: ActionContext,
+    name: SessionName,
+    text: SecretText,
+    tainted: frozenset[str],
+    concern: _Concern,
+) -> None:
+    """Change a session that is in its place."""
+
+    def planner(opened: OpenSession) -> tuple[Plan, tuple[TextRedactor, list[str | None]]]:
+        redactor = TextRedactor(str(name), text, opened.format, opened.store, tainted)
+        binds = Policy.of(opened.settings).binds
+        plan = plan_text_redaction(opened.transcript, redactor, binds)
+        return plan, (redactor, [line.entry_id for line in plan.touched])
+
+    concern.redactor, touched = context.editor(name).apply(planner)
+    concern.entries = len(touched)
+    concern.touched |= set(touched)
+
+
+def _redact_copy(
+    context: ActionContext, name: SessionName, text: SecretText, tainted: frozenset[str]
+) -> TextRedactor | None:
+    """Store new originals for the copies of a session that is gone; return what changes these."""
+    layout, store = context.layout, SessionStore(context.layout, name)
+    redactor: TextRedactor | None = None
+    for snapshot in snapshots_of(layout, name):
+        with closing(SnapshotReader(snapshot)) as source:
+            fmt = format_of(source, program_of(layout, name.agent))
+            if fmt is None:
+                continue
+            redactor = redactor or TextRedactor(str(name), text, fmt, store, tainted)
+            for line in source.lines():
+                if redactor.may_concern(line.raw):
+                    redactor.line(line)
+    if redactor is not None and redactor.keeps:
+        at = iso_utc(context.now())
+        store.add(redactor.keeps)
+        store.index.add(
+            Record(
+                entry_id=keep.entry_id,
+                index=keep.index,
+                file=f"{keep.ref}.json",
+                hash=keep.hash,
+                size=keep.size,
+                keys=keep.keys,
+                sizes_bytes=keep.sizes_bytes,
+                extracted_at=at,
+            )
+            for keep in redactor.keeps
+        )
+    return redactor
+
+
+def _told(name: SessionName, concern: _Concern) -> RedactedSession:
+    redactor, problem = concern.redactor, concern.problem
+    return RedactedSession(
+        str(name),
+        concern.entries if redactor else concern.inline,
+        redactor.values if redactor else 0,
+        len(concern.tainted),
+        concern.copies,
+        tuple(redactor.forgotten) if redactor else (),
+        tuple(redactor.bound) if redactor else (),
+        None if problem is None else problem.message,
+        problem,
+    )
+
+
+# --- what still has it ---
+
+
+def _files_with(
+    layout: Layout, text: SecretText, concerns: dict[SessionName, _Concern]
+) -> Iterator[str]:
+    """Yield the files of bsd's own that hold the secret, and those that belong to the sessions."""
+    places = (layout.extracted, layout.archive, layout.own, layout.trash, layout.log_file.parent)
+    for place in (*places, layout.facts_db.parent):
+        for path in sorted(place.rglob("*")) if place.is_dir() else ():
+            with suppress(BsdError, OSError, PackDamaged):
+                if path.is_file() and not path.is_symlink() and _holds(path, text):
+                    yield str(path)
+    beside = (belongings_with(layout, name, [text.text]) for name in concerns)
+    yield from sorted({file for files in beside for file in files})
+    for source in layout.sources:
+        with suppress(BsdError, OSError):
+            prompts = kind_of(source.kind).remembered(source.path, lambda _: None)
+            if any(text.pattern.search(prompt.text) for prompt in prompts):
+                yield f"the prompts that the program of {source.name} remembers"
+
+
+def _holds(path: Path, text: SecretText) -> bool:
+    if is_pack(path.name):
+        with Pack(path) as pack:
+            return any(text.is_in(packed.line) for packed in pack)
+    with plain_stream(path, _BLOCK) as stream:
+        end = b""
+        while block := stream.read(_BLOCK):
+            if text.is_in(end + block):
+                return True
+            end = block[-_LONGEST:]
+    return False

@@ -1,0 +1,153 @@
+"""`bsd secrets`: keys and passwords in sessions, stores and archive, and their redaction."""
+
+from __future__ import annotations
+
+import click
+
+from bsd.actions.redact_secret import SecretRedacted, redact_secret
+from bsd.actions.secrets import ListedPlace, SecretList, find_secrets
+from bsd.cli.call import BsdGroup, Call, ask_first
+from bsd.cli.options import agent_option, sessions_argument, yes_option
+from bsd.cli.output import counted, note, safe, say, size
+from bsd.cli.problem import Problem
+from bsd.core.layout import SessionName
+
+_SHOWN = 5  # places of one secret
+_LIST = "list"
+
+
+class _SecretsGroup(BsdGroup):
+    """A group whose command is `list`, unless another one is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words; names of sessions and options belong to `list`."""
+        if "--help" not in args[:1] and not any(word in self.commands for word in args):
+            args = [_LIST, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("secrets", cls=_SecretsGroup)
+def secrets_group() -> None:
+    """Find keys and passwords in sessions, in what was taken out, and in the archive.
+
+    `bsd secrets` lists them, of all sessions or of those that are named. The rules are gitleaks',
+    and everything happens on this machine. A secret is never shown: you see its first characters,
+    its length, and a hash that names it. Ctrl-C ends the search with the secrets found so far.
+
+    \b
+    Examples:
+      bsd secrets
+      bsd secrets main/4f2a --json
+      bsd secrets redact 5f16a8f2c1d0b3e4 --dry-run
+      bsd secrets redact 5f16a8f2 --in main/4f2a
+    """
+
+
+@secrets_group.command(_LIST)
+@sessions_argument
+@agent_option
+@click.pass_obj
+def list_command(call: Call, /, sessions: tuple[SessionName, ...], agent: str | None) -> int:
+    """List the secrets, and where each of them stands. `bsd secrets` alone does the same."""
+    with call.context(changes=False, ends_early=True) as context:
+        answer = find_secrets(context, sessions, agent=agent)
+    call.answer(answer, tell_secrets)
+    return answer.unread[0].problem.exit_code if answer.unread else 0
+
+
+def tell_secrets(found: SecretList) -> None:
+    for secret in found.secrets:
+        say(f"{secret.rule}  {secret.masked}  {secret.hash}", style="1")
+        shown = secret.places[:_SHOWN]
+        for place in shown:
+            say(f"  {_where(place)}")
+        if secret.count > len(shown):
+            say(f"  … and {counted(secret.count - len(shown), 'place')} more")
+        say()
+    if found.unlisted:
+        note(f"{counted(found.unlisted, 'place')} of other secrets: there are too many to list.")
+    if found.secrets:
+        many = counted(len(found.secrets), "secret")
+        say(f"{many} in {counted(found.places, 'place')}, in {size(found.scanned)} of text")
+        say("`bsd secrets redact HASH` replaces one everywhere. Then have a new key issued.")
+    else:
+        say(f"No secrets were found in {size(found.scanned)} of text.")
+    if found.stopped:
+        note(f"Stopped after {size(found.scanned)} of {size(found.total)}.")
+    for left in found.unread:
+        text = f"{left.session} was not searched: {left.error}"
+        Problem(text, left.problem.exit_code, left.problem.hint).show()
+
+
+def _where(place: ListedPlace) -> str:
+    keys = ", ".join(place.keys) or "in no text"
+    entry = f"  {place.entry_id}" if place.entry_id else ""
+    where = "" if place.where == "transcript" else f"  ({place.where})"
+    return f"{place.session}  #{place.index}{entry}  {keys}{where}"
+
+
+@secrets_group.command("redact")
+@click.argument("hash", metavar="HASH")
+@click.option(
+    "--in",
+    "sessions",
+    metavar="AGENT/SESSION",
+    multiple=True,
+    help="A session in which it was found: it need not be searched for in all others.",
+)
+@click.option("--dry-run", is_flag=True, help="Say where it stands, and change nothing.")
+@yes_option
+@click.pass_obj
+def redact_command(
+    call: Call, /, hash: str, sessions: tuple[str, ...], dry_run: bool, yes: bool
+) -> int:
+    """Replace a secret everywhere by `[redacted-RULE]`.
+
+    In all sessions, in the values that were taken out of them, in the archive, in copies and in
+    undo data: so it cannot be undone. What cannot be changed is named: ids, headers, and thinking
+    that is signed by its provider. HASH is what `bsd secrets` shows, or
+    its first 8 digits or more.
+
+    A key that stood in a session was sent to a model provider: have a new one issued in any case.
+    """
+    names = tuple(map(SessionName.parse, sessions))
+    if not (dry_run or yes):
+        ask_first(
+            f"Replace the secret {hash} everywhere? This cannot be undone.",
+            f"bsd secrets redact {hash} --yes",
+        )
+    with call.context(changes=not dry_run) as context:
+        answer = redact_secret(context, hash, sessions=names, dry_run=dry_run)
+    call.answer(answer, tell_redacted)
+    problem = next((each.problem for each in answer.sessions if each.problem), None)
+    if problem is not None:
+        return problem.exit_code
+    return 0 if answer.complete or dry_run else 1
+
+
+def tell_redacted(done: SecretRedacted) -> None:
+    say(f"{done.rule}  {done.masked}  {done.hash}", style="1")
+    for session in done.sessions:
+        if session.error is not None:
+            hint = session.problem.hint if session.problem else None
+            code = session.problem.exit_code if session.problem else 1
+            Problem(f"{session.session} still has it: {session.error}", code, hint).show()
+            continue
+        parts = [counted(session.entries, "entry"), counted(session.stored, "stored line")]
+        parts += [counted(session.copies, "line") + " of copies and undo data"]
+        say(f"  {session.session}  " + ", ".join(part for part in parts if part[0] != "0"))
+        for entry in session.forgotten:
+            say(f"    {entry}: what was taken out of it cannot come back any more")
+        if session.bound:
+            many = counted(len(session.bound), "changed entry")
+            say(f"    a later signature covers {many}: the provider may refuse the session now")
+    for left in done.left:
+        note(f"  left: {left.session} {left.entry}: {left.why}")
+    for path in done.still_in:
+        note(f"  still in {safe(path)}")
+    if done.dry_run:
+        say("Nothing was changed.")
+    elif done.complete:
+        say("bsd knows of no copy of it any more. Have a new key issued all the same.")
+    else:
+        say("Some copies are left. `bsd trash delete ID` and `bsd archive forget` remove more.")

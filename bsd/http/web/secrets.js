@@ -1,0 +1,205 @@
+// Keys and passwords in all text: searched page by page, shown by their first characters, redacted.
+
+import { get, path, post, query } from "./api.js";
+import { ask, button, copyButton, describe, fill, h, problem, toast } from "./dom.js";
+import { bytes, count, number } from "./format.js";
+import { addressOf, badge } from "./widgets.js";
+
+const SHOWN = 20; // places of one secret
+const PLACES = { extracted: "taken out", archived: "archived" };
+
+export async function secretsView(page) {
+    const { main, values } = page;
+    const found = new Map(); // by hash
+    const unread = new Set();
+    const told = h("p", { class: "note", role: "status" });
+    const list = h("div", { class: "secrets", "data-focus": "secrets" });
+    const outcome = h("div", { "aria-live": "polite" });
+    let stop = null;
+
+    const agents = await get("agents")
+        .then((answer) => answer.agents.map((one) => one.name))
+        .catch(() => []);
+    const choice = h(
+        "select",
+        { id: "secrets-agent", "aria-label": "Agent" },
+        h("option", { value: "" }, "All agents"),
+        agents.filter(Boolean).map((name) => h("option", { value: name }, name)),
+    );
+    choice.value = values.agent ?? "";
+    choice.addEventListener("change", () => page.remember(`#/secrets${query({ agent: choice.value })}`));
+
+    const begin = () => search();
+    const stopper = button("Stop", () => stop?.abort(), { "data-focus": "secrets-go" });
+    const starter = button("Search", begin, { class: "primary", "data-focus": "secrets-go" });
+    const buttons = h("div", { class: "buttons start" }, choice, starter);
+
+    const merge = (answer) => {
+        for (const one of answer.secrets) {
+            const known = found.get(one.hash);
+            if (!known) found.set(one.hash, { ...one, places: [...one.places] });
+            else {
+                known.count += one.count;
+                known.places.push(...one.places);
+            }
+        }
+        for (const one of answer.unread ?? []) unread.add(`${one.session}: ${one.error}`);
+    };
+
+    const sum = () => count(found.size, "secret");
+
+    async function search() {
+        stop?.abort();
+        const mine = new AbortController();
+        stop = mine;
+        found.clear();
+        unread.clear();
+        fill(outcome);
+        fill(list);
+        fill(buttons, choice, stopper);
+        stopper.focus({ preventScroll: true });
+        let answer = {};
+        let end = "";
+        try {
+            do {
+                const asked = query({ agent: choice.value, cursor: answer.cursor });
+                answer = await get(`secrets${asked}`, mine.signal);
+                if (stop !== mine) return;
+                merge(answer);
+                draw();
+                told.textContent = `Searched ${bytes(answer.scanned)} of ${bytes(answer.total)}: ${sum()}`;
+            } while (answer.cursor && !mine.signal.aborted);
+            end = answer.cursor ? "; stopped" : "";
+        } catch (error) {
+            end = error.name === "AbortError" ? "; stopped" : `. ${describe(error)}`;
+        }
+        if (stop !== mine) return;
+        told.textContent = `Searched ${bytes(answer.scanned ?? 0)} of ${bytes(answer.total ?? 0)}: ${sum()}${end}`;
+        if (unread.size) told.append(h("span", { class: "block" }, `Not searched: ${[...unread].join("; ")}`));
+        if (!found.size && !end) fill(list, h("p", { class: "empty" }, "No secrets were found."));
+        fill(buttons, choice, starter);
+        if (document.activeElement === document.body) starter.focus({ preventScroll: true });
+    }
+
+    const draw = () => {
+        const secrets = [...found.values()].sort((one, other) => other.count - one.count);
+        const open = new Set([...list.querySelectorAll("details[open]")].map((one) => one.dataset.hash));
+        fill(
+            list,
+            secrets.map((one) => secretCard(one, open.has(one.hash), () => redact(one))),
+        );
+    };
+
+    const redact = async (one) => {
+        const yes = await ask({
+            title: "Replace it everywhere?",
+            text: [
+                `${one.masked}, found by the rule ${one.rule} in ${count(one.count, "entry", "entries")}.`,
+                `Each becomes [redacted-${one.rule}]: in sessions, in what was taken out of them, in the archive, and in undo data. This cannot be undone.`,
+                "It was sent to a model provider already: have a new key issued in any case.",
+            ],
+            yes: "Replace it",
+            danger: true,
+        });
+        if (!yes) return;
+        const sessions = [...new Set(one.places.map((place) => place.session))].slice(0, 200);
+        try {
+            const done = await post(`secrets/${path(one.hash)}/redact`, { sessions });
+            if (done.complete) {
+                found.delete(one.hash);
+                toast("It was replaced everywhere; bsd knows of no copy any more.");
+            }
+            fill(outcome, !done.complete && remains(done));
+            draw();
+        } catch (error) {
+            fill(outcome, problem(error));
+        }
+    };
+
+    fill(
+        main,
+        h("div", { class: "title" }, h("h1", null, "Secrets")),
+        h(
+            "p",
+            { class: "note" },
+            "Keys and passwords in sessions, in what was taken out of them, and in the archive, by the rules of gitleaks. ",
+            "Nothing leaves this machine, and no secret is shown: you see its first characters and its length.",
+        ),
+        buttons,
+        told,
+        outcome,
+        list,
+    );
+    return { leave: () => stop?.abort() };
+}
+
+/** One secret, and the entries in which it stands behind a fold. */
+function secretCard(one, open, redact) {
+    const more = one.count - Math.min(one.places.length, SHOWN);
+    const name = `${one.rule}, ${one.masked}`;
+    return h(
+        "section",
+        { class: "card secret", "aria-label": name },
+        h(
+            "div",
+            { class: "secret-head" },
+            badge(one.rule, "bad"),
+            h("span", { class: "mono secret-text" }, one.masked),
+            h("span", { class: "note mono" }, one.hash),
+            h(
+                "span",
+                { class: "actions" },
+                copyButton(one.hash, "Copy hash", `the hash of ${name}`),
+                button("Replace everywhere…", redact, {
+                    class: "small danger writes",
+                    "aria-label": `Replace ${name} everywhere`,
+                    "data-focus": `redact-${one.hash}`,
+                }),
+            ),
+        ),
+        h(
+            "details",
+            { open, "data-hash": one.hash },
+            h("summary", null, `in ${count(one.count, "entry", "entries")}`),
+            h(
+                "ul",
+                { class: "secret-places" },
+                one.places.slice(0, SHOWN).map((place) =>
+                    h(
+                        "li",
+                        null,
+                        place.where === "archived"
+                            ? h("a", { class: "mono", href: "#/archive" }, place.session)
+                            : h(
+                                  "a",
+                                  { class: "mono", href: `${addressOf(place.session)}${query({ at: place.index })}` },
+                                  `${place.session} #${number(place.index)}`,
+                              ),
+                        PLACES[place.where] && badge(PLACES[place.where], "info"),
+                        h("span", { class: "note" }, place.keys.join(", ") || "in no text of the entry"),
+                    ),
+                ),
+                more > 0 && h("li", { class: "note" }, `and ${number(more)} more`),
+            ),
+        ),
+    );
+}
+
+/** What a redaction could not change. */
+function remains(done) {
+    const lines = [
+        ...done.sessions.filter((one) => one.error).map((one) => `${one.session}: ${one.error}`),
+        ...done.left.map((one) => `${one.session} ${one.entry}: ${one.why}`),
+        ...done.still_in.map((file) => `still in ${file}`),
+    ];
+    return h(
+        "div",
+        { class: "problem", role: "alert" },
+        h("p", null, h("strong", null, "Some copies are left.")),
+        h(
+            "ul",
+            null,
+            lines.map((line) => h("li", null, line)),
+        ),
+    );
+}

@@ -1,0 +1,101 @@
+"""Finds keys and passwords in sessions, stores and archives, and where each of them stands.
+
+What a secret is, `secret_patterns` says; which lines there are, `stored_lines`. A secret is named
+by the beginning of its hash; its text leaves this module only for the caller that redacts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from bsd.core.errors import BsdError
+from bsd.core.layout import Layout, SessionName
+from bsd.maintenance.scan import ScanPosition
+from bsd.maintenance.secret_patterns import Secret, secrets_in
+from bsd.maintenance.stored_lines import StoredLineReader, StoredLines, TextPlace
+from bsd.planning.redact_text import SecretText
+from bsd.transcripts.agents.entry import entry_id
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.reader import parse_entry
+from bsd.transcripts.spans import format_path
+
+MOST_SECRETS = 2000  # of one search
+MOST_PLACES = 200  # that are listed of one secret
+
+
+@dataclass(frozen=True, slots=True)
+class SecretPlace:
+    """One entry in which a secret stands."""
+
+    session: SessionName
+    entry_id: str | None
+    index: int  # 0-based line number; of a stored line, that when it was taken out
+    where: TextPlace
+    keys: tuple[str, ...]  # of the values; none: it stands in no text of the entry
+
+
+@dataclass(slots=True)
+class FoundSecret:
+    """A secret, and the entries in which it stands; `more` are not listed."""
+
+    secret: Secret
+    places: list[SecretPlace] = field(default_factory=list)
+    more: int = 0
+
+
+@dataclass(slots=True)
+class SecretSearch:
+    """One search for secrets through everything, or through some sessions.
+
+    `progress`, `stopping` and `failed` are those of `StoredLineReader`.
+    """
+
+    layout: Layout
+    agent: str | None = None
+    only: Collection[SessionName] = ()
+    progress: Callable[[int, int], object] = lambda _done, _of: None
+    stopping: Callable[[], bool] = lambda: False
+    failed: Callable[[SessionName, BsdError], object] = lambda _name, _why: None
+    found: dict[str, FoundSecret] = field(init=False, default_factory=dict)
+    unlisted: int = field(init=False, default=0)  # places of secrets beyond `MOST_SECRETS`
+
+    def run(self, position: ScanPosition | None = None) -> ScanPosition:
+        """Search on from a position; return how far it came, as `StoredLineReader.run`."""
+        reader = StoredLineReader(
+            self.layout, self.agent, self.only, self.progress, self.stopping, self.failed
+        )
+        return reader.run(self.look, position)
+
+    def look(self, lines: StoredLines) -> None:
+        """Search lines that were read."""
+        for index, line in enumerate(lines.data.split(b"\n"), lines.index):
+            for secret in secrets_in(line):
+                self._note(lines, index, line, secret)
+
+    def _note(self, lines: StoredLines, index: int, line: bytes, secret: Secret) -> None:
+        known = self.found.get(secret.text)
+        if known is None:
+            if len(self.found) >= MOST_SECRETS:
+                self.unlisted += 1
+                return
+            known = self.found[secret.text] = FoundSecret(secret)
+        if len(known.places) >= MOST_PLACES:
+            known.more += 1
+            return
+        entry = parse_entry(line) or {}
+        paths = [path for path, _ in SecretText(secret.text, "").texts(entry)]
+        known.places.append(
+            SecretPlace(
+                lines.session,
+                lines.entry_id or _id_of(entry, lines.format),
+                index,
+                lines.place,
+                tuple(map(format_path, paths)),
+            )
+        )
+
+
+def _id_of(entry: dict[str, Any], fmt: TranscriptFormat | None) -> str | None:
+    return fmt.info(entry).id if fmt and entry else entry_id(entry)

@@ -1,0 +1,215 @@
+"""Reads every line that bsd can get at: of sessions, of stores and of archive packs.
+
+The newest sessions are read first. A reader can stop anywhere and go on from that `ScanPosition`
+later. A deleted session is read from its snapshot.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from bsd.core.errors import BsdError, NotFound, Unavailable, os_problem
+from bsd.core.layout import Layout, SessionName
+from bsd.maintenance import catalog
+from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted, open_or_snapshot
+from bsd.maintenance.scan import ScanPosition
+from bsd.sessions.session import format_of
+from bsd.store.archive import SessionArchive, is_pack, ref_of
+from bsd.store.originals import SessionStore
+from bsd.store.pack import Pack, PackDamaged
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.programs import program_of
+
+_TRANSCRIPT, _STORE, _PACKS = range(3)
+_PIECE = 1 << 20  # bytes of a pack's lines between two looks at whether to stop
+
+
+class TextPlace(StrEnum):
+    """Where a line lies."""
+
+    TRANSCRIPT = "transcript"
+    EXTRACTED = "extracted"  # in the store
+    ARCHIVED = "archived"  # in a pack, or in the copy of a session that is gone
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLines:
+    """Lines that were read together: a stretch of a transcript, or one stored line.
+
+    Attributes:
+        index: line number of the first, 0-based; of a stored line, that when it was taken out.
+        entry_id: of a stored line, as far as it is known.
+        format: of the transcript, if it is known.
+        is_stored: this is one line of a store or a pack.
+    """
+
+    session: SessionName
+    place: TextPlace
+    data: bytes
+    index: int
+    entry_id: str | None = None
+    format: TranscriptFormat | None = None
+    is_stored: bool = False
+
+
+_Piece = tuple[int, str, int]  # the part, its end, and its bytes in the files
+Look = Callable[[StoredLines], object]
+
+
+@dataclass(slots=True)
+class StoredLineReader:
+    """One reading of everything, or of some sessions.
+
+    `progress` is told bytes done and in all; `stopping` is asked after each piece of about 1 MB;
+    `failed` is told of files that cannot be read; the reading goes on with the others.
+    """
+
+    layout: Layout
+    agent: str | None = None
+    only: Collection[SessionName] = ()
+    progress: Callable[[int, int], object] = lambda _done, _of: None
+    stopping: Callable[[], bool] = lambda: False
+    failed: Callable[[SessionName, BsdError], object] = lambda _name, _why: None
+
+    def run(self, look: Look, position: ScanPosition | None = None) -> ScanPosition:
+        """Show all lines to `look`, from `position` on; return how far this came.
+
+        Returns:
+            The position to go on from; its `scanned` is its `total` if everything was read.
+        """
+        began = position.began if position else time.time_ns()
+        sessions = sorted(
+            (int(mtime > began), 0 if mtime > began else -mtime, str(name), name)
+            for name, mtime in self._sessions()
+        )
+        if position is None:
+            total = sum(self._size(each[3]) for each in sessions)
+            position = ScanPosition(began, total=total)
+        for late, age, text, name in sessions:
+            if (late, age, text) < position.key:
+                continue
+            if (late, age, text) > position.key:
+                position = ScanPosition(began, position.scanned, position.total, late, age, text)
+            with closing(self._pieces(name, look, position)) as pieces:
+                for part, at, size in pieces:
+                    scanned = position.scanned + size
+                    position = position._replace(part=part, at=at, scanned=scanned)
+                    self.progress(min(scanned, position.total), position.total)
+                    if self.stopping():
+                        # A session grows while it is read: what is left must not look like nothing.
+                        return position._replace(scanned=min(scanned, position.total - 1))
+        return position._replace(scanned=position.total)
+
+    def _sessions(self) -> Iterator[tuple[SessionName, int]]:
+        if self.only:
+            yield from ((name, 0) for name in self.only)
+            return
+        for name, stat in catalog.with_stats(self.layout, self.agent):
+            yield name, stat.st_mtime_ns
+        copies = {copy.name: copy for copy in reversed(deleted_sessions(self.layout, self.agent))}
+        exclusions = self.layout.exclusions()
+        for name, copy in copies.items():
+            if not exclusions.session(name.agent, name.session) and is_deleted(self.layout, name):
+                yield name, copy.transcript.was.mtime_ns
+
+    def _size(self, name: SessionName) -> int:
+        layout, size = self.layout, 0
+        with suppress(BsdError, OSError):
+            size = layout.transcript(name).lstat().st_size
+        for directory in (layout.store_dir(name), layout.archive_dir(name)):
+            with suppress(OSError):
+                size += sum(
+                    path.lstat().st_size
+                    for path in directory.iterdir()
+                    if path.name.endswith(".json") or is_pack(path.name)
+                )
+        return size
+
+    def _pieces(
+        self, name: SessionName, look: Look, position: ScanPosition
+    ) -> Generator[_Piece, None, None]:
+        readers = (self._in_transcript, self._in_store, self._in_packs)
+        for part in range(position.part, len(readers)):
+            at = position.at if part == position.part else ""
+            try:
+                yield from readers[part](name, look, at)
+            except NotFound:
+                continue  # deleted since it was listed
+            except PackDamaged as problem:
+                hint = "`bsd verify --repair` mends what can be"
+                self.failed(name, Unavailable(str(problem), hint=hint))
+            except (BsdError, OSError) as problem:
+                self.failed(name, os_problem(problem, f"reading {name}"))
+
+    def _in_transcript(self, name: SessionName, look: Look, at: str) -> Iterator[_Piece]:
+        offset, number = map(int, at.split(":")) if at else (0, 0)
+        with open_or_snapshot(self.layout, name) as source:
+            size = source.identity.size
+            if offset and (offset > size or source.read(offset - 1, 1) != b"\n"):
+                offset = number = 0  # it was rewritten since
+            fmt = format_of(source, program_of(self.layout, name.agent))
+            place = TextPlace.ARCHIVED if is_deleted(self.layout, name) else TextPlace.TRANSCRIPT
+            for lines in source.whole_lines(offset):
+                look(StoredLines(name, place, lines, number, format=fmt))
+                offset, number = offset + len(lines), number + lines.count(b"\n")
+                yield _TRANSCRIPT, f"{offset}:{number}", len(lines)
+
+    def _in_store(self, name: SessionName, look: Look, at: str) -> Iterator[_Piece]:
+        store = SessionStore(self.layout, name)
+        for ref in store.refs():
+            if ref <= at or (data := store.read(ref)) is None:
+                continue
+            record = store.index.records.get(f"{ref}.json")
+            about = (record.index, record.entry_id) if record else (ref, None)
+            look(_stored(name, TextPlace.EXTRACTED, data, *about))
+            yield _STORE, ref, len(data)
+
+    def _in_packs(self, name: SessionName, look: Look, at: str) -> Iterator[_Piece]:
+        pack_name, _, number = at.partition(":")
+        problem: PackDamaged | None = None
+        for path in SessionArchive(self.layout.archive_dir(name)).packs():
+            if path.name < pack_name:
+                continue
+            done = int(number) if path.name == pack_name else -1
+            try:
+                with Pack(path) as pack:
+                    share = pack.summary.packed / max(1, pack.summary.content)
+                    read = 0
+                    for packed in pack.lines_from(done + 1):
+                        done, read = done + 1, read + len(packed.line)
+                        record = packed.record
+                        index = record.get("index", ref_of(record))
+                        about = (packed.line, index, record.get("entry_id"))
+                        look(_stored(name, TextPlace.ARCHIVED, *about))
+                        if read >= _PIECE:
+                            yield _PACKS, f"{path.name}:{done}", int(read * share)
+                            read = 0
+                    yield _PACKS, f"{path.name}:{done}", int(read * share)
+            except FileNotFoundError:
+                continue  # merged since
+            except PackDamaged as damaged:
+                problem = damaged
+        if problem is not None:
+            raise problem
+
+
+def _stored(
+    name: SessionName, place: TextPlace, data: bytes, index: Any, entry_id: Any
+) -> StoredLines:
+    """A stored line; `index` is its line number, or the ref that begins with it."""
+    if isinstance(index, str):
+        number = index.partition("_")[0]
+        index = int(number) if number.isdigit() and len(number) < 18 else 0
+    return StoredLines(
+        name,
+        place,
+        data,
+        index if isinstance(index, int) and 0 <= index < 1 << 62 else 0,
+        entry_id if isinstance(entry_id, str) else None,
+        is_stored=True,
+    )

@@ -1,0 +1,278 @@
+"""Plans that a text, such as a password, is replaced wherever it stands in a session.
+
+In values that are inline, and in originals that were taken out: such an entry gets a new original
+without the text, and a marker that names it. What cannot be changed stays, and the answer says
+why: ids and other members that hold the session together, its header, and text that a provider's
+signature proves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from bsd.planning.context_window import Binds, never
+from bsd.planning.conversation import Conversation
+from bsd.planning.edit import changed_tie, is_structure
+from bsd.planning.locate import Located, entries, name_of
+from bsd.planning.plan import Plan
+from bsd.store.history import TouchedLine
+from bsd.store.markers import stored_line
+from bsd.store.originals import Missing, OriginalStore, StoredOriginal, digest
+from bsd.transcripts.agents.entry import MARKER, Entry, Marker, ends_in_placeholder, placeholder
+from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.change import Edit
+from bsd.transcripts.reader import Line, Transcript, parse_kept
+from bsd.transcripts.spans import SpliceError, ValuePath, format_path, paths_of, value_at
+from bsd.transcripts.splice import edit, encode_string
+
+_DEEPEST = 200
+# How members of a block are called by which a provider proves that its text is its own.
+_PROOFS = ("ignature", "encrypted_content")
+_SPECIAL = re.compile(r"[\n\r\t\"'/]")
+# How line ends and tabs may be written in a text that holds JSON, which may itself hold JSON.
+_WRITTEN = {"\n": r"\\*(?:\r?\n|r\\*n|[nr])", "\r": r"\\*(?:\r|r)", "\t": r"\\*(?:\t|t)"}
+
+
+@dataclass(frozen=True)
+class SecretText:
+    """A text that shall stand nowhere, and the text in its place. Its `repr` shows neither."""
+
+    text: str
+    replacement: str
+
+    def __repr__(self) -> str:
+        return f"SecretText({len(self.text)} characters)"
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The text, also where its line ends and quotes are escaped."""
+        written = (
+            _WRITTEN.get(each)
+            or (rf"\\*{re.escape(each)}" if _SPECIAL.match(each) else re.escape(each))
+            for each in self.text
+        )
+        return re.compile("".join(written))
+
+    @cached_property
+    def needle(self) -> bytes:
+        """The longest piece of it that is written the same in JSON and in any other text."""
+        pieces = re.split(r"[^!-~]|[\"'\\/]", self.text)
+        return max(pieces, key=len).encode()
+
+    def is_in(self, data: bytes) -> bool:
+        """True if a line, or any text, holds it."""
+        if self.needle not in data:
+            return False
+        return self.pattern.search(data.decode("utf-8", "replace")) is not None
+
+    def texts(self, value: Any) -> Iterator[tuple[ValuePath, str]]:
+        """Yield each text in an entry that holds it, and its path."""
+        for path, text in _texts(value, (), _DEEPEST):
+            if self.pattern.search(text):
+                yield path, text
+
+    def replaced(self, text: str) -> str:
+        """Return a text without it."""
+        return self.pattern.sub(lambda _: self.replacement, text)
+
+
+def _texts(value: Any, path: ValuePath, depth: int) -> Iterator[tuple[ValuePath, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif depth and isinstance(value, dict):
+        for key, member in value.items():
+            yield from _texts(member, (*path, key), depth - 1)
+    elif depth and isinstance(value, list):
+        for number, member in enumerate(value):
+            yield from _texts(member, (*path, number), depth - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftInPlace:
+    """A place from which a secret cannot be taken, and the reason."""
+
+    session: str
+    entry: str  # its id, or `#` and its line number
+    why: str
+
+
+@dataclass(slots=True)
+class TextRedactor:
+    """Makes new lines without a secret, for one session.
+
+    Attributes:
+        tainted: hashes of the stored lines, of any session, that hold the secret.
+        stored: the session's store.
+        keeps: new originals, to be stored before their lines are written.
+        forgotten: entries whose taken-out values cannot be kept without the secret.
+        left: what stays.
+        bound: changed entries that a later signature covers.
+        values: number of values that were changed.
+        is_final: nothing is noted any more, and no new original is made: copies get the lines that
+            the session has got.
+    """
+
+    session: str
+    secret: SecretText
+    format: TranscriptFormat
+    stored: OriginalStore
+    tainted: frozenset[str] = frozenset()
+    keeps: list[StoredOriginal] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    left: list[LeftInPlace] = field(default_factory=list)
+    bound: list[str] = field(default_factory=list)
+    values: int = 0
+    is_final: bool = False
+    _new: dict[str, StoredOriginal] = field(default_factory=dict)  # by the hash of the old one
+
+    def may_concern(self, raw: bytes) -> bool:
+        """False for lines that need not be read."""
+        return self.secret.needle in raw or any(
+            hash_.encode() in raw for hash_ in self.tainted if MARKER.encode() in raw
+        )
+
+    def line(self, line: Line) -> bytes:
+        """Return a line without the secret, as far as that can be done."""
+        located = Located.of(line, self.format)
+        if located is None:
+            if self.secret.is_in(line.raw):
+                self._leave(name_of(None, line.index), "the line cannot be read as JSON")
+            return line.raw
+        if located.info.is_header:
+            if self.secret.is_in(line.raw):
+                self._leave(located.name, "it is the header of the session")
+            return line.raw
+        new = self._without(located, line.raw, located.entry)
+        marker = Marker.of(located.entry)
+        if marker is not None and marker.hash in self.tainted:
+            new = self._with_new_original(located, new, marker)
+        if new != line.raw and self.secret.is_in(new):
+            self._leave(located.name, "it stands in the name of a member, or in a number")
+        return new
+
+    def _leave(self, entry: str, why: str) -> None:
+        place = LeftInPlace(self.session, entry, why)
+        if not self.is_final and place not in self.left:
+            self.left.append(place)
+
+    def _without(self, located: Located, raw: bytes, entry: Entry) -> bytes:
+        """Return a line, or the stored original of one, with the secret replaced in its texts."""
+        changes: dict[ValuePath, bytes] = {}
+        removed: list[ValuePath] = []
+        found = list(self.secret.texts(entry))
+        if not found:
+            if self.secret.is_in(raw):
+                self._leave(located.name, "it stands in the name of a member, or in a number")
+            return raw
+        values = {value.path: value for value in self.format.values(entry, 1)}
+        for path, text in found:
+            value = values.get(path)
+            if why := self._why_it_stays(path, entry, removes=bool(value and value.removes)):
+                self._leave(located.name, why)
+                continue
+            changes[path] = encode_string(self.secret.replaced(text))
+            removed += value.removes if value else ()
+        if not changes:
+            return raw
+        try:
+            new = edit(raw, replace=changes, remove=removed)
+        except SpliceError as error:
+            self._leave(located.name, f"the line cannot be edited: {error.message}")
+            return raw
+        after = parse_kept(new)
+        tie = (
+            None if after is None else changed_tie(self.format.info(entry), self.format.info(after))
+        )
+        if after is None or tie:
+            self._leave(located.name, f"the change would break the entry's {tie or 'line'}")
+            return raw
+        if not self.is_final:
+            self.values += len(changes)
+        return new
+
+    def _why_it_stays(self, path: ValuePath, entry: Entry, *, removes: bool) -> str | None:
+        if is_structure(path, self.format):
+            return f"{format_path(path)} holds the session together"
+        holder = value_at(entry, path[:-1])
+        is_signed = isinstance(holder, dict) and any(
+            member for key, member in holder.items() if key.endswith(_PROOFS)
+        )
+        if is_signed and not removes:
+            return f"{format_path(path)} is proved by a signature: its provider refuses another"
+        return None
+
+    def _with_new_original(self, located: Located, raw: bytes, marker: Marker) -> bytes:
+        """Return a line whose marker names a new original, which lacks the secret."""
+        new = self._new.get(marker.hash) or self._new_original(located, marker)
+        if new is None:
+            if not self.is_final:
+                self.forgotten.append(located.name)
+            return raw
+        entry = parse_kept(raw) or {}
+        written = Marker(new.ref, new.hash, new.size, marker.keys, marker.at)
+        original = parse_kept(new.line) if isinstance(new.line, bytes) else None
+        heads: dict[ValuePath, bytes] = {}
+        for path in paths_of(marker.keys).values():
+            # Some of a value may have stayed before its placeholder, and the secret begin there.
+            text, whole = value_at(entry, path), value_at(original, path)
+            name = ends_in_placeholder(text) if isinstance(text, str) else None
+            if name is not None and isinstance(whole, str):
+                head = text.removesuffix(placeholder(name))
+                if not whole.startswith(head):
+                    heads[path] = encode_string(whole[: len(head)] + placeholder(name))
+        try:
+            return edit(raw, replace=heads, put={MARKER: written.to_json()})
+        except SpliceError as error:
+            self._leave(located.name, f"the line cannot be edited: {error.message}")
+            return raw
+
+    def _new_original(self, located: Located, marker: Marker) -> StoredOriginal | None:
+        """Return the original of an entry without the secret; None if there is none."""
+        if self.is_final:
+            return None
+        raw = located.line.raw
+        was = stored_line(raw, located.entry, marker, self.format, self.stored)
+        entry = None if isinstance(was, Missing) else parse_kept(was)
+        if entry is None or isinstance(was, Missing):
+            return None
+        left = len(self.left)
+        line = self._without(located, was, entry)
+        if self.secret.is_in(line):
+            del self.left[left:]  # it is forgotten as a whole
+            return None
+        used = {keep.ref for keep in self.keeps}
+        ref = self.stored.free_ref(marker.ref, used)
+        kind = ref.partition("_")[2].partition("-")[0]
+        index, id_ = located.line.index, located.info.id or ""
+        keep = StoredOriginal(ref, id_, index, kind, digest(line), len(line), marker.keys, (), line)
+        self.keeps.append(keep)
+        self._new[marker.hash] = keep
+        return keep
+
+
+def plan_text_redaction(source: Transcript, redactor: TextRedactor, binds: Binds = never) -> Plan:
+    """Plan the replacement of a secret in all lines of a session; raises as reading does.
+
+    `binds`: tells which models' signatures cover the entries before them; changed entries that one
+    covers are noted as `bound`.
+    """
+    edits, touched = [], []
+    for line in source.lines():
+        if redactor.may_concern(line.raw):
+            new = redactor.line(line)
+            if new != line.raw:
+                located = Located.of(line, redactor.format)
+                edits.append(Edit(line.offset, len(line.raw), new))
+                touched.append(TouchedLine(line.index, located.info.id if located else None))
+    if touched:
+        conversation = Conversation(redactor.format, binds=binds)
+        for seen in entries(source.lines(), redactor.format):
+            conversation.follow(seen)
+        bound = (each for each in touched if conversation.is_bound(each.index))
+        redactor.bound += [name_of(each.entry_id, each.index) for each in bound]
+    plan = Plan.of("redact_text", source.identity, edits, touched, values=redactor.values)
+    return replace(plan, keeps=tuple(redactor.keeps))

@@ -1,0 +1,196 @@
+"""A secret that is redacted is in no file of the root any more, and sessions go on as they were."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.actions.context import ActionContext
+from bsd.actions.redact_secret import SecretRedacted, redact_secret
+from bsd.actions.secrets import find_secrets
+from bsd.core.errors import Conflict, NotFound
+from bsd.core.layout import Layout, SessionName
+from bsd.maintenance.retention import RetentionRun
+from bsd.maintenance.search import search
+from bsd.maintenance.verify import verify
+from bsd.planning.edit import setting
+from tests.actions import performed
+from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
+from tests.maintenance.test_forgetting import said
+from tests.openclaw_tree import add_session, set_idle
+from tests.session_files import HEADER, LONG, NAME, Clock, Talk, entry, jsonl, make_caller
+
+# Put together here, so that no scanner takes this file for a leak.
+TOKEN = "ghp_" + "7Gk2bQ9xZt4LmW8sVr1NcY5pHd3JfA6eUoXi"
+KEY = (
+    "-----BEGIN RSA PRIVATE KEY-----\n"
+    + "\n".join(f"MIIEow{n}BAAKCAQEA{chr(65 + n) * 3}x7Qz9{n * 7}kPvYhTgRw" for n in range(6))
+    + "\n-----END RSA PRIVATE KEY-----"
+)
+HASHES = {"github-pat": TOKEN, "private-key": KEY}
+
+
+def entries() -> list[dict[str, Any]]:
+    """Two secrets: in a prompt, in a call, and in long results, once as JSON in a text."""
+    call = {"type": "toolCall", "id": "call3", "name": "bash"}
+    nested = json.dumps({"stdout": f"{KEY}\n", "token": TOKEN})
+    found = [
+        HEADER,
+        entry(0, "user", f"my token is {TOKEN}, keep it"),
+        entry(1, "toolResult", f"export GITHUB_TOKEN={TOKEN}\n{LONG}"),
+        entry(2, "assistant", "so"),
+        entry(3, "toolResult", f"{LONG} {nested}"),
+    ]
+    found[3]["message"]["content"] = [
+        {"type": "text", "text": "now"},
+        call | {"arguments": {"command": f"curl -H 'X: {TOKEN}' https://x.org"}},
+    ]
+    return found + [entry(n, "assistant", "seen") for n in range(4, 9)]
+
+
+def session(layout: Layout, name: SessionName = NAME) -> Path:
+    path = add_session(layout.root, str(name), jsonl(*entries()))
+    set_idle(path, 2 * DAY)
+    return path
+
+
+def context_of(layout: Layout, clock: Clock) -> ActionContext:
+    return make_caller(layout, clock)
+
+
+def redact(layout: Layout, clock: Clock, rule: str) -> SecretRedacted:
+    context = context_of(layout, clock)
+    [hash_] = [one.hash for one in find_secrets(context).secrets if one.rule == rule]
+    return redact_secret(context, hash_)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
+@pytest.mark.parametrize("is_gone", [False, True], ids=["live", "gone"])
+def test_no_copy_is_left(layout: Layout, clock: Clock, *, is_gone: bool, packed: bool) -> None:
+    path = session(layout)
+    extract(layout, NAME, clock, trigger_types=("tool_result",))
+    keep(layout, clock)
+    search(layout, "token")
+    if packed:
+        for file in layout.store_dir(NAME).glob("0*"):
+            set_idle(file, 3 * DAY)
+        RetentionRun(layout, actor="test").clean_store("24h", into_archive=True)
+    if is_gone:
+        path.unlink()
+        keep(layout, clock)
+    assert len(said(layout, TOKEN)) >= 2
+    for rule, secret in HASHES.items():
+        done = redact(layout, clock, rule)
+        assert done.complete, done
+        for piece in secret.split("\n"):
+            assert "PRIVATE KEY" in piece or said(layout, piece) == []
+    assert find_secrets(context_of(layout, clock)).secrets == ()
+    if is_gone:
+        bring_back(layout, str(NAME), clock)
+    for entry_id in () if is_gone else ("e1", "e3"):
+        assert performed.restore(make_caller(layout, clock), NAME, entry_id)["restored"]
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert [line["id"] for line in lines] == [line["id"] for line in entries()]
+    text = lines[2]["message"]["content"][0]["text"]
+    assert text == f"export GITHUB_TOKEN=[redacted-github-pat]\n{LONG}"
+    stdout = json.loads(lines[4]["message"]["content"][0]["text"].removeprefix(f"{LONG} "))
+    assert stdout == {"stdout": "[redacted-private-key]\n", "token": "[redacted-github-pat]"}
+    command = lines[3]["message"]["content"][1]["arguments"]["command"]
+    assert command == "curl -H 'X: [redacted-github-pat]' https://x.org"
+    assert verify(layout).clean
+
+
+def test_a_fork_that_needs_the_stored_line_gets_one_without_the_secret(
+    layout: Layout, clock: Clock
+) -> None:
+    path = session(layout)
+    extract(layout, NAME, clock, trigger_types=("tool_result",))
+    fork = SessionName("main", "fork")
+    add_session(layout.root, str(fork), path.read_bytes())
+    done = redact(layout, clock, "github-pat")
+    assert done.complete
+    assert [one.session for one in done.sessions] == [str(fork), str(NAME)]
+    assert said(layout, TOKEN) == []
+    for name in (fork, NAME):
+        assert performed.restore(make_caller(layout, clock), name, "e1")["restored"]
+        assert b"GITHUB_TOKEN=[redacted-github-pat]" in layout.session_file(name).read_bytes()
+
+
+def test_undo_data_of_an_earlier_edit_goes_too(layout: Layout, clock: Clock) -> None:
+    path = session(layout)
+    caller = make_caller(layout, clock)
+    performed.edit(caller, NAME, "e0", setting([(("message", "content", 0, "text"), "none")]))
+    set_idle(path)
+    clock.ahead += 120
+    caller.recover()
+    assert any("history" in file for file in said(layout, TOKEN))
+    assert redact(layout, clock, "github-pat").complete
+    assert said(layout, TOKEN) == []
+
+
+def test_what_cannot_be_changed_is_told(layout: Layout, clock: Clock) -> None:
+    lines = entries()
+    lines[0] = {**HEADER, "cwd": f"/home/{TOKEN}"}
+    lines[5]["message"]["content"] = [
+        {"type": "thinking", "thinking": f"use {TOKEN}", "signature": "c2lnbmVk"}
+    ]
+    lines[6][TOKEN] = 1
+    path = add_session(layout.root, str(NAME), jsonl(*lines))
+    done = redact(layout, clock, "github-pat")
+    assert not done.complete
+    assert {one.entry: one.why.partition(":")[0] for one in done.left} == {
+        "s": "it is the header of the session",
+        "e4": "message.content[0].thinking is proved by a signature",
+        "e5": "it stands in the name of a member, or in a number",
+    }
+    assert path.read_bytes().count(TOKEN.encode()) == 3
+
+
+def test_entries_that_a_signature_covers_are_told(layout: Layout, clock: Clock) -> None:
+    talk = Talk()
+    talk.user(f"take {TOKEN}")
+    thinking = {"type": "thinking", "thinking": "hm", "thinkingSignature": "c2lnbmVk"}
+    talk.says(thinking, {"type": "text", "text": "yes"}, model="claude-opus-6")
+    talk.user("more")
+    add_session(layout.root, str(NAME), talk.raw)
+    [done] = redact(layout, clock, "github-pat").sessions
+    assert done.bound == ("e1",)
+
+
+def test_files_of_its_program_are_told(tmp_path: Path, clock: Clock) -> None:
+    home = ClaudeHome.of(tmp_path, 1, small=True)
+    [path] = home.source.glob(f"*/{home.names[0].session}.jsonl")
+    lines = path.read_bytes().replace(b"do it", b"do it with " + TOKEN.encode(), 1)
+    path.write_bytes(lines)
+    set_idle(path)
+    beside = next(path.parent.glob("*/tool-results/*.txt"))
+    beside.write_text(f"token {TOKEN}\n")
+    prompt = {
+        "display": f"use {TOKEN}",
+        "timestamp": 1767225600000,
+        "project": "/home/ada",
+        "sessionId": home.names[0].session,
+    }
+    (home.source.parent / "history.jsonl").write_bytes(jsonl(prompt))
+    done = redact(home.layout, clock, "github-pat")
+    assert TOKEN.encode() not in path.read_bytes()
+    assert (done.complete, done.left) == (False, ())
+    assert done.still_in == (
+        str(beside),
+        "the prompts that the program of claude-code remembers",
+    )
+
+
+def test_a_short_one_and_an_unknown_one_are_refused(layout: Layout, clock: Clock) -> None:
+    add_session(
+        layout.root,
+        str(NAME),
+        jsonl(HEADER, entry(0, "user", "postgres://ada:k9QzX7@db.org/x " + LONG)),
+    )
+    with pytest.raises(Conflict, match="too short"):
+        redact(layout, clock, "url-password")
+    with pytest.raises(NotFound):
+        redact_secret(context_of(layout, clock), "00000000")
