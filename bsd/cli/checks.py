@@ -50,7 +50,7 @@ def tell_verified(found: Verification) -> None:
             )
             for finding in found.findings
         ]
-        print_table(("", "WHAT", "WHERE", "MESSAGE"), rows)
+        print_table(("", "WHAT", "WHERE", "MESSAGE"), rows, wraps=("WHERE", "MESSAGE"))
         say()
     numbers = [
         counted(found.sessions, "session"),

@@ -120,7 +120,9 @@ def print_entries(views: Sequence[EntryView]) -> None:
         for view in views
     ]
     columns = ("INDEX", "ID", "TYPE", "SIZE", "", "NOTES", "TEXT")
-    print_table(columns, rows, right=("INDEX", "SIZE"), last_may_shrink=True)
+    print_table(
+        columns, rows, right=("INDEX", "SIZE"), last_may_shrink=True, spare=("NOTES", "ID", "SIZE")
+    )
     out = sum(view.extracted for view in views)
     say(f"\n{counted(len(views), 'entry')}, {out} of them extracted")
 
@@ -183,7 +185,7 @@ def tell_context(found: Context) -> None:
         )
         for entry in found.entries
     ]
-    print_table(columns, rows, right=("INDEX", "SIZE"))
+    print_table(columns, rows, right=("INDEX", "SIZE"), spare=("EXTRACTABLE", "ID"))
     out = f"{counted(found.extracted_entries, 'entry')} extracted"
     say(
         f"\n{found.session}: {counted(found.total_entries, 'entry')}, {size(found.size_bytes)}; "

@@ -67,7 +67,8 @@ def list_jobs(call: Call) -> None:
     print_table(
         ("JOB", "SCHEDULE", "LAST RUN", "NEXT RUN", "RESULT"),
         [_row(job, now) for job in answer["jobs"]],
-        last_may_shrink=True,
+        wraps=("RESULT",),
+        spare=("SCHEDULE", "LAST RUN"),
     )
 
 

@@ -95,7 +95,15 @@ def tell_sessions(found: AllSessions, now: float, *, resume: bool = False) -> No
         for row in found.sessions
     ]
     if rows:
-        print_table(columns, rows, right=columns[1:4], last_may_shrink=not resume)
+        print_table(
+            columns,
+            rows,
+            right=columns[1:4],
+            last_may_shrink=not resume,
+            wraps=("STATUS",),
+            spare=("ENTRIES", "UPDATED", "OUT", *(("STATUS", "SIZE") if resume else ())),
+            whole=("CONTINUE IT",),
+        )
         say()
     out = sum(row.extracted_bytes for row in found.sessions)
     total = f"{counted(len(found.sessions), 'session')}, {size(found.total_size)}"
