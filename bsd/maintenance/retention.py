@@ -167,6 +167,7 @@ class RetentionRun:
         trust_clock: the wall clock is right, although it was set.
         wait: seconds, for a session on which another bsd works.
         stopping: asked before each session; the rest then goes with the next run.
+        progress: is told how many bytes have left the store, of how many.
     """
 
     def __init__(
@@ -179,12 +180,14 @@ class RetentionRun:
         trust_clock: bool = False,
         wait: float = WAIT_SECONDS,
         stopping: Callable[[], bool] = lambda: False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self._layout = layout
         self._actor = actor
         self._clock = clock
         self._wait = wait
         self._stopping = stopping
+        self._progress = progress
         self._budget = RetryBudget(wait, clock=clock)
         self._time = begin_run(layout, "retention", clock, steady, trust=trust_clock)
 
@@ -234,7 +237,7 @@ class RetentionRun:
             with suppress(OSError, BsdError):
                 make_private_dir(layout.refuse_outside(layout.archive))
         with letting_go(layout, store.deleted):
-            done = clean(store, self._time, self._stopping)
+            done = clean(store, self._time, self._stopping, self._progress_of(store))
         cleaned = CleanedPlace.of(store, self._time, done, keep)
         lifetime = lifetime_seconds(keep)
         more: dict[str, object] = {} if lifetime is None else {"keep": keep}
@@ -249,6 +252,16 @@ class RetentionRun:
         archived_bytes = sum(one.packed for one in store.packed)
         self._audit(done, "archive", **more, bytes_archived=archived_bytes)
         return replace(cleaned, packed=archived_bytes)
+
+    def _progress_of(self, store: ExtractedFiles) -> Callable[[Cleaned], None]:
+        """Return a function that shows how much of the store is done, if anything shows it."""
+        show = self._progress
+        if show is None:
+            return lambda _: None
+        total = 0
+        with suppress(BsdError):  # the run reports it
+            total = forecast(store, self._time).bytes
+        return lambda done: show(min(done.bytes, total), total)
 
     def clean_archive(self, keep: str, most: int) -> CleanedPlace:
         """Delete packs that are older than `keep`, then those over `most` bytes; 0: no limit."""
