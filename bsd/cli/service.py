@@ -178,10 +178,10 @@ def service_of_root(call: Call, manager: Manager) -> tuple[Origin, bool]:
     with suppress(BsdError):
         if there == _content(call, manager):
             return origin, True
-    root = os.fsencode(os.path.abspath(call.settings.root))
-    # A service without --root works on the usual root, as this call does without it.
-    named = re.search(rb"--root[ \"<>/a-z\s]*?(/[^\s\"<]+)", there)
-    return origin, named[1] == root if named else not _options(call)
+    if b"--root" not in there:  # it works on the usual root, as this call may do
+        return origin, "--root" not in _options(call)
+    root = re.escape(os.fsencode(os.path.abspath(call.settings.root)))
+    return origin, re.search(root + rb"[\s\"<]", there) is not None
 
 
 def restart_daemon(call: Call, manager: Manager) -> None:
