@@ -284,7 +284,7 @@ def _turn_off(call: Call, layout: Layout, not_back: list[SessionResult]) -> Iter
             if agent in waiting:
                 yield AgentOff(agent, plan.title, waits_for=waiting[agent])
                 continue
-            if not plan.files:
+            if not plan.files and not plan.kept:
                 continue
             done = apply(setups, plan)
         except BsdError as problem:
@@ -293,8 +293,14 @@ def _turn_off(call: Call, layout: Layout, not_back: list[SessionResult]) -> Iter
         problems = [f"{edit.path}: {edit.problem}" for edit in plan.problems]
         problems += [f"{path}: {why}" for path, why in done.failed.items()]
         files = [str(path) for path in done.written]
-        yield AgentOff(agent, plan.title, off=not problems, files=files, problems=problems)
-        call.forget_settings_file()
+        yield AgentOff(
+            agent,
+            plan.title,
+            off=not problems,
+            files=files,
+            problems=problems,
+            stays=[f"{kept.part} in {kept.path}: {kept.why}" for kept in plan.kept],
+        )
 
 
 def _kind_of(layout: Layout, name: SessionName) -> str:

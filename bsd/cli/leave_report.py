@@ -24,6 +24,7 @@ class AgentOff:
     off: bool = False
     files: list[str] = field(default_factory=list)  # that were, or would be, changed
     problems: Annotated[list[str], OMIT_EMPTY] = field(default_factory=list)
+    stays: Annotated[list[str], OMIT_EMPTY] = field(default_factory=list)  # and why
     waits_for: Annotated[
         list[str], Field(description="Sessions that are not back: it stays on"), OMIT_EMPTY
     ] = field(default_factory=list)
@@ -109,8 +110,8 @@ def tell_agents(agents: Sequence[AgentOff]) -> None:
             say_check("ok", f"{agent.title} is off" + (f": changed {changed}" if changed else ""))
         else:
             say_check("fail", f"{agent.title} is off in part")
-        for problem in agent.problems:
-            note(problem)
+        for line in (*agent.problems, *agent.stays):
+            note(line)
 
 
 def tell_left(report: LeaveReport, not_back: Sequence[str]) -> None:
