@@ -85,8 +85,8 @@ def show_command(
         raise Invalid("ENTRY is named twice", hint=f"bsd show {session} {read}")
     entry = entry or read
     if key is not None and entry is None:
-        hint = f"bsd show {session} ENTRY --key {key}"
-        raise Invalid("--key needs an entry", hint=hint)
+        hint = f"bsd show {session} --entry ID --key {key}"
+        raise Invalid("--key needs --entry", hint=hint)
     is_read = read is not None and key is None and not (full or call.json)
 
     def act(entry: str | None) -> ShownEntries | ShownValue | ReadEntry:

@@ -20,6 +20,7 @@ _WIDEST = 100  # columns of prose
 _LARGEST = 400_000  # characters that are rendered; a longer text is shown as it is
 # Colours and the like in the output of programs: shown as text they would only be in the way.
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
+_STYLED = re.compile(r"(\x1b\[[0-9;:]*m)")
 
 
 def tell_entry(found: ReadEntry, *, raw: bool) -> None:
@@ -58,11 +59,14 @@ def _markdown(text: str) -> Iterator[str]:
     console = Console(
         width=min(get_terminal_size().columns, _WIDEST),
         force_terminal=not plain,
-        color_system=None if plain else "standard",
+        color_system=None if plain else "auto",
         legacy_windows=False,
         highlight=False,
     )
     with console.capture() as captured:
-        console.print(Markdown(text, hyperlinks=False))
+        console.print(Markdown(text, code_theme="ansi_dark", hyperlinks=False))
     for line in captured.get().splitlines():
-        yield line.rstrip(" ")
+        # Markdown has character references of its own: only rich's styles are passed on.
+        yield "".join(
+            part if _COLOURS.fullmatch(part) else safe(part) for part in _STYLED.split(line)
+        ).rstrip(" ")
