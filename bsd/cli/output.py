@@ -11,7 +11,7 @@ from datetime import datetime
 from shutil import get_terminal_size
 from typing import IO, Any
 
-from bsd.cli.table_layout import TableColumn, fit_table
+from bsd.cli.table_layout import TableColumn, fit_table, wrap_line
 from bsd.core.formatting import format_size
 
 _DAY_SECONDS = 86_400.0
@@ -32,6 +32,14 @@ def say(text: str = "", *, style: str = "") -> None:
     """Print a line (or several) for people; anything dangerous in it is escaped."""
     shown = safe(text, lines=True)
     sys.stdout.write(f"{styled(shown, style, sys.stdout)}\n")
+
+
+def say_wrapped(text: str, indent: int) -> None:
+    """Print a line for people; on a terminal its further lines are indented by so many columns."""
+    shown = safe(text)
+    width = get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in wrap_line(shown, width, indent):
+        sys.stdout.write(f"{line}\n")
 
 
 def say_check(level: str, text: str) -> None:

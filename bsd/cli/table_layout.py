@@ -86,6 +86,17 @@ def fit_table(columns: Sequence[TableColumn], width: int | None) -> TableLines:
     return _lines(kept, _widths(kept, width), head)
 
 
+def wrap_line(text: str, width: int | None, indent: int) -> list[str]:
+    """Break a line at this width (None: not at all), between words; further lines are indented."""
+    if width is None or cell_len(text) <= width or width <= 2 * indent:
+        return [text]
+    first, *_ = Text(text).wrap(_CONSOLE, width)
+    begun = first.plain.rstrip()
+    rest = Text(text[len(begun) :].lstrip())
+    further = rest.wrap(_CONSOLE, width - indent, overflow="fold")
+    return [begun, *(" " * indent + line.plain.rstrip() for line in further)]
+
+
 def _least_width(columns: Sequence[TableColumn]) -> int:
     return sum(column.least for column in columns) + _GAP * max(len(columns) - 1, 0)
 
