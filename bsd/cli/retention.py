@@ -59,7 +59,7 @@ def retention_command(
     if at is not None:
         _foretell(call, at, dry_run=dry_run, alone=not (forget or trust_clock))
         return 0
-    with call.context(changes=not dry_run) as context:
+    with call.context(changes=not dry_run, ends_early=not dry_run) as context:
         answer = run_retention(context, dry_run=dry_run, forget=forget, trust_clock=trust_clock)
     call.answer(answer, lambda answer: tell_retention(call, answer))
     if isinstance(answer, CleanedAll):

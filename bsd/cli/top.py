@@ -195,7 +195,8 @@ class TopView:
         text = f"process {main}: {size(memory)} of memory"
         if children:
             total = sum(filter(None, map(memory_bytes, children)))
-            text += f", {counted(len(children), 'child process')} {size(total)}"
+            processes = "process" if len(children) == 1 else "processes"
+            text += f", {size(total)} in {len(children)} child {processes}"
         return text + cpu
 
     def _table_in_use(self, now: float, width: int) -> list[str]:

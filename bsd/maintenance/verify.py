@@ -56,7 +56,7 @@ def verify(
     wait: float = 30.0,
     clock: Callable[[], float] = time.time,
     remark: Callable[[SessionName], Collection[str]] | None = None,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
     """Check every session, every stored file and every pack.
 
@@ -66,7 +66,8 @@ def verify(
         wait: seconds for each session on which another bsd works.
         clock: epoch seconds.
         remark: puts markers back that a program has dropped, and returns the entries.
-        progress: is told how many sessions were checked; may raise to end the run.
+        progress: is told how many bytes of sessions were checked, of how many; may raise to end
+            the run.
     """
     _log.trace("Sessions are verified", root=str(layout.root))
     result = Verification()
@@ -75,10 +76,15 @@ def verify(
     others = {source: why for source, why in sources if why is not None}
     result.elsewhere += others.values()
     in_databases = {agent.name for agent in catalog.agents(layout) if agent.sqlite}
-    for name in catalog.names(layout):
+    checked, total = 0, 0
+    if progress is not None:
+        total = sum(status.st_size for _, status in catalog.with_stats(layout))
+    for name, status in catalog.with_stats(layout):
         if name.agent in in_databases:
             continue
-        progress(result.sessions)
+        if progress is not None:
+            progress(min(checked, total), total)
+        checked += status.st_size
         if layout.source_of(name.agent) in others:
             continue  # their originals lie in another root
         try:
