@@ -46,6 +46,7 @@ from bsd.core.logs import close_logs
 from bsd.daemon.instance import is_running
 from bsd.maintenance import catalog
 from bsd.maintenance.disk_use import in_flight_use
+from bsd.maintenance.purge import own_paths
 from bsd.planning.result import SessionResult, Status
 from bsd.setup.switch import apply, plan_off
 from bsd.transcripts.agents.programs import agent_setups
@@ -82,8 +83,10 @@ def leave_command(call: Call, /, purges: bool, dry_run: bool, yes: bool) -> int:
     try:
         layout = call.layout
     except NoRoot as missing:
-        note(f"bsd keeps nothing here: {missing.message}")
-        return _without_root(call, dry_run=dry_run)
+        return _nothing_to_leave(call, missing.message, dry_run=dry_run)
+    if not any(map(os.path.lexists, own_paths(layout))):
+        why = f"there is nothing of it in {layout.root}"
+        return _nothing_to_leave(call, why, dry_run=dry_run)
     if dry_run:
         _foretell(call, layout, purges=purges)
         return 0
@@ -95,8 +98,9 @@ def leave_command(call: Call, /, purges: bool, dry_run: bool, yes: bool) -> int:
     return _leave(call, layout, purges=purges, yes=yes)
 
 
-def _without_root(call: Call, *, dry_run: bool) -> int:
-    """Remove the service; there is nothing else to leave."""
+def _nothing_to_leave(call: Call, why: str, *, dry_run: bool) -> int:
+    """Remove the service; there is nothing else of bsd."""
+    note(f"bsd keeps nothing here: {why}")
     service = ServiceGone() if dry_run else _remove_service(call)
     if call.json:
         print_json(as_json(LeaveReport(dry_run=dry_run, complete=not service.problem)))
