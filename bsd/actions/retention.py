@@ -1,4 +1,4 @@
-"""run_retention and foretell_retention: old files are archived or deleted, or foretold (SPEC §7)."""
+"""run_retention and foretell_retention: old files go, or it is said which will (SPEC §7)."""
 
 from __future__ import annotations
 
@@ -106,9 +106,8 @@ def run_retention(
         clock=context.now,
         trust_clock=trust_clock,
         stopping=context.stopping,
-        progress=context.progress,
     )
-    done = run.clean_all(config.current, forget=forget)
+    done = run.clean_all(config.current, forget=forget, progress=context.progress)
     context.cleaned()
     try:
         config.note_run("last_retention_run_at", started)

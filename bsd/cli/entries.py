@@ -57,6 +57,7 @@ def show_command(
     call: Call,
     /,
     session: SessionName,
+    *,
     read: str | None,
     entry: str | None,
     start: int,
@@ -70,9 +71,9 @@ def show_command(
 
     📎 marks an entry that values were taken out of. With ENTRY its texts are shown whole, those
     that are out of the session, too; on a terminal Markdown is rendered. --full prints whole lines,
-    and what was taken out of them from the store; --key prints the text of one value and nothing else, to read or to
-    pipe. Nothing is put back. ENTRY is an id or a line number; #N is always the line number,
-    counted from 0.
+    and what was taken out of them from the store; --key prints the text of one value and nothing
+    else, to read or to pipe. Nothing is put back. ENTRY is an id or a line number; #N is always the
+    line number, counted from 0.
 
     \b
     Examples:

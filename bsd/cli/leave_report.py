@@ -60,9 +60,9 @@ class LeaveReport:
     daemon: Annotated[
         int | None, Field(description="The process of the daemon, which would end"), OMIT_EMPTY
     ] = None
-    left: Annotated[
-        LeftBehind | None, Field(description="What bsd's own directory holds then")
-    ] = None
+    left: Annotated[LeftBehind | None, Field(description="What bsd's own directory holds then")] = (
+        None
+    )
     settings_file: Annotated[str | None, Field(description="bsd.toml, which stays")] = None
     purge: bool = False
     purged: bool = False

@@ -1,4 +1,4 @@
-"""How far a long call is, on a terminal: a bar with rate and time left, or the time it has taken."""
+"""How far a long call is, on a terminal: a bar with rate and time left, or the time so far."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _REFRESH_SECONDS = 0.1
 class Progress:
     """Shows a bar on stderr while the `with` block runs, if that is a terminal.
 
-    It appears at once if much is to be read, else when the block has taken a second. It is drawn by the caller, never by a thread of its own: a commit must not wait for one.
+    It appears at once if much is to be read, else when the block has taken a second. It is drawn
+    by the caller, never by a thread of its own: a commit must not wait for one.
     """
 
     def __init__(self, least: int = _LEAST) -> None:

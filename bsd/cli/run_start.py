@@ -25,9 +25,7 @@ def tell_start(daemon: Daemon, addresses: Sequence[HttpAddress]) -> None:
         sys.stdout.flush()
 
 
-def start_lines(
-    daemon: Daemon, addresses: Sequence[HttpAddress], now: float
-) -> Iterator[str]:
+def start_lines(daemon: Daemon, addresses: Sequence[HttpAddress], now: float) -> Iterator[str]:
     """Yield the five lines; `addresses` are those on TCP, `now` is epoch seconds."""
     state = daemon.state
     yield f"bsd {__version__} runs on {state.layout.root}; Ctrl-C ends it"

@@ -148,9 +148,7 @@ def _lines(
     return TableLines(title, [line for lines in rows for line in lines])
 
 
-def _row(
-    columns: Sequence[TableColumn], widths: Sequence[int], cells: Sequence[str]
-) -> list[str]:
+def _row(columns: Sequence[TableColumn], widths: Sequence[int], cells: Sequence[str]) -> list[str]:
     """Return the lines of one row, side by side."""
     blocks = [
         _block(column, width, cell)

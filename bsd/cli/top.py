@@ -66,9 +66,11 @@ def top_command(call: Call, /, every: float) -> None:
     client.get("/api/health")  # raises NotRunning
     view = TopView(call.layout)
     console = Console(highlight=False, markup=False)
-    with _keys() as pressed, suppress(KeyboardInterrupt), Live(
-        console=console, screen=True, auto_refresh=False
-    ) as live:
+    with (
+        _keys() as pressed,
+        suppress(KeyboardInterrupt),
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
         while True:
             view.look(client)
             width, height = console.size
@@ -82,7 +84,7 @@ def top_command(call: Call, /, every: float) -> None:
 def _keys() -> Iterator[Any]:
     """Read single keys while the block runs: a function that waits for the one to leave by."""
     if not sys.stdin.isatty():
-        yield lambda seconds: time.sleep(seconds)
+        yield time.sleep
         return
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
@@ -157,13 +159,14 @@ class TopView:
 
     def lines(self, now: float, width: int, height: int) -> list[str]:
         """Return the lines of the screen; `now` is epoch seconds."""
-        head = [safe(line) for line in self._head(now)]
+        head = [safe(line) for line in self._head()]
         room = max(height - len(head) - 4, 4)
         in_use = self._table_in_use(now, width)[: max(room // 2, 3)]
         changes = self._table_of_changes(now, width)[: max(room - len(in_use), 3)]
-        return [*head, "", *in_use, "", *changes][: height - 1] + ["q leaves"]
+        shown = [*head, "", *in_use, "", *changes]
+        return [*shown[: height - 1], "q leaves"]
 
-    def _head(self, now: float) -> Iterator[str]:
+    def _head(self) -> Iterator[str]:
         status = self.status
         if self.problem is not None:
             yield self.problem
@@ -180,7 +183,8 @@ class TopView:
         totals = status["totals"]
         saved = f"{size(totals['bytes_saved'])}, about {totals['tokens_saved']:,} tokens"
         values = counted(totals["values"], "value")
-        yield f"saved    {saved} ({values}) since the start; {size(status['disk']['net'])} net in all"
+        net = size(status["disk"]["net"])
+        yield f"saved    {saved} ({values}) since the start; {net} net in all"
         for line in unserved_lines(status.get("unserved", ())):
             yield line.strip()
         if status["clock"]:
@@ -251,9 +255,7 @@ def sessions_in_use(layout: Layout, now: float) -> Iterator[SessionInUse]:
     written to within two minutes.
     """
     with suppress(BsdError):  # a root without agents
-        found = [
-            (stat.st_mtime, name, stat.st_size) for name, stat in catalog.with_stats(layout)
-        ]
+        found = [(stat.st_mtime, name, stat.st_size) for name, stat in catalog.with_stats(layout)]
         found.sort(key=lambda each: -each[0])
         for number, (written, name, length) in enumerate(found):
             is_recent = now - written < _RECENT_SECONDS

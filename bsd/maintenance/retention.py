@@ -167,7 +167,6 @@ class RetentionRun:
         trust_clock: the wall clock is right, although it was set.
         wait: seconds, for a session on which another bsd works.
         stopping: asked before each session; the rest then goes with the next run.
-        progress: is told how many bytes have left the store, of how many.
     """
 
     def __init__(
@@ -180,22 +179,27 @@ class RetentionRun:
         trust_clock: bool = False,
         wait: float = WAIT_SECONDS,
         stopping: Callable[[], bool] = lambda: False,
-        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self._layout = layout
         self._actor = actor
         self._clock = clock
         self._wait = wait
         self._stopping = stopping
-        self._progress = progress
         self._budget = RetryBudget(wait, clock=clock)
         self._time = begin_run(layout, "retention", clock, steady, trust=trust_clock)
 
-    def clean_all(self, config: PruningConfig, *, forget: bool = False) -> CleanedAll:
+    def clean_all(
+        self,
+        config: PruningConfig,
+        *,
+        forget: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> CleanedAll:
         """Move and delete everything that has been kept long enough.
 
         Args:
             forget: originals that leave the store are deleted, also if the setting `archive` is on.
+            progress: is told how many bytes have left the store, of how many.
         """
         layout = self._layout
         _log.trace("Retention begins", root=str(layout.root))
@@ -206,6 +210,7 @@ class RetentionRun:
             config.retention,
             into_archive=config.archive and not forget,
             archive_keep=config.archive_retention,
+            progress=progress,
         )
         archive = self.clean_archive(config.archive_retention, config.archive_max_bytes)
         sessions = self.clean_gone(config.archive_sessions)
@@ -219,13 +224,19 @@ class RetentionRun:
         )
 
     def clean_store(
-        self, keep: str, *, into_archive: bool = False, archive_keep: str = NEVER
+        self,
+        keep: str,
+        *,
+        into_archive: bool = False,
+        archive_keep: str = NEVER,
+        progress: Callable[[int, int], None] | None = None,
     ) -> CleanedPlace:
         """Clean the store of all sessions, also of those that no longer exist, and audit it.
 
         Args:
             into_archive: the files are packed before they are deleted, and are not lost.
             archive_keep: the setting `archive_retention`.
+            progress: as of `clean_all`.
         """
         layout = self._layout
         packed_at = self._time.now if into_archive else None
@@ -237,7 +248,7 @@ class RetentionRun:
             with suppress(OSError, BsdError):
                 make_private_dir(layout.refuse_outside(layout.archive))
         with letting_go(layout, store.deleted):
-            done = clean(store, self._time, self._stopping, self._progress_of(store))
+            done = clean(store, self._time, self._stopping, self._shown(store, progress))
         cleaned = CleanedPlace.of(store, self._time, done, keep)
         lifetime = lifetime_seconds(keep)
         more: dict[str, object] = {} if lifetime is None else {"keep": keep}
@@ -253,9 +264,10 @@ class RetentionRun:
         self._audit(done, "archive", **more, bytes_archived=archived_bytes)
         return replace(cleaned, packed=archived_bytes)
 
-    def _progress_of(self, store: ExtractedFiles) -> Callable[[Cleaned], None]:
+    def _shown(
+        self, store: ExtractedFiles, show: Callable[[int, int], None] | None
+    ) -> Callable[[Cleaned], None]:
         """Return a function that shows how much of the store is done, if anything shows it."""
-        show = self._progress
         if show is None:
             return lambda _: None
         total = 0

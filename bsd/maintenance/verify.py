@@ -76,15 +76,9 @@ def verify(
     others = {source: why for source, why in sources if why is not None}
     result.elsewhere += others.values()
     in_databases = {agent.name for agent in catalog.agents(layout) if agent.sqlite}
-    checked, total = 0, 0
-    if progress is not None:
-        total = sum(status.st_size for _, status in catalog.with_stats(layout))
-    for name, status in catalog.with_stats(layout):
+    for name in _sessions(layout, progress):
         if name.agent in in_databases:
             continue
-        if progress is not None:
-            progress(min(checked, total), total)
-        checked += status.st_size
         if layout.source_of(name.agent) in others:
             continue  # their originals lie in another root
         try:
@@ -115,6 +109,18 @@ def verify(
     result.findings += _without_transcript(layout)
     result.clean = not any(finding.is_open for finding in result.findings)
     return result
+
+
+def _sessions(layout: Layout, progress: Callable[[int, int], None] | None) -> Iterator[SessionName]:
+    """Yield all sessions, and tell before each one how many bytes of sessions are done."""
+    done = total = 0
+    if progress is not None:
+        total = sum(status.st_size for _, status in catalog.with_stats(layout))
+    for name, status in catalog.with_stats(layout):
+        if progress is not None:
+            progress(min(done, total), total)
+        done += status.st_size
+        yield name
 
 
 def _unreadable(
