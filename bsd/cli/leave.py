@@ -196,7 +196,8 @@ def _leave(call: Call, layout: Layout, *, purges: bool, yes: bool) -> int:
     purged, complete = False, steps.is_complete
     if purges and steps.left is not None:
         if complete:
-            purged = _purge(call, steps.left, yes=yes)
+            lost = sum(len(result.unavailable) for result in steps.outcomes.results)
+            purged = _purge(call, purge_question(steps.left, lost), yes=yes)
             complete = purged
         else:
             why = "something is not as it was before bsd"
@@ -318,10 +319,11 @@ def _kind_of(layout: Layout, name: SessionName) -> str:
 # --- deleting bsd's directory ---
 
 
-def _purge(call: Call, left: LeftBehind, *, yes: bool) -> bool:
+def _purge(call: Call, question: str, *, yes: bool) -> bool:
     """Delete bsd's directory, after a question; return whether that is done."""
-    if not yes and not confirm(purge_question(left), "`bsd leave --purge --yes`"):
-        note(f"{left.root} stays: `bsd leave --purge` deletes it")
+    root = call.layout.root
+    if not yes and not confirm(question, "`bsd leave --purge --yes`"):
+        note(f"{root} stays: `bsd leave --purge` deletes what bsd keeps there")
         return False
     _wait_for_in_flight(call)
     with call.context(changes=True) as context:
@@ -334,7 +336,7 @@ def _purge(call: Call, left: LeftBehind, *, yes: bool) -> bool:
     for path, why in done.failed.items():
         note(why if path in why else f"{path}: {why}")
     if not call.json:
-        say_check("fail" if done.failed else "ok", f"deleted {left.root}: what bsd kept there")
+        say_check("fail" if done.failed else "ok", f"deleted what bsd kept in {root}")
     return not done.failed
 
 

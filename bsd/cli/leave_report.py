@@ -156,10 +156,16 @@ def _kept(left: LeftBehind) -> Iterator[str]:
         yield f"facts of agents ({size(left.facts_bytes)}): `bsd memory`"
 
 
-def purge_question(left: LeftBehind) -> str:
-    """Return the question before bsd's directory is deleted, which names what would be lost."""
+def purge_question(left: LeftBehind, not_back: int) -> str:
+    """Return the question before bsd's directory is deleted, which names what would be lost.
+
+    Args:
+        not_back: values that could not be put back, since they are missing or damaged.
+    """
     question = f"Delete what bsd keeps in {left.root} ({size(left.bytes)}) for good?"
     lines = list(_kept(left))
+    if not_back:
+        lines.append(f"{counted(not_back, 'value')} that could not be put back, as named above")
     if not lines:
         return f"{question} Nothing in it is needed any more."
     return "\n".join(["Lost for good would be:", *(f"  {line}" for line in lines), question])

@@ -1,4 +1,4 @@
-"""A moment as users type it: `tonight`, `+24h`, `2026-11-27T06:00`. Local time, if it has no zone."""
+"""A moment as users type it: `tonight`, `+24h`, `2026-11-27T06:00`; in local time."""
 
 from __future__ import annotations
 
