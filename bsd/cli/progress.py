@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,21 +55,33 @@ class Progress:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Show on a terminal, while the block runs, for how long it has taken.
+    """Show on a terminal for how long the block has taken, if it takes more than a second.
 
-    For work of another process, of which it is not known how far it is.
+    For work of which it is not known how far it is. It is drawn by threads of its own, so the block
+    must hold no leases: it asks another process, or it reads.
     """
+    if not sys.stderr.isatty():
+        yield
+        return
     shown = progress.Progress(
         progress.SpinnerColumn(),
         progress.TextColumn("{task.description}", markup=False),
         progress.TimeElapsedColumn(),
         console=Console(stderr=True, markup=False, highlight=False),
-        disable=not sys.stderr.isatty(),
+        redirect_stdout=False,
+        redirect_stderr=False,
         transient=True,
     )
     shown.add_task(what, total=None)
-    with shown:
+    timer = threading.Timer(_SOON_SECONDS, shown.start)
+    timer.daemon = True
+    timer.start()
+    try:
         yield
+    finally:
+        timer.cancel()
+        timer.join()
+        shown.stop()
 
 
 def bar(total: int) -> progress.Progress:
