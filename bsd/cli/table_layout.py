@@ -74,8 +74,8 @@ def fit_table(columns: Sequence[TableColumn], width: int | None) -> TableLines:
     widest columns wrap.
     """
     kept, head = list(columns), None
-    if width is None or _least_width(kept) <= width:
-        return _lines(kept, _widths(kept, width), None)
+    if width is None or sum(_widths(kept, None)) + _gaps(kept) <= width:
+        return _lines(kept, _widths(kept, None), None)
     kept = [column for column in kept if not column.is_empty]
     if _least_width(kept) > width and kept and kept[0].width * _LONG_HEAD > width:
         head, *kept = kept
@@ -98,7 +98,11 @@ def wrap_line(text: str, width: int | None, indent: int) -> list[str]:
 
 
 def _least_width(columns: Sequence[TableColumn]) -> int:
-    return sum(column.least for column in columns) + _GAP * max(len(columns) - 1, 0)
+    return sum(column.least for column in columns) + _gaps(columns)
+
+
+def _gaps(columns: Sequence[TableColumn]) -> int:
+    return _GAP * max(len(columns) - 1, 0)
 
 
 def _widths(columns: list[TableColumn], width: int | None) -> list[int]:
@@ -109,7 +113,7 @@ def _widths(columns: list[TableColumn], width: int | None) -> list[int]:
     widths = [column.width for column in columns]
     if width is None:
         return widths
-    over = sum(widths) + _GAP * max(len(columns) - 1, 0) - width
+    over = sum(widths) + _gaps(columns) - width
     for is_last_resort in (False, True):
         least = [
             _FOLDED if is_last_resort and not column.whole else column.least for column in columns

@@ -42,6 +42,9 @@ def test_columns_are_left_out_one_by_one_and_others_wrap() -> None:
     assert "ENTRIES" not in "".join(narrow.title)
     status = " ".join(line[10:32].strip() for line in narrow.rows if NAME not in line)
     assert "waits: cache warm until 14:05, 38k" in status
+    assert fit_table(COLUMNS, 160).title[0].split() == [
+        *("SESSION", "SIZE", "ENTRIES", "STATUS", "TITLE")
+    ]
 
 
 def test_what_must_be_copied_whole_is_left_to_the_terminal_to_break() -> None:
