@@ -42,10 +42,17 @@ def say_wrapped(text: str, indent: int) -> None:
         sys.stdout.write(f"{line}\n")
 
 
-def say_check(level: str, text: str) -> None:
-    """Print the result of a check, `ok`, `warn` or `fail`, and its subject."""
+def say_check(level: str, text: str, indent: int = 2) -> None:
+    """Print the result of a check, `ok`, `warn` or `fail`, and its subject.
+
+    Args:
+        indent: columns before the further lines, if the terminal is too narrow for one.
+    """
     sign, style = _SIGNS[level]
-    sys.stdout.write(f"{styled(sign, style, sys.stdout)} {safe(text)}\n")
+    width = get_terminal_size().columns if sys.stdout.isatty() else None
+    first, *further = wrap_line(f"{sign} {safe(text)}", width, indent)
+    sys.stdout.write(f"{styled(sign, style, sys.stdout)}{first[len(sign) :]}\n")
+    sys.stdout.writelines(f"{line}\n" for line in further)
 
 
 def note(text: str) -> None:
