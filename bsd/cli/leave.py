@@ -52,8 +52,8 @@ from bsd.setup.switch import apply, plan_off
 from bsd.transcripts.agents.programs import agent_setups
 
 _STOP_SECONDS = 15.0  # for the daemon to finish what it has begun
-_LOOK_SECONDS = 0.1
-_WATCHED_SECONDS = 90.0  # a replaced version of a session is watched for a minute
+_LOOK_SECONDS, _LOOK_AGAIN_SECONDS = 0.1, 1.0
+_WATCHED_SECONDS = 90.0  # a replaced version of a session is watched for a minute, mostly
 _FAILED = 1
 
 
@@ -163,6 +163,7 @@ class _Steps:
     agents: list[AgentOff] = field(default_factory=list)
     service: ServiceGone = field(default_factory=ServiceGone)
     left: LeftBehind | None = None
+    watched: bool = False  # replaced versions of sessions may still get late lines
 
     @property
     def not_back(self) -> list[SessionResult]:
@@ -179,7 +180,7 @@ class _Steps:
         """True if all is back, off and removed."""
         agents = all(agent.off and not agent.problems for agent in self.agents)
         stopped = self.outcomes.stopped_by is not None
-        return not (self.not_back or self.service.problem or stopped) and agents
+        return not (self.not_back or self.service.problem or stopped or self.watched) and agents
 
 
 def _leave(call: Call, layout: Layout, *, purges: bool, yes: bool) -> int:
@@ -188,7 +189,14 @@ def _leave(call: Call, layout: Layout, *, purges: bool, yes: bool) -> int:
     service = _remove_service(call)
     steps = _Steps(_restore(call, layout), service=service)
     if steps.outcomes.stopped_by is None:
-        steps.agents = list(_turn_off(call, layout, steps.not_back))
+        # A session whose agent is off is not known any more: its late lines would have no place.
+        steps.watched = not _wait_for_in_flight(call)
+        if steps.watched:
+            hint = "`bsd leave` again in a minute"
+            text = "no agent is turned off: replaced versions of sessions are still watched"
+            Problem(text, _FAILED, hint).show()
+        else:
+            steps.agents = list(_turn_off(call, layout, steps.not_back))
         if not call.json:
             tell_agents(steps.agents)
         with call.context(changes=False) as context:
@@ -276,6 +284,25 @@ def _restore(call: Call, layout: Layout) -> Outcomes:
     return outcomes
 
 
+def _wait_for_in_flight(call: Call) -> bool:
+    """Wait until replaced versions of sessions need not be watched for late lines any more.
+
+    Returns False if some still are after a minute and a half.
+    """
+    end = time.monotonic() + _WATCHED_SECONDS
+    told = False
+    while in_flight_use(call.layout).files:
+        if time.monotonic() >= end:
+            return False
+        if not told:
+            note("(waiting up to a minute: replaced versions of sessions are watched so long)")
+            told = True
+        time.sleep(_LOOK_AGAIN_SECONDS)
+        with call.context(changes=True) as context:
+            context.recover()
+    return True
+
+
 def _turn_off(call: Call, layout: Layout, not_back: list[SessionResult]) -> Iterable[AgentOff]:
     """Turn off each agent of which all sessions are back; others stay on."""
     waiting: dict[str, list[str]] = {}
@@ -325,7 +352,6 @@ def _purge(call: Call, question: str, *, yes: bool) -> bool:
     if not yes and not confirm(question, "`bsd leave --purge --yes`"):
         note(f"{root} stays: `bsd leave --purge` deletes what bsd keeps there")
         return False
-    _wait_for_in_flight(call)
     with call.context(changes=True) as context:
         close_logs()  # the log goes, too
         try:
@@ -338,19 +364,6 @@ def _purge(call: Call, question: str, *, yes: bool) -> bool:
     if not call.json:
         say_check("fail" if done.failed else "ok", f"deleted what bsd kept in {root}")
     return not done.failed
-
-
-def _wait_for_in_flight(call: Call) -> None:
-    """Wait until replaced versions of sessions need not be watched for late lines any more."""
-    end = time.monotonic() + _WATCHED_SECONDS
-    told = False
-    while in_flight_use(call.layout).files and time.monotonic() < end:
-        if not told:
-            note("(waiting up to a minute: replaced versions of sessions are watched so long)")
-            told = True
-        time.sleep(1.0)
-        with call.context(changes=True) as context:
-            context.recover()
 
 
 def _tell(call: Call, steps: _Steps, *, purges: bool, purged: bool, complete: bool) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 
 from rich.cells import cell_len
 from rich.console import Console, OverflowMethod
@@ -114,10 +113,10 @@ def _widths(columns: list[TableColumn], width: int | None) -> list[int]:
     if width is None:
         return widths
     over = sum(widths) + _gaps(columns) - width
-    for is_last_resort in (False, True):
-        least = [
-            _FOLDED if is_last_resort and not column.whole else column.least for column in columns
-        ]
+    # Where a cell breaks the lines anyway, narrower columns would not help.
+    breaks = any(column.whole for column in columns)
+    for is_last_resort in (False,) if breaks else (False, True):
+        least = [_FOLDED if is_last_resort else column.least for column in columns]
         while over > 0:
             room = [have - want for have, want in zip(widths, least, strict=True)]
             if max(room, default=0) <= 0:
@@ -148,7 +147,9 @@ def _lines(
     title = row([column.title for column in columns], head.title if head else "")
     cells = list(zip(*(column.cells for column in columns), strict=True))
     names = head.cells if head else ("",) * len(cells)
-    rows = [row(each, name) or [""] for each, name in zip_longest(cells, names, fillvalue=())]
+    if not columns:
+        cells = [()] * len(names)
+    rows = [row(each, name) or [""] for each, name in zip(cells, names, strict=True)]
     return TableLines(title, [line for lines in rows for line in lines])
 
 

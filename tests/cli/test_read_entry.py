@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from bsd.cli import pager
 from tests.cli.conftest import Call
 from tests.openclaw_tree import add_session
 from tests.session_files import entry
@@ -29,8 +29,7 @@ def with_texts(root: Path, *texts: str) -> str:
     return "main/read"
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("LINES", "500")
@@ -56,8 +55,10 @@ def test_what_is_out_of_the_session_is_read_from_where_it_is_kept(bsd: Call, roo
     assert "[[extracted-" not in shown
 
 
-@pytest.mark.usefixtures("terminal")
-def test_on_a_terminal_markdown_is_rendered_and_nothing_commands_it(bsd: Call, root: Path) -> None:
+def test_on_a_terminal_markdown_is_rendered_and_nothing_commands_it(
+    bsd: Call, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_terminal(monkeypatch)
     session = with_texts(root, PROSE, HOSTILE)
     shown = bsd("show", session, "e2").out
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
@@ -74,12 +75,12 @@ def test_on_a_terminal_markdown_is_rendered_and_nothing_commands_it(bsd: Call, r
         assert "end" in left
 
 
-@pytest.mark.usefixtures("terminal")
 def test_only_what_is_longer_than_the_screen_is_paged(
     bsd: Call, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    on_terminal(monkeypatch)
     paged: list[str] = []
-    monkeypatch.setattr(pager.click, "echo_via_pager", paged.append)
+    monkeypatch.setattr(click, "echo_via_pager", paged.append)
     session = with_texts(root, "line\n" * 40)
     assert "line" in bsd("show", session, "e2").out
     monkeypatch.setenv("LINES", "20")

@@ -77,4 +77,4 @@ def test_tables_of_commands_fit(
         shown = bsd(*line.split()).out
         rows = [row for row in shown.splitlines() if not row.startswith(("tokens:", "/"))]
         assert [row for row in rows if cell_len(row) > int(width) and "  " in row] == [], line
-        assert len(rows) > 1, line
+        assert rows, line
