@@ -159,7 +159,7 @@ class ReadValue:
     Attributes:
         text: the value, or JSON of one that is no text.
         is_stored: it is out of the session, and comes from the store or the archive.
-        is_prose: a person or a model has written it to be read; it may hold Markdown.
+        is_prose: a model has written it to be read; it may hold Markdown.
     """
 
     key: str
@@ -224,9 +224,9 @@ _PROSE = frozenset(("text", "content", "message", "thinking"))
 
 
 def _is_prose(entry_type: str, key: str) -> bool:
-    """Return True for what users and models write; results and arguments of calls are none."""
+    """Return True for texts of models; users' texts mean their lines as they typed them."""
     names = [step for step in parse_path(key) if isinstance(step, str)]
-    return entry_type in {"user", "assistant"} and bool(names) and names[-1] in _PROSE
+    return entry_type == "assistant" and bool(names) and names[-1] in _PROSE
 
 
 def _order(key: str) -> list[tuple[bool, int, str]]:

@@ -75,7 +75,9 @@ def tell_plan(found: LeaveReport) -> None:
     where = counted(found.sessions_back, "session")
     say(f"put {entries} ({amount}) back into {where}, and switch extraction off")
     for agent in found.agents:
-        say(f"turn {agent.title} off: {', '.join(agent.files) or 'nothing is to be changed'}")
+        say(f"turn {agent.title} off{':' if agent.files else ''}")
+        for file in agent.files:
+            say(f"  {file}")
         for problem in agent.problems:
             note(problem)
     if found.service.file:
@@ -83,9 +85,10 @@ def tell_plan(found: LeaveReport) -> None:
     if found.daemon is not None:
         say(f"end the daemon (process {found.daemon})")
     if found.left is not None:
-        verb = "delete" if found.purge else "leave"
-        say(f"{verb} {found.left.root} ({size(found.left.bytes)}){'' if found.purge else ':'}")
-        for line in _kept(found.left):
+        verb = "delete what bsd keeps in" if found.purge else "leave what bsd keeps in"
+        lines = list(_kept(found.left))
+        say(f"{verb} {found.left.root} ({size(found.left.bytes)}){':' if lines else ''}")
+        for line in lines:
             say(f"  {line}")
 
 

@@ -10,6 +10,7 @@ from bsd.actions.retention import foretell_retention, run_retention
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.output import counted, note, print_table, say, size
 from bsd.cli.retention_forecast import tell_forecast
+from bsd.cli.service import daemon_process
 from bsd.cli.status_lines import in_flight_line
 from bsd.core.errors import Invalid
 from bsd.core.formatting import iso_utc
@@ -80,6 +81,8 @@ def _foretell(call: Call, at: str, *, dry_run: bool, alone: bool) -> None:
         schedule = Cron(context.config.current.retention_cron)
         answer = foretell_retention(context, at, schedule)
     call.answer(answer, lambda answer: tell_forecast(answer, time.time()))
+    if not call.json and answer.schedule is not None and daemon_process(call) is None:
+        note("No daemon runs now: bsd does nothing of that by itself before `bsd run`")
 
 
 def tell_retention(call: Call, answer: Retention) -> None:

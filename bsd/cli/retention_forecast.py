@@ -51,40 +51,38 @@ def _runs(found: RetentionForecast, now: float) -> Iterator[str]:
         return
     next_run = spell_moment(found.next_run, now)
     if found.last_run is None or found.until is None:
-        yield f"bsd does nothing by itself until then: the next run is {next_run}, and"
+        yield f"By the daemon: nothing until then. With its next run, {next_run}:"
         yield from _going(found.next)
     elif found.last_run == found.next_run:
-        yield f"The daemon's next run, {next_run},"
+        yield f"By the daemon, with its run {next_run}:"
         yield from _going(found.until)
     else:
-        yield f"The daemon's runs, the last of them {spell_moment(found.last_run, now)}, in all"
+        yield f"By the daemon, with its runs until {spell_moment(found.last_run, now)}:"
         yield from _going(found.until)
-        yield f"Of that, the next run, {next_run},"
+        yield f"Of that with the next run, {next_run}:"
         yield from _going(found.next)
 
 
 def _going(found: ForecastAll) -> Iterator[str]:
     """Say what one forecast moves and deletes."""
-    parts = [
-        (found.archive, "pack", "of the archive"),
-        (found.sessions, "session", "that its program had deleted"),
-        (found.history, "operation", "that can be undone until then"),
-        (found.trash, "session", "in the trash"),
+    store = f"{counted(found.store.cleaned, 'extracted file')} ({size(found.store.bytes)})"
+    if found.store.going and found.archived_bytes is not None:
+        yield f"  into the archive: {store}, about {size(found.archived_bytes)} there"
+    gone = [store] if found.store.going and found.archived_bytes is None else []
+    gone += [
+        f"{counted(place.cleaned, thing)} ({size(place.bytes)}) {where}"
+        for place, thing, where in (
+            (found.archive, "pack", "of the archive"),
+            (found.sessions, "session", "that its program had deleted"),
+            (found.history, "operation", "that can be undone until then"),
+            (found.trash, "session", "in the trash"),
+        )
+        if place.going
     ]
-    any_goes = False
-    if found.store.going:
-        any_goes = True
-        files = f"{counted(found.store.cleaned, 'extracted file')} ({size(found.store.bytes)})"
-        if found.archived_bytes is None:
-            yield f"  deletes {files} for good"
-        else:
-            yield f"  moves {files} into the archive: about {size(found.archived_bytes)} there"
-    for place, thing, where in parts:
-        if place.going:
-            any_goes = True
-            yield f"  deletes {counted(place.cleaned, thing)} ({size(place.bytes)}) {where}"
-    if not any_goes:
-        yield "  moves and deletes nothing"
+    for line in gone:
+        yield f"  deleted for good: {line}"
+    if not (gone or found.store.going):
+        yield "  nothing"
 
 
 def _tell_program(program: ProgramDeletions, now: float) -> None:

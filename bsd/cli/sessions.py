@@ -29,7 +29,7 @@ from bsd.cli.output import (
 from bsd.cli.problem import Problem
 from bsd.core.layout import SessionName
 
-_TITLE = 60  # characters of a title in a table
+_TITLE, _WIDE_TITLE = 60, 200  # characters of a title in a table; on a terminal it is cut to fit
 _LONG_TITLE = 100
 
 
@@ -81,6 +81,7 @@ def sessions_command(
 
 def tell_sessions(found: AllSessions, now: float, *, resume: bool = False) -> None:
     last = "CONTINUE IT" if resume else "TITLE"
+    longest = _WIDE_TITLE if sys.stdout.isatty() else _TITLE
     columns = ("SESSION", "SIZE", "OUT", "ENTRIES", "UPDATED", "STATUS", last)
     rows = [
         (
@@ -90,7 +91,7 @@ def tell_sessions(found: AllSessions, now: float, *, resume: bool = False) -> No
             str(row.extracted_entries or ""),
             datetime.fromisoformat(row.updated).astimezone().strftime("%Y-%m-%d %H:%M"),
             ", ".join(filter(None, (_status(row, now), "paused" if row.paused else ""))),
-            row.resume or "" if resume else one_line(row.title or row.label or "", _TITLE),
+            row.resume or "" if resume else one_line(row.title or row.label or "", longest),
         )
         for row in found.sessions
     ]

@@ -81,7 +81,7 @@ def test_only_what_is_longer_than_the_screen_is_paged(
     on_terminal(monkeypatch)
     paged: list[str] = []
     monkeypatch.setattr(click, "echo_via_pager", paged.append)
-    session = with_texts(root, "line\n" * 40)
+    session = with_texts(root, "line\n\n" * 40)
     assert "line" in bsd("show", session, "e2").out
     monkeypatch.setenv("LINES", "20")
     assert bsd("show", session, "e2").out == ""

@@ -31,7 +31,7 @@ def test_it_tells_what_scheduled_runs_move_and_delete(bsd: Call, root: Path) -> 
     assert (until["moved"], until["moved_bytes"], until["deleted"]) == (1, 1000, 0)
     assert until["next_run"] <= until["last_run"] <= until["at"]
     told = bsd("retention", "--dry-run", "--at", "+12h").out
-    assert "moves 1 extracted file (1000 B) into the archive: about 250 B there" in told
+    assert "  into the archive: 1 extracted file (1000 B), about 250 B there\n" in told
     assert "In all: bsd deletes 0 files (0 B) for good and moves 1 file (1000 B)" in told
     assert bsd("retention", "--dry-run", "--at", "tonight").code == 0
     assert snapshot(root) == before
