@@ -38,7 +38,7 @@ from bsd.core.formatting import iso_utc, lifetime_seconds
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.bring_back import BroughtBack
 from bsd.maintenance.bring_back import bring_back as bring_back_snapshot
-from bsd.maintenance.catalog import resume_command
+from bsd.maintenance.catalog import resume_command, with_stats
 from bsd.maintenance.deleted_sessions import deleted_sessions, find_deleted
 from bsd.maintenance.forget import Forget, Forgotten
 from bsd.maintenance.leftovers import kept_beside
@@ -212,11 +212,18 @@ def copy_sessions(
     names = list(dict.fromkeys(map(SessionName.parse, sessions)))
     copied: list[CopiedSession] = []
 
+    wanted, read = set(names), 0
+    total = sum(
+        status.st_size for name, status in with_stats(layout) if not wanted or name in wanted
+    )
+
     def stopping() -> bool:
-        context.progress(0)
+        context.progress(min(read, total), total)
         return False
 
     def told(outcome: SnapshotOutcome) -> None:
+        nonlocal read
+        read += outcome.size
         copied.append(_copied(outcome))
 
     scope = SnapshotScope(at_once=True, names=frozenset(names), dry_run=dry_run)

@@ -35,7 +35,7 @@ def verify(context: ActionContext, *, repair: bool = False) -> Verification:
         repair: mend the problems that can be mended.
     """
     if not repair:
-        return verification.verify(context.layout)
+        return verification.verify(context.layout, progress=context.progress)
     return verification.verify(
         context.layout,
         repair=True,

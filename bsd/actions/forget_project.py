@@ -79,10 +79,11 @@ def forget_whole_project(
     keep = context.config.current.trash_retention
     forgetting = Forget(layout, trash_keep=keep, actor=context.actor, budget=context.budget)
     by_name = {each.name: each for each in kept.sessions}
-    results = []
+    results, done, total = [], 0, sum(each.size for each in kept.sessions)
     for result in forget_project(forgetting, layout, kept, actor=context.actor):
         results.append(result)
-        context.progress(0)  # which ends the run if a signal has come
+        done += by_name[result.name].size
+        context.progress(done, total)  # which ends the run if a signal has come
     sessions = [_result(by_name[result.name], result) for result in results]
     others: set[str] = set()
     for result in results:

@@ -9,16 +9,19 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from bsd.actions.context import ActionContext
-from bsd.actions.read_extracted import held_by
+from bsd.actions.read_extracted import held_by, text_of_value
 from bsd.core.answers import Internal
 from bsd.core.errors import NotFound
+from bsd.core.formatting import format_size
 from bsd.core.layout import SessionName
 from bsd.maintenance.catalog import resume_command
 from bsd.planning.view import EntryView, extracted_content, outline_of, views
 from bsd.store.originals import OriginalStore
 from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.values import media_of
 from bsd.transcripts.damage import DamagedLines, damage_of, is_damaged
 from bsd.transcripts.reader import BytesTranscript, Transcript, parse_entry
+from bsd.transcripts.spans import format_path, parse_path, value_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +150,88 @@ def _whole(
         known = {one.name: getattr(view, one.name) for one in fields(EntryView)}
         text = line.raw.rstrip(b"\r\n").decode("utf-8", "surrogateescape")
         yield WholeEntry(**known, line=text, **away)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadValue:
+    """One value of an entry, whole.
+
+    Attributes:
+        text: the value, or JSON of one that is no text.
+        is_stored: it is out of the session, and comes from the store or the archive.
+        is_prose: a model has written it to be read; it may hold Markdown.
+    """
+
+    key: str
+    text: str
+    is_stored: bool
+    is_prose: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEntry:
+    """An entry to be read from top to bottom: its values in their order.
+
+    Attributes:
+        line: the line as it stands in the session; it says the rest if there are no values.
+        unavailable: why values cannot be had, by key.
+    """
+
+    session: str
+    view: EntryView
+    values: tuple[ReadValue, ...]
+    unavailable: dict[str, str]
+    line: str
+
+
+def read_entry(context: ActionContext, session: SessionName, entry: str) -> ReadEntry:
+    """Read one entry whole; values that are out of the session come from where they are kept.
+
+    Args:
+        entry: an id, or a line number; `#` before it: always a line number.
+
+    Raises:
+        NotFound: there is no such session or entry.
+        LeftAlone: its lines are not understood.
+    """
+    with context.reader(session) as opened:
+        source, fmt = opened.transcript, opened.format
+        view = _entry(source, fmt, entry, str(session))
+        whole = next(_whole(source, fmt, [view], opened.store))
+        parsed = parse_entry(whole.line.encode("utf-8", "surrogateescape")) or {}
+        found = {format_path(one.path): value_at(parsed, one.path) for one in fmt.values(parsed)}
+    stored = whole.content
+    inline = {
+        key: value
+        for key, value in found.items()
+        if key not in stored and key not in whole.unavailable
+    }
+    values = tuple(
+        ReadValue(key, _text_of(value), key in stored, _is_prose(view.type, key))
+        for key, value in sorted({**inline, **stored}.items(), key=lambda each: _order(each[0]))
+    )
+    return ReadEntry(str(session), view, values, whole.unavailable, whole.line)
+
+
+def _text_of(value: Any) -> str:
+    media = media_of(value)
+    if media is not None:
+        return f"[{media.media_type}, {format_size(media.size)}]"
+    return text_of_value(value)
+
+
+_PROSE = frozenset(("text", "content", "message", "thinking"))
+
+
+def _is_prose(entry_type: str, key: str) -> bool:
+    """Return True for texts of models; users' texts mean their lines as they typed them."""
+    names = [step for step in parse_path(key) if isinstance(step, str)]
+    return entry_type == "assistant" and bool(names) and names[-1] in _PROSE
+
+
+def _order(key: str) -> list[tuple[bool, int, str]]:
+    """Sort keys in the order of the entry's blocks."""
+    return [
+        (isinstance(step, str), step if isinstance(step, int) else 0, str(step))
+        for step in parse_path(key)
+    ]

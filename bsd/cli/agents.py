@@ -70,7 +70,8 @@ def list_agents(call: Call) -> None:
         )
         for state in found
     ]
-    print_table(("AGENT", "", "SESSIONS", "SET UP", "DIRECTORY"), rows, right=("SESSIONS",))
+    columns = ("AGENT", "", "SESSIONS", "SET UP", "DIRECTORY")
+    print_table(columns, rows, right=("SESSIONS",), wraps=("SET UP", "DIRECTORY"))
     for state in found:
         if state.problem is not None:
             note(f"{state.title}: {state.problem}")

@@ -105,7 +105,8 @@ def tell_gone(found: GoneList) -> None:
     ]
     if rows:
         columns = ("SESSION", "SIZE", "KEPT", "UPDATED (UTC)", "GONE (UTC)", "EXPIRES", "TITLE")
-        print_table(columns, rows, right=("SIZE", "KEPT"), last_may_shrink=True)
+        spare = ("KEPT", "UPDATED (UTC)", "GONE (UTC)")
+        print_table(columns, rows, right=("SIZE", "KEPT"), last_may_shrink=True, spare=spare)
         say()
     if found.more:
         say(f"… and {counted(found.more, 'session')} more: --limit {len(rows) + found.more}")
@@ -135,7 +136,8 @@ def _tell_prompts_only(found: GoneList) -> None:
         say(f"Prompts only ({counted(count, 'session')} that had no copy):")
         say()
         columns = ("SESSION", "PROJECT", "UPDATED (UTC)", "PROMPTS", "FIRST PROMPT")
-        print_table(columns, rows, right=("PROMPTS",), last_may_shrink=True)
+        spare = ("PROMPTS", "PROJECT")
+        print_table(columns, rows, right=("PROMPTS",), last_may_shrink=True, spare=spare)
     if found.prompts_only_more:
         more = found.prompts_only_more
         limit = min(len(rows) + more, MOST_GONE)

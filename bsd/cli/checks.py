@@ -10,11 +10,13 @@ import click
 
 from bsd.actions.checks import Examined, diagnose, diagnose_without_root, verify
 from bsd.cli.call import BsdCommand, Call
-from bsd.cli.output import counted, note, print_table, say, say_check
+from bsd.cli.output import counted, note, print_table, say, say_check, say_wrapped
 from bsd.cli.privileges import FileOwner, environment_of
 from bsd.core.errors import BsdError
 from bsd.maintenance.file_owners import give_back
 from bsd.maintenance.session_check import Verification
+
+_INDENT = 14  # columns before the message of a check
 
 
 @click.command("verify", cls=BsdCommand)
@@ -50,7 +52,7 @@ def tell_verified(found: Verification) -> None:
             )
             for finding in found.findings
         ]
-        print_table(("", "WHAT", "WHERE", "MESSAGE"), rows)
+        print_table(("", "WHAT", "WHERE", "MESSAGE"), rows, wraps=("WHERE", "MESSAGE"))
         say()
     numbers = [
         counted(found.sessions, "session"),
@@ -121,6 +123,6 @@ def doctor_command(call: Call, /, repair: bool) -> int:
 
 def tell_examined(found: Examined) -> None:
     for check in found.checks:
-        say_check(check.level.value, f"{check.name:<12}{check.message}")
+        say_check(check.level.value, f"{check.name:<12}{check.message}", _INDENT)
         if check.hint:
-            say(f"{'':14}Try: {check.hint}")
+            say_wrapped(f"{'':{_INDENT}}Try: {check.hint}", _INDENT)

@@ -28,6 +28,9 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
         ),
         "run": _C("run:run", "Watch, extract and clean up, until told to stop.", locks=True),
         "status": _C("status:status", "Ask the running daemon how it is."),
+        "top": _C(
+            "top:top_command", "Watch the daemon at work: sessions in use, queue, last changes."
+        ),
         "jobs": _C("jobs:jobs", "List the scheduled jobs, or run one now."),
         "logs": _C("logs:logs", "Show the log, and go on showing what is added."),
     },
@@ -104,6 +107,11 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
         "sources": _C("config:sources", "List other programs' directories, and who serves them."),
         "doctor": _C("checks:doctor_command", "Check this machine and this directory for trouble."),
         "service": _C("service:service", "Start bsd at login, as a service of this user."),
+        "leave": _C(
+            "leave:leave_command",
+            "Leave bsd: put everything back, turn agents off, remove the service.",
+            locks=True,
+        ),
         "exclude": _C(
             "leaving_out:exclude_command", "List, add or remove what bsd never looks at."
         ),

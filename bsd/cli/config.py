@@ -64,7 +64,7 @@ def show(call: Call) -> None:
         (name, "" if value == defaults.get(name) else "changed", json.dumps(value))
         for name, value in fields.items()
     ]
-    print_table(("FIELD", "", "VALUE"), rows)
+    print_table(("FIELD", "", "VALUE"), rows, wraps=("VALUE",))
 
 
 @config.command("get")
@@ -160,7 +160,7 @@ def list_sources(call: Call) -> None:
             (str(one["name"]), str(one["kind"]), str(one["path"]), one["left_alone"] or _who(one))
             for one in found
         ]
-        print_table(("NAME", "KIND", "PATH", "SERVED BY"), rows)
+        print_table(("NAME", "KIND", "PATH", "SERVED BY"), rows, wraps=("PATH", "SERVED BY"))
 
 
 def _who(one: dict[str, str | None]) -> str:

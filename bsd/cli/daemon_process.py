@@ -6,6 +6,7 @@ import os
 import threading
 
 from bsd.cli.call import Call
+from bsd.cli.run_start import tell_start
 from bsd.core.errors import TemporaryFailure
 from bsd.core.logs import close_logs
 from bsd.core.processes import give_back_memory
@@ -44,6 +45,7 @@ def run_daemon(call: Call, http: str | None, *, is_open: bool) -> int:
             server.start()
             daemon.state.page = server.page
             daemon.ready()
+            tell_start(daemon, server.addresses)
             give_back_memory()
             _obey(signals, daemon)
         except BaseException:  # an interrupt, too, must end all that was begun

@@ -13,7 +13,15 @@ from bsd.actions.edit import set_extractable
 from bsd.actions.files_touched import show_file
 from bsd.actions.read_extracted import text_of_value
 from bsd.actions.restore import restore
-from bsd.actions.show import ShownEntries, ShownValue, WholeEntry, show_entries, show_value
+from bsd.actions.show import (
+    ReadEntry,
+    ShownEntries,
+    ShownValue,
+    WholeEntry,
+    read_entry,
+    show_entries,
+    show_value,
+)
 from bsd.cli import completion
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.completion import KEYS, offering
@@ -21,6 +29,8 @@ from bsd.cli.names import with_entry
 from bsd.cli.options import entry_argument, session_argument
 from bsd.cli.outcomes import MEANINGS
 from bsd.cli.output import counted, note, one_line, print_table, say, size
+from bsd.cli.pager import paged
+from bsd.cli.read_entry import tell_entry
 from bsd.cli.shown_file import tell_file
 from bsd.core.errors import Invalid
 from bsd.core.layout import SessionName
@@ -34,8 +44,9 @@ _PREVIEW = 200  # characters (seed 000, SP-06)
 
 @click.command("show", cls=BsdCommand)
 @session_argument
+@click.argument("read", required=False, metavar="[ENTRY]", shell_complete=completion.entries)
 @click.option(
-    "--entry", metavar="ENTRY", shell_complete=completion.entries, help="Only this entry."
+    "--entry", metavar="ENTRY", shell_complete=completion.entries, help="Only this entry, in short."
 )
 @click.option("--from", "start", type=click.IntRange(min=0), default=0, help="First line number.")
 @click.option("--limit", type=click.IntRange(min=1), help="No more than so many entries.")
@@ -44,39 +55,48 @@ _PREVIEW = 200  # characters (seed 000, SP-06)
 @click.option(
     "--file", "path", metavar="PATH", help="What the model saw of this file: each read and change."
 )
+@click.option("--raw", is_flag=True, help="Markdown as it is written, on a terminal, too.")
+@click.option("--no-pager", is_flag=True, help="Do not page what is longer than the screen.")
 @click.pass_obj
 def show_command(
     call: Call,
     /,
-    *,
     session: SessionName,
+    *,
+    read: str | None,
     entry: str | None,
     start: int,
     limit: int | None,
     full: bool,
     key: str | None,
     path: str | None,
+    raw: bool,
+    no_pager: bool,
 ) -> None:
     """Show the entries of a session, or one of them in full.
 
-    📎 marks an entry that values were taken out of. --full prints whole lines, and what was taken
-    out of them from the store; --key prints the text of one value and nothing else, to read or to
-    pipe. Nothing is put back. ENTRY is an id or a line number; #N is always the line number,
-    counted from 0. --file shows the calls that read, change or name a file, with their results as
-    the model got them; PATH is the end of its path, as in `bsd search --file`.
+    📎 marks an entry that values were taken out of. With ENTRY its texts are shown whole, those
+    that are out of the session, too; on a terminal Markdown is rendered. --full prints whole lines,
+    and what was taken out of them from the store; --key prints the text of one value and nothing
+    else, to read or to pipe. Nothing is put back. ENTRY is an id or a line number; #N is always the
+    line number, counted from 0. --file shows the calls that read, change or name a file, with their
+    results as the model got them; PATH is the end of its path, as in `bsd search --file`.
 
     \b
     Examples:
       bsd show main/4f2a --from 100 --limit 20
-      bsd show main/4f2a --entry 1c556fa0
+      bsd show main/4f2a 1c556fa0
       bsd show main/4f2a --entry '#45' --full --json
       bsd show main/4f2a --entry 1c556fa0 --key output | less
       bsd show main/4f2a --file src/auth.py
     """
+    if read is not None and entry is not None:
+        raise Invalid("ENTRY is named twice", hint=f"bsd show {session} {read}")
+    entry = entry or read
     if path is not None:
         if entry is not None or key is not None:
             hint = f"bsd show {session} --file {path}"
-            raise Invalid("--file goes without --entry and --key", hint=hint)
+            raise Invalid("--file goes without ENTRY and --key", hint=hint)
         with call.context(changes=False, session=session) as context:
             shown = show_file(context, session, path)
         call.answer(shown, tell_file)
@@ -84,18 +104,25 @@ def show_command(
     if key is not None and entry is None:
         hint = f"bsd show {session} --entry ID --key {key}"
         raise Invalid("--key needs --entry", hint=hint)
+    is_read = read is not None and key is None and not (full or call.json)
 
-    def act(entry: str | None) -> ShownEntries | ShownValue:
+    def act(entry: str | None) -> ShownEntries | ShownValue | ReadEntry:
+        if entry is not None and is_read:
+            return read_entry(context, session, entry)
         if entry is not None and key is not None:
             return show_value(context, session, entry, key)
         return show_entries(context, session, entry=entry, start=start, limit=limit, full=full)
 
     with call.context(changes=False, session=session) as context:
         answer = act(None) if entry is None else with_entry(call, session, entry, act)
-    call.answer(answer, tell_shown)
+    with paged(wanted=not (no_pager or call.json)):
+        call.answer(answer, lambda answer: tell_shown(answer, raw=raw))
 
 
-def tell_shown(found: ShownEntries | ShownValue) -> None:
+def tell_shown(found: ShownEntries | ShownValue | ReadEntry, *, raw: bool = False) -> None:
+    if isinstance(found, ReadEntry):
+        tell_entry(found, raw=raw)
+        return
     if isinstance(found, ShownValue):
         _print_value(text_of_value(found.value))
         return
@@ -137,7 +164,9 @@ def print_entries(views: Sequence[EntryView]) -> None:
         for view in views
     ]
     columns = ("INDEX", "ID", "TYPE", "SIZE", "", "NOTES", "TEXT")
-    print_table(columns, rows, right=("INDEX", "SIZE"), last_may_shrink=True)
+    print_table(
+        columns, rows, right=("INDEX", "SIZE"), last_may_shrink=True, spare=("NOTES", "ID", "SIZE")
+    )
     out = sum(view.extracted for view in views)
     say(f"\n{counted(len(views), 'entry')}, {out} of them extracted")
 
@@ -200,7 +229,7 @@ def tell_context(found: Context) -> None:
         )
         for entry in found.entries
     ]
-    print_table(columns, rows, right=("INDEX", "SIZE"))
+    print_table(columns, rows, right=("INDEX", "SIZE"), spare=("EXTRACTABLE", "ID"))
     out = f"{counted(found.extracted_entries, 'entry')} extracted"
     say(
         f"\n{found.session}: {counted(found.total_entries, 'entry')}, {size(found.size_bytes)}; "

@@ -45,7 +45,13 @@ def tell_history(found: HistoryList) -> None:
         say(f"nothing was done to {found.session}, or it is no longer kept")
         return
     columns = ("OP", "WHEN (UTC)", "WHAT", "BY", "STATE", "SIZE", "ENTRIES")
-    print_table(columns, map(_row, found.operations), right=("OP", "SIZE"))
+    print_table(
+        columns,
+        map(_row, found.operations),
+        right=("OP", "SIZE"),
+        wraps=("ENTRIES",),
+        spare=("ENTRIES", "BY"),
+    )
     if older := found.kept - len(found.operations):
         say(f"… and {older:,} older: --limit {found.kept}")
 

@@ -13,6 +13,7 @@ from bsd.cli.call import BsdGroup, Call
 from bsd.cli.client import Client
 from bsd.cli.completion import offering
 from bsd.cli.output import one_line, print_json, print_table, say
+from bsd.cli.progress import waiting
 from bsd.cli.status_lines import spell_when
 from bsd.core.durations import spell_seconds
 
@@ -44,7 +45,8 @@ def _job_names(call: Call, _: click.Context) -> Iterator[str]:
 def run_job(call: Call, name: str) -> int:
     """Run one job now and wait for its end. Exit code 1 if it failed."""
     client = Client(call.settings.socket)
-    job = client.post(f"/api/jobs/{quote(name, safe='')}/run")
+    with waiting(f"the daemon runs {name}"):
+        job = client.post(f"/api/jobs/{quote(name, safe='')}/run")
     result = job["last_result"] or {"ok": True, "error": None, "seconds": 0.0}
     if call.json:
         print_json(job)
@@ -67,7 +69,8 @@ def list_jobs(call: Call) -> None:
     print_table(
         ("JOB", "SCHEDULE", "LAST RUN", "NEXT RUN", "RESULT"),
         [_row(job, now) for job in answer["jobs"]],
-        last_may_shrink=True,
+        wraps=("RESULT",),
+        spare=("SCHEDULE", "LAST RUN"),
     )
 
 

@@ -160,7 +160,8 @@ def tell_facts(facts: Sequence[Fact], scores: Sequence[str]) -> None:
         (score, fact.id, fact.decay_class, fact.entity or "", one_line(fact.text, 200))
         for fact, score in zip(facts, scores, strict=True)
     ]
-    print_table(("SCORE", "ID", "CLASS", "ENTITY", "TEXT"), rows, last_may_shrink=True)
+    columns = ("SCORE", "ID", "CLASS", "ENTITY", "TEXT")
+    print_table(columns, rows, last_may_shrink=True, spare=("CLASS", "ENTITY"))
 
 
 @memory_group.command("confirm")

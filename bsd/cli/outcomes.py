@@ -145,7 +145,7 @@ def _print_sessions(outcomes: Outcomes, shown: Sequence[SessionResult]) -> None:
             ]
         rows.append([*row, *[""] * len(columns)][: len(columns)])
     if rows:
-        print_table(columns, rows, right=columns[2:])
+        print_table(columns, rows, right=columns[2:], spare=("VALUES", "BEFORE", "ENTRIES"))
         say()
 
 
@@ -194,7 +194,8 @@ def _print_reasons(reasons: dict[str, int]) -> None:
         say("\nEntries that stay whole:")
         ordered = sorted(stay.items(), key=lambda item: (-item[1], item[0]))
         rows = [(f"{count:,}", reason, MEANINGS.get(reason, "")) for reason, count in ordered]
-        print_table(("ENTRIES", "REASON", "MEANING"), rows, right=("ENTRIES",))
+        columns = ("ENTRIES", "REASON", "MEANING")
+        print_table(columns, rows, right=("ENTRIES",), wraps=("MEANING",))
 
 
 def _print_troubles(results: Sequence[SessionResult], *, named: bool) -> None:

@@ -11,16 +11,9 @@ from datetime import datetime
 from shutil import get_terminal_size
 from typing import IO, Any
 
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
+from bsd.cli.table_layout import TableColumn, fit_table, wrap_line
 from bsd.core.formatting import format_size
 
-_GAP = 2  # between columns
-_LEAST_LAST = 20  # characters of a last column that may shrink
-_ANY_WIDTH = 1 << 20  # for tables that are not fitted to a terminal
 _DAY_SECONDS = 86_400.0
 _MANY_TOKENS = 10_000  # from which on they are told in thousands
 _SIGNS = {"ok": ("✓", "32"), "warn": ("!", "33"), "fail": ("✗", "1;31")}
@@ -41,10 +34,25 @@ def say(text: str = "", *, style: str = "") -> None:
     sys.stdout.write(f"{styled(shown, style, sys.stdout)}\n")
 
 
-def say_check(level: str, text: str) -> None:
-    """Print the result of a check, `ok`, `warn` or `fail`, and its subject."""
+def say_wrapped(text: str, indent: int) -> None:
+    """Print a line for people; on a terminal its further lines are indented by so many columns."""
+    shown = safe(text)
+    width = get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in wrap_line(shown, width, indent):
+        sys.stdout.write(f"{line}\n")
+
+
+def say_check(level: str, text: str, indent: int = 2) -> None:
+    """Print the result of a check, `ok`, `warn` or `fail`, and its subject.
+
+    Args:
+        indent: columns before the further lines, if the terminal is too narrow for one.
+    """
     sign, style = _SIGNS[level]
-    sys.stdout.write(f"{styled(sign, style, sys.stdout)} {safe(text)}\n")
+    width = get_terminal_size().columns if sys.stdout.isatty() else None
+    first, *further = wrap_line(f"{sign} {safe(text)}", width, indent)
+    sys.stdout.write(f"{styled(sign, style, sys.stdout)}{first[len(sign) :]}\n")
+    sys.stdout.writelines(f"{line}\n" for line in further)
 
 
 def note(text: str) -> None:
@@ -68,35 +76,40 @@ def print_table(
     *,
     right: Sequence[str] = (),
     last_may_shrink: bool = False,
+    wraps: Sequence[str] = (),
+    spare: Sequence[str] = (),
+    whole: Sequence[str] = (),
 ) -> None:
-    """Print a table of texts, which are made safe.
+    """Print a table of texts, which are made safe. On a terminal it is as wide as that at most.
 
-    Names are never cut: a table wider than the terminal is left to it to wrap.
+    Without a terminal nothing is cut or left out. On one, a first column of long names stands on
+    lines of its own if there is no room beside it; names in it are never cut.
 
     Args:
         right: the columns that hold numbers.
-        last_may_shrink: on a terminal, the last column takes the room that is left.
+        last_may_shrink: the last column may be cut with an ellipsis.
+        wraps: the columns whose cells may take several lines.
+        spare: the columns that are left out on a narrow terminal, the first of them first.
+        whole: the columns whose cells are to be copied: they are neither cut nor wrapped.
     """
     cells = [[safe(cell) for cell in row] for row in rows]
-    shrinks = last_may_shrink and sys.stdout.isatty()
-    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False)
-    table.header_style = "bold" if _is_styled(sys.stdout) else ""
-    for number, column in enumerate(zip(columns, *cells, strict=True), 1):
-        width = max(map(cell_len, column))
-        fixed = not shrinks or number < len(columns)
-        table.add_column(
-            column[0],
-            justify="right" if column[0] in right else "left",
-            no_wrap=fixed,
-            min_width=width if fixed else min(width, _LEAST_LAST),
+    fitted = [
+        TableColumn(
+            title,
+            tuple(row[number] for row in cells),
+            right=title in right,
+            cuts=last_may_shrink and number == len(columns) - 1,
+            wraps=title in wraps,
+            spare=spare.index(title) + 1 if title in spare else 0,
+            whole=title in whole,
         )
-    for row in cells:
-        table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
-    console = Console(width=get_terminal_size().columns if shrinks else _ANY_WIDTH)
-    with console.capture() as printed:
-        console.print(table, crop=False)
-    # Rich fills the last column with spaces.
-    sys.stdout.writelines(f"{line.rstrip(' ')}\n" for line in printed.get().split("\n")[:-1])
+        for number, title in enumerate(columns)
+    ]
+    width = get_terminal_size().columns if sys.stdout.isatty() else None
+    table = fit_table(fitted, width)
+    for line in table.title:
+        sys.stdout.write(styled(line, "1", sys.stdout) + "\n")
+    sys.stdout.writelines(f"{line}\n" for line in table.rows)
 
 
 def _finite(value: Any) -> Any:

@@ -1,30 +1,37 @@
-"""A progress bar on a terminal, for one action that reads much."""
+"""How far a long call is, on a terminal: a bar with rate and time left, or the time so far."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Self
 
 from rich import progress
 from rich.console import Console
 
 _LEAST = 4 << 20  # bytes to read before a bar is worth it
+_SOON_SECONDS = 1.0  # after so long a bar is worth it whatever there is to read
 _REFRESH_SECONDS = 0.1
 
 
 class Progress:
     """Shows a bar on stderr while the `with` block runs, if that is a terminal.
 
-    It is drawn by the caller, never by a thread of its own: a commit must not wait for one.
+    It appears at once if much is to be read, else when the block has taken a second. It is drawn
+    by the caller, never by a thread of its own: a commit must not wait for one.
     """
 
     def __init__(self, least: int = _LEAST) -> None:
-        self._least = least  # bytes to read; for fewer nothing is shown
+        self._least = least  # bytes to read; for fewer nothing is shown at first
+        self._began = time.monotonic()
         self._bar: progress.Progress | None = None
         self._drawn = 0.0
 
     def __enter__(self) -> Self:
+        self._began = time.monotonic()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -33,7 +40,9 @@ class Progress:
 
     def __call__(self, done: int, of: int | None = None, text: str = "") -> None:
         """Show that `done` of `of` bytes are read, behind a text; little work shows nothing."""
-        if of is None or of < self._least or not sys.stderr.isatty():
+        if not of or not sys.stderr.isatty():
+            return
+        if of < self._least and time.monotonic() - self._began < _SOON_SECONDS:
             return
         if self._bar is None:
             self._bar = bar(of)
@@ -42,6 +51,37 @@ class Progress:
         if time.monotonic() - self._drawn >= _REFRESH_SECONDS:
             self._bar.refresh()
             self._drawn = time.monotonic()
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Show on a terminal for how long the block has taken, if it takes more than a second.
+
+    For work of which it is not known how far it is. It is drawn by threads of its own, so the block
+    must hold no leases: it asks another process, or it reads.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    shown = progress.Progress(
+        progress.SpinnerColumn(),
+        progress.TextColumn("{task.description}", markup=False),
+        progress.TimeElapsedColumn(),
+        console=Console(stderr=True, markup=False, highlight=False),
+        redirect_stdout=False,
+        redirect_stderr=False,
+        transient=True,
+    )
+    shown.add_task(what, total=None)
+    timer = threading.Timer(_SOON_SECONDS, shown.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        shown.stop()
 
 
 def bar(total: int) -> progress.Progress:

@@ -6,11 +6,15 @@ import time
 
 import click
 
-from bsd.actions.retention import run_retention
+from bsd.actions.retention import foretell_retention, run_retention
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.output import counted, note, print_table, say, size
+from bsd.cli.retention_forecast import tell_forecast
+from bsd.cli.service import daemon_process
 from bsd.cli.status_lines import in_flight_line
+from bsd.core.errors import Invalid
 from bsd.core.formatting import iso_utc
+from bsd.daemon.cron import Cron
 from bsd.maintenance.disk_use import in_flight_use
 from bsd.maintenance.expiry import Forecast
 from bsd.maintenance.retention import CleanedAll, ForecastAll, Retention
@@ -21,11 +25,18 @@ _MOST_FILES = 20  # files that are named in a dry run
 @click.command("retention", cls=BsdCommand)
 @click.option("--dry-run", is_flag=True, help="Say what would go, and when; change nothing.")
 @click.option(
+    "--at",
+    metavar="TIME",
+    help="With --dry-run: what goes until then, as in tonight, tomorrow, +24h, 2026-11-27T06:00.",
+)
+@click.option(
     "--forget", is_flag=True, help="Delete extracted content for good instead of archiving it."
 )
 @click.option("--trust-clock", is_flag=True, help="The clock is right, although it was set.")
 @click.pass_obj
-def retention_command(call: Call, /, dry_run: bool, forget: bool, trust_clock: bool) -> int:
+def retention_command(
+    call: Call, /, dry_run: bool, at: str | None, forget: bool, trust_clock: bool
+) -> int:
     """Archive what was kept long enough, or say what goes.
 
     Extracted content is kept for as long as the setting `retention` says, and then moved into the
@@ -36,18 +47,42 @@ def retention_command(call: Call, /, dry_run: bool, forget: bool, trust_clock: b
     If the clock of this machine was set by more than an hour since the last run, this run deletes
     nothing, and its exit code is 1; what moves into the archive moves all the same.
 
+    `--dry-run` says what a run would do now, `--dry-run --at TIME` what the scheduled runs do until
+    then, and which sessions agents' programs delete by their own rules. tonight is until 6:00.
+
     \b
     Examples:
       bsd retention --dry-run
+      bsd retention --dry-run --at tonight
       bsd retention
       bsd retention --forget
     """
-    with call.context(changes=not dry_run) as context:
+    if at is not None:
+        _foretell(call, at, dry_run=dry_run, alone=not (forget or trust_clock))
+        return 0
+    with call.context(changes=not dry_run, ends_early=not dry_run) as context:
         answer = run_retention(context, dry_run=dry_run, forget=forget, trust_clock=trust_clock)
     call.answer(answer, lambda answer: tell_retention(call, answer))
     if isinstance(answer, CleanedAll):
         return int(bool(answer.failures or answer.problem or answer.held_places))
     return 0
+
+
+def _foretell(call: Call, at: str, *, dry_run: bool, alone: bool) -> None:
+    """Say what goes until a moment; raises Invalid if other options contradict that."""
+    if not dry_run:
+        raise Invalid("--at only says what goes", hint=f"`bsd retention --dry-run --at {at}`")
+    if not alone:
+        raise Invalid(
+            "--at tells of the scheduled runs, which know neither --forget nor --trust-clock",
+            hint=f"`bsd retention --dry-run --at {at}`",
+        )
+    with call.context(changes=False) as context:
+        schedule = Cron(context.config.current.retention_cron)
+        answer = foretell_retention(context, at, schedule)
+    call.answer(answer, lambda answer: tell_forecast(answer, time.time()))
+    if not call.json and answer.schedule is not None and daemon_process(call) is None:
+        note("No daemon runs now: bsd does nothing of that by itself before `bsd run`")
 
 
 def tell_retention(call: Call, answer: Retention) -> None:

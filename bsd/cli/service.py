@@ -97,9 +97,7 @@ def uninstall(call: Call, dry_run: bool, yes: bool) -> None:
         if origin is Origin.EDITED and not yes:
             question = f"{manager.file} was changed since bsd wrote it. Remove it?"
             ask_first(question, "`bsd service uninstall --yes`")
-        run_commands(manager.stop())
-        _remove(manager.file)
-        run_commands(manager.after_removal())
+        remove_service(manager)
     if call.json:
         print_json({"file": str(manager.file), "removed": origin is not Origin.ABSENT})
     elif origin is Origin.ABSENT:
@@ -160,6 +158,30 @@ def install_service(call: Call, manager: Manager) -> None:
     content = _content(call, manager)
     _install(manager, content, changed=_read(manager.file)[1] != content)
     _warn(manager)
+
+
+def remove_service(manager: Manager) -> None:
+    """Stop the service and remove its file, which is there; raises BsdError."""
+    run_commands(manager.stop())
+    _remove(manager.file)
+    run_commands(manager.after_removal())
+
+
+def service_of_root(call: Call, manager: Manager) -> tuple[Origin, bool]:
+    """Return the origin of the service's file, and whether it starts bsd on this call's root.
+
+    Raises BsdError if the file cannot be read.
+    """
+    origin, there = _read(manager.file)
+    if origin in {Origin.ABSENT, Origin.FOREIGN}:
+        return origin, False
+    with suppress(BsdError):
+        if there == _content(call, manager):
+            return origin, True
+    if b"--root" not in there:  # it works on the usual root, as this call may do
+        return origin, "--root" not in _options(call)
+    root = re.escape(os.fsencode(os.path.abspath(call.settings.root)))
+    return origin, re.search(root + rb"[\s\"<]", there) is not None
 
 
 def restart_daemon(call: Call, manager: Manager) -> None:

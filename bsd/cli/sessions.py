@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import datetime
 
@@ -29,7 +30,7 @@ from bsd.cli.output import (
 )
 from bsd.core.layout import SessionName
 
-_TITLE = 60  # characters of a title in a table
+_TITLE, _WIDE_TITLE = 60, 200  # characters of a title in a table; on a terminal it is cut to fit
 
 
 @click.command("sessions", cls=BsdCommand)
@@ -103,6 +104,7 @@ def tell_sessions(
     last = "CONTINUE IT" if resume else "TITLE"
     figure = {SessionOrder.SAVED: "SAVED", SessionOrder.COST: "COST"}.get(sort or SessionOrder.DATE)
     more = () if figure is None else (figure,)
+    longest = _WIDE_TITLE if sys.stdout.isatty() else _TITLE
     columns = ("SESSION", *more, "SIZE", "OUT", "ENTRIES", "UPDATED", "STATUS", last)
     rows = [
         (
@@ -113,12 +115,20 @@ def tell_sessions(
             str(row.extracted_entries or ""),
             datetime.fromisoformat(row.updated).astimezone().strftime("%Y-%m-%d %H:%M"),
             ", ".join(filter(None, (_status(row, now), "paused" if row.paused else ""))),
-            row.resume or "" if resume else one_line(row.title or row.label or "", _TITLE),
+            row.resume or "" if resume else one_line(row.title or row.label or "", longest),
         )
         for row in found.sessions
     ]
     if rows:
-        print_table(columns, rows, right=columns[1:-3], last_may_shrink=not resume)
+        print_table(
+            columns,
+            rows,
+            right=columns[1:-3],
+            last_may_shrink=not resume,
+            wraps=("STATUS",),
+            spare=("ENTRIES", "UPDATED", "OUT", *(("STATUS", "SIZE") if resume else ())),
+            whole=("CONTINUE IT",),
+        )
         say()
     out = sum(row.extracted_bytes for row in found.sessions)
     total = f"{counted(len(found.sessions), 'session')}, {size(found.total_size)}"

@@ -16,13 +16,15 @@ import click
 
 from bsd.cli.call import BsdCommand, Call, NoRoot
 from bsd.cli.client import Client, NotRunning
-from bsd.cli.output import print_json, say
+from bsd.cli.output import print_json, say, say_wrapped
 from bsd.cli.problem import problem_of
-from bsd.cli.status_lines import disk_lines, status_lines, unserved_lines
+from bsd.cli.status_lines import ROW_INDENT, disk_lines, status_lines, unserved_lines
 from bsd.core.clock import check_clock
 from bsd.core.errors import BsdError
 from bsd.maintenance.disk_use import disk_use
 from bsd.setup.unserved import ToldIn, note_told, unserved
+
+_DISK_INDENT = 6
 
 
 @click.command("status", cls=BsdCommand)
@@ -87,7 +89,7 @@ def _without_daemon(call: Call, problem: NotRunning) -> int:
         print_json({**shown.as_json(), "disk": disk, "clock": clock, "unserved": agents})
     elif disk is not None:
         for name, line in disk_lines(disk, time.time()):
-            say(f"{name:<6}{line}")
+            say_wrapped(f"{name:<6}{line}", _DISK_INDENT)
         if clock:
             say(f"clock {clock}")
         for line in unserved_lines(agents):
@@ -140,4 +142,4 @@ def _print(document: dict[str, Any], *, as_json: bool) -> None:
         print_json(document)
         return
     for line in status_lines(document, time.time()):
-        say(line)
+        say_wrapped(line, ROW_INDENT)

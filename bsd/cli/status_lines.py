@@ -14,6 +14,7 @@ Document = Mapping[str, Any]
 
 _MOST_SHOWN = 10
 _WIDTH = 11
+ROW_INDENT = _WIDTH + 2  # columns before the text of a row
 _NO_NEWS = ("unchanged", "left_alone")  # the latter are summed up above
 
 
@@ -58,20 +59,27 @@ def _work(status: Document) -> Iterator[str]:
     if watcher["scan_only"]:
         seen += f", {watcher['scan_only']:,} by scans only"
     yield _row("watching", f"{counted(totals['sessions'], 'session')}; {seen}")
-    words = {
-        "working": "at work",
-        "ready": "ready",
-        "debouncing": "until quiet",
-        "waiting": "for their time",
-        "gathering": "until there is more to save",
-        "cache_warm": "until their prompt cache is cold",
-    }
-    # A daemon of an older version that still runs has not all of them.
-    waiting = [f"{queue[key]:,} {text}" for key, text in words.items() if queue.get(key)]
-    yield _row("queue", ", ".join(waiting) or "empty")
+    yield _row("queue", queue_text(queue) or "empty")
     for worker in status["workers"]:
         if worker["session"]:
             yield _row("", f"{worker['name']}: {worker['session']}")
+
+
+_QUEUE_WORDS = {
+    "working": "at work",
+    "ready": "ready",
+    "debouncing": "until quiet",
+    "waiting": "for their time",
+    "gathering": "until there is more to save",
+    "cache_warm": "until their prompt cache is cold",
+}
+
+
+def queue_text(queue: Document) -> str:
+    """Say how many sessions wait, and for what; an empty text if none does."""
+    # A daemon of an older version that still runs has not all of them.
+    waiting = [f"{queue[key]:,} {text}" for key, text in _QUEUE_WORDS.items() if queue.get(key)]
+    return ", ".join(waiting)
 
 
 def _this_run(totals: Document) -> str:

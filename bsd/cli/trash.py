@@ -130,7 +130,12 @@ def tell_trash(found: TrashList) -> None:
         for item in found.sessions
     ]
     columns = ("ID", "SESSION", "SIZE", "ENTRIES", "EXTRACTED", "DELETED (UTC)", "EXPIRES (UTC)")
-    print_table(columns, rows, right=("SIZE", "ENTRIES", "EXTRACTED"))
+    print_table(
+        columns,
+        rows,
+        right=("SIZE", "ENTRIES", "EXTRACTED"),
+        spare=("SESSION", "ENTRIES", "EXTRACTED"),
+    )
     for item in found.sessions:
         if item.problem is not None:
             note(f"{item.problem}\nTry: `bsd trash delete {item.id}`; it cannot be brought back")

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from bsd.core.clock import steady
 
 _PARENT_INDEX = 1  # field 4 of /proc/<pid>/stat, counted after the last `)`
+_USER_INDEX, _SYSTEM_INDEX = 11, 12  # fields 14 and 15, in clock ticks
 _STARTTIME_INDEX = 19  # field 22
+_RESIDENT_INDEX = 21  # field 24, in pages
 _INTERPRETER = re.compile(r"(?:node|bun|deno|python|ruby|sh|bash)[0-9.]*\Z")
 _LONGEST_PROGRAM = 80  # characters
 
@@ -41,6 +43,20 @@ def starttime(pid: int) -> int | None:
 def parent(pid: int) -> int | None:
     """The process that started this one, or took it over; None where /proc does not tell."""
     return _stat(pid, _PARENT_INDEX)
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """How many seconds of a core a process has used; None where /proc does not tell."""
+    user, system = _stat(pid, _USER_INDEX), _stat(pid, _SYSTEM_INDEX)
+    if user is None or system is None:
+        return None
+    return (user + system) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_bytes(pid: int) -> int | None:
+    """How much of a process is in memory; None where /proc does not tell."""
+    pages = _stat(pid, _RESIDENT_INDEX)
+    return None if pages is None else pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def begun(starttime: int) -> float | None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from bsd.actions.retention import run_retention
+from bsd.actions.retention import RetentionForecast, foretell_retention, run_retention
 from bsd.actions.trash import (
     Emptied,
     Removed,
@@ -16,6 +16,7 @@ from bsd.actions.trash import (
     list_trash,
     restore_from_trash,
 )
+from bsd.daemon.cron import Cron
 from bsd.http.dependencies import Context, JsonRoute
 from bsd.maintenance.retention import CleanedAll, ForecastAll, Retention
 from bsd.maintenance.trashed import Returned
@@ -58,3 +59,14 @@ def retention(
 ) -> Retention:
     """Archive or delete content whose retention time is over, or report it with `dry_run`."""
     return context.run(run_retention, dry_run=dry_run, forget=forget)
+
+
+@router.get("/retention", name="foretell_retention")
+def forecast(
+    context: Context,
+    at: Annotated[
+        str, Query(max_length=100, description="tonight, tomorrow, +24h, or an ISO 8601 time")
+    ] = "tonight",
+) -> RetentionForecast:
+    """Tell what goes until a moment: by scheduled runs, and by the rules of agents' programs."""
+    return foretell_retention(context, at, Cron(context.config.current.retention_cron))

@@ -103,20 +103,28 @@ class RetentionTarget(ABC):
 
 
 def clean(
-    target: RetentionTarget, time: RunTime, stopping: Callable[[], bool] = lambda: False
+    target: RetentionTarget,
+    time: RunTime,
+    stopping: Callable[[], bool] = lambda: False,
+    progress: Callable[[Cleaned], None] = lambda _: None,
 ) -> Cleaned:
     """Delete the files that are old enough; failures and a clock in doubt are logged.
 
-    `stopping` is asked before each session: the rest then goes with the next run.
+    Args:
+        stopping: asked before each session; the rest then goes with the next run.
+        progress: is told after each session how much is done.
     """
     if held := target.why_held(time):
         _log.warning("[RETENTION] Nothing is deleted", target=target.name, problem=held)
         return Cleaned()
-    return clean_expired(target, target.expired(time), stopping)
+    return clean_expired(target, target.expired(time), stopping, progress)
 
 
 def clean_expired(
-    target: RetentionTarget, expired: Expired, stopping: Callable[[], bool]
+    target: RetentionTarget,
+    expired: Expired,
+    stopping: Callable[[], bool],
+    progress: Callable[[Cleaned], None] = lambda _: None,
 ) -> Cleaned:
     """Delete the files for which `expired` is true, as `clean` does."""
     done = Cleaned()
@@ -125,6 +133,7 @@ def clean_expired(
             if stopping():
                 break
             done += _clean_place(target, place, expired)
+            progress(done)
     except BsdError as problem:
         _log.error("[RETENTION] The store cannot be read", problem=problem.message)
         done += Cleaned(errors=1)

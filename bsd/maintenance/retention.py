@@ -188,11 +188,18 @@ class RetentionRun:
         self._budget = RetryBudget(wait, clock=clock)
         self._time = begin_run(layout, "retention", clock, steady, trust=trust_clock)
 
-    def clean_all(self, config: PruningConfig, *, forget: bool = False) -> CleanedAll:
+    def clean_all(
+        self,
+        config: PruningConfig,
+        *,
+        forget: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> CleanedAll:
         """Move and delete everything that has been kept long enough.
 
         Args:
             forget: originals that leave the store are deleted, also if the setting `archive` is on.
+            progress: is told how many bytes have left the store, of how many.
         """
         layout = self._layout
         _log.trace("Retention begins", root=str(layout.root))
@@ -203,6 +210,7 @@ class RetentionRun:
             config.retention,
             into_archive=config.archive and not forget,
             archive_keep=config.archive_retention,
+            progress=progress,
         )
         archive = self.clean_archive(config.archive_retention, config.archive_max_bytes)
         sessions = self.clean_gone(config.archive_sessions)
@@ -216,13 +224,19 @@ class RetentionRun:
         )
 
     def clean_store(
-        self, keep: str, *, into_archive: bool = False, archive_keep: str = NEVER
+        self,
+        keep: str,
+        *,
+        into_archive: bool = False,
+        archive_keep: str = NEVER,
+        progress: Callable[[int, int], None] | None = None,
     ) -> CleanedPlace:
         """Clean the store of all sessions, also of those that no longer exist, and audit it.
 
         Args:
             into_archive: the files are packed before they are deleted, and are not lost.
             archive_keep: the setting `archive_retention`.
+            progress: as of `clean_all`.
         """
         layout = self._layout
         packed_at = self._time.now if into_archive else None
@@ -234,7 +248,7 @@ class RetentionRun:
             with suppress(OSError, BsdError):
                 make_private_dir(layout.refuse_outside(layout.archive))
         with letting_go(layout, store.deleted):
-            done = clean(store, self._time, self._stopping)
+            done = clean(store, self._time, self._stopping, self._shown(store, progress))
         cleaned = CleanedPlace.of(store, self._time, done, keep)
         lifetime = lifetime_seconds(keep)
         more: dict[str, object] = {} if lifetime is None else {"keep": keep}
@@ -249,6 +263,17 @@ class RetentionRun:
         archived_bytes = sum(one.packed for one in store.packed)
         self._audit(done, "archive", **more, bytes_archived=archived_bytes)
         return replace(cleaned, packed=archived_bytes)
+
+    def _shown(
+        self, store: ExtractedFiles, show: Callable[[int, int], None] | None
+    ) -> Callable[[Cleaned], None]:
+        """Return a function that shows how much of the store is done, if anything shows it."""
+        if show is None:
+            return lambda _: None
+        total = 0
+        with suppress(BsdError):  # the run reports it
+            total = forecast(store, self._time).bytes
+        return lambda done: show(min(done.bytes, total), total)
 
     def clean_archive(self, keep: str, most: int) -> CleanedPlace:
         """Delete packs that are older than `keep`, then those over `most` bytes; 0: no limit."""

@@ -56,7 +56,7 @@ def verify(
     wait: float = 30.0,
     clock: Callable[[], float] = time.time,
     remark: Callable[[SessionName], Collection[str]] | None = None,
-    progress: Callable[[int], None] = lambda _: None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
     """Check every session, every stored file and every pack.
 
@@ -66,7 +66,8 @@ def verify(
         wait: seconds for each session on which another bsd works.
         clock: epoch seconds.
         remark: puts markers back that a program has dropped, and returns the entries.
-        progress: is told how many sessions were checked; may raise to end the run.
+        progress: is told how many bytes of sessions were checked, of how many; may raise to end
+            the run.
     """
     _log.trace("Sessions are verified", root=str(layout.root))
     result = Verification()
@@ -75,10 +76,9 @@ def verify(
     others = {source: why for source, why in sources if why is not None}
     result.elsewhere += others.values()
     in_databases = {agent.name for agent in catalog.agents(layout) if agent.sqlite}
-    for name in catalog.names(layout):
+    for name in _sessions(layout, progress):
         if name.agent in in_databases:
             continue
-        progress(result.sessions)
         if layout.source_of(name.agent) in others:
             continue  # their originals lie in another root
         try:
@@ -109,6 +109,18 @@ def verify(
     result.findings += _without_transcript(layout)
     result.clean = not any(finding.is_open for finding in result.findings)
     return result
+
+
+def _sessions(layout: Layout, progress: Callable[[int, int], None] | None) -> Iterator[SessionName]:
+    """Yield all sessions, and tell before each one how many bytes of sessions are done."""
+    done = total = 0
+    if progress is not None:
+        total = sum(status.st_size for _, status in catalog.with_stats(layout))
+    for name, status in catalog.with_stats(layout):
+        if progress is not None:
+            progress(min(done, total), total)
+        done += status.st_size
+        yield name
 
 
 def _unreadable(

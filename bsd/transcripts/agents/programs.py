@@ -296,6 +296,25 @@ def take(layout: Layout, source: Source, *, forced: bool = True) -> str | None:
     return before.root if before is not None and other else None
 
 
+def give_up_claims(layout: Layout) -> list[str]:
+    """Delete this root's claims to sources, and return their paths; raises BsdError."""
+    directory = claims_directory()
+    if not directory.is_dir():
+        return []
+    gone = []
+    try:
+        with _lock(directory):
+            for path, claim in list(_claims_in(directory)):
+                if _is_of(claim, layout):
+                    path.unlink(missing_ok=True)
+                    gone.append(str(path))
+    except Timeout:
+        raise TemporaryFailure(f"another bsd is at {directory}; run it again") from None
+    except OSError as error:
+        raise os_problem(error, f"writing into {directory}") from error
+    return gone
+
+
 def _lock(directory: Path) -> FileLock:
     return FileLock(directory / ".lock", timeout=_WAIT_SECONDS, mode=0o600, fallback_to_soft=False)
 

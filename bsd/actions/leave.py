@@ -1,0 +1,112 @@
+"""Leaving bsd for good: what stays in its own directory, and deleting that directory."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from bsd.actions.context import ActionContext
+from bsd.core.errors import BsdError, Conflict
+from bsd.core.layout import Layout, SessionName
+from bsd.core.pauses import end_pause, pauses_of
+from bsd.maintenance import catalog
+from bsd.maintenance.deleted_sessions import deleted_sessions
+from bsd.maintenance.disk_use import disk_use
+from bsd.maintenance.leftovers import stores_without_transcript
+from bsd.maintenance.purge import Purged
+from bsd.maintenance.purge import purge as purge_root
+from bsd.maintenance.targets import TrashedSessions
+from bsd.sessions.commit.late import list_orphans
+from bsd.transcripts.agents.programs import give_up_claims
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """What bsd's own directory holds once everything is back in the sessions. Sizes are bytes."""
+
+    root: str
+    bytes: Annotated[int, Field(description="Of the disk, in all")]
+    gone_sessions: Annotated[
+        int, Field(description="Sessions in the archive that their program has deleted")
+    ]
+    gone_bytes: int
+    trash_sessions: int
+    trash_bytes: int
+    stores: Annotated[int, Field(description="Values of sessions whose transcript is not there")]
+    stores_bytes: int
+    orphans: Annotated[int, Field(description="Files of late lines without a place")]
+    facts_bytes: Annotated[int, Field(description="The memory of agents")]
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing is kept here that is nowhere else."""
+        things = (self.gone_sessions, self.trash_sessions, self.stores, self.orphans)
+        return not any(things) and not self.facts_bytes
+
+
+def left_behind(context: ActionContext) -> LeftBehind:
+    """Return what bsd keeps of which there is nothing in the sessions; changes nothing.
+
+    Raises:
+        Unavailable: what is there cannot be read.
+    """
+    layout = context.layout.with_excluded()
+    gone = deleted_sessions(layout)
+    trash = TrashedSessions(layout, context.config.current.trash_retention)
+    trashed = [file.size for place in trash.places() for file in trash.look(place).files]
+    stores = list(stores_without_transcript(layout))
+    use: dict[str, Any] = disk_use(layout)
+    facts = 0
+    with suppress(OSError):
+        facts = layout.facts_db.stat().st_size
+    return LeftBehind(
+        root=str(layout.root),
+        bytes=use["total"],
+        gone_sessions=len(gone),
+        gone_bytes=sum(each.size for each in gone),
+        trash_sessions=len(trashed),
+        trash_bytes=sum(trashed),
+        stores=len(stores),
+        stores_bytes=sum(each.size for each in stores),
+        orphans=len(list_orphans(layout)),
+        facts_bytes=0 if layout.agents.is_dir() else facts,
+    )
+
+
+def sessions_to_restore(layout: Layout) -> list[SessionName]:
+    """Return all sessions, the excluded ones too: each may hold a placeholder.
+
+    Raises ConfigError, Forbidden.
+    """
+    return list(catalog.names(layout.with_excluded()))
+
+
+def end_all_pauses(context: ActionContext) -> tuple[str, ...]:
+    """End all pauses and return their names: what is paused could not be put back."""
+    names = [each.pause.name for each in pauses_of(context.layout, context.now())]
+    for name in names:
+        with suppress(BsdError):  # it has just ended by itself
+            end_pause(context.layout, name)
+    return tuple(names)
+
+
+def purge(context: ActionContext) -> Purged:
+    """Delete everything that bsd keeps under its root, for good, and its claims to sources.
+
+    The caller has put everything back before, and has ended the daemon.
+
+    Raises:
+        Conflict: files of commits are in flight, which a program may still write to.
+    """
+    layout = context.layout
+    if disk_use(layout)["in_flight"]["files"]:
+        raise Conflict(
+            "replaced versions of sessions are still watched for late lines",
+            hint="`bsd leave --purge` again in a minute",
+        )
+    claims = give_up_claims(layout)
+    done = purge_root(layout)
+    return Purged((*claims, *done.deleted), done.failed)

@@ -1,0 +1,184 @@
+"""How a table fits a terminal: which columns shrink, wrap, are left out or get a line of their own.
+
+Pure: cells in, lines out. Widths are columns of the terminal, in which a wide character takes two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rich.cells import cell_len
+from rich.console import Console, OverflowMethod
+from rich.text import Text
+
+_GAP = 2  # between columns
+_INDENT = 2  # of the cells below a name on a line of its own
+_LEAST = 20  # of a column that shrinks or wraps
+_FOLDED = 8  # of any column, where nothing else helps
+_LONG_HEAD = 3  # a name is long if it takes more than such a part of the terminal
+_CONSOLE = Console(width=1 << 16, color_system=None, force_terminal=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """One column: its title, its cells, and how it gives way.
+
+    Attributes:
+        right: it holds numbers.
+        cuts: it may be cut with an ellipsis.
+        wraps: it may take several lines.
+        spare: it is left out in this order if there is no room; 0: never.
+        whole: it never wraps, even if the terminal breaks its lines then.
+    """
+
+    title: str
+    cells: tuple[str, ...]
+    right: bool = False
+    cuts: bool = False
+    wraps: bool = False
+    spare: int = 0
+    whole: bool = False
+
+    @property
+    def width(self) -> int:
+        """The width at which nothing is cut or wrapped."""
+        return max(map(cell_len, (self.title, *self.cells)))
+
+    @property
+    def least(self) -> int:
+        """The width down to which it may give way."""
+        return min(self.width, _LEAST) if self.cuts or self.wraps else self.width
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no row has a cell in it."""
+        return not any(self.cells)
+
+
+@dataclass(frozen=True, slots=True)
+class TableLines:
+    """The lines of a table, the title's first; none of them ends with spaces."""
+
+    title: list[str]
+    rows: list[str]
+
+
+def fit_table(columns: Sequence[TableColumn], width: int | None) -> TableLines:
+    """Lay out a table for a terminal of this width; None: nothing is cut, wrapped or left out.
+
+    If the table is too wide, columns without any cell go first. A first column whose cells are
+    long then gets a line of its own above the rest of its row, and is never cut, so that a name
+    can be copied. Then columns are left out in the order of `spare`. If that is not enough, the
+    widest columns wrap.
+    """
+    kept, head = list(columns), None
+    if width is None or sum(_widths(kept, None)) + _gaps(kept) <= width:
+        return _lines(kept, _widths(kept, None), None)
+    kept = [column for column in kept if not column.is_empty]
+    if _least_width(kept) > width and kept and kept[0].width * _LONG_HEAD > width:
+        head, *kept = kept
+        width = max(width - _INDENT, _FOLDED)
+    for column in sorted((each for each in kept if each.spare), key=lambda each: each.spare):
+        if _least_width(kept) > width:
+            kept.remove(column)
+    return _lines(kept, _widths(kept, width), head)
+
+
+def wrap_line(text: str, width: int | None, indent: int) -> list[str]:
+    """Break a line at this width (None: not at all), between words; further lines are indented."""
+    if width is None or cell_len(text) <= width or width <= 2 * indent:
+        return [text]
+    first, *_ = Text(text).wrap(_CONSOLE, width)
+    begun = first.plain.rstrip()
+    rest = Text(text[len(begun) :].lstrip())
+    further = rest.wrap(_CONSOLE, width - indent, overflow="fold")
+    return [begun, *(" " * indent + line.plain.rstrip() for line in further)]
+
+
+def _least_width(columns: Sequence[TableColumn]) -> int:
+    return sum(column.least for column in columns) + _gaps(columns)
+
+
+def _gaps(columns: Sequence[TableColumn]) -> int:
+    return _GAP * max(len(columns) - 1, 0)
+
+
+def _widths(columns: list[TableColumn], width: int | None) -> list[int]:
+    """Return the width of each column; those that give way share the room that is left.
+
+    A column that neither cuts nor wraps is made to wrap if the others cannot give enough.
+    """
+    widths = [column.width for column in columns]
+    if width is None:
+        return widths
+    over = sum(widths) + _gaps(columns) - width
+    # Where a cell breaks the lines anyway, narrower columns would not help.
+    breaks = any(column.whole for column in columns)
+    for is_last_resort in (False,) if breaks else (False, True):
+        least = [_FOLDED if is_last_resort else column.least for column in columns]
+        while over > 0:
+            room = [have - want for have, want in zip(widths, least, strict=True)]
+            if max(room, default=0) <= 0:
+                break
+            # The widest of those that can still give gives, down to the next widest one.
+            able = [number for number, each in enumerate(room) if each > 0]
+            widest = max(able, key=lambda number: widths[number])
+            next_width = max(
+                (widths[number] for number in able if widths[number] < widths[widest]), default=0
+            )
+            given = min(over, room[widest], max(widths[widest] - next_width, 1))
+            widths[widest] -= given
+            over -= given
+            if is_last_resort and not columns[widest].cuts:
+                columns[widest] = replace(columns[widest], wraps=True)
+    return widths
+
+
+def _lines(
+    columns: Sequence[TableColumn], widths: Sequence[int], head: TableColumn | None
+) -> TableLines:
+    indent = " " * _INDENT if head else ""
+
+    def row(cells: Sequence[str], first: str) -> list[str]:
+        below = [indent + line for line in _row(columns, widths, cells)] if columns else []
+        return [line.rstrip(" ") for line in ([first] if head else []) + below if line.strip()]
+
+    title = row([column.title for column in columns], head.title if head else "")
+    cells = list(zip(*(column.cells for column in columns), strict=True))
+    names = head.cells if head else ("",) * len(cells)
+    if not columns:
+        cells = [()] * len(names)
+    rows = [row(each, name) or [""] for each, name in zip(cells, names, strict=True)]
+    return TableLines(title, [line for lines in rows for line in lines])
+
+
+def _row(columns: Sequence[TableColumn], widths: Sequence[int], cells: Sequence[str]) -> list[str]:
+    """Return the lines of one row, side by side."""
+    blocks = [
+        _block(column, width, cell)
+        for column, width, cell in zip(columns, widths, cells, strict=True)
+    ]
+    blank = [" " * width for width in widths]
+    height = max(map(len, blocks))
+    return [
+        (" " * _GAP).join(
+            block[number] if number < len(block) else blank[column]
+            for column, block in enumerate(blocks)
+        )
+        for number in range(height)
+    ]
+
+
+def _block(column: TableColumn, width: int, cell: str) -> list[str]:
+    """Return the lines of one cell, each as wide as its column."""
+    lines = [cell]
+    if cell_len(cell) > width:
+        wraps = column.wraps and not column.cuts
+        overflow: OverflowMethod = "fold" if wraps else "ellipsis"
+        wrapped = Text(cell).wrap(_CONSOLE, width, overflow=overflow, no_wrap=not wraps)
+        lines = [line.plain for line in wrapped]
+    spaces = [" " * max(width - cell_len(line), 0) for line in lines]
+    if column.right:
+        return [space + line for space, line in zip(spaces, lines, strict=True)]
+    return [line + space for space, line in zip(spaces, lines, strict=True)]

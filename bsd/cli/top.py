@@ -1,0 +1,268 @@
+"""`bsd top`: the daemon and its sessions at work, on a terminal, until q or Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from bsd.cli.call import BsdCommand, Call
+from bsd.cli.client import Client, NotRunning
+from bsd.cli.output import counted, one_line, safe, size
+from bsd.cli.status_lines import queue_text, spell_when, unserved_lines
+from bsd.cli.table_layout import TableColumn, fit_table
+from bsd.core.durations import spell_seconds
+from bsd.core.errors import BsdError, Invalid, Unavailable
+from bsd.core.formatting import iso_utc
+from bsd.core.layout import Layout, SessionName
+from bsd.core.processes import cpu_seconds, memory_bytes
+from bsd.maintenance import catalog
+from bsd.transcripts.agents.programs import in_use
+
+_RECENT_SECONDS = 120.0  # a session that was written to since then is in use
+_MOST_LOOKED_AT = 30  # newest sessions of which it is asked whether a program has them open
+# To look at all sessions may take such a part of the time.
+_LOOKING_SHARE = 20
+_LEAST_PAUSE_SECONDS = 2.0
+_MOST_CHANGES = 50
+
+
+@click.command("top", cls=BsdCommand)
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.2),
+    default=1.0,
+    metavar="SECONDS",
+    help="How often it looks [1].",
+)
+@click.pass_obj
+def top_command(call: Call, /, every: float) -> None:
+    """Watch the daemon at work: sessions in use, queue, last changes.
+
+    Also what was saved since its start, and the memory and CPU that it takes. q or Ctrl-C leaves.
+    Exit code 3 if no daemon runs.
+
+    \b
+    Examples:
+      bsd top
+      bsd top --every 5
+    """
+    if call.json or not sys.stdout.isatty():
+        hint = "`bsd status --json`, or `bsd status --watch`"
+        raise Invalid("bsd top needs a terminal to draw on", hint=hint)
+    client = Client(call.settings.socket)
+    client.get("/api/health")  # raises NotRunning
+    view = TopView(call.layout)
+    console = Console(highlight=False, markup=False)
+    with (
+        _keys() as pressed,
+        suppress(KeyboardInterrupt),
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
+        while True:
+            view.look(client)
+            width, height = console.size
+            lines = view.lines(time.time(), width, height)
+            live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+            if pressed(every):
+                return
+
+
+@contextmanager
+def _keys() -> Iterator[Any]:
+    """Read single keys while the block runs: a function that waits for the one to leave by."""
+    if not sys.stdin.isatty():
+        yield time.sleep
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+
+    def pressed(seconds: float) -> bool:
+        """Wait so long; True as soon as a key to leave by is pressed."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if select.select([descriptor], [], [], left)[0]:
+                typed = os.read(descriptor, 16)
+                if not typed or typed[:1] in (b"q", b"Q") or typed == b"\x1b":
+                    return True
+        return False
+
+    try:
+        tty.setcbreak(descriptor)
+        yield pressed
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInUse:
+    """A session that a program uses, or has just written to; `written` is epoch seconds."""
+
+    name: SessionName
+    size: int
+    written: float
+    why: str
+
+
+@dataclass(slots=True)
+class TopView:
+    """The facts on the screen, and how they are drawn.
+
+    Attributes:
+        status: as of `/api/status`; empty before the first look.
+        problem: why the daemon does not answer.
+    """
+
+    layout: Layout
+    status: Mapping[str, Any] = field(default_factory=dict)
+    problem: str | None = None
+    sessions: tuple[SessionInUse, ...] = ()
+    _looked_again: float = 0.0  # monotonic: when the sessions are looked at again
+    _cpu: tuple[float, float] | None = None  # monotonic, seconds of a core
+    _share: float | None = None  # of a core
+
+    def look(self, client: Client) -> None:
+        """Ask the daemon, and look at the sessions if it is time for that."""
+        try:
+            self.status, self.problem = client.get("/api/status"), None
+        except (NotRunning, Unavailable) as problem:
+            self.problem = f"{problem.message} (try: {problem.hint})"
+        now = time.monotonic()
+        if now >= self._looked_again:
+            self.sessions = tuple(sessions_in_use(self.layout, time.time()))
+            took = time.monotonic() - now
+            self._looked_again = now + max(_LEAST_PAUSE_SECONDS, _LOOKING_SHARE * took)
+        self._measure(time.monotonic())
+
+    def _pids(self) -> list[int]:
+        children = [child["pid"] for child in self.status.get("children", ())]
+        return [self.status["pid"], *children] if self.status else []
+
+    def _measure(self, now: float) -> None:
+        used = sum(filter(None, map(cpu_seconds, self._pids())))
+        if self._cpu is not None and now > self._cpu[0]:
+            # A child that has ended takes its seconds with it.
+            self._share = max(0.0, used - self._cpu[1]) / (now - self._cpu[0])
+        self._cpu = now, used
+
+    def lines(self, now: float, width: int, height: int) -> list[str]:
+        """Return the lines of the screen; `now` is epoch seconds."""
+        head = [safe(line) for line in self._head()]
+        room = max(height - len(head) - 4, 4)
+        in_use = self._table_in_use(now, width)[: max(room // 2, 3)]
+        changes = self._table_of_changes(now, width)[: max(room - len(in_use), 3)]
+        shown = [*head, "", *in_use, "", *changes]
+        return [*shown[: height - 1], "q leaves"]
+
+    def _head(self) -> Iterator[str]:
+        status = self.status
+        if self.problem is not None:
+            yield self.problem
+        if not status:
+            return
+        up = spell_seconds(status["uptime_seconds"])
+        off = "" if status["enabled"] else "; extraction is switched off"
+        yield f"bsd {status['version']} is {status['state']}, up {up}{off}: {status['root']}"
+        yield f"daemon   {self._usage()}"
+        yield f"queue    {queue_text(status['queue']) or 'empty'}"
+        for worker in status["workers"]:
+            if worker["session"]:
+                yield f"         {worker['name']}: {worker['session']}"
+        totals = status["totals"]
+        saved = f"{size(totals['bytes_saved'])}, about {totals['tokens_saved']:,} tokens"
+        values = counted(totals["values"], "value")
+        net = size(status["disk"]["net"])
+        yield f"saved    {saved} ({values}) since the start; {net} net in all"
+        for line in unserved_lines(status.get("unserved", ())):
+            yield line.strip()
+        if status["clock"]:
+            yield f"! clock  {status['clock']}"
+
+    def _usage(self) -> str:
+        main, *children = self._pids()
+        memory = memory_bytes(main)
+        if memory is None:
+            return f"process {main}; this system does not tell its memory and CPU"
+        cpu = "" if self._share is None else f", {100 * self._share:.0f} % of a core"
+        text = f"process {main}: {size(memory)} of memory"
+        if children:
+            total = sum(filter(None, map(memory_bytes, children)))
+            processes = "process" if len(children) == 1 else "processes"
+            text += f", {size(total)} in {len(children)} child {processes}"
+        return text + cpu
+
+    def _table_in_use(self, now: float, width: int) -> list[str]:
+        rows = [
+            (
+                safe(str(each.name)),
+                size(each.size),
+                spell_when(iso_utc(each.written), now),
+                safe(one_line(each.why, 60)),
+            )
+            for each in self.sessions
+        ]
+        if not rows:
+            return ["No session is in use."]
+        return _table(("IN USE", "SIZE", "WRITTEN", "BY"), rows, width)
+
+    def _table_of_changes(self, now: float, width: int) -> list[str]:
+        rows = [
+            (
+                safe(str(each["session"])),
+                spell_when(each["at"], now),
+                str(each["status"]).replace("_", " "),
+                size(each["bytes_saved"]) if each["bytes_saved"] > 0 else "",
+                safe(one_line(each["reason"] or "", 80)),
+            )
+            for each in self.status.get("sessions", ())[:_MOST_CHANGES]
+            if each["status"] != "unchanged" or each["values"]
+        ]
+        if not rows:
+            return ["Nothing has changed since the start of the daemon."]
+        return _table(("LAST CHANGES", "WHEN", "", "SAVED", "WHY"), rows, width)
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    columns = [
+        TableColumn(
+            title,
+            tuple(row[number] for row in rows),
+            right=title in {"SIZE", "SAVED"},
+            cuts=number == len(titles) - 1,
+        )
+        for number, title in enumerate(titles)
+    ]
+    table = fit_table(columns, width)
+    return [*table.title, *table.rows]
+
+
+def sessions_in_use(layout: Layout, now: float) -> Iterator[SessionInUse]:
+    """Yield the sessions in use, the last written first; a stat of each session is looked at.
+
+    In use is a session that its program says it has open, of the newest ones, and each that was
+    written to within two minutes.
+    """
+    with suppress(BsdError):  # a root without agents
+        found = [(stat.st_mtime, name, stat.st_size) for name, stat in catalog.with_stats(layout)]
+        found.sort(key=lambda each: -each[0])
+        for number, (written, name, length) in enumerate(found):
+            is_recent = now - written < _RECENT_SECONDS
+            if not is_recent and number >= _MOST_LOOKED_AT:
+                return
+            why = None
+            with suppress(BsdError):
+                why = in_use(layout, name)
+            if why is not None or is_recent:
+                yield SessionInUse(name, length, written, why or "written to just now")

@@ -1,0 +1,133 @@
+"""`bsd leave`: everything as it was before bsd, what stays, and what is in the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bsd.actions.context import ActionContext
+from bsd.actions.restore import restore_all
+from bsd.cli import leave
+from bsd.core.errors import Busy
+from bsd.core.layout import SessionName
+from bsd.planning.result import SessionResult, Status
+from bsd.transcripts.agents.programs import claims_directory
+from tests.cli.test_agents_command import call
+from tests.cli.test_left_in_flight import let_pass
+from tests.setup.homes import fill_home, foreign
+
+OWN = (".openclaw/extracted", ".openclaw/archive", ".openclaw/trash")
+
+
+def others(home: Path) -> dict[str, tuple[int, bytes | None]]:
+    """Everything below a home that is not bsd's own."""
+    return {name: what for name, what in foreign(home).items() if not name.startswith(OWN)}
+
+
+@pytest.fixture
+def home(clean_environment: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home in which bsd looks after Claude Code and Codex, and has extracted from both."""
+    home = fill_home(clean_environment)
+
+    def age(_seconds: float) -> None:
+        let_pass(home / ".openclaw", 61)
+
+    monkeypatch.setattr("bsd.cli.leave.time.sleep", age)
+    return home
+
+
+def set_up(home: Path, capture: pytest.CaptureFixture[str]) -> dict[str, tuple[int, bytes | None]]:
+    before = others(home)
+    for agent in ("claude-code", "codex"):
+        assert call(capture, "agents", "on", agent, "--yes").code == 0
+    assert call(capture, "extract", "--keep-recent", "0").code == 0
+    assert others(home) != before
+    return before
+
+
+def test_all_is_as_it_was_and_again_there_is_nothing_to_do(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = set_up(home, capsys)
+    during = others(home)
+    foretold = call(capsys, "leave", "--dry-run")
+    assert foretold.code == 0
+    assert "turn Claude Code off" in foretold.out
+    assert others(home) == during
+    assert call(capsys, "leave").code == 2  # nobody could answer
+    left = call(capsys, "leave", "--yes", "--json")
+    assert left.code == 0, left.err
+    assert others(home) == before
+    document = left.document
+    assert (document["complete"], document["purged"]) == (True, False)
+    assert document["sessions_back"] >= 1
+    assert {each["agent"]: each["off"] for each in document["agents"]} == {
+        "claude-code": True,
+        "codex": True,
+    }
+    again = call(capsys, "leave", "--yes")
+    assert (again.code, others(home)) == (0, before)
+    assert "`bsd leave --purge` deletes it" in again.out
+
+
+def busy_claude(context: ActionContext, name: SessionName, *, uninstalling: bool) -> SessionResult:
+    if name.agent.startswith("claude-code"):
+        return SessionResult(str(name), Status.UNCHANGED).failed(Busy("in use: by a test"))
+    return restore_all(context, name, uninstalling=uninstalling)
+
+
+def test_a_session_in_use_stops_no_other_and_no_directory_is_deleted(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set_up(home, capsys)
+    with monkeypatch.context() as patch:
+        patch.setattr(leave, "restore_all", busy_claude)
+        left = call(capsys, "leave", "--purge", "--yes")
+    assert left.code == 4
+    assert "Claude Code stays on: 1 session not back yet" in left.out
+    assert "Codex is off" in left.out
+    assert "bsd's directory is not deleted" in left.err
+    assert "Try: `bsd leave` again" in left.err
+    assert (home / ".openclaw/extracted").is_dir()
+    then = call(capsys, "leave", "--yes")
+    assert (then.code, others(home)) == (0, before)
+
+
+def test_purging_deletes_what_is_bsds_own_and_names_what_is_lost(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set_up(home, capsys)
+    assert list(claims_directory().glob("*.json"))
+    call(capsys, "archive", "keep")
+    (codex,) = (home / ".codex/sessions").rglob("*.jsonl")
+    lost: dict[str, Any] = {str(codex.relative_to(home)): None}
+    codex.unlink()
+    kept = call(capsys, "leave", "--yes")
+    assert "that their program has deleted: `bsd archive list`" in kept.out
+    asked: list[str] = []
+
+    def refuse(question: str, _hint: str) -> bool:
+        asked.append(question)
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(leave, "confirm", refuse)
+        patch.setattr(leave, "ask_first", lambda *_: None)
+        stays = call(capsys, "leave", "--purge")
+    assert stays.code == 1
+    assert "1 session" in asked[0]
+    assert "that their program has deleted" in asked[0]
+    assert (home / ".openclaw/archive").is_dir()
+    done = call(capsys, "leave", "--purge", "--yes", "--json")
+    assert (done.code, done.document["purged"]) == (0, True), done.err
+    found = others(home)
+    assert found == {name: what for name, what in before.items() if name not in lost}
+    for place in (*OWN, ".openclaw/.brainsurgeon", ".openclaw/logs"):
+        assert not (home / place).exists(), place
+    assert not list(claims_directory().glob("*.json"))
+    again = call(capsys, "leave", "--purge", "--yes")
+    assert again.code == 0
+    assert "bsd keeps nothing here" in again.err
+    assert not (home / ".openclaw/.brainsurgeon").exists()

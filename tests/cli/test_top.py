@@ -1,0 +1,77 @@
+"""`bsd top` and the first lines of `bsd run`: what they say, and on which terminals."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from rich.cells import cell_len
+
+from bsd.cli.client import Client, NotRunning
+from bsd.cli.top import TopView, sessions_in_use
+from bsd.core.layout import Layout
+from tests.cli.conftest import Call
+from tests.http.fake_daemon import sample_status
+from tests.openclaw_tree import set_idle
+
+
+class Answers:
+    """A client whose daemon stops in the end."""
+
+    def __init__(self, *documents: dict[str, Any]) -> None:
+        self.left = list(documents)
+
+    def get(self, _path: str) -> dict[str, Any]:
+        if not self.left:
+            raise NotRunning("the daemon is not running", hint="`bsd run` starts it")
+        return self.left.pop(0)
+
+
+def status() -> dict[str, Any]:
+    changed = {
+        "session": "main/alpha",
+        "status": "extracted",
+        "values": 4,
+        "bytes_saved": 4096,
+        "reason": None,
+        "at": "2026-11-26T12:00:00.000Z",
+    }
+    return {**sample_status(), "pid": os.getpid(), "children": [], "sessions": [changed]}
+
+
+def test_it_needs_a_terminal_and_a_daemon(bsd: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = bsd("top")
+    assert (refused.code, "Try: `bsd status --json`" in refused.err) == (2, True)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert bsd("--json", "top").code == 2
+    assert bsd("top").code == 3
+
+
+def test_the_screen_fits_and_says_when_the_daemon_has_stopped(root: Path) -> None:
+    os.utime(root / "agents/main/sessions/alpha.jsonl")
+    view = TopView(Layout(root))
+    client = cast("Client", Answers(status()))
+    view.look(client)
+    for width, height in ((60, 24), (160, 50), (60, 10)):
+        lines = view.lines(1_795_700_000.0, width, height)
+        assert len(lines) <= height
+        assert lines[-1] == "q leaves"
+        tables = lines[lines.index("") :]
+        assert max(map(cell_len, tables)) <= width
+    text = "\n".join(lines for lines in view.lines(1_795_700_000.0, 160, 50))
+    assert f"process {os.getpid()}: " in text
+    assert "LAST CHANGES" in text
+    assert "4.0 KB" in text
+    view.look(client)
+    assert view.lines(1_795_700_000.0, 80, 24)[0].startswith("the daemon is not running")
+
+
+def test_sessions_in_use_are_those_just_written_to(root: Path) -> None:
+    now = 1_800_000_000.0
+    for number, path in enumerate(sorted(root.glob("agents/*/sessions/*.jsonl"))):
+        set_idle(path)
+        os.utime(path, (now - 100 * number, now - 100 * number))
+    found = [str(each.name) for each in sessions_in_use(Layout(root), now)]
+    assert found == ["main/alpha", "main/beta"]
