@@ -146,7 +146,8 @@ async function show() {
         // A view that was left is shown as it was. One that is opened for an entry shows that entry.
         if (scrolled.has(remembered) && (again || !values.at)) main.scrollTop = scrolled.get(remembered);
     } catch (error) {
-        if (turn === showing) fill(main, problem(error, show), forgetButton());
+        if (turn === showing)
+            fill(main, h("h1", null, "This view cannot be shown"), problem(error, show), forgetButton());
     }
 }
 

@@ -77,7 +77,13 @@ export function table(label, columns, rows) {
             h(
                 "tr",
                 null,
-                columns.map(([title, kind]) => h("th", { scope: "col", class: kind }, title)),
+                columns.map(([title, kind]) =>
+                    h(
+                        "th",
+                        { scope: "col", class: kind },
+                        title || h("span", { class: "offscreen" }, "Actions"),
+                    ),
+                ),
             ),
         ),
         h(

@@ -15,7 +15,7 @@ from bsd.sessions.idle import RetryBudget
 from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon
 from tests.http.web.browser import chromium, screenshot, watched
-from tests.http.web.looks import low_contrast, nameless, too_wide
+from tests.http.web.looks import findings, too_wide
 from tests.http.web.sample import HOSTILE, message, text
 from tests.openclaw_tree import add_session, set_idle
 from tests.searching import read_all
@@ -76,8 +76,7 @@ def look_by_keyboard(page: Page) -> None:
     page.keyboard.press("ArrowDown")
     assert marked(page) == sessions.first.inner_text()
     expect(field).to_be_focused()
-    assert low_contrast(page) == []
-    assert nameless(page) == []
+    assert findings(page) == []
     screenshot(page, "finder")
     dialog.get_by_label("Where").select_option("archived")
     expect(messages).to_have_count(1)

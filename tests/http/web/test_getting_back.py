@@ -20,7 +20,7 @@ from bsd.sessions.idle import RetryBudget
 from tests.http.api import settings_for
 from tests.http.fake_daemon import FakeDaemon
 from tests.http.web.browser import Watched, chromium, watched
-from tests.http.web.looks import low_contrast, nameless, too_wide
+from tests.http.web.looks import findings, too_wide
 from tests.maintenance.keeping import ClaudeHome, extract, keep
 from tests.openclaw_tree import set_idle
 from tests.session_files import Clock
@@ -100,8 +100,7 @@ def test_all_ways_back(tmp_path: Path) -> None:
 
 
 def looks_well(page: Page) -> None:
-    assert low_contrast(page) == []
-    assert nameless(page) == []
+    assert findings(page) == []
     page.set_viewport_size({"width": 360, "height": 740})
     assert too_wide(page) == []
     page.set_viewport_size({"width": 1280, "height": 800})

@@ -16,7 +16,7 @@ from bsd.core.layout import Layout, SessionName
 from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon
 from tests.http.web.browser import chromium, watched
-from tests.http.web.looks import low_contrast, nameless, too_wide
+from tests.http.web.looks import findings, too_wide
 from tests.http.web.sample import hostile_session
 from tests.openclaw_tree import add_session
 from tests.session_files import Clock, make_caller, sample
@@ -86,10 +86,9 @@ def test_the_first_view(tmp_path: Path) -> None:  # noqa: PLR0915 - one browser 
             re.compile(r"4\.0 MB \(OpenClaw 3\.0 MB, Claude Code")
         )
 
-        assert nameless(page) == []
         for scheme in ("dark", "light"):
             page.emulate_media(color_scheme=scheme)
-            assert (scheme, low_contrast(page)) == (scheme, [])
+            assert (scheme, findings(page)) == (scheme, [])
         page.set_viewport_size({"width": 360, "height": 800})
         assert too_wide(page) == []
         page.set_viewport_size({"width": 1280, "height": 800})

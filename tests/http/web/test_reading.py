@@ -19,7 +19,7 @@ from bsd.http.server import ApiServer
 from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon
 from tests.http.web.browser import chromium, watched
-from tests.http.web.looks import low_contrast, nameless, too_wide
+from tests.http.web.looks import findings, too_wide
 from tests.http.web.sample import message, text
 from tests.openclaw_tree import add_session, set_idle
 from tests.searching import read_all
@@ -129,10 +129,9 @@ def test_a_session_is_read_as_a_conversation(browser: Browser, tmp_path: Path) -
         expect(page.get_by_text("link copied")).to_be_visible()
         link = page.evaluate("navigator.clipboard.readText()")
         assert link == f"{seen.address}/#/s/main/talk?at=7"
-        assert nameless(page) == []
         for scheme in ("dark", "light"):
             page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-            assert (scheme, low_contrast(page)) == (scheme, [])
+            assert (scheme, findings(page)) == (scheme, [])
         page.set_viewport_size({"width": 360, "height": 800})
         assert too_wide(page) == []
         page.get_by_role("button", name="Prompts").click()
