@@ -140,7 +140,8 @@ class Overview {
         if (this.turn < 0) return;
         this.plots = new Plots();
         fill(this.below, this.plots.element);
-        await this.plots.load();
+        const { disk = {} } = await this.page.status();
+        await this.plots.load({ agents: this.found?.agents ?? [], disk });
     }
 
     // --- the tiles ---
@@ -313,7 +314,7 @@ class Overview {
             table(
                 "Agents and projects",
                 [
-                    ["Agent, project", null],
+                    ["Agent, project", "lead"],
                     ["Sessions", "num"],
                     ["Size", "num"],
                     ["Saved", "num"],
