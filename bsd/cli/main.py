@@ -28,7 +28,7 @@ Keeps AI-agent session files lean by moving large old values into a store.
 They stay there for 24 hours, unless you set it, and then in an archive.
 
 \b
-bsd                      shows what your sessions take, and what would leave them
+bsd                      shows what sessions take, and what would leave them
 bsd init                 finds your agents, and looks after their sessions
 bsd extract --dry-run    shows what would leave your sessions; changes nothing
 bsd extract              moves it into the store, a placeholder stays

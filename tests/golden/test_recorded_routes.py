@@ -20,7 +20,8 @@ from tests.golden.world import World
 from tests.unix import UnixConnection
 from tests.waiting import wait_for
 
-_MACHINE = {"/api/status", "/api/health", "/api/savings"}  # these hang on machine and hour
+# These hang on machine and hour.
+_MACHINE = {"/api/status", "/api/health", "/api/savings", "/api/sizes"}
 _JOB = ("seconds", "last_run", "last_result", "next_run")  # what the scheduler was quick enough for
 # What the daemon was at in this very moment.
 _MOMENT = ("sessions", "problems", "late", "parked", "give_ups", "reasons", "next_expiry", "due_at")
@@ -141,6 +142,10 @@ def look(routes: Routes) -> None:
     routes.answers["the names in /api/metrics"] = [one for one in metrics if one.startswith("#")]
     routes.get("/api/sessions?q=tide&limit=2&agent=main")
     routes.get("/api/sessions?status=done&limit=1")
+    routes.get("/api/sessions?sort=cost&limit=2")
+    for path in ("overview?largest=2", "overview/would-leave", "sizes"):
+        routes.get(f"/api/{path}")
+    routes.get(f"{_A}/outline")
     routes.get("/api/search?q=tide&limit=3")
     routes.get("/api/archive")
     routes.get("/api/archive/search?q=tide&limit=3")

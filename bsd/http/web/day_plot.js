@@ -46,8 +46,8 @@ export class DayPlot {
             { class: "card", "aria-labelledby": id },
             h("div", { class: "title" }, h("h2", { id }, title), this.choices(id)),
             this.figure,
-            this.legend,
             this.readout,
+            this.legend,
             this.numbers,
         );
         this.observer = new ResizeObserver(() => {
@@ -140,7 +140,7 @@ export class DayPlot {
                 x: { time: true, range: () => [first - 0.7 * DAY, today + 0.7 * DAY] },
                 y: { range: (_, _least, most) => [0, Math.max(1, most * 1.06)] },
             },
-            axes: [{ ...axis, grid: { show: false }, ticks: lines, incrs: DAYS, values: dates }, values],
+            axes: [{ ...axis, size: 36, grid: { show: false }, ticks: lines, incrs: DAYS, values: dates }, values],
             // The sums of all come first: what is drawn later covers their lower part.
             series: [
                 {},

@@ -109,18 +109,21 @@ class Overview {
             this.showLargest(sessions, found);
             this.showAgents(found);
             this.showLeaving(found);
-            this.showMore(turn, sessions, signal).catch(() => {});
+            this.showWouldLeave(turn, signal);
+            this.loadFills(turn, sessions, signal);
         } catch (error) {
             if (turn !== this.turn || error.name === "AbortError") return;
             if (!this.found) fill(this.trouble, problem(error, () => this.load()));
         }
     }
 
-    /** What takes longer comes one after the other, behind what is shown already. */
-    async showMore(turn, sessions, signal) {
+    async showWouldLeave(turn, signal) {
         const left = await get("overview/would-leave", signal).catch((error) => ({ problem: describe(error) }));
-        if (turn !== this.turn) return;
-        fill(this.wouldLeave, ...this.wouldLeaveTile(left));
+        if (turn === this.turn) fill(this.wouldLeave, this.wouldLeaveTile(left));
+    }
+
+    /** What fills the sessions is asked one after the other: each may be long. */
+    async loadFills(turn, sessions, signal) {
         for (const session of sessions) {
             if (fillsOf.get(session.session)?.size === session.size) continue;
             try {
@@ -140,7 +143,8 @@ class Overview {
         if (this.turn < 0) return;
         this.plots = new Plots();
         fill(this.below, this.plots.element);
-        await this.plots.load();
+        const { disk = {} } = await this.page.status();
+        await this.plots.load({ agents: this.found?.agents ?? [], disk });
     }
 
     // --- the tiles ---
@@ -313,7 +317,7 @@ class Overview {
             table(
                 "Agents and projects",
                 [
-                    ["Agent, project", null],
+                    ["Agent, project", "lead"],
                     ["Sessions", "num"],
                     ["Size", "num"],
                     ["Saved", "num"],

@@ -27,13 +27,13 @@ export class Plots {
         });
         this.sessions = new DayPlot({
             title: "Sizes of sessions",
-            empty: "The daemon notes the sizes once a day; the first day begins this plot.",
+            empty: "No sessions yet.",
             format: bytes,
             isBytes: true,
         });
         this.disk = new DayPlot({
             title: "What bsd keeps on disk",
-            empty: "The daemon notes the sizes once a day; the first day begins this plot.",
+            empty: "bsd keeps nothing yet.",
             format: bytes,
             isBytes: true,
         });
@@ -68,13 +68,16 @@ export class Plots {
         for (const plot of this.all) plot.leave();
     }
 
-    async load() {
+    /** `agents` and `disk` are as they are now: today's bars. */
+    async load({ agents, disk }) {
+        const now = { at: new Date().toISOString(), disk, sessions: {} };
+        for (const agent of agents) now.sessions[agent.kind] = agent.bytes;
         try {
             const [{ by_agent: saved }, { days }] = await Promise.all([get("savings"), get("sizes")]);
             this.hours = saved;
             this.showSaved();
-            this.sessions.show(byDay(days, (day) => renamed(day.sessions, PROGRAMS)));
-            this.disk.show(byDay(days, (day) => renamed(only(day.disk, PARTS), PARTS)));
+            this.sessions.show(byDay([...days, now], (day) => renamed(day.sessions, PROGRAMS)));
+            this.disk.show(byDay([...days, now], (day) => renamed(only(day.disk, PARTS), PARTS)));
         } catch (error) {
             for (const plot of this.all) plot.fail(describe(error));
         }

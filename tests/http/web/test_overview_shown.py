@@ -81,10 +81,10 @@ def test_the_first_view(tmp_path: Path) -> None:  # noqa: PLR0915 - one browser 
         expect(days.nth(2)).to_contain_text("70")
         sizes = page.get_by_role("region", name="Sizes of sessions", exact=True)
         expect(sizes.locator(".plot-legend")).to_have_text("OpenClawClaude Code")
-        shown = sizes.get_by_role("img")
-        expect(shown).to_have_accessible_name(
-            re.compile(r"4\.0 MB \(OpenClaw 3\.0 MB, Claude Code")
-        )
+        expect(sizes.get_by_role("img")).to_have_accessible_name(re.compile("Sizes .*: .* KB$"))
+        sizes.get_by_text("As a table").click()
+        yesterday = sizes.get_by_role("table", name="Sizes of sessions").get_by_role("row").nth(2)
+        expect(yesterday).to_contain_text("3.0 MB")
 
         for scheme in ("dark", "light"):
             page.emulate_media(color_scheme=scheme)
