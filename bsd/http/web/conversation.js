@@ -135,6 +135,7 @@ export class Conversation extends Reading {
         if (at === Infinity) await this.lines.loadEnd();
         else if (!this.lines.has(at ?? 0)) await this.lines.loadFrom(Math.max(0, (at ?? 0) - BEFORE));
         if (this.left) return;
+        if (at > 0 && at < Infinity) this.list.aim(at, FROM_TOP);
         this.build();
         if (at === Infinity) this.list.showEnd();
         else if (at) await this.goTo(at);
@@ -283,8 +284,7 @@ export class Conversation extends Reading {
     }
 
     inSight() {
-        const shown = [...this.list.rows.keys()];
-        const items = this.list.items.filter(({ key, isGap }) => shown.includes(key) && !isGap);
+        const items = this.list.visible.filter(({ isGap }) => !isGap);
         if (!items.length) return [0, 0];
         const lines = items.flatMap(({ first, result, rows }) => [first, result?.index ?? first, rows?.at(-1).index ?? first]);
         return [Math.min(...lines), Math.max(...lines)];
