@@ -329,6 +329,7 @@ export class Conversation extends Reading {
         if (!element) return false;
         if (isInside) this.bringIntoSight(element);
         if (focus) element.querySelector(".entry-open").focus({ preventScroll: true });
+        this.list.element.querySelector(".pointed")?.classList.remove("pointed");
         element.classList.add("pointed");
         setTimeout(() => element.classList.remove("pointed"), 1600);
         return true;
