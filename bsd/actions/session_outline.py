@@ -144,7 +144,7 @@ class _Call(NamedTuple):
     """The call that started a sub-agent."""
 
     session: SessionName  # in which it stands
-    index: int | None  # its line, if that is known
+    line: int | None  # its number, if that is known
 
 
 def _subagents(
@@ -160,8 +160,8 @@ def _subagents(
     }
     calls |= _calls_by_others(context, listed, calls)
     for member in catalog.family(context.layout, head)[1:]:
-        if member.name in listed and member.parent not in {None, head}:
-            calls.setdefault(member.name, _Call(member.parent or head, None))
+        if member.name in listed and member.parent is not None and member.parent != head:
+            calls.setdefault(member.name, _Call(member.parent, None))
     for name in listed:
         if name not in calls:
             started = _started_ms(context.layout, name)
@@ -184,7 +184,7 @@ def _below(
         found.append(
             Subagent(
                 session=str(name),
-                call_index=call.index,
+                call_index=call.line,
                 title=info.title,
                 size=info.size,
                 total_size=info.size + sum(one.total_size for one in inside),
@@ -196,9 +196,7 @@ def _below(
     return tuple(found)
 
 
-def _related(
-    layout: Layout, head: SessionName, named: Collection[str]
-) -> Iterator[ListedSession]:
+def _related(layout: Layout, head: SessionName, named: Collection[str]) -> Iterator[ListedSession]:
     """The sessions that may be sub-agents of a session, or of its sub-agents."""
     transcript = layout.transcript(head)
     program = program_of(layout, head.agent)

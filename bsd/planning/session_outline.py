@@ -261,7 +261,7 @@ class SessionMeter:
         values = self._fmt.values(entry, 1 if marker else _LEAST_DETAIL)
         tool = self._note_calls(line, entry, info)
         self._note_prompt(line, entry, info, marker)
-        self._note_answer(line.index, info, values)
+        self._note_answer(line.index, values)
         self._note_context(line.index, entry, info, values)
         sizes = [_size_of(value) for value in values]
         for value, size in zip(values, sizes, strict=True):
@@ -289,14 +289,14 @@ class SessionMeter:
                 self._started.append((info.time_ms, line.index))
         if info.result_of is None:
             return info.result_tool or ""
-        call = self._calls.get(info.result_of)
-        name = info.result_tool or (call.name if call else "")
+        asked = self._calls.get(info.result_of)
+        name = info.result_tool or (asked.name if asked else "")
         tool = self._tools[name]
         tool.errors += any(flag for _, flag in self._fmt.error_flags(entry))
-        if call and call.time_ms is not None and info.time_ms is not None:
-            tool.seconds += max(0.0, info.time_ms - call.time_ms) / 1000
-        if call and (session := self._fmt.subagent(entry)):
-            self._subagents.setdefault(session, call.index)
+        if asked and asked.time_ms is not None and info.time_ms is not None:
+            tool.seconds += max(0.0, info.time_ms - asked.time_ms) / 1000
+        if asked and (session := self._fmt.subagent(entry)):
+            self._subagents.setdefault(session, asked.index)
         return name
 
     def _note_prompt(
@@ -325,7 +325,7 @@ class SessionMeter:
             title = self._fmt.title(whole)
         return title if title and title.rank is Rank.PROMPT else None
 
-    def _note_answer(self, index: int, info: EntryInfo, values: list[Value]) -> None:
+    def _note_answer(self, index: int, values: list[Value]) -> None:
         is_text = any(
             value.type == "assistant" and not value.display and value.text and value.text.strip()
             for value in values
@@ -333,9 +333,7 @@ class SessionMeter:
         if is_text and self._prompts:
             self._prompts[-1].last_answer = index
 
-    def _note_context(
-        self, index: int, entry: Entry, info: EntryInfo, values: list[Value]
-    ) -> None:
+    def _note_context(self, index: int, entry: Entry, info: EntryInfo, values: list[Value]) -> None:
         self._window.follow(index, info)
         self._meter.follow(entry, info, values)
         self._characters.append(sum(len(value.text or "") for value in values if _is_sent(value)))
