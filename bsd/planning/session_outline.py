@@ -25,11 +25,9 @@ from bsd.transcripts.agents.entry import (
     Entry,
     Marker,
     context_limit,
-    message_of,
     model_of,
-    payload_of,
+    proof_size,
     sent_tokens,
-    text_of,
     time_ms,
 )
 from bsd.transcripts.agents.format import (
@@ -46,8 +44,6 @@ from bsd.transcripts.spans import paths_of
 
 # Shorter texts in arguments, details and copies of results count as `other`.
 _LEAST_DETAIL = 32  # characters
-_THINKING = frozenset(("thinking", "redacted_thinking"))
-_PROOFS = ("signature", "thinkingSignature", "data")  # of thinking, in a block of it
 _OTHER = "other"
 _PROGRESS_STEP = 1 << 20  # bytes
 
@@ -161,7 +157,7 @@ class _Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _CallMade:
     name: str
     index: int
     time_ms: float | None
@@ -192,7 +188,7 @@ class SessionMeter:
         self._lines = self._entries = self._bytes = 0
         self._prompts: list[_Prompt] = []
         self._tools: defaultdict[str, _Tool] = defaultdict(_Tool)
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, _CallMade] = {}
         self._started: list[tuple[float, int]] = []  # time and line of each call
         self._subagents: dict[str, int] = {}  # sessions of sub-agents: the line of the call
         self._window, self._meter = ContextWindow(), Meter()
@@ -266,7 +262,7 @@ class SessionMeter:
         sizes = [_size_of(value) for value in values]
         for value, size in zip(values, sizes, strict=True):
             self._fills[_kind_of(value, tool)] += size
-        self._fills["thinking"] += _proofs_of(entry)
+        self._fills["thinking"] += proof_size(entry)
         result = sum(
             size
             for value, size in zip(values, sizes, strict=True)
@@ -284,7 +280,7 @@ class SessionMeter:
         for call in info.calls:
             self._tools[call.name].calls += 1
             if call.id:
-                self._calls[call.id] = _Call(call.name, line.index, info.time_ms)
+                self._calls[call.id] = _CallMade(call.name, line.index, info.time_ms)
             if info.time_ms is not None:
                 self._started.append((info.time_ms, line.index))
         if info.result_of is None:
@@ -504,13 +500,3 @@ def _size_of(value: Value) -> int:
     if text is None:
         return value.length
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def _proofs_of(entry: Entry) -> int:
-    """Bytes of the signatures of thinking, and of thinking that is encrypted."""
-    size = len(text_of(payload_of(entry).get("encrypted_content")) or "")
-    blocks = message_of(entry).get("content")
-    for block in blocks if isinstance(blocks, list) else ():
-        if isinstance(block, dict) and block.get("type") in _THINKING:
-            size += sum(len(text_of(block.get(key)) or "") for key in _PROOFS)
-    return size
