@@ -136,10 +136,11 @@ def look(routes: Routes) -> None:
     routes.get("/api/archive")
     routes.get("/api/archive/search?q=tide&limit=3")
     out = _out(routes, "main/alpha")
-    for path in ("", "?limit=2", "/context", "/summary", "/history"):
+    for path in ("", "?limit=2", "/context", "/summary", "/outline", "/history"):
         routes.get(_A + path)
     for path in ("?limit=3", "?from=5&limit=2", "?before=5&limit=2", "?type=message&limit=1"):
         routes.get(f"{_A}/entries{path}")
+    routes.get(f"{_A}/entries?texts=40&from=1&limit=3")
     for path in ("", "/extracted", "/meta"):
         routes.get(f"{_A}/entries/{out[0]}{path}")
     for agent, session in PROGRAMS.items():
@@ -150,6 +151,7 @@ def look(routes: Routes) -> None:
         )
         where = "/api/sessions/" + quote(full, safe="/")
         routes.get(f"{where}?limit=3")
+        routes.get(f"{where}/outline")
         routes.get(f"{where}/summary")
         [first, *_] = _out(routes, full)
         routes.get(f"{where}/entries/{quote(first)}/extracted")
