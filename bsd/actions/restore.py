@@ -1,4 +1,4 @@
-"""restore and restore_all: extracted values come back into their session, exact to the byte.
+"""restore, restore_entries and restore_all: extracted values come back, exact to the byte.
 
 They work on sessions that are excluded, too, as far as an interface lets these be named: their
 values must be able to come back.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bsd.actions.context import ActionContext
-from bsd.core.errors import BsdError, LeftAlone
+from bsd.core.errors import BsdError, Conflict, LeftAlone, NotFound
 from bsd.core.layout import Layout, SessionName
-from bsd.planning.plan import Plan
+from bsd.planning.plan import Plan, Revised
 from bsd.planning.restore import (
     Restored,
     plan_restore,
@@ -65,6 +65,59 @@ def explain_missing(layout: Layout, answer: Restored) -> Restored:
     if answer.missing is Missing.GONE:
         answer.expired = told_expired(layout, answer.extracted_at)
     return answer
+
+
+def restore_entries(
+    context: ActionContext, session: SessionName, entries: Sequence[str]
+) -> SessionResult:
+    """Put all values of several entries back inline, in one change of the session.
+
+    Args:
+        entries: as `entry` of `restore`.
+
+    Returns:
+        The result. Under `unavailable` it has each entry that is not there or from which nothing is
+        away, and each value that cannot come back; these keep no other from coming back. A session
+        that is busy, left alone or failed has that status, and a `reason`.
+
+    Raises:
+        NotFound: there is no such session.
+    """
+    context = context.with_excluded()
+    Session(context.layout, session).refuse_no_session()
+    refused: dict[str, str] = {}
+
+    def plan(opened: OpenSession) -> tuple[Plan, list[Restored]]:
+        revised, answers = Revised(opened.transcript), []
+        refused.clear()
+        for entry in dict.fromkeys(entries):
+            try:
+                planned, answer = plan_restore(
+                    revised, opened.format, entry, None, opened.now, opened.store
+                )
+            except (NotFound, Conflict) as problem:
+                refused[entry] = problem.message
+                continue
+            revised.take(planned)
+            answers.append(answer)
+        return revised.plan("restore"), answers
+
+    editor = context.editor(session)
+    result = SessionResult(str(session), Status.UNCHANGED)
+    try:
+        for done, outcome, answers in editor.apply_all(plan):
+            result = result.plus(
+                done, Status.RESTORED, in_effect=outcome is not None, left_as=left_as(done, outcome)
+            )
+            for answer in answers:
+                explained = explain_missing(context.layout, answer)
+                editor.notes.restored(explained)
+                result = result.missing(explained)
+    except BsdError as error:
+        result = result.failed(error)
+    result = replace(result, unavailable={**result.unavailable, **refused})
+    editor.notes.concluded("restore", result)
+    return result
 
 
 @dataclass(frozen=True, slots=True)

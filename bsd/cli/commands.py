@@ -68,7 +68,7 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
         "distill": _C(
             "edit:distill_command", "Put a summary in the place of an entry.", locks=True
         ),
-        "undo": _C("history:undo_command", "Take back what was done to a session.", locks=True),
+        "undo": _C("undo:undo_command", "Take back what was done to sessions.", locks=True),
     },
     "Throw away": {
         "delete": _C(

@@ -1,4 +1,4 @@
-"""Sessions: the list, one of them, its history; extraction, undo, deletion."""
+"""Sessions: the list, one of them, its history; extraction, restoring, undo, deletion."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from bsd.actions.extract import check_settings, extract
 from bsd.actions.history import HistoryList, list_history, undo
 from bsd.actions.list_entries import FIRST_PAGE, MOST_ENTRIES, SessionDetail, show_session
 from bsd.actions.list_sessions import LONGEST_WORDS, MOST_LISTED, Sessions, list_sessions
+from bsd.actions.restore import restore_all, restore_entries
 from bsd.actions.summary import Summary, summarize_session
 from bsd.actions.trash import delete_session
+from bsd.actions.undo_since import UndoneSince, undo_since
 from bsd.core.config import PER_CALL
 from bsd.core.errors import BsdError, Busy, LeftAlone
+from bsd.core.layout import SessionName
+from bsd.core.past_moments import FORMS
 from bsd.http.dependencies import Agent, Context, Input, JsonRoute, SessionPath
 from bsd.maintenance.catalog import Agents, links
 from bsd.maintenance.catalog import agents as list_agents
@@ -91,9 +95,57 @@ class UndoBody(Input):
 
 
 @router.post(f"{_ONE}/undo", name="undo")
-def undo_operation(context: Context, session: SessionPath, body: UndoBody | None = None) -> Undone:
-    """Take an operation back: the newest, or one by its number."""
-    return context.run(undo, session, body.op if body else None)
+def undo_operation(
+    context: Context, session: SessionPath, body: UndoBody | None = None, *, dry_run: bool = False
+) -> Undone:
+    """Take an operation back: the newest, or one by its number; `dry_run` says what it changes."""
+    number = body.op if body else None
+    if dry_run:
+        return context.query(undo, session, number, dry_run=True)
+    return context.run(undo, session, number)
+
+
+class UndoSinceBody(Input):
+    """From when on, and of which sessions."""
+
+    since: Annotated[str, Field(max_length=100, description=f"One of {FORMS}.")]
+    agent: Annotated[str | None, Field(max_length=1000, description="Only of this agent.")] = None
+    session: Annotated[
+        str | None, Field(max_length=1000, description="Only this one, AGENT/SESSION.")
+    ] = None
+    dry_run: Annotated[bool, Field(description="Say what it changes; change nothing.")] = False
+
+
+@router.post("/undo", name="undo_since")
+def undo_sessions_since(context: Context, body: UndoSinceBody) -> UndoneSince:
+    """Take back what bsd took out of sessions since a moment, newest first.
+
+    Sessions in use are left, and those in which later changes stand in the way.
+    """
+    session = SessionName.parse(body.session) if body.session else None
+    return undo_since(context, body.since, agent=body.agent, session=session, dry_run=body.dry_run)
+
+
+class RestoreEntriesBody(Input):
+    """Which entries; without `entries` all of the session."""
+
+    entries: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=1000)]] | None,
+        Field(min_length=1, max_length=1000, description="Ids, or `#` and a line number."),
+    ] = None
+
+
+@router.post(f"{_ONE}/restore", name="restore_entries")
+def restore_session_entries(
+    context: Context, session: SessionPath, body: RestoreEntriesBody | None = None
+) -> SessionResult:
+    """Put the values of several entries back in one change, or all values of the session."""
+    if body is None or body.entries is None:
+        result = context.run(restore_all, session)
+    else:
+        result = context.run(restore_entries, session, body.entries)
+    _raise_unless_done(result)
+    return result
 
 
 @router.post(f"{_ONE}/extract", name="extract")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, Protocol
 
 from pydantic import Field
 
-from bsd.core.answers import Internal
+from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import Conflict, NotFound
 from bsd.planning.locate import entries, identifier, name_of
 from bsd.planning.originals import OriginalLine, Return, made_again
 from bsd.planning.plan import Plan
+from bsd.planning.undo_effect import UndoEffect
 from bsd.store.changed_lines import LinePlace, find_gaps, find_lines, gaps_of, happened
 from bsd.store.entry_notes import Noting
 from bsd.store.history import (
@@ -25,7 +26,7 @@ from bsd.store.history import (
     undone_entries,
     with_end,
 )
-from bsd.store.markers import away_paths
+from bsd.store.markers import away_paths, loose_placeholders
 from bsd.store.originals import Missing, OriginalStore, StoredOriginal
 from bsd.store.provenance import is_marked_copy
 from bsd.transcripts.agents.entry import RESTORED, Entry, Marker, standing_at
@@ -35,7 +36,12 @@ from bsd.transcripts.reader import Transcript, parse_kept
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 _MOST_NAMED = 5
+_RESTORING = {"restore", "in_band"}  # operations that put values back
 _HOW = {Missing.GONE: "gone", Missing.FORGOTTEN: "forgotten"}
+
+
+class NothingToUndo(Conflict):
+    """Nothing of the operation is left in the session that an undo would change."""
 
 
 class Past(Protocol):
@@ -75,6 +81,14 @@ class Undone:
     operations: Annotated[
         tuple[int, ...], Field(description="By these it can be undone in turn")
     ] = ()
+    stays: Annotated[
+        tuple[str, ...],
+        Field(description="Entries whose values were restored since: they stay as they are"),
+        OMIT_EMPTY,
+    ] = ()
+    effect: Annotated[
+        UndoEffect | None, Field(description="Of a dry run: what it would change"), OMIT_EMPTY
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,19 +189,23 @@ def plan_undo(
 ) -> tuple[Plan, Undone]:
     """Plan the undoing of one operation: of all its lines that are still there, or nothing.
 
-    Raises NotFound for an operation that is not kept, and Conflict if it is undone already,
-    something stands in the way, or content it took out or would take out is no longer stored.
+    Of an extraction, entries that were restored since, as a whole, stay as they are.
+
+    Raises NotFound for an operation that is not kept, NothingToUndo if nothing of it is left, and
+    Conflict if it is undone already, something stands in the way, or content it took out or would
+    take out is no longer stored.
     """
     passed_over: set[int] = set()
     while True:
         operation = _choose(past, number, passed_over)
         lines = past.lines(operation)
         over = _already_undone(past, operation)
-        found, gone = _find(source, fmt, past, operation, over)
+        stays = _restored_since(source, fmt, past, operation, over)
+        found, gone = _find(source, fmt, past, operation, over | stays)
         if found:
             break
         if number is not None or not over:
-            raise _changed_by_others(operation, [], gone)
+            raise _nothing_left(operation, gone, [lines[at] for at in sorted(stays)])
         passed_over.add(operation.number)  # the rest of its lines is nowhere
     undoing = _Undoing(source, fmt, past, stored, operation)
     new_bytes, complete = 0, True
@@ -206,6 +224,7 @@ def plan_undo(
         at=operation.act.at,
         entries=entries,
         gone=tuple(_name(line) for line in gone),
+        stays=tuple(_name(lines[at]) for at in sorted(stays)),
     )
     return undoing.plan(complete=complete), answer
 
@@ -297,7 +316,7 @@ class _Undoing:
         present, former = parse_kept(now), parse_kept(was)
         if entry_id is None or present is None or former is None:
             return
-        before, after = _away_in(present), _away_in(former)
+        before, after = away_in(present), away_in(former)
         as_restored = present.get(RESTORED) == former.get(RESTORED)
         if after - before:
             self._away.append(entry_id)
@@ -397,7 +416,7 @@ def _began_with(past: Past, operation: Operation) -> Operation:
     return operation
 
 
-def _away_in(entry: Entry) -> set[str]:
+def away_in(entry: Entry) -> set[str]:
     """The keys of the values that are out of an entry."""
     marker = Marker.of(entry)
     return set(away_paths(entry, marker)) if marker else set()
@@ -418,17 +437,13 @@ def _already_undone(past: Past, operation: Operation) -> set[int]:
     return lines
 
 
-def _check_later(
-    past: Past, operation: Operation, lines: Sequence[ChangedLine], gone: Container[str | None]
-) -> None:
-    """Raise Conflict if a later operation that still stands changed one of these lines.
+def _standing_since(
+    past: Past, operation: Operation
+) -> Iterator[tuple[Operation, list[ChangedLine]]]:
+    """Yield the later operations that still stand, the newest first, with what is left of each.
 
-    Even if the bytes are as this one left them: a later operation could not be undone then. Of
-    entries that are `gone` only those matter that it took out itself.
+    An undo of this operation, or of a later one, is none of them.
     """
-    ids = {line.entry_id for line in lines} - {None}
-    beside = {one for line in lines if line.gap for one in line.gap.neighbours}
-    hashes = {line.now for line in lines}
     operations = past.operations()
     undone = undone_entries(operations)
     for later in reversed(operations):
@@ -440,22 +455,81 @@ def _check_later(
         ):
             continue
         over = _already_undone(past, later)
+        yield later, [line for at, line in enumerate(past.lines(later)) if at not in over]
+
+
+def _restored_since(
+    source: Transcript,
+    fmt: TranscriptFormat,
+    past: Past,
+    operation: Operation,
+    over: Container[int],
+) -> set[int]:
+    """Return the lines of an extraction that were restored since, and by nothing else changed.
+
+    All their values are inline, so nothing of them is to come back, and nothing is in the way.
+    """
+    if operation.act.action != "extract":
+        return set()
+    lines = past.lines(operation)
+    restored: set[str | None] = set()
+    changed: set[str | None] = set()  # otherwise
+    for later, found in _standing_since(past, operation):
+        ids = restored if later.act.action in _RESTORING else changed
+        ids.update(line.entry_id for line in found)
+    wanted = {line.entry_id for at, line in enumerate(lines) if at not in over}
+    candidates = (restored & wanted) - changed - {None}
+    if not candidates:
+        return set()
+    present: set[str | None] = set()
+    away: set[str | None] = set()  # of several copies of an entry, one may not be whole
+    for one in entries(source.lines(), fmt):
+        if one.info.id in candidates:
+            present.add(one.info.id)
+            if away_in(one.entry) or loose_placeholders(one.entry, fmt):
+                away.add(one.info.id)
+    whole = present - away
+    return {at for at, line in enumerate(lines) if at not in over and line.entry_id in whole}
+
+
+def _check_later(
+    past: Past, operation: Operation, lines: Sequence[ChangedLine], gone: Container[str | None]
+) -> None:
+    """Raise Conflict if a later operation that still stands changed one of these lines.
+
+    Even if the bytes are as this one left them: a later operation could not be undone then. Of
+    entries that are `gone` only those matter that it took out itself.
+    """
+    ids = {line.entry_id for line in lines} - {None}
+    beside = {one for line in lines if line.gap for one in line.gap.neighbours}
+    hashes = {line.now for line in lines}
+    for later, changed in _standing_since(past, operation):
         touched = [
             _name(line)
-            for at, line in enumerate(past.lines(later))
-            if at not in over
-            and (
-                (line.entry_id in ids and (line.went or line.entry_id not in gone))
-                or (line.entry_id is None and line.was in hashes)
-                # Where its neighbour went, a line would come back to the wrong place.
-                or (line.went and any(map(Neighbour(line.entry_id, line.was).is_like, beside)))
-            )
+            for line in changed
+            if (line.entry_id in ids and (line.went or line.entry_id not in gone))
+            or (line.entry_id is None and line.was in hashes)
+            # Where its neighbour went, a line would come back to the wrong place.
+            or (line.went and any(map(Neighbour(line.entry_id, line.was).is_like, beside)))
         ]
         if touched:
             raise Conflict(
                 f"{operation} cannot be undone: {later} changed {_list(touched)} afterwards",
                 hint=f"undo operation {later.number} first",
             )
+
+
+def _nothing_left(
+    operation: Operation, gone: Sequence[ChangedLine], stays: Sequence[ChangedLine]
+) -> NothingToUndo:
+    if not stays:
+        problem = _changed_by_others(operation, [], gone)
+        return NothingToUndo(problem.message, hint=problem.hint)
+    return NothingToUndo(
+        f"nothing is left to undo of {operation}: the values of {_list(list(map(_name, stays)))} "
+        "were restored since",
+        hint="`bsd history AGENT/SESSION` lists what was done to the session",
+    )
 
 
 def _changed_by_others(

@@ -204,6 +204,16 @@ class History:
         names = [each for each in self._names() if each[1].endswith(_PENDING)]
         return [found for number, name in names if (found := self._read(number, name))]
 
+    def is_changed_since(self, moment: str) -> bool:
+        """Return whether the newest operation is not older than `moment` (ISO 8601).
+
+        Only that one is read, since most sessions of a root have not changed for long.
+        """
+        for number, name in reversed(self._names()):
+            if (found := self._read(number, name)) is not None:
+                return found.act.at >= moment
+        return False
+
     def _names(self) -> list[tuple[int, str]]:
         try:
             names = os.listdir(self.directory)

@@ -128,6 +128,84 @@ def test_undoing_a_restore_unasked(bsd: Call, root: Path, alpha: Path) -> None:
     assert (ended.code, "Undid operation 1 (extract" in ended.out) == (0, True)
 
 
+def test_a_dry_run_says_what_comes_back(bsd: Call, root: Path, alpha: Path) -> None:
+    bsd("extract", "main/alpha")
+    rest(root)
+    before = alpha.read_bytes()
+    ended = bsd("undo", "main/alpha", "--dry-run")
+    assert ended.code == 0
+    assert "`bsd undo main/alpha 1` undoes operation 1 (extract" in ended.out
+    assert re.search(r"\d+ values come back into the session; it grows by [\d.]+ KB\.", ended.out)
+    assert re.search(r"reads about [\d,]+ tokens more", ended.out)
+    document = bsd("undo", "main/alpha", "--dry-run", "--json").document
+    assert document["undone"] == 1
+    assert document["operations"] == []
+    assert document["effect"]["values_back"] > 3
+    assert alpha.read_bytes() == before
+
+
+def test_all_that_was_taken_out_since_yesterday_comes_back(
+    bsd: Call, root: Path, alpha: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    originals = {path: path.read_bytes() for path in root.glob("agents/*/sessions/*.jsonl")}
+    bsd("extract")
+    rest(root)
+    bsd("set-extractable", "main/beta", an_entry_that_is_away(bsd, "main/beta"), "true")
+    rest(root)
+    lean = alpha.read_bytes()
+    ended = bsd("undo", "--since", "yesterday", "--dry-run")
+    assert ended.code == 1  # beta is left
+    assert re.search(r"main/alpha +would be undone +1 +\d+ +[\d.]+ KB +~[\d,]+", ended.out)
+    assert re.search(r"main/beta +left +0 of 1", ended.out)
+    assert "main/beta was left as it is: operation 1 (extract" in ended.err
+    assert "2 operations in 2 sessions would be undone:" in ended.out
+    assert re.search(r"\d+ values come back into their sessions; they grow by", ended.out)
+    assert "nothing was changed" in ended.out
+    assert alpha.read_bytes() == lean
+
+    ended = bsd("undo", "--since", "yesterday")  # nobody is there to answer
+    assert (ended.code, "Try: `bsd undo --since yesterday --yes`" in ended.err) == (2, True)
+    assert alpha.read_bytes() == lean
+
+    asked: list[str] = []
+
+    def confirm(question: str, refusal: str) -> bool:
+        asked.append(question)
+        return True
+
+    monkeypatch.setattr("bsd.cli.call.confirm", confirm)
+    ended = bsd("undo", "--since", "yesterday", "--agent", "main")
+    assert asked == ["Undo 1 operation in 1 session?"]
+    assert "1 operation in 1 session undone:" in ended.out
+    assert alpha.read_bytes() == originals[alpha]
+    document = bsd("undo", "--since", "1h", "--yes", "--json").document
+    assert document["undone"] == 1  # the other agent's
+    assert document["sessions"][0]["status"] == "left"
+    beta = alpha.with_name("beta.jsonl")
+    assert all(path == beta or path.read_bytes() == raw for path, raw in originals.items())
+    assert "Nothing is left to undo" in bsd("undo", "main/alpha", "--since", "1h", "--yes").out
+
+
+def an_entry_that_is_away(bsd: Call, session: str) -> str:
+    (extracted,) = bsd("history", session, "--json").document["operations"]
+    found: str = extracted["entry_ids"][0]
+    return found
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--since", "soon"),
+        ("--agent", "main", "main/alpha"),
+        ("main/alpha", "1", "--since", "1h"),
+    ],
+)
+def test_an_undo_that_means_nothing(bsd: Call, words: tuple[str, ...]) -> None:
+    ended = bsd("undo", *words)
+    assert (ended.code, "Try:" in ended.err) == (2, True)
+
+
 def test_a_history_can_be_empty_and_a_session_unknown(bsd: Call) -> None:
     assert "nothing was done to main/alpha" in bsd("history", "main/alpha").out
     assert bsd("history", "main/alpha", "--json").document["operations"] == []

@@ -376,3 +376,40 @@ def test_retention_says_what_would_go_and_lets_it_go(ask: Ask, root: Path) -> No
         == set(done["trash"])
         == {*("keep", "held", "cleaned", "bytes", "errors")}
     )
+
+
+def test_undo_says_what_it_changes_and_takes_many_sessions_back(ask: Ask, root: Path) -> None:
+    whole = transcript(root).read_bytes()
+    extract(ask, root)
+    lean = transcript(root).read_bytes()
+    status, foreseen = ask("POST", f"{SAMPLE}/undo?dry_run", b"{}")
+    assert (status, foreseen["undone"]) == (200, 1)
+    assert "come back into the session" in foreseen["effect"]["consequence"][0]
+    status, foreseen = ask("POST", "/api/undo", b'{"since":"1h","dry_run":true}')
+    assert (status, foreseen["undone"], foreseen["dry_run"]) == (200, 1, True)
+    assert transcript(root).read_bytes() == lean
+    status, problem = ask("POST", "/api/undo", b'{"since":"soon"}')
+    assert (status, problem["errors"][0]["field"]) == (400, "since")
+    status, done = ask("POST", "/api/undo", b'{"since":"1h","session":"main/sample"}')
+    assert (status, done["sessions"][0]["operations"]) == (200, [1])
+    assert transcript(root).read_bytes() == whole
+
+
+def test_several_entries_are_restored_in_one_change(ask: Ask, root: Path) -> None:
+    extract(ask, root)
+    _, found = ask("GET", f"{SAMPLE}/entries?extracted=true&limit=3")
+    ids = [row["id"] for row in found["entries"]]
+    body = json.dumps({"entries": [*ids[:2], "nowhere"]}).encode()
+    status, done = ask("POST", f"{SAMPLE}/restore", body)
+    assert (status, done["status"], done["entries"]) == (200, "restored", 2)
+    assert done["unavailable"] == {"nowhere": "Entry not found in session"}
+    _, history = ask("GET", f"{SAMPLE}/history")
+    assert (history["operations"][0]["action"], history["operations"][0]["entries"]) == (
+        "restore",
+        2,
+    )
+    set_idle(transcript(root))
+    status, done = ask("POST", f"{SAMPLE}/restore")
+    assert (status, done["status"]) == (200, "restored")
+    _, found = ask("GET", f"{SAMPLE}/entries?extracted=true")
+    assert found["entries"] == []

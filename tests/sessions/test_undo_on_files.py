@@ -191,8 +191,8 @@ def test_content_that_retention_deleted(layout: Layout, caller: Caller) -> None:
     before = path.read_bytes()
     for stored in layout.store_dir(NAME).glob("0*.json"):
         stored.unlink()
-    with pytest.raises(Conflict, match=r"operation 2 \(restore"):
-        performed.undo(caller, NAME, 1)
+    with pytest.raises(Conflict, match="0003_tool_result of e2 is gone; nothing was changed"):
+        performed.undo(caller, NAME, 1)  # e1, which was restored, would stay
     assert path.read_bytes() == before
     assert states(caller) == [(2, "restore", "done"), (1, "extract", "done")]
 

@@ -1,10 +1,12 @@
 // Sessions that their program has deleted: found, read, brought back, or forgotten.
 
 import { get, path, post, query, remove } from "./api.js";
-import { ask, attempting, button, copyButton, fill, h, toast } from "./dom.js";
+import { ask, attempting, button, fill, h, problem, toast } from "./dom.js";
 import { ago, bytes, count, number } from "./format.js";
 import { following } from "./live.js";
-import { linkTo, table, when } from "./widgets.js";
+import { showBack } from "./restoring.js";
+import { undoSinceDialog } from "./undoing.js";
+import { badge, table, when } from "./widgets.js";
 
 const SHOWN = 100;
 const FOUND = 50;
@@ -84,7 +86,12 @@ export async function archiveView(page) {
     };
 
     const promptsRow = (one) => [
-        [h("span", { class: "mono" }, one.session), one.title && h("p", { class: "note" }, one.title)],
+        [
+            h("span", { class: "mono" }, one.session),
+            " ",
+            badge("prompts only", "warn", "There is no copy of it, so it cannot be brought back"),
+            one.title && h("p", { class: "note" }, one.title),
+        ],
         h("span", { class: "mono" }, one.project),
         when(one.updated),
         number(one.prompts),
@@ -118,7 +125,6 @@ export async function archiveView(page) {
                 "aria-label": `Bring back ${one.id}`,
                 "data-focus": `back-${one.id}`,
             }),
-            one.resume && copyButton(one.resume, "Copy command", "the command that continues it then"),
             button("Forget…", () => forget(one), {
                 class: "small danger writes",
                 "aria-label": `Forget ${one.id}`,
@@ -141,6 +147,14 @@ export async function archiveView(page) {
             fill(
                 content,
                 h("h2", null, one.title ?? one.session),
+                h(
+                    "div",
+                    { class: "buttons start" },
+                    button("Bring back", () => bringBack(one), {
+                        class: "primary writes",
+                        "data-focus": "back-shown",
+                    }),
+                ),
                 table(
                     `Entries of ${one.id}`,
                     [
@@ -174,21 +188,19 @@ export async function archiveView(page) {
             );
         });
 
-    const bringBack = (one) =>
-        attempt(async () => {
+    const bringBack = async (one) => {
+        try {
+            fill(told);
             const done = await post(`archive/${path(one.agent, nameOf(one))}/bring-back`);
-            toast(`${done.sessions.join(", ")} brought back.`);
-            const lost = [
-                ...Object.entries(done.unavailable ?? {}).map(([what, why]) => `${what}: ${why}`),
-                ...(done.left_out ?? []),
-            ];
-            if (lost.length) toast(lost.join("; "), "bad");
-            fill(
-                told,
-                h("p", null, "Back again: ", linkTo(done.session, { class: "mono" })),
-                done.advice && h("p", { class: "note" }, done.advice),
-            );
-        });
+            const lost = Object.entries(done.unavailable ?? {}).map(([what, why]) => `${what}: ${why}`);
+            const amount = `${count(done.files, "file")}, ${bytes(done.bytes)}`;
+            showBack(told, { ...done, amount, lost: [...lost, ...(done.left_out ?? [])] });
+            fill(content);
+            await load();
+        } catch (error) {
+            fill(told, problem(error));
+        }
+    };
 
     const forget = async (one) => {
         const yes = await ask({
@@ -216,7 +228,11 @@ export async function archiveView(page) {
             const { results, prompts = [] } = await get(`archive/search${query({ q: words, limit: FOUND })}`);
             const rows = [
                 ...results.map((hit) => [h("span", { class: "mono" }, hit.session), number(hit.index), hit.snippet]),
-                ...prompts.map((hit) => [h("span", { class: "mono" }, hit.session), "prompt", hit.snippet]),
+                ...prompts.map((hit) => [
+                    [h("span", { class: "mono" }, hit.session), " ", badge("prompts only", "warn")],
+                    "prompt",
+                    hit.snippet,
+                ]),
             ];
             fill(
                 content,
@@ -235,9 +251,39 @@ export async function archiveView(page) {
         });
     };
 
+    /** The session that the address names, shown at once: from a search, or from the overview. */
+    const named = async () => {
+        const name = page.values.session;
+        if (!name) return;
+        const at = name.indexOf("/");
+        const one = { id: name, session: name, agent: name.slice(0, at), title: null };
+        const found = await get(`archive/${path(one.agent, nameOf(one))}${query({ limit: 1 })}`).catch((error) => {
+            fill(told, problem(error));
+            return null;
+        });
+        if (!found) return;
+        await (found.prompts ? showPrompts(found.session) : show(found.session));
+        content.scrollIntoView?.({ block: "start" });
+    };
+
+    const head = h(
+        "div",
+        { class: "title" },
+        h("h1", null, "Archive"),
+        button("Undo what bsd did since…", () => undoSinceDialog(load), {
+            class: "writes",
+            "data-focus": "undo-since",
+        }),
+    );
     field.addEventListener("keydown", (event) => event.key === "Enter" && search());
-    fill(main, h("div", { class: "title" }, h("h1", null, "Archive")), field, told, list, content);
+    fill(main, head, h("div", { class: "filters" }, field), told, list, content);
     await load();
+    await named();
+    if (page.values.q) {
+        field.value = page.values.q;
+        await search();
+    }
+    if (page.values.undo) undoSinceDialog(load, { since: page.values.undo, agent: page.values.agent });
     return following(load);
 }
 

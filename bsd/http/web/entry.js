@@ -9,7 +9,7 @@ import { editDialog } from "./editing.js";
 import { bytes, clock, count, span } from "./format.js";
 import { Pictures } from "./pictures.js";
 import { textNodes } from "./plain.js";
-import { restoreButtons } from "./restore_button.js";
+import { restoreButtons } from "./restoring.js";
 import { ValuePart } from "./value.js";
 import { badge, clipped, when } from "./widgets.js";
 

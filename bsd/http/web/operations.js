@@ -3,6 +3,7 @@
 import { get, post, query, remove, sessionPath } from "./api.js";
 import { button, describe, dialog, fill, h, problem, toast } from "./dom.js";
 import { bytes, count, howLongKept, number } from "./format.js";
+import { offerUndo } from "./undoing.js";
 import { badge, facts, table, when } from "./widgets.js";
 
 const REASONS = {
@@ -150,16 +151,13 @@ export async function historyDialog(session, readonly, done) {
     const { body } = dialog("History", { wide: true });
     const list = h("div", { class: "scroll" });
     const told = h("div", { "aria-live": "polite" });
-    const undo = async (operation) => {
-        try {
-            const answer = await post(sessionPath(session, "undo"), { op: operation });
+    // What it changes is said first; the buttons stand where the answer will.
+    const undo = (operation) =>
+        offerUndo(told, session, operation, async (answer) => {
             fill(told, h("p", { class: "good" }, `Operation ${answer.undone} is undone.`));
             await load();
             await done();
-        } catch (error) {
-            fill(told, problem(error));
-        }
-    };
+        });
     const load = async () => {
         const { operations } = await get(sessionPath(session, "history"));
         const rows = operations.map((one) => [
@@ -177,7 +175,7 @@ export async function historyDialog(session, readonly, done) {
             !readonly &&
                 one.state !== "undone" &&
                 one.state !== "damaged" &&
-                button("Undo", () => undo(one.operation), {
+                button("Undo…", () => undo(one.operation), {
                     class: "small",
                     "aria-label": `Undo operation ${one.operation}`,
                     "data-focus": `undo-${one.operation}`,

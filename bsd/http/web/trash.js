@@ -1,10 +1,11 @@
 // What was deleted, and can be brought back until it expires.
 
-import { get, path, post, remove } from "./api.js";
+import { get, path, post, remove, sessionPath } from "./api.js";
 import { ask, attempting, button, fill, h, toast } from "./dom.js";
 import { ago, bytes, count, number } from "./format.js";
 import { following } from "./live.js";
-import { linkTo, table, when } from "./widgets.js";
+import { showBack } from "./restoring.js";
+import { table, when } from "./widgets.js";
 
 const SHOWN = 200;
 
@@ -109,10 +110,9 @@ export async function trashView(page) {
     const restore = (item) =>
         attempt(async () => {
             const done = await post(`trash/${path(item.id)}/restore`);
-            toast(`${done.sessions.join(", ")} restored.`);
-            const lost = Object.entries(done.not_restored ?? {});
-            if (lost.length) toast(lost.map(([id, why]) => `${id}: ${why}`).join("; "), "bad");
-            fill(told, h("p", null, "Back again: ", linkTo(done.session, { class: "mono" })));
+            const lost = Object.entries(done.not_restored ?? {}).map(([id, why]) => `${id}: ${why}`);
+            const info = await get(`${sessionPath(done.session)}?limit=0`).catch(() => null);
+            showBack(told, { ...done, resume: info?.resume, lost });
         });
 
     const forget = async (item) => {

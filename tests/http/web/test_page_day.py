@@ -236,6 +236,8 @@ def _undo(desk: Desk, page: Page, index: int) -> None:
     rows = dialog.get_by_role("row")
     expect(rows.nth(1)).to_contain_text("edit")
     rows.nth(1).get_by_role("button").click()
+    expect(dialog).to_contain_text("1 entry becomes what it was before")
+    dialog.get_by_role("button", name="Undo it").click()
     expect(dialog.get_by_text("is undone")).to_be_visible()
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)

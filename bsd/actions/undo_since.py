@@ -1,0 +1,233 @@
+"""undo_since: what bsd took out of sessions since a moment comes back, in many sessions at once.
+
+Extractions are taken back, whether the daemon, a command or the page asked for them; and all else
+that the daemon did by itself. Changes that a person or an agent asked for stay. Each session is
+looked at as a whole first: one in which later changes stand in the way is left as it is. Then its
+operations are undone one by one, the newest first, as `history.undo` does. A session that was just
+changed rests for two seconds before its next change, so others are worked on meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from bsd.actions.context import ActionContext
+from bsd.actions.history import foresee_undoing, undo
+from bsd.core.answers import OMIT_EMPTY, Internal
+from bsd.core.errors import BsdError, Busy, Conflict
+from bsd.core.formatting import iso_utc
+from bsd.core.layout import SessionName
+from bsd.core.past_moments import parse_past
+from bsd.maintenance import catalog
+from bsd.planning.undo import NothingToUndo
+from bsd.planning.undo_effect import UndoEffect, sum_of
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.idle import IdlePolicy, busy
+from bsd.store.history import Act, History, Operation, undone_entries
+
+_DAEMON = "daemon"
+_EXTRACT = "extract"
+
+
+class UndoStatus(StrEnum):
+    """What became of one session."""
+
+    UNDONE = "undone"
+    UNCHANGED = "unchanged"  # all values have come back already
+    LEFT = "left"  # later changes of a person or a program stand in the way, or bsd may not edit it
+    BUSY = "busy"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionUndone:
+    """What was (or with `dry_run` would be) undone in one session."""
+
+    session: str
+    status: UndoStatus
+    found: Annotated[int, Field(description="Operations since then that are not undone")]
+    operations: Annotated[tuple[int, ...], Field(description="That are undone, newest first")] = ()
+    by: Annotated[
+        tuple[int, ...],
+        Field(description="Operations that undid them, by which they can be done again"),
+        OMIT_EMPTY,
+    ] = ()
+    effect: Annotated[UndoEffect | None, Field(description="Of all of them"), OMIT_EMPTY] = None
+    reason: Annotated[str | None, OMIT_EMPTY] = None
+    hint: Annotated[str | None, OMIT_EMPTY] = None
+    error: Internal[type[BsdError] | None] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoneSince:
+    """What became of each session that bsd changed since then."""
+
+    since: Annotated[str, Field(description="ISO 8601")]
+    dry_run: bool
+    sessions: tuple[SessionUndone, ...]
+    undone: Annotated[int, Field(description="Sessions in which something is undone")]
+    operations: Annotated[int, Field(description="That are undone, in all sessions")]
+    total: Annotated[UndoEffect, Field(description="Of all sessions that are undone")]
+    not_begun: Annotated[int, Field(description="Sessions that a signal kept from being begun")] = 0
+
+
+def undo_since(
+    context: ActionContext,
+    since: str,
+    *,
+    agent: str | None = None,
+    session: SessionName | None = None,
+    dry_run: bool = False,
+) -> UndoneSince:
+    """Undo what bsd took out of sessions since a moment, and what its daemon changed by itself.
+
+    A session in use is left, and so is one in which something stands in the way: each with its
+    reason. If `context.stopping()` becomes true, no further operation is begun.
+
+    Args:
+        since: a moment as `core.past_moments` reads it: `yesterday`, `2h`, ISO 8601.
+        agent: only sessions of this agent.
+        session: only this one.
+        dry_run: say what would be undone, and change nothing.
+
+    Raises:
+        Invalid: `since` is no moment in the past.
+        LeftAlone: the agent, or the session, is excluded.
+    """
+    moment = parse_past(since, context.now())
+    names = [session] if session is not None else list(catalog.names(context.layout, agent))
+    found = {name: numbers for name in names if (numbers := _of_bsd(context, name, moment))}
+    sizes = {name: _size(context, name) for name in found}
+    run, read = _UndoRun(context, dry_run=dry_run), 0
+    for at, (name, numbers) in enumerate(found.items()):
+        if context.stopping():
+            run.not_begun = len(found) - at
+            break
+        context.progress(read, sum(sizes.values()))
+        run.begin(name, numbers)
+        read += sizes[name]
+    run.go_on()
+    return run.answer(iso_utc(moment))
+
+
+def is_of_bsd(act: Act) -> bool:
+    """Return True for what bsd did of itself: extractions, and what the daemon changes."""
+    return act.undoes is None and (act.action == _EXTRACT or act.actor == _DAEMON)
+
+
+def _of_bsd(context: ActionContext, name: SessionName, since: float) -> list[int]:
+    """Return the operations of bsd's on a session since then that stand, the newest first."""
+    history, begins = History(context.layout, name), iso_utc(since)
+    if not history.is_changed_since(begins):
+        return []
+    operations: list[Operation] = history.operations()
+    undone = undone_entries(operations)
+    return [
+        one.number
+        for one in reversed(operations)
+        if one.act.at >= begins and is_of_bsd(one.act) and undone[one.number] < one.entries
+    ]
+
+
+def _size(context: ActionContext, name: SessionName) -> int:
+    try:
+        return context.layout.session_file(name).stat().st_size
+    except (BsdError, OSError):  # reading the session reports the problem
+        return 0
+
+
+class _UndoRun:
+    """The sessions of one call, and what became of each."""
+
+    def __init__(self, context: ActionContext, *, dry_run: bool) -> None:
+        self.not_begun = 0
+        self._context = context
+        self._dry_run = dry_run
+        self._results: dict[SessionName, SessionUndone] = {}
+        self._left: dict[SessionName, list[int]] = {}  # operations that are still to be undone
+
+    def begin(self, name: SessionName, numbers: list[int]) -> None:
+        """Look at a session as a whole, and undo its newest operation."""
+        result = SessionUndone(session=str(name), status=UndoStatus.UNDONE, found=len(numbers))
+        try:
+            if self._dry_run:
+                self._refuse_in_use(name)
+            effect = self._context.query(foresee_undoing, name, numbers)
+        except BsdError as error:
+            self._results[name] = _failed(result, error)
+            return
+        result = replace(result, effect=effect)
+        if self._dry_run:
+            self._results[name] = replace(result, operations=effect.operations)
+            return
+        self._results[name] = result
+        self._left[name] = list(effect.operations)
+        self._undo_next(name, wait=0.0)
+
+    def go_on(self) -> None:
+        """Undo the older operations of all sessions, one of each session in turn."""
+        while self._left and not self._context.stopping():
+            for name in list(self._left):
+                if self._context.stopping():
+                    return
+                self._undo_next(name, wait=self._context.budget.wait)
+
+    def _undo_next(self, name: SessionName, *, wait: float) -> None:
+        left, result = self._left[name], self._results[name]
+        budget = replace(self._context.budget, wait=wait)
+        try:
+            done = replace(self._context, budget=budget).run(undo, name, left[0])
+        except BsdError as error:
+            self._results[name] = _failed(result, error)
+            del self._left[name]
+            return
+        self._results[name] = replace(
+            result, operations=(*result.operations, left.pop(0)), by=(*result.by, *done.operations)
+        )
+        if not left:
+            del self._left[name]
+
+    def _refuse_in_use(self, name: SessionName) -> None:
+        layout, budget = self._context.layout, self._context.budget
+        inflight = self._context.in_flight or InFlight(layout)
+        not_idle = IdlePolicy(layout, budget, inflight).why_not(name)
+        if not_idle is not None:
+            raise busy(name, not_idle)
+
+    def answer(self, since: str) -> UndoneSince:
+        results = tuple(self._results.values())
+        undone = [one for one in results if one.operations]
+        return UndoneSince(
+            since=since,
+            dry_run=self._dry_run,
+            sessions=results,
+            undone=len(undone),
+            operations=sum(len(one.operations) for one in undone),
+            total=sum_of(one.effect for one in undone if one.effect is not None),
+            not_begun=self.not_begun,
+        )
+
+
+def _failed(result: SessionUndone, error: BsdError) -> SessionUndone:
+    match error:
+        case Busy():
+            status = UndoStatus.BUSY
+        case NothingToUndo():
+            status = UndoStatus.UNCHANGED
+        case Conflict():
+            status = UndoStatus.LEFT
+        case _:
+            status = UndoStatus.FAILED
+    # What the operations that are undone changed was not measured for them alone.
+    return replace(
+        result,
+        status=status,
+        effect=None,
+        reason=error.message,
+        hint=error.hint,
+        error=type(error),
+    )

@@ -1,0 +1,116 @@
+"""A session as plans will leave it, one after the other, before any of them takes effect.
+
+Unlike `plan.Revised`, in which lines keep their places for one plan made of several, lines stand
+here where they will stand, so that lines may also come and go.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from bsd.transcripts.change import Edit
+from bsd.transcripts.reader import Line, Transcript
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Whole lines that stand at `start` in the edited session.
+
+    `content`: their bytes, or where they stand in the session file.
+    """
+
+    start: int
+    length: int
+    content: bytes | int
+
+    def cut(self, start: int, end: int, to: int) -> _Stretch:
+        """Return the part `[start, end)` of the edited session, moved to another start."""
+        first, last = start - self.start, end - self.start
+        if isinstance(self.content, bytes):
+            return _Stretch(to, last - first, self.content[first:last])
+        return _Stretch(to, last - first, self.content + first)
+
+
+class EditedTranscript:
+    """The lines of a session after edits; the session file itself stays open and as it is."""
+
+    def __init__(self, source: Transcript) -> None:
+        self.identity = source.identity
+        self._source = source
+        self._pieces = [_Stretch(0, source.identity.size, 0)]
+
+    def after(self, edits: Sequence[Edit]) -> EditedTranscript:
+        """Return the session after these edits, which were planned on it as it is here."""
+        pieces: list[_Stretch] = []
+        end = read = 0  # in the new session, and in this one
+        for edit in edits:
+            for piece in self._between(read, edit.offset, end):
+                pieces.append(piece)
+                end += piece.length
+            if edit.new:
+                pieces.append(_Stretch(end, len(edit.new), edit.new))
+                end += len(edit.new)
+            read = edit.offset + edit.length
+        for piece in self._between(read, self.identity.size, end):
+            pieces.append(piece)
+            end += piece.length
+        edited = EditedTranscript(self._source)
+        edited.identity = replace(self.identity, size=end)
+        edited._pieces = pieces
+        return edited
+
+    def _between(self, start: int, end: int, to: int) -> Iterator[_Stretch]:
+        """Yield the pieces from `start` to `end`, moved so that the first begins at `to`."""
+        moved = to - start
+        for piece in self._pieces[self._piece_at(start) :]:
+            first, last = max(start, piece.start), min(end, piece.start + piece.length)
+            if piece.start >= end:
+                return
+            if first < last:
+                yield piece.cut(first, last, first + moved)
+
+    def _piece_at(self, offset: int) -> int:
+        return max(0, bisect_right(self._pieces, offset, key=lambda piece: piece.start) - 1)
+
+    def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
+        """Yield the lines from byte `start` on, as `Transcript.lines`."""
+        index = first_index
+        for piece in self._between(start, self.identity.size, start):
+            for line in self._lines_of(piece):
+                yield replace(line, index=index)
+                index += 1
+
+    def _lines_of(self, piece: _Stretch) -> Iterator[Line]:
+        if isinstance(piece.content, bytes):
+            offset = piece.start
+            for raw in _split(piece.content):
+                yield Line(0, offset, raw)
+                offset += len(raw)
+            return
+        for line in self._source.lines(piece.content):
+            if line.offset >= piece.content + piece.length:
+                return
+            yield replace(line, offset=piece.start + line.offset - piece.content)
+
+    def lines_holding(self, needle: bytes) -> Iterator[Line]:
+        """Yield the lines in which these bytes stand."""
+        return (line for line in self.lines() if needle in line.raw)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return these bytes."""
+        found = []
+        for piece in self._between(offset, offset + length, 0):
+            if isinstance(piece.content, bytes):
+                found.append(piece.content)
+            else:
+                found.append(self._source.read(piece.content, piece.length))
+        return b"".join(found)
+
+
+def _split(content: bytes) -> list[bytes]:
+    """Split at line feeds alone; the last line need not end with one."""
+    lines = [line + b"\n" for line in content.split(b"\n")]
+    lines[-1] = lines[-1][:-1]
+    return [line for line in lines if line]
