@@ -198,8 +198,17 @@ export class EntryCard {
     }
 
     restoring() {
-        const away = this.told.filter(({ extracted }) => extracted);
-        return away.map((row) => h("span", { class: "restoring writes" }, restoreButtons(this.view, row)));
+        return this.away.map(({ tick, restore }) => h("span", { class: "restoring writes" }, tick, restore));
+    }
+
+    /** What leads back to the values that the head tells of. */
+    get away() {
+        return this.told
+            .filter(({ extracted }) => extracted)
+            .map((row) => {
+                const [tick, restore, compare] = restoreButtons(this.view, row);
+                return { tick, restore, compare };
+            });
     }
 
     showActions(shown) {
@@ -232,6 +241,7 @@ export class EntryCard {
                 ),
             !isHeader && button("Edit…", () => editDialog(view, row), writes("edit")),
             row.id && copyButton(row.id, "Copy id", "entry id"),
+            this.away.map(({ compare }) => compare),
             button("Copy link", () => copy(view.linkOf(row), "link copied"), {
                 class: "quiet small",
                 "aria-label": "Copy link to this entry",
