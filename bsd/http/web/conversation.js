@@ -188,7 +188,7 @@ export class Conversation extends Reading {
     onDrawn(items) {
         const { list } = this;
         const top = list.scroller.scrollTop - list.listTop;
-        const first = list.items[list.at(Math.max(0, top + FROM_TOP))];
+        const first = list.items[list.at(Math.max(0, top + FROM_TOP + 8))];
         if (first && !first.isGap) this.seen(first.first);
         if (!this.active?.element.isConnected) {
             const [row] = [...list.rows.values()].filter((one) => one instanceof EntryCard);

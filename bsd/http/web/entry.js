@@ -16,6 +16,7 @@ import { badge, clipped, when } from "./widgets.js";
 const PREVIEWED = 600; // characters of what is folded
 const SMALL_EDIT = 3000; // characters: a diff of this size is open
 const MOST_NESTED = 200; // entries of bookkeeping that are shown at once
+const LEAST_SECONDS = 0.1; // of a call
 const SLOW = 2; // seconds between steps that are worth telling
 
 export class EntryCard {
@@ -178,7 +179,7 @@ export class EntryCard {
         return [
             between && h("span", { title: "Between the question and this answer" }, between),
             kind === "call" && !result && h("span", null, "no result here"),
-            taken !== null && h("span", { class: "seconds", title: "From the call to its result" }, seconds(taken)),
+            taken >= LEAST_SECONDS && h("span", { class: "seconds", title: "From the call to its result" }, seconds(taken)),
             kind !== "call" && step >= SLOW && h("span", { title: "Since the step before" }, `+${seconds(step)}`),
             !(this.nested && kind === "result") && row.time && moment(row.time),
             size !== null && h("span", { class: "size" }, bytes(size)),
