@@ -53,7 +53,8 @@ export class EntryCard {
     }
 
     opensByItself() {
-        const { kind, tool, texts } = this.block;
+        const { kind, tool, texts, isNote } = this.block;
+        if (isNote) return false;
         if (kind === "said") return !this.block.isAdded;
         if (kind === "call") return isEdit(tool) && (texts[0]?.length ?? 0) < SMALL_EDIT;
         return kind === "result" && this.nested;
@@ -295,7 +296,7 @@ export class EntryCard {
 
     nestedCards(rows) {
         const shown = rows.slice(0, MOST_NESTED).flatMap((row) => blocksOf([row], { plain: true }));
-        return shown.map((block) => this.cardOf(block));
+        return shown.map((block) => this.cardOf({ ...block, isNote: true }));
     }
 
     cardOf(block) {
