@@ -301,7 +301,7 @@ export class Conversation extends Reading {
     // --- going about ---
 
     async goToEnd() {
-        if (!this.lines.has(this.lines.total - 1)) await this.lines.loadEnd();
+        if (!this.lines.isWhole || !this.lines.has(this.lines.total - 1)) await this.lines.loadEnd();
         this.build();
         this.list.showEnd();
     }
