@@ -62,7 +62,7 @@ def undo(
 ) -> Undone:
     """Take an operation back: every line that it changed is restored, exact to the byte.
 
-    Entries of an extraction whose values have all been restored since stay as they are.
+    Entries of an extraction that were restored since, as a whole, stay as they are.
 
     Args:
         operation: a number from the history; None for the newest one that is not undone.

@@ -69,7 +69,7 @@ class Entries:
     ] = None
 
 
-def list_entries(
+def list_entries(  # noqa: PLR0913 - wishes, each by its name
     context: ActionContext,
     session: SessionName,
     *,

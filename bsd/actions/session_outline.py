@@ -140,11 +140,11 @@ def _original(opened: OpenSession, line: Line, entry: Entry, marker: Marker) -> 
 # --- sub-agents ---
 
 
-class _Call(NamedTuple):
+class _StartingCall(NamedTuple):
     """The call that started a sub-agent."""
 
     session: SessionName  # in which it stands
-    index: int | None  # its line, if that is known
+    line: int | None  # its number, if that is known
 
 
 def _subagents(
@@ -154,25 +154,27 @@ def _subagents(
     listed = {info.name: info for info in _related(context.layout, head, meter.subagents)}
     by_session = {name.session: name for name in listed}
     calls = {
-        by_session[session]: _Call(head, index)
+        by_session[session]: _StartingCall(head, index)
         for session, index in meter.subagents.items()
         if session in by_session
     }
     calls |= _calls_by_others(context, listed, calls)
     for member in catalog.family(context.layout, head)[1:]:
-        if member.name in listed and member.parent not in {None, head}:
-            calls.setdefault(member.name, _Call(member.parent or head, None))
+        if member.name in listed and member.parent is not None and member.parent != head:
+            calls.setdefault(member.name, _StartingCall(member.parent, None))
     for name in listed:
         if name not in calls:
             started = _started_ms(context.layout, name)
-            calls[name] = _Call(head, None if started is None else meter.call_before(started))
+            calls[name] = _StartingCall(
+                head, None if started is None else meter.call_before(started)
+            )
     return _below(head, listed, calls, frozenset((head,)))
 
 
 def _below(
     parent: SessionName,
     listed: Mapping[SessionName, ListedSession],
-    calls: Mapping[SessionName, _Call],
+    calls: Mapping[SessionName, _StartingCall],
     above: frozenset[SessionName],
 ) -> tuple[Subagent, ...]:
     """The sub-agents that a session has started, in the order of the calls."""
@@ -184,7 +186,7 @@ def _below(
         found.append(
             Subagent(
                 session=str(name),
-                call_index=call.index,
+                call_index=call.line,
                 title=info.title,
                 size=info.size,
                 total_size=info.size + sum(one.total_size for one in inside),
@@ -196,9 +198,7 @@ def _below(
     return tuple(found)
 
 
-def _related(
-    layout: Layout, head: SessionName, named: Collection[str]
-) -> Iterator[ListedSession]:
+def _related(layout: Layout, head: SessionName, named: Collection[str]) -> Iterator[ListedSession]:
     """The sessions that may be sub-agents of a session, or of its sub-agents."""
     transcript = layout.transcript(head)
     program = program_of(layout, head.agent)
@@ -225,11 +225,11 @@ def _related(
 def _calls_by_others(
     context: ActionContext,
     listed: Mapping[SessionName, ListedSession],
-    known: Mapping[SessionName, _Call],
-) -> dict[SessionName, _Call]:
+    known: Mapping[SessionName, _StartingCall],
+) -> dict[SessionName, _StartingCall]:
     """The calls, in other sub-agents, that started those of which the session holds no call."""
     left = {name.session: name for name in listed if name not in known}
-    found: dict[SessionName, _Call] = {}
+    found: dict[SessionName, _StartingCall] = {}
     budget = _MOST_READ
     for name, info in listed.items():
         budget -= info.size
@@ -240,7 +240,7 @@ def _calls_by_others(
             meter.read(opened.transcript, lambda _: {}, lambda *_: None)
             for session, index in meter.subagents.items():
                 if session in left and session != name.session:
-                    found[left.pop(session)] = _Call(name, index)
+                    found[left.pop(session)] = _StartingCall(name, index)
     return found
 
 

@@ -48,7 +48,7 @@ _Line = Query(ge=0, le=10**9)  # no session has more
 
 
 @router.get("")
-def entries(
+def entries(  # noqa: PLR0913, PLR0917 - parameters of the query
     context: Context,
     session: SessionPath,
     start: Annotated[int, Query(alias="from"), _Line] = 0,

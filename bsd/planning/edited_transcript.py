@@ -15,7 +15,7 @@ from bsd.transcripts.reader import Line, Transcript
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _Stretch:
     """Whole lines that stand at `start` in the edited session.
 
     `content`: their bytes, or where they stand in the session file.
@@ -25,12 +25,12 @@ class _Piece:
     length: int
     content: bytes | int
 
-    def cut(self, start: int, end: int, to: int) -> _Piece:
+    def cut(self, start: int, end: int, to: int) -> _Stretch:
         """Return the part `[start, end)` of the edited session, moved to another start."""
         first, last = start - self.start, end - self.start
         if isinstance(self.content, bytes):
-            return _Piece(to, last - first, self.content[first:last])
-        return _Piece(to, last - first, self.content + first)
+            return _Stretch(to, last - first, self.content[first:last])
+        return _Stretch(to, last - first, self.content + first)
 
 
 class EditedTranscript:
@@ -39,18 +39,18 @@ class EditedTranscript:
     def __init__(self, source: Transcript) -> None:
         self.identity = source.identity
         self._source = source
-        self._pieces = [_Piece(0, source.identity.size, 0)]
+        self._pieces = [_Stretch(0, source.identity.size, 0)]
 
     def after(self, edits: Sequence[Edit]) -> EditedTranscript:
         """Return the session after these edits, which were planned on it as it is here."""
-        pieces: list[_Piece] = []
+        pieces: list[_Stretch] = []
         end = read = 0  # in the new session, and in this one
         for edit in edits:
             for piece in self._between(read, edit.offset, end):
                 pieces.append(piece)
                 end += piece.length
             if edit.new:
-                pieces.append(_Piece(end, len(edit.new), edit.new))
+                pieces.append(_Stretch(end, len(edit.new), edit.new))
                 end += len(edit.new)
             read = edit.offset + edit.length
         for piece in self._between(read, self.identity.size, end):
@@ -61,7 +61,7 @@ class EditedTranscript:
         edited._pieces = pieces
         return edited
 
-    def _between(self, start: int, end: int, to: int) -> Iterator[_Piece]:
+    def _between(self, start: int, end: int, to: int) -> Iterator[_Stretch]:
         """Yield the pieces from `start` to `end`, moved so that the first begins at `to`."""
         moved = to - start
         for piece in self._pieces[self._piece_at(start) :]:
@@ -82,7 +82,7 @@ class EditedTranscript:
                 yield replace(line, index=index)
                 index += 1
 
-    def _lines_of(self, piece: _Piece) -> Iterator[Line]:
+    def _lines_of(self, piece: _Stretch) -> Iterator[Line]:
         if isinstance(piece.content, bytes):
             offset = piece.start
             for raw in _split(piece.content):

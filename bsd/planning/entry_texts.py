@@ -16,7 +16,7 @@ from pydantic import Field
 from bsd.core.answers import OMIT_EMPTY
 from bsd.planning.locate import Located
 from bsd.store.markers import away_paths, source_paths
-from bsd.transcripts.agents.entry import Entry, Marker, payload_of, text_of
+from bsd.transcripts.agents.entry import Entry, Marker, other_text
 from bsd.transcripts.agents.format import ToolCall, TranscriptFormat, Value
 from bsd.transcripts.agents.values import media_of
 from bsd.transcripts.spans import ValuePath, format_path, is_present, value_at
@@ -24,9 +24,6 @@ from bsd.transcripts.spans import ValuePath, format_path, is_present, value_at
 _MOST_TEXTS = 50  # of one entry
 # Shorter texts in details, objects and copies of results are left out.
 _LEAST_DETAIL = 200  # characters
-# Members with a text of entries that have no values: summaries, names, notes of the program.
-_OTHER_TEXTS = ("summary", "content", "text", "message", "name", "label", "customTitle", "aiTitle")
-_OTHER_TEXTS_OF_A_PAYLOAD = ("message", "text")
 _LEAST_CUT = 100  # characters that stay of each long text in the arguments of a call
 _DEEPEST = 50  # levels of arguments in which texts are cut
 _TOO_DEEP = "[nested too deeply to be shown]"
@@ -218,21 +215,15 @@ def _type_of(value: Value, kind: str) -> str:
 def _others(located: Located, most: int) -> Iterator[EntryText]:
     """The text of an entry without values: a summary, a name, a note of its program."""
     info = located.info
-    places = (
-        ((), located.entry, _OTHER_TEXTS),
-        (("payload",), payload_of(located.entry), _OTHER_TEXTS_OF_A_PAYLOAD),
-    )
-    for path, holder, keys in places:
-        for key in keys:
-            if text := text_of(holder.get(key)):
-                yield EntryText(
-                    path=format_path((*path, key)),
-                    type="system",
-                    text=text[:most],
-                    length=len(text),
-                    display=not (info.is_message or info.is_compaction),
-                )
-                return
+    if found := other_text(located.entry):
+        path, text = found
+        yield EntryText(
+            path=format_path(path),
+            type="system",
+            text=text[:most],
+            length=len(text),
+            display=not (info.is_message or info.is_compaction),
+        )
 
 
 # --- arguments of calls ---

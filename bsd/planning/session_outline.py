@@ -25,11 +25,9 @@ from bsd.transcripts.agents.entry import (
     Entry,
     Marker,
     context_limit,
-    message_of,
     model_of,
-    payload_of,
+    proof_size,
     sent_tokens,
-    text_of,
     time_ms,
 )
 from bsd.transcripts.agents.format import (
@@ -46,8 +44,6 @@ from bsd.transcripts.spans import paths_of
 
 # Shorter texts in arguments, details and copies of results count as `other`.
 _LEAST_DETAIL = 32  # characters
-_THINKING = frozenset(("thinking", "redacted_thinking"))
-_PROOFS = ("signature", "thinkingSignature", "data")  # of thinking, in a block of it
 _OTHER = "other"
 _PROGRESS_STEP = 1 << 20  # bytes
 
@@ -161,7 +157,7 @@ class _Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _CallMade:
     name: str
     index: int
     time_ms: float | None
@@ -192,7 +188,7 @@ class SessionMeter:
         self._lines = self._entries = self._bytes = 0
         self._prompts: list[_Prompt] = []
         self._tools: defaultdict[str, _Tool] = defaultdict(_Tool)
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, _CallMade] = {}
         self._started: list[tuple[float, int]] = []  # time and line of each call
         self._subagents: dict[str, int] = {}  # sessions of sub-agents: the line of the call
         self._window, self._meter = ContextWindow(), Meter()
@@ -261,12 +257,12 @@ class SessionMeter:
         values = self._fmt.values(entry, 1 if marker else _LEAST_DETAIL)
         tool = self._note_calls(line, entry, info)
         self._note_prompt(line, entry, info, marker)
-        self._note_answer(line.index, info, values)
+        self._note_answer(line.index, values)
         self._note_context(line.index, entry, info, values)
         sizes = [_size_of(value) for value in values]
         for value, size in zip(values, sizes, strict=True):
             self._fills[_kind_of(value, tool)] += size
-        self._fills["thinking"] += _proofs_of(entry)
+        self._fills["thinking"] += proof_size(entry)
         result = sum(
             size
             for value, size in zip(values, sizes, strict=True)
@@ -284,19 +280,19 @@ class SessionMeter:
         for call in info.calls:
             self._tools[call.name].calls += 1
             if call.id:
-                self._calls[call.id] = _Call(call.name, line.index, info.time_ms)
+                self._calls[call.id] = _CallMade(call.name, line.index, info.time_ms)
             if info.time_ms is not None:
                 self._started.append((info.time_ms, line.index))
         if info.result_of is None:
             return info.result_tool or ""
-        call = self._calls.get(info.result_of)
-        name = info.result_tool or (call.name if call else "")
+        asked = self._calls.get(info.result_of)
+        name = info.result_tool or (asked.name if asked else "")
         tool = self._tools[name]
         tool.errors += any(flag for _, flag in self._fmt.error_flags(entry))
-        if call and call.time_ms is not None and info.time_ms is not None:
-            tool.seconds += max(0.0, info.time_ms - call.time_ms) / 1000
-        if call and (session := self._fmt.subagent(entry)):
-            self._subagents.setdefault(session, call.index)
+        if asked and asked.time_ms is not None and info.time_ms is not None:
+            tool.seconds += max(0.0, info.time_ms - asked.time_ms) / 1000
+        if asked and (session := self._fmt.subagent(entry)):
+            self._subagents.setdefault(session, asked.index)
         return name
 
     def _note_prompt(
@@ -325,7 +321,7 @@ class SessionMeter:
             title = self._fmt.title(whole)
         return title if title and title.rank is Rank.PROMPT else None
 
-    def _note_answer(self, index: int, info: EntryInfo, values: list[Value]) -> None:
+    def _note_answer(self, index: int, values: list[Value]) -> None:
         is_text = any(
             value.type == "assistant" and not value.display and value.text and value.text.strip()
             for value in values
@@ -333,9 +329,7 @@ class SessionMeter:
         if is_text and self._prompts:
             self._prompts[-1].last_answer = index
 
-    def _note_context(
-        self, index: int, entry: Entry, info: EntryInfo, values: list[Value]
-    ) -> None:
+    def _note_context(self, index: int, entry: Entry, info: EntryInfo, values: list[Value]) -> None:
         self._window.follow(index, info)
         self._meter.follow(entry, info, values)
         self._characters.append(sum(len(value.text or "") for value in values if _is_sent(value)))
@@ -506,13 +500,3 @@ def _size_of(value: Value) -> int:
     if text is None:
         return value.length
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def _proofs_of(entry: Entry) -> int:
-    """Bytes of the signatures of thinking, and of thinking that is encrypted."""
-    size = len(text_of(payload_of(entry).get("encrypted_content")) or "")
-    blocks = message_of(entry).get("content")
-    for block in blocks if isinstance(blocks, list) else ():
-        if isinstance(block, dict) and block.get("type") in _THINKING:
-            size += sum(len(text_of(block.get(key)) or "") for key in _PROOFS)
-    return size

@@ -36,6 +36,7 @@ from bsd.transcripts.reader import Transcript, parse_kept
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 _MOST_NAMED = 5
+_RESTORING = {"restore", "in_band"}  # operations that put values back
 _HOW = {Missing.GONE: "gone", Missing.FORGOTTEN: "forgotten"}
 
 
@@ -188,7 +189,7 @@ def plan_undo(
 ) -> tuple[Plan, Undone]:
     """Plan the undoing of one operation: of all its lines that are still there, or nothing.
 
-    Of an extraction, entries whose values have all come back since stay as they are.
+    Of an extraction, entries that were restored since, as a whole, stay as they are.
 
     Raises NotFound for an operation that is not kept, NothingToUndo if nothing of it is left, and
     Conflict if it is undone already, something stands in the way, or content it took out or would
@@ -464,16 +465,20 @@ def _restored_since(
     operation: Operation,
     over: Container[int],
 ) -> set[int]:
-    """Return the lines of an extraction that a later operation changed, and that are whole again.
+    """Return the lines of an extraction that were restored since, and by nothing else changed.
 
     All their values are inline, so nothing of them is to come back, and nothing is in the way.
     """
     if operation.act.action != "extract":
         return set()
     lines = past.lines(operation)
-    changed = {line.entry_id for _, found in _standing_since(past, operation) for line in found}
+    restored: set[str | None] = set()
+    changed: set[str | None] = set()  # otherwise
+    for later, found in _standing_since(past, operation):
+        ids = restored if later.act.action in _RESTORING else changed
+        ids.update(line.entry_id for line in found)
     wanted = {line.entry_id for at, line in enumerate(lines) if at not in over}
-    candidates = (changed & wanted) - {None}
+    candidates = (restored & wanted) - changed - {None}
     if not candidates:
         return set()
     present: set[str | None] = set()

@@ -369,8 +369,8 @@ class Outline:
             left -= _messages_in(self.flags, counted, line.index + 1)
             counted = line.index + 1
             if located := Located.of(line, fmt):
-                hash = self._shortest(line_hash(line.raw))
-                yield located, _view_of(located, fmt, left, hash)
+                digest = self._shortest(line_hash(line.raw))
+                yield located, _view_of(located, fmt, left, digest)
 
     def _shortest(self, digest: str) -> str:
         for digits, known in ((SHORTEST, self.shorts), (2 * SHORTEST, self.longs)):

@@ -150,10 +150,11 @@ def look(routes: Routes) -> None:
     routes.get("/api/archive")
     routes.get("/api/archive/search?q=tide&limit=3")
     out = _out(routes, "main/alpha")
-    for path in ("", "?limit=2", "/context", "/summary", "/history"):
+    for path in ("", "?limit=2", "/context", "/summary", "/outline", "/history"):
         routes.get(_A + path)
     for path in ("?limit=3", "?from=5&limit=2", "?before=5&limit=2", "?type=message&limit=1"):
         routes.get(f"{_A}/entries{path}")
+    routes.get(f"{_A}/entries?texts=40&from=1&limit=3")
     for path in ("", "/extracted", "/meta"):
         routes.get(f"{_A}/entries/{out[0]}{path}")
     for agent, session in PROGRAMS.items():
@@ -164,6 +165,7 @@ def look(routes: Routes) -> None:
         )
         where = "/api/sessions/" + quote(full, safe="/")
         routes.get(f"{where}?limit=3")
+        routes.get(f"{where}/outline")
         routes.get(f"{where}/summary")
         [first, *_] = _out(routes, full)
         routes.get(f"{where}/entries/{quote(first)}/extracted")
@@ -215,6 +217,9 @@ def change(routes: Routes) -> None:
     routes("POST", f"{_A}/extract?dry_run=true", wanted)
     routes("POST", f"{_A}/extract", wanted)
     routes.get(f"{_A}/history")
+    routes("POST", f"{_A}/undo?dry_run=true")
+    routes("POST", "/api/undo", {"since": "1h", "agent": "other", "dry_run": True})
+    routes("POST", f"{_A}/restore", {"entries": ["nowhere"]})
     routes("POST", "/api/config", {"keep_recent": 9, "protected_tools": ["read"]})
     gone = routes("DELETE", "/api/sessions/other/gamma")
     routes("POST", f"/api/trash/{gone['trash_id']}/restore")
@@ -273,6 +278,7 @@ def fail(routes: Routes) -> None:
     routes("POST", "/api/jobs/nobody/run")
     routes("POST", f"{_A}/extract", {"keep_recent": -1, "nothing": 1})
     routes("POST", f"{_A}/undo", {"op": 99})
+    routes("POST", "/api/undo", {"since": "soon"})
     routes("POST", f"{_A}/context", {"action": "nothing", "targets": []})
     routes("POST", f"{_A}/context", {"action": "discard", "targets": [["ffffff"], ["x"]]})
     routes("PUT", f"{_A}/entries/nobody/meta", {"_extractable": "x"})

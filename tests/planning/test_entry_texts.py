@@ -17,16 +17,16 @@ from bsd.transcripts.agents.codex import CODEX
 from bsd.transcripts.agents.entry import Marker
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.openclaw.format import OPENCLAW
-from bsd.transcripts.reader import BytesTranscript
 from tests.pictures import PNG
 from tests.planning.in_memory import Session, data
 from tests.transcripts.agents.sources.claude_code import claude_code_lines
 from tests.transcripts.agents.sources.tree import EVERYTHING, LONG, raw
 
 ALL = 1 << 30
+_EVERYTHING: Any = EVERYTHING
 _DISPLAY = "never shown to a model, " * 20
-HEADER = {"type": "session", "version": 3, "id": "s", "cwd": "/tmp"}
-CALL = {
+HEADER: dict[str, Any] = {"type": "session", "version": 3, "id": "s", "cwd": "/tmp"}
+CALL: dict[str, Any] = {
     "type": "toolCall",
     "id": "c1",
     "name": "edit",
@@ -35,14 +35,15 @@ CALL = {
 
 
 def openclaw(*messages: dict[str, Any]) -> Session:
-    lines = [HEADER]
+    lines: list[dict[str, Any]] = [HEADER]
     for number, message in enumerate(messages):
         lines.append({"type": "message", "id": f"e{number}", "message": message})
     return Session(raw(lines), OPENCLAW)
 
 
 def located(session: Session, index: int) -> Located:
-    return next(one for one in entries(session.source.lines(), session.fmt) if one.line.index == index)
+    found = entries(session.source.lines(), session.fmt)
+    return next(one for one in found if one.line.index == index)
 
 
 def texts(session: Session, index: int, most: int = ALL) -> list[EntryText]:
@@ -55,6 +56,10 @@ def texts(session: Session, index: int, most: int = ALL) -> list[EntryText]:
         else:
             original = Original(found.entry)
     return list(entry_texts(entry, session.fmt, original, most))
+
+
+def shown(one: EntryText) -> tuple[Any, ...]:
+    return one.path, one.type, one.text, one.length, one.media
 
 
 def test_a_text_that_is_away_is_given_as_it_was() -> None:
@@ -70,15 +75,13 @@ def test_a_text_that_is_away_is_given_as_it_was() -> None:
     }
     user = {"role": "user", "content": [{"type": "text", "text": "Please."}]}
     said = {"role": "assistant", "content": [{"type": "text", "text": "Yes."}, CALL]}
-    done = {"role": "assistant", "content": [{"type": "text", "text": "Done."}], "stopReason": "stop"}
+    done = {"role": "assistant", "content": "Done.", "stopReason": "stop"}
     session = openclaw(user, said, result, done, user, done)
     before = [texts(session, index) for index in range(1, 5)]
-    assert session.extract(**EVERYTHING).edits
+    assert session.extract(**_EVERYTHING).edits
     after = [texts(session, index) for index in range(1, 5)]
     assert any(one.extracted for row in after for one in row)
-    told = [[(one.path, one.type, one.text, one.length, one.media) for one in row] for row in before]
-    again = [[(one.path, one.type, one.text, one.length, one.media) for one in row] for row in after]
-    assert told == again
+    assert [list(map(shown, row)) for row in before] == [list(map(shown, row)) for row in after]
     text, picture, display = after[2]
     assert (text.type, text.text, text.length) == ("tool_result", LONG, len(LONG))
     assert picture.type == "image"
@@ -109,7 +112,7 @@ def test_what_is_lost_is_said_and_the_rest_is_there() -> None:
         {"role": "user", "content": "Go on."},
         {"role": "assistant", "content": [{"type": "text", "text": "Yes."}], "stopReason": "stop"},
     )
-    session.extract(**EVERYTHING)
+    session.extract(**_EVERYTHING)
     session.shelf.files.clear()
     [result], [call] = texts(session, 1), texts(session, 2)
     for lost in (result, call):

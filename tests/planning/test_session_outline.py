@@ -17,6 +17,8 @@ from bsd.transcripts.reader import BytesTranscript, Line, parse_kept
 from tests.planning.in_memory import Session, data
 from tests.transcripts.agents.sources.tree import EVERYTHING, LONG, raw
 
+_EVERYTHING: Any = EVERYTHING
+
 
 def no_sizes(_: Marker) -> dict[str, int]:
     return {}
@@ -91,7 +93,7 @@ def test_prompts_tools_and_fillings_are_those_of_the_lines() -> None:
 def test_what_was_taken_out_is_counted_where_it_was() -> None:
     session = Session(raw(turns()), OPENCLAW)
     before = parts_of(session.raw, OPENCLAW)
-    plan = session.extract(**EVERYTHING)
+    plan = session.extract(**_EVERYTHING)
     sizes = {keep.ref: keep.sizes_bytes for keep in plan.keeps}
     whole = {keep.ref: session.shelf.files[keep.ref] for keep in plan.keeps}
     meter = SessionMeter(OPENCLAW)

@@ -73,6 +73,8 @@ export function blocksOf(rows, { plain = false } = {}) {
 function isNote(row, texts) {
     if (!SHOWN.has(row.type)) return true;
     const isBlank = texts.every(({ text, media, unavailable, later }) => !text?.trim() && !media && !unavailable && !later);
+    // One of which no value is known may hold anything.
+    if (!texts.length && (row.type === "user" || row.type === "assistant")) return false;
     return isBlank && !(row.calls ?? []).length && !row.extracted && row.type !== "compaction";
 }
 

@@ -135,6 +135,7 @@ export class Conversation extends Reading {
         if (at === Infinity) await this.lines.loadEnd();
         else if (!this.lines.has(at ?? 0)) await this.lines.loadFrom(Math.max(0, (at ?? 0) - BEFORE));
         if (this.left) return;
+        if (at > 0 && at < Infinity) this.list.aim(at, FROM_TOP);
         this.build();
         if (at === Infinity) this.list.showEnd();
         else if (at) await this.goTo(at);
@@ -187,7 +188,7 @@ export class Conversation extends Reading {
     onDrawn(items) {
         const { list } = this;
         const top = list.scroller.scrollTop - list.listTop;
-        const first = list.items[list.at(Math.max(0, top + FROM_TOP))];
+        const first = list.items[list.at(Math.max(0, top + FROM_TOP + 8))];
         if (first && !first.isGap) this.seen(first.first);
         if (!this.active?.element.isConnected) {
             const [row] = [...list.rows.values()].filter((one) => one instanceof EntryCard);
@@ -283,8 +284,7 @@ export class Conversation extends Reading {
     }
 
     inSight() {
-        const shown = [...this.list.rows.keys()];
-        const items = this.list.items.filter(({ key, isGap }) => shown.includes(key) && !isGap);
+        const items = this.list.visible.filter(({ isGap }) => !isGap);
         if (!items.length) return [0, 0];
         const lines = items.flatMap(({ first, result, rows }) => [first, result?.index ?? first, rows?.at(-1).index ?? first]);
         return [Math.min(...lines), Math.max(...lines)];
@@ -301,7 +301,7 @@ export class Conversation extends Reading {
     // --- going about ---
 
     async goToEnd() {
-        if (!this.lines.has(this.lines.total - 1)) await this.lines.loadEnd();
+        if (!this.lines.isWhole || !this.lines.has(this.lines.total - 1)) await this.lines.loadEnd();
         this.build();
         this.list.showEnd();
     }
@@ -329,6 +329,7 @@ export class Conversation extends Reading {
         if (!element) return false;
         if (isInside) this.bringIntoSight(element);
         if (focus) element.querySelector(".entry-open").focus({ preventScroll: true });
+        this.list.element.querySelector(".pointed")?.classList.remove("pointed");
         element.classList.add("pointed");
         setTimeout(() => element.classList.remove("pointed"), 1600);
         return true;

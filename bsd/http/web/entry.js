@@ -9,13 +9,14 @@ import { editDialog } from "./editing.js";
 import { bytes, clock, count, span } from "./format.js";
 import { Pictures } from "./pictures.js";
 import { textNodes } from "./plain.js";
-import { restoreButtons } from "./restore_button.js";
+import { restoreButtons } from "./restoring.js";
 import { ValuePart } from "./value.js";
 import { badge, clipped, when } from "./widgets.js";
 
 const PREVIEWED = 600; // characters of what is folded
 const SMALL_EDIT = 3000; // characters: a diff of this size is open
 const MOST_NESTED = 200; // entries of bookkeeping that are shown at once
+const LEAST_SECONDS = 0.1; // of a call
 const SLOW = 2; // seconds between steps that are worth telling
 
 export class EntryCard {
@@ -52,7 +53,8 @@ export class EntryCard {
     }
 
     opensByItself() {
-        const { kind, tool, texts } = this.block;
+        const { kind, tool, texts, isNote } = this.block;
+        if (isNote) return false;
         if (kind === "said") return !this.block.isAdded;
         if (kind === "call") return isEdit(tool) && (texts[0]?.length ?? 0) < SMALL_EDIT;
         return kind === "result" && this.nested;
@@ -178,7 +180,7 @@ export class EntryCard {
         return [
             between && h("span", { title: "Between the question and this answer" }, between),
             kind === "call" && !result && h("span", null, "no result here"),
-            taken !== null && h("span", { class: "seconds", title: "From the call to its result" }, seconds(taken)),
+            taken >= LEAST_SECONDS && h("span", { class: "seconds", title: "From the call to its result" }, seconds(taken)),
             kind !== "call" && step >= SLOW && h("span", { title: "Since the step before" }, `+${seconds(step)}`),
             !(this.nested && kind === "result") && row.time && moment(row.time),
             size !== null && h("span", { class: "size" }, bytes(size)),
@@ -198,8 +200,17 @@ export class EntryCard {
     }
 
     restoring() {
-        const away = this.told.filter(({ extracted }) => extracted);
-        return away.map((row) => h("span", { class: "restoring writes" }, restoreButtons(this.view, row)));
+        return this.away.map(({ tick, restore }) => h("span", { class: "restoring writes" }, tick, restore));
+    }
+
+    /** What leads back to the values that the head tells of. */
+    get away() {
+        return this.told
+            .filter(({ extracted }) => extracted)
+            .map((row) => {
+                const [tick, restore, compare] = restoreButtons(this.view, row);
+                return { tick, restore, compare };
+            });
     }
 
     showActions(shown) {
@@ -232,6 +243,7 @@ export class EntryCard {
                 ),
             !isHeader && button("Edit…", () => editDialog(view, row), writes("edit")),
             row.id && copyButton(row.id, "Copy id", "entry id"),
+            this.away.map(({ compare }) => compare),
             button("Copy link", () => copy(view.linkOf(row), "link copied"), {
                 class: "quiet small",
                 "aria-label": "Copy link to this entry",
@@ -284,7 +296,7 @@ export class EntryCard {
 
     nestedCards(rows) {
         const shown = rows.slice(0, MOST_NESTED).flatMap((row) => blocksOf([row], { plain: true }));
-        return shown.map((block) => this.cardOf(block));
+        return shown.map((block) => this.cardOf({ ...block, isNote: true }));
     }
 
     cardOf(block) {

@@ -78,6 +78,7 @@ class SessionView {
         this.subagents = new Subagents(this.conversation);
         this.conversation.subagents = this.subagents;
         this.conversation.refreshAll = () => this.refreshAll();
+        this.conversation.info = this.info;
         this.hits = new Hits(this.conversation, this.session, (q) => {
             if (q !== (this.values.q ?? "")) this.remember({ q, at: null });
         });
@@ -246,7 +247,7 @@ class SessionView {
             ]);
             if (this.left) return;
             if (JSON.stringify(info) !== JSON.stringify(this.info)) {
-                this.info = info;
+                this.info = this.conversation.info = info;
                 drawHead(this.head, info, this);
             }
         } catch (error) {

@@ -115,11 +115,21 @@ export class VirtualList {
         this.anchor = { key: item.key, line, offset };
     }
 
-    /** Place a line at `offset` pixels below the top of the viewport. */
-    show(line, offset) {
+    /** Place a line at `offset` pixels below the top of the viewport; drawn at the next occasion. */
+    aim(line, offset) {
         this.placed = this.scroller.scrollTop;
         this.anchor = { key: null, line, offset };
+    }
+
+    show(line, offset) {
+        this.aim(line, offset);
         this.draw();
+    }
+
+    /** The items in the viewport. */
+    get visible() {
+        const top = this.scroller.scrollTop - this.listTop;
+        return this.items.slice(this.at(top), this.at(top + this.scroller.clientHeight) + 1);
     }
 
     /** Show the end, and stay there until the reader scrolls. */

@@ -102,7 +102,9 @@ _BEFORE_A_PROMPT = re.compile(
     re.DOTALL,
 )
 # How results say with which code a command has ended: in JSON behind the output, or before it.
-_EXIT_CODE = re.compile(r'"exit_code":(-?[0-9]+)|(?:Exit code:|Process exited with code) (-?[0-9]+)')
+_EXIT_CODE = re.compile(
+    r'"exit_code":(-?[0-9]+)|(?:Exit code:|Process exited with code) (-?[0-9]+)'
+)
 _NOT_IN_AN_ID = re.compile(r"[^A-Za-z0-9._~-]")
 
 

@@ -76,6 +76,10 @@ _OTHER_IDS = frozenset(("parentId", "toolCallId", "toolUseId", "callId"))
 _AUTHOR = ("role", "api", "provider", "model")
 _ARGUMENTS = ("arguments", "input", "args", "parameters")
 _THINKING = frozenset(("thinking", "redacted_thinking"))
+_PROOFS = ("signature", "thinkingSignature", "data")  # in a block of thinking
+# Members with the text of an entry that holds no values, and the same of an entry inside another.
+_OTHER_TEXTS = ("summary", "content", "text", "message", "name", "label", "customTitle", "aiTitle")
+_OTHER_TEXTS_OF_A_PAYLOAD = ("message", "text")
 
 
 def is_structural(key: str) -> bool:
@@ -219,6 +223,27 @@ def says_something(block: object) -> bool:
     if block.get("type") == "text":
         return bool(text_of(block.get("text")) and str(block["text"]).strip())
     return block.get("type") not in _THINKING
+
+
+def proof_size(entry: Entry) -> int:
+    """Return the characters of the signatures of thinking, and of thinking that is encrypted."""
+    size = len(text_of(payload_of(entry).get("encrypted_content")) or "")
+    blocks = message_of(entry).get("content")
+    for block in blocks if isinstance(blocks, list) else ():
+        if isinstance(block, dict) and block.get("type") in _THINKING:
+            size += sum(len(text_of(block.get(key)) or "") for key in _PROOFS)
+    return size
+
+
+def other_text(entry: Entry) -> tuple[ValuePath, str] | None:
+    """Return the text of an entry without values: a summary, a name, a note; and its path."""
+    for key in _OTHER_TEXTS:
+        if text := text_of(entry.get(key)):
+            return (key,), text
+    for key in _OTHER_TEXTS_OF_A_PAYLOAD:
+        if text := text_of(payload_of(entry).get(key)):
+            return ("payload", key), text
+    return None
 
 
 # --- the model that wrote it, and the tokens it used ---

@@ -27,6 +27,8 @@ from tests.searching import read_all
 pytestmark = pytest.mark.web
 
 OPEN = {"BRAINSURGEON_HTTP": "127.0.0.1:0"}
+# Only rows near the viewport are in the document: here it has room for all of them.
+ROOM = {"width": 1280, "height": 9000}
 _HEADER = b'{"type":"session","version":3,"id":"one"}\n'
 _SVG = '<svg xmlns="http://www.w3.org/2000/svg" onload="window.hacked=1"><script>1</script></svg>'
 
@@ -147,7 +149,7 @@ def test_pictures_are_shown_as_pictures(browser: Browser, tmp_path: Path) -> Non
             message("p6", "user", result),
         ]
         add_session(root, "main/one", _HEADER + b"".join(lines))
-        with watched(browser, address_of(server)) as seen:
+        with watched(browser, address_of(server), viewport=ROOM) as seen:
             page = seen.open("s/main/one")
             size = len(base64.b64decode(png()))
             expect_picture(opened(page, 1), f"PNG picture, 6 × 4, {size} B")
@@ -195,7 +197,7 @@ def test_what_is_no_picture_or_too_large_is_not_shown_as_one(
     add_session(root, "main/one", _HEADER + b"".join(lines))
     with (
         serving(root, FakeDaemon(), **OPEN) as (server, _),
-        watched(browser, address_of(server)) as seen,
+        watched(browser, address_of(server), viewport=ROOM) as seen,
     ):
         page = seen.open("s/main/one")
         for index in (1, 2, 9):

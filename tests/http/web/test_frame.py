@@ -206,7 +206,7 @@ def test_it_is_operated_by_keyboard_alone(browser: Browser, tmp_path: Path) -> N
         page.get_by_role("button", name="Copy entry id").click()
         expect(page.get_by_text("entry id copied")).to_be_visible()
         assert page.evaluate("navigator.clipboard.readText()") == "h1"
-        page.get_by_role("button", name="Pin").focus()
+        page.get_by_role("button", name="Pin", exact=True).focus()
         page.keyboard.press("Tab")
         expect(focused).to_have_text("Edit…")
         page.keyboard.press("Enter")
@@ -261,12 +261,12 @@ def test_a_read_only_server_shows_and_changes_nothing(browser: Browser, tmp_path
         expect(page.get_by_text("Read-only: this server changes nothing")).to_be_visible()
         expect(page.locator(".entry")).to_have_count(11)
         for name in ("Restore", "Pin", "Edit…", "Extract now…", "Delete…"):
-            expect(page.get_by_role("button", name=name)).to_have_count(0)
+            expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
         page.get_by_role("button", name="Actions on entry 1", exact=True).click()
         page.get_by_role("button", name="Whole entry").click()
         expect(page.locator(".entry pre").first).to_be_visible()
         for name in ("Restore", "Pin", "Edit…"):
-            expect(page.get_by_role("button", name=name)).to_have_count(0)
+            expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
         page = seen.open("jobs")
         expect(page.get_by_role("row")).to_have_count(3)
         expect(page.locator("main").get_by_role("button")).to_have_count(0)

@@ -39,18 +39,22 @@ async ([type, text, hints]) => {
         links: [...element.querySelectorAll("a")].map((one) => [one.href, one.rel, one.target]),
         handlers: [...main.querySelectorAll("*")]
             .flatMap((one) => one.getAttributeNames())
-            .filter((name) => name.startsWith("on") || name === "style" || name === "src"),
+            .filter((name) => name.startsWith("on") || name === "src"),
         seconds: (performance.now() - began) / 1000,
     };
 }
 """
-_SVG = "<svg xmlns='http://www.w3.org/2000/svg' onload='window.hacked=3'><script>window.hacked=4</script></svg>"
+_SVG = (
+    "<svg xmlns='http://www.w3.org/2000/svg' onload='window.hacked=3'>"
+    "<script>window.hacked=4</script></svg>"
+)
 _MARKDOWN = f"""
 {HOSTILE}
 
 <script>window.hacked = 5</script> {_SVG}
 
-[a](javascript:window.hacked=6) [b](JaVaScRiPt&#58;window.hacked=7) [c](data:text/html,<script>x</script>)
+[a](javascript:window.hacked=6) [b](JaVaScRiPt&#58;window.hacked=7)
+[c](data:text/html,<script>x</script>)
 [d](vbscript:x) [e](https://example.org/"onmouseover="window.hacked=8) <javascript:window.hacked=9>
 ![picture](http://192.0.2.1/x.png "t") ![svg](data:image/svg+xml;base64,PHN2Zz4=)
 [f]: javascript:window.hacked=10
@@ -76,9 +80,9 @@ _OUTPUT = (
     f"\x1b[38;2;1;2;3;url(x)m{_SVG}\x1b[48;5;999m\x1b[<0;0;0M\x9b31m\r{HOSTILE}\n"
 )
 _DIFF = f"--- a/{HOSTILE}\n+++ b/{HOSTILE}\n@@ -1,2 +1,2 @@\n-{HOSTILE}\n+{_SVG}\n same\n"
-_ALLOWED = set(
-    "a blockquote br button code dd div dl dt em h1 hr li ol p pre s span strong table tbody td th"
-    " thead tr ul".split()  # noqa: SIM905
+_ALLOWED = frozenset(
+    {"a", "blockquote", "br", "button", "code", "dd", "div", "dl", "dt", "em", "hr", "li", "ol"}
+    | {"p", "pre", "s", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul"}
 )
 
 
@@ -109,7 +113,7 @@ def rendered(page: Page, type_: str, text: str, **hints: str) -> dict[str, Any]:
 
 
 def test_the_detector_detects(browser: Browser, address: str) -> None:
-    with pytest.raises(AssertionError), watched(browser, address) as seen:
+    with watched(browser, address) as seen:
         seen.page.add_init_script(_DETECTOR)
         page = seen.open()
         expect(page.locator("nav")).to_be_visible()
@@ -119,7 +123,8 @@ def test_the_detector_detects(browser: Browser, address: str) -> None:
             HOSTILE,
         )
         page.wait_for_function("window.violations.length >= 2")
-        assert seen.wrong
+        assert any("127.0.0.2" in one for one in seen.wrong), seen.wrong
+        seen.wrong.clear()
     with watched(browser, address) as seen:
         seen.page.set_content(f"<body>{HOSTILE}</body>")
         seen.page.wait_for_function("window.hacked !== undefined")
@@ -150,7 +155,9 @@ def _show_what_is_hostile(seen: Watched) -> None:
     assert "mailto:a@example.org" in hosts
     for text in (_MARKDOWN, HOSTILE, _SVG):
         for kind in ("user", "thinking", "tool_result", "system", "__proto__", HOSTILE):
-            told = rendered(page, kind, text, tool=HOSTILE, path=f"{HOSTILE}.html", language=HOSTILE)
+            told = rendered(
+                page, kind, text, tool=HOSTILE, path=f"{HOSTILE}.html", language=HOSTILE
+            )
             assert told["raw"].replace("U+202E", "\u202e").replace("U+2066", "\u2066") == text
     for given in _CALLS:
         for tool in ("Bash", "__proto__", HOSTILE):
@@ -196,7 +203,11 @@ def test_texts_look_as_they_are_meant(browser: Browser, address: str) -> None:
         page = seen.open()
         expect(page.locator("nav")).to_be_visible()
         main = page.locator("#main .rendered").first
-        rendered(page, "assistant", "# Plan\n\n1. *first*\n2. **second**\n\n| a | b |\n|-|-|\n| 1 | 2 |\n")
+        rendered(
+            page,
+            "assistant",
+            "# Plan\n\n1. *first*\n2. **second**\n\n| a | b |\n|-|-|\n| 1 | 2 |\n",
+        )
         assert main.locator("ol li").all_text_contents() == ["first", "second"]
         assert main.locator("table td").all_text_contents() == ["1", "2"]
         told = rendered(page, "assistant", "```python\ndef f():\n    return 'a&b <c>'  # d\n```\n")
@@ -205,14 +216,22 @@ def test_texts_look_as_they_are_meant(browser: Browser, address: str) -> None:
         rendered(page, "tool_result", "     7→def f():\n     8→    pass\n", path="a/b.py")
         expect(main.locator(".code-numbers")).to_have_text("7\n8")
         expect(main.locator(".hljs-keyword").first).to_have_text("def")
-        rendered(page, "tool_result", "\x1b[1;32mok\x1b[0m \x1b[38;2;9;8;7mgrey\x1b[m 10%\r 20%\n")
+        rendered(
+            page, "tool_result", "\x1b[1;32mok\x1b[0m \x1b[38;2;9;8;7mgrey\x1b[m\n 10%\r 20%\n"
+        )
         expect(main.locator(".sgr-front-2.sgr-bold")).to_have_text("ok")
         assert main.get_by_text("grey").evaluate("one => one.style.color") == "rgb(9, 8, 7)"
         told = rendered(page, "tool_result", "a\n 10%\r 20%\r100%\n", tool="bash")
         assert told["text"].splitlines()[:2] == ["a", "100%"]
         edit = {"file_path": "a.py", "old_string": "a\nb\nc", "new_string": "a\nB\nc\nd"}
         rendered(page, "tool_call", json.dumps(edit), tool="Edit")
-        assert main.locator(".diff-line .diff-text").all_text_contents() == [" a", "-b", "+B", " c", "+d"]
+        assert main.locator(".diff-line .diff-text").all_text_contents() == [
+            " a",
+            "-b",
+            "+B",
+            " c",
+            "+d",
+        ]
         expect(main.locator(".arguments")).to_contain_text("a.py")
         rendered(page, "tool_result", "@@ -3,2 +3,3 @@ f\n a\n-b\n+--- b\n+c\n-- \n")
         kinds = main.locator(".diff-line").evaluate_all("all => all.map((one) => one.classList[1])")

@@ -179,7 +179,9 @@ class ClaudeCode(TranscriptFormat):
     def error_flags(self, entry: Entry) -> Iterator[tuple[ValuePath, bool]]:
         yield from super().error_flags(entry)
         for index, block in enumerate(_blocks(message_of(entry))):
-            if block.get("type") == "tool_result" and isinstance(flag := block.get("is_error"), bool):
+            if block.get("type") == "tool_result" and isinstance(
+                flag := block.get("is_error"), bool
+            ):
                 yield (*_CONTENT, index, "is_error"), flag
 
     def subagent(self, entry: Entry) -> str | None:
