@@ -133,6 +133,7 @@ def look(routes: Routes) -> None:
     routes.get("/api/sessions?q=tide&limit=2&agent=main")
     routes.get("/api/sessions?status=done&limit=1")
     routes.get("/api/search?q=tide&limit=3")
+    routes.get("/api/files?path=b*&agent=main&limit=2")
     routes.get("/api/archive")
     routes.get("/api/archive/search?q=tide&limit=3")
     out = _out(routes, "main/alpha")
