@@ -54,7 +54,8 @@ from bsd.store.entry_notes import FORGOTTEN, note_forgotten
 from bsd.store.history import History
 from bsd.store.originals import SessionStore, digest
 from bsd.store.pack import Pack, PackDamaged, PackWriter
-from bsd.store.search import ask, forget_sessions
+from bsd.store.search import ask
+from bsd.store.search_deletion import forget_sessions
 from bsd.store.snapshot_parts import SnapshotReader, rewrite_snapshot
 from bsd.store.snapshots import (
     Snapshot,

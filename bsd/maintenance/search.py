@@ -31,9 +31,9 @@ from bsd.store.search import (
     SearchIndex,
     ask,
     digest_of,
-    drop_for_good,
     use,
 )
+from bsd.store.search_deletion import drop_for_good
 from bsd.store.search_filter import NO_FILTER, SearchFilter
 from bsd.store.search_rows import FoundRow
 from bsd.store.search_words import Matcher, Snippet, indexable, match_expression, terms_of

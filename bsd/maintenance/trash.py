@@ -63,7 +63,7 @@ from bsd.sessions.commit.late import forget_orphan, list_orphans
 from bsd.sessions.idle import IdlePolicy, RetryBudget, Waiting
 from bsd.sessions.session import Session
 from bsd.store.contents import contents_of
-from bsd.store.search import forget_sessions
+from bsd.store.search_deletion import forget_sessions
 from bsd.transcripts.agents.programs import program_of
 
 _log: BoundLogger = structlog.get_logger(module="trash")

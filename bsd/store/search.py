@@ -26,7 +26,7 @@ from bsd.core.database_file import (
     version_of,
     without_shared_memory,
 )
-from bsd.core.errors import BsdError, Busy, Unavailable, os_problem
+from bsd.core.errors import Busy, Unavailable, os_problem
 from bsd.core.files import make_private_dir
 from bsd.core.layout import SessionName, inside
 from bsd.store import file_uses
@@ -575,34 +575,3 @@ class SearchIndex:
             {"words": match_expression(words, beginnings=True), "agent": agent},
         )
         return {name for (name,) in rows}
-
-
-def forget_sessions(path: Path, names: Iterable[SessionName]) -> None:
-    """Take deleted sessions out of the index, for good; a problem is logged."""
-    wanted = [str(name) for name in names]
-
-    def drop(index: SearchIndex) -> None:
-        with index.change():
-            for name in wanted:
-                index.forget(name)
-
-    drop_for_good(path, drop)
-
-
-def drop_for_good(path: Path, drop: Callable[[SearchIndex], object]) -> bool:
-    """Do `drop`, and overwrite the words of the rows that it deleted.
-
-    A problem is logged; returns whether there was none.
-    """
-
-    def work(index: SearchIndex) -> None:
-        drop(index)
-        if index.dead():
-            index.sweep()
-
-    try:
-        ask(path, work, None)
-    except BsdError as problem:  # the next search brings the index up to date
-        _log.error("Deleted text is still in the search index", problem=problem.message)
-        return False
-    return True

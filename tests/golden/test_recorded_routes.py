@@ -147,6 +147,7 @@ def look(routes: Routes) -> None:
         routes.get(f"/api/{path}")
     routes.get(f"{_A}/outline")
     routes.get("/api/search?q=tide&limit=3")
+    routes.get("/api/files?path=b*&agent=main&limit=2")
     routes.get("/api/archive")
     routes.get("/api/archive/search?q=tide&limit=3")
     out = _out(routes, "main/alpha")

@@ -60,7 +60,7 @@ function sessionsIn(found, values) {
     const recent = isRecent(values.since);
     const titled = found.results.filter((hit) => hit.title && !values.role && holds(hit.title));
     // An agent's name alone would fit all its sessions.
-    const nameOf = (one) => (values.q.includes("/") ? one.session : `${one.id} ${one.label ?? ""}`);
+    const nameOf = (one) => (values.q.includes("/") ? one.session : one.id);
     const named = found.named.filter((one) => holds(nameOf(one)) && recent(one.updated));
     const all = new Map();
     for (const one of [...named, ...titled, ...found.sessions])
@@ -121,17 +121,19 @@ function fileItem(session, file) {
     const uses = ["changed", "read", "named"]
         .filter((use) => file[use]?.length)
         .map((use) => `${use} ${file[use].slice(-3).map((line) => `#${line}`).join(" ")}`);
+    const name = file.path.slice(file.path.lastIndexOf("/") + 1);
+    const directory = file.path.slice(0, -name.length);
     const facts = [
         h("span", null, uses.join(", ")),
+        directory && h("span", { class: "mono" }, directory),
         h("span", { class: "mono" }, session.session),
         when(session.updated),
         goneBadge(session),
     ];
     const at = (file.changed ?? file.read ?? lines).at(-1);
-    const name = file.path.slice(file.path.lastIndexOf("/") + 1);
     return {
         href: placeOf(session, { at, q: name }),
-        parts: row(h("span", { class: "mono" }, file.path), session.title, facts),
+        parts: row(h("span", { class: "mono" }, name), session.title, facts),
     };
 }
 
