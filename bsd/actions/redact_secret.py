@@ -41,6 +41,7 @@ from bsd.store.originals import SessionStore, digest
 from bsd.store.pack import Pack, PackDamaged
 from bsd.store.snapshot_parts import SnapshotReader
 from bsd.store.snapshots import snapshots_of
+from bsd.transcripts.agents.entry import MARKER
 from bsd.transcripts.agents.programs import kind_of, program_of
 from bsd.transcripts.reader import Line, TranscriptFile
 
@@ -230,9 +231,9 @@ def _redact(
                 _redact_in_place(context, name, text, tainted, concern)
         except (BsdError, OSError) as error:
             concern.problem = os_problem(error, f"redacting {name}")
-    if any(one.problem for one in concerns.values()):
-        # A session that could not be changed may need a line that another one has stored.
-        tainted = frozenset()
+    for name, concern in concerns.items():
+        if concern.problem is not None:
+            tainted -= _named_in(layout, name, tainted)
     forget = Forget(layout, actor=context.actor, budget=context.budget)
     for name, concern in concerns.items():
         if concern.problem is None:
@@ -243,6 +244,22 @@ def _redact(
             except (BsdError, OSError) as error:
                 concern.problem = os_problem(error, f"redacting {name}")
     context.cleaned()
+
+
+def _named_in(layout: Layout, name: SessionName, hashes: frozenset[str]) -> frozenset[str]:
+    """Return which stored lines a session needs that could not be changed: all, if in doubt."""
+    if is_deleted(layout, name):
+        return hashes
+    named: set[str] = set()
+    try:
+        with TranscriptFile(layout.session_file(name)) as source:
+            for line in source.lines_holding(MARKER.encode()):
+                named.update(each for each in hashes if each.encode() in line.raw)
+    except NotFound:
+        return frozenset()
+    except (BsdError, OSError):
+        return hashes
+    return frozenset(named)
 
 
 def _as_final(redactor: TextRedactor | None) -> Callable[[Line], bytes]:
