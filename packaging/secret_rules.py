@@ -22,10 +22,11 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
-from re import _parser  # it alone tells how long a match may be
 from typing import Any
 
+_parser: Any = import_module("re._parser")  # it alone tells how long a match may be
 _TARGET = Path(__file__).parents[1] / "bsd" / "maintenance" / "secret_rules.json"
 _LONGEST = 8192  # bytes: an armoured private key
 _ASSIGNED = re.compile(r"(?:\(\?i\)|\[\\w\.-\]\{0,50\}\?\(\?i:)\[\\w\.-\]\{0,50\}\?")

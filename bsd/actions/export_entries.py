@@ -34,12 +34,16 @@ class BlockKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of an entry; `title`: the name of a tool. Its text is plain text."""
+    """One block of an entry. Its text is plain text.
+
+    `title`: the name of a tool; `summary`: what stands for the text where that is folded.
+    """
 
     kind: BlockKind
     text: str
     title: str = ""
     media: Media | None = None
+    summary: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +81,12 @@ class ExportedEntry:
         arguments = [call.arguments for call in self.info.calls if call.arguments]
         for call in self.info.calls:
             value = value_at(self.entry, call.arguments) if call.arguments else ""
-            text = value if isinstance(value, str) else _json(value)
-            found.append((call.path, Block(BlockKind.CALL, shown(text), shown(call.name))))
+            text = shown(value if isinstance(value, str) else _json(value))
+            # The first argument says most: a command, a file, words to look for.
+            members = value.values() if isinstance(value, dict) else ()
+            first = next((each for each in members if isinstance(each, str)), text)
+            block = Block(BlockKind.CALL, text, shown(call.name), summary=shown(first))
+            found.append((call.path, block))
         for value in self.format.values(self.entry, 1):
             is_argument = any(value.path[: len(path)] == path for path in arguments)
             if not (value.display or value.custom or is_argument):

@@ -98,26 +98,27 @@ def _block(block: Block, markdown: MarkdownIt) -> str:
         case BlockKind.TEXT:
             return f'<div class="plain">{escape(block.text)}</div>\n'
         case BlockKind.THINKING:
-            return _folded("Thinking", block.text)
+            return _folded("Thinking", block)
         case BlockKind.CALL:
-            return _folded(f"<b>{escape(block.title or 'Call')}</b>", block.text)
+            return _folded(block.title or "Call", block)
         case BlockKind.PICTURE:
             return _picture(block)
-    return _folded(escape(block.title or "Result"), block.text, is_open=_is_short(block.text))
+    return _folded(block.title or "Result", block, is_open=_is_short(block.text))
 
 
 def _is_short(text: str) -> bool:
     return len(text) <= _LONG_RESULT
 
 
-def _folded(title: str, text: str, *, is_open: bool = False) -> str:
-    """A text behind its first line; `title` is markup."""
-    first = " ".join(text[: 4 * _SUMMARY].split())
-    summary = first if len(first) <= _SUMMARY else first[: _SUMMARY - 1] + "…"
-    size = f" · {format_size(len(text.encode('utf-8', 'replace')))}" if not _is_short(text) else ""
+def _folded(title: str, block: Block, *, is_open: bool = False) -> str:
+    """A text behind its first words."""
+    text, summary = block.text, " ".join((block.summary or block.text)[: 4 * _SUMMARY].split())
+    if len(summary) > _SUMMARY:
+        summary = summary[: _SUMMARY - 1] + "…"
+    size = format_size(len(text.encode("utf-8", "replace"))).replace(" ", "\N{NO-BREAK SPACE}")
     return (
-        f"<details{' open' if is_open else ''}><summary>{title} "
-        f"{'' if is_open else escape(summary)}{size}</summary>\n"
+        f"<details{' open' if is_open else ''}><summary><b>{escape(title)}</b> "
+        f"{'' if is_open else escape(summary)}{'' if _is_short(text) else ' · ' + size}</summary>\n"
         f"<pre>{escape(text)}</pre></details>\n"
     )
 

@@ -1,9 +1,10 @@
 """Replaces one secret wherever it stands: in sessions, stores, archive, history and copies.
 
 The secret is named by its hash, and found again by the rules. Then its text is looked for
-everywhere, also where no rule finds it. First every session gets its new lines, through the
-editor; then the old stored lines and the undo data go (`Forget.lines`); at last every file that
-bsd keeps is read once more, and the answer names those that still have it.
+everywhere, also where no rule finds it. Every session gets its new lines through the editor, and
+its undo data and copies lose the secret at once; then the old stored lines go, which another
+session may have needed until it was changed (`Forget.lines`). At last every file that bsd keeps is
+read once more, and the answer names those that still have it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from bsd.store.originals import SessionStore, digest
 from bsd.store.pack import Pack, PackDamaged
 from bsd.store.snapshot_parts import SnapshotReader
 from bsd.store.snapshots import snapshots_of
+from bsd.transcripts.agents.entry import MARKER
 from bsd.transcripts.agents.programs import kind_of, program_of
 from bsd.transcripts.reader import Line, TranscriptFile
 
@@ -222,27 +224,45 @@ def _redact(
     """Change all sessions, and then remove what is stored of them."""
     layout = context.layout
     tainted = frozenset(hash_ for one in concerns.values() for hash_ in one.tainted)
+    forget = Forget(layout, actor=context.actor, budget=context.budget)
     for name, concern in concerns.items():
         try:
             if is_deleted(layout, name):
                 concern.redactor = _redact_copy(context, name, text, tainted)
             else:
                 _redact_in_place(context, name, text, tainted, concern)
+            # At once: a call that is killed later shall find the rest by the secret's own places.
+            change = _as_final(concern.redactor)
+            concern.copies = forget.lines(name, (), concern.touched, change)
         except (BsdError, OSError) as error:
             concern.problem = os_problem(error, f"redacting {name}")
-    if any(one.problem for one in concerns.values()):
-        # A session that could not be changed may need a line that another one has stored.
-        tainted = frozenset()
-    forget = Forget(layout, actor=context.actor, budget=context.budget)
     for name, concern in concerns.items():
-        if concern.problem is None:
-            change = _as_final(concern.redactor)
+        if concern.problem is not None:
+            tainted -= _named_in(layout, name, tainted)
+    for name, concern in concerns.items():
+        stored = concern.tainted & tainted
+        if concern.problem is None and stored:
             try:
-                stored = concern.tainted & tainted
-                concern.copies = forget.lines(name, stored, concern.touched, change)
+                forget.lines(name, stored, (), lambda line: line.raw)
             except (BsdError, OSError) as error:
                 concern.problem = os_problem(error, f"redacting {name}")
     context.cleaned()
+
+
+def _named_in(layout: Layout, name: SessionName, hashes: frozenset[str]) -> frozenset[str]:
+    """Return which stored lines a session needs that could not be changed: all, if in doubt."""
+    if is_deleted(layout, name):
+        return hashes
+    named: set[str] = set()
+    try:
+        with TranscriptFile(layout.session_file(name)) as source:
+            for line in source.lines_holding(MARKER.encode()):
+                named.update(each for each in hashes if each.encode() in line.raw)
+    except NotFound:
+        return frozenset()
+    except (BsdError, OSError):
+        return hashes
+    return frozenset(named)
 
 
 def _as_final(redactor: TextRedactor | None) -> Callable[[Line], bytes]:

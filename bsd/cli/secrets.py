@@ -28,11 +28,12 @@ class _SecretsGroup(BsdGroup):
 
 @click.group("secrets", cls=_SecretsGroup)
 def secrets_group() -> None:
-    """Find keys and passwords in sessions, in what was taken out, and in the archive.
+    """Find keys and passwords in sessions and archive, and replace them.
 
-    `bsd secrets` lists them, of all sessions or of those that are named. The rules are gitleaks',
-    and everything happens on this machine. A secret is never shown: you see its first characters,
-    its length, and a hash that names it. Ctrl-C ends the search with the secrets found so far.
+    `bsd secrets` lists them: of all sessions or of those that are named, where they stand and where
+    they were taken out. The rules are gitleaks', and everything happens on this machine. A secret
+    is never shown: you see its first characters, its length, and a hash that names it. Ctrl-C ends
+    the search with the secrets found so far.
 
     \b
     Examples:

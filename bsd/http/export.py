@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
-from uuid import uuid4
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from bsd.actions.export import Exported, ExportFormat, export_session
-from bsd.core.files import make_private_dir, plain_stream
+from bsd.core.files import plain_stream
 from bsd.http.dependencies import Context, JsonRoute, SessionPath
 
 router = APIRouter(
@@ -21,7 +19,6 @@ router = APIRouter(
 )
 
 _PIECE = 256 << 10  # bytes
-_LEFT_SECONDS = 3600.0  # after that a file was left by a daemon that was killed
 _TYPES = {
     ExportFormat.HTML: "text/html; charset=utf-8",
     ExportFormat.MARKDOWN: "text/markdown; charset=utf-8",
@@ -42,12 +39,11 @@ def export(
 
     `redact` replaces keys and passwords by `[redacted-RULE]`.
     """
-    directory = make_private_dir(context.layout.own / "exports")
-    _remove_left(directory, context.now())
-    path = directory / uuid4().hex
-    done = context.query(export_session, session, format, path, redact=redact)
-    stream = plain_stream(path)
-    path.unlink()
+    # Beside the root: where bsd only reads, it writes nothing there.
+    with TemporaryDirectory(prefix="bsd-export-") as directory:
+        path = Path(directory, "export")
+        done = context.query(export_session, session, format, path, redact=redact)
+        stream = plain_stream(path)
 
     def pieces() -> Iterator[bytes]:
         with stream:
@@ -70,11 +66,3 @@ def export_preview(
 ) -> Exported:
     """What the file would hold, and the keys and passwords in it; nothing is written."""
     return context.query(export_session, session, format, redact=True, dry_run=True)
-
-
-def _remove_left(directory: Path, now: float) -> None:
-    """Remove files that a daemon left which was killed."""
-    for path in directory.iterdir():
-        with suppress(OSError):
-            if now - os.lstat(path).st_mtime > _LEFT_SECONDS:
-                path.unlink()

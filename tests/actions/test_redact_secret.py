@@ -149,6 +149,20 @@ def test_what_cannot_be_changed_is_told(layout: Layout, clock: Clock) -> None:
     assert path.read_bytes().count(TOKEN.encode()) == 3
 
 
+def test_a_session_that_cannot_be_changed_stops_no_other(layout: Layout, clock: Clock) -> None:
+    path = session(layout)
+    extract(layout, NAME, clock, trigger_types=("tool_result",))
+    foreign = add_session(layout.root, "main/foreign", b'{"a": "%b"}\n' % TOKEN.encode())
+    done = redact(layout, clock, "github-pat")
+    assert not done.complete
+    assert {one.session: one.error is None for one in done.sessions} == {
+        "main/foreign": False,
+        str(NAME): True,
+    }
+    assert said(layout, TOKEN) == [str(foreign.relative_to(layout.root))]
+    assert b"[redacted-github-pat]" in path.read_bytes()
+
+
 def test_entries_that_a_signature_covers_are_told(layout: Layout, clock: Clock) -> None:
     talk = Talk()
     talk.user(f"take {TOKEN}")
