@@ -49,7 +49,7 @@ from bsd.maintenance.disk_use import in_flight_use
 from bsd.maintenance.purge import own_paths
 from bsd.planning.result import SessionResult, Status
 from bsd.setup.switch import apply, plan_off
-from bsd.transcripts.agents.programs import agent_setups
+from bsd.transcripts.agents.programs import agent_setups, give_up_claims
 
 _STOP_SECONDS = 15.0  # for the daemon to finish what it has begun
 _LOOK_SECONDS, _LOOK_AGAIN_SECONDS = 0.1, 1.0
@@ -199,6 +199,8 @@ def _leave(call: Call, layout: Layout, *, purges: bool, yes: bool) -> int:
             steps.agents = list(_turn_off(call, layout, steps.not_back))
         if not call.json:
             tell_agents(steps.agents)
+        if steps.is_complete:
+            _give_up_claims(layout)
         with call.context(changes=False) as context:
             steps.left = left_behind(context)
     purged, complete = False, steps.is_complete
@@ -333,6 +335,14 @@ def _turn_off(call: Call, layout: Layout, not_back: list[SessionResult]) -> Iter
             problems=problems,
             stays=[f"{kept.part} in {kept.path}: {kept.why}" for kept in plan.kept],
         )
+
+
+def _give_up_claims(layout: Layout) -> None:
+    """Let other roots serve the sources; a claim that stays does no harm."""
+    try:
+        give_up_claims(layout)
+    except BsdError as problem:
+        note(problem.message)
 
 
 def _kind_of(layout: Layout, name: SessionName) -> str:
