@@ -27,6 +27,7 @@ from bsd.cli.output import (
     styled,
 )
 from bsd.cli.problem import Problem
+from bsd.cli.progress import waiting
 from bsd.core.layout import SessionName
 
 _TITLE, _WIDE_TITLE = 60, 200  # characters of a title in a table; on a terminal it is cut to fit
@@ -70,7 +71,7 @@ def sessions_command(
       bsd sessions --json | jq -r '.sessions[] | select(.size > 10000000) | .session'
     """
     say_who_serves(call.layout, agent)
-    with call.context(changes=False) as context:
+    with call.context(changes=False) as context, waiting("looking at the sessions"):
         answer = list_all_sessions(
             context, agent=agent, limit=limit, words=words, figures=call.json
         )
@@ -231,7 +232,7 @@ def summary_command(call: Call, /, session: SessionName) -> None:
       bsd summary main/4f2a
       bsd summary main/4f2a --json | jq .summary.user_requests
     """
-    with call.context(changes=False, session=session) as context:
+    with call.context(changes=False, session=session) as context, waiting(f"reading {session}"):
         answer = summarize_session(context, session)
     call.answer(answer, tell_summary)
 
