@@ -20,7 +20,6 @@ from bsd.maintenance.purge import Purged
 from bsd.maintenance.purge import purge as purge_root
 from bsd.maintenance.targets import TrashedSessions
 from bsd.sessions.commit.late import list_orphans
-from bsd.transcripts.agents.programs import give_up_claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ def end_all_pauses(context: ActionContext) -> tuple[str, ...]:
 
 
 def purge(context: ActionContext) -> Purged:
-    """Delete everything that bsd keeps under its root, for good, and its claims to sources.
+    """Delete everything that bsd keeps under its root, for good.
 
     The caller has put everything back before, and has ended the daemon.
 
@@ -107,6 +106,4 @@ def purge(context: ActionContext) -> Purged:
             "replaced versions of sessions are still watched for late lines",
             hint="`bsd leave --purge` again in a minute",
         )
-    claims = give_up_claims(layout)
-    done = purge_root(layout)
-    return Purged((*claims, *done.deleted), done.failed)
+    return purge_root(layout)

@@ -30,6 +30,7 @@ from bsd.cli.options import entry_argument, session_argument
 from bsd.cli.outcomes import MEANINGS
 from bsd.cli.output import counted, note, one_line, print_table, say, size
 from bsd.cli.pager import paged
+from bsd.cli.progress import waiting
 from bsd.cli.read_entry import tell_entry
 from bsd.cli.shown_file import tell_file
 from bsd.core.errors import Invalid
@@ -113,7 +114,7 @@ def show_command(
             return show_value(context, session, entry, key)
         return show_entries(context, session, entry=entry, start=start, limit=limit, full=full)
 
-    with call.context(changes=False, session=session) as context:
+    with call.context(changes=False, session=session) as context, waiting(f"reading {session}"):
         answer = act(None) if entry is None else with_entry(call, session, entry, act)
     with paged(wanted=not (no_pager or call.json)):
         call.answer(answer, lambda answer: tell_shown(answer, raw=raw))
@@ -210,7 +211,7 @@ def context_command(call: Call, /, session: SessionName) -> None:
       bsd context main/4f2a
       bsd context main/4f2a --json | jq -r '.extracted_ids[]'
     """
-    with call.context(changes=False, session=session) as context:
+    with call.context(changes=False, session=session) as context, waiting(f"reading {session}"):
         answer = get_context(context, session)
     call.answer(answer, tell_context)
 

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import click
 
@@ -43,13 +43,14 @@ from bsd.core.answers import as_json
 from bsd.core.errors import BsdError, Conflict
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import close_logs
+from bsd.core.settings import SourceSettings
 from bsd.daemon.instance import is_running
 from bsd.maintenance import catalog
 from bsd.maintenance.disk_use import in_flight_use
 from bsd.maintenance.purge import own_paths
 from bsd.planning.result import SessionResult, Status
 from bsd.setup.switch import apply, plan_off
-from bsd.transcripts.agents.programs import agent_setups
+from bsd.transcripts.agents.programs import agent_setups, give_up_claims, layout_of
 
 _STOP_SECONDS = 15.0  # for the daemon to finish what it has begun
 _LOOK_SECONDS, _LOOK_AGAIN_SECONDS = 0.1, 1.0
@@ -81,7 +82,7 @@ def leave_command(call: Call, /, purges: bool, dry_run: bool, yes: bool) -> int:
       bsd leave --purge
     """
     try:
-        layout = call.layout
+        layout = call.layout = _with_agents_off(call)
     except NoRoot as missing:
         return _nothing_to_leave(call, missing.message, dry_run=dry_run)
     if not any(map(os.path.lexists, own_paths(layout))):
@@ -96,6 +97,24 @@ def leave_command(call: Call, /, purges: bool, dry_run: bool, yes: bool) -> int:
             tell_plan(_plan(call, layout, purges=purges))
         ask_first("Leave bsd?", f"`bsd leave{' --purge' if purges else ''} --yes`")
     return _leave(call, layout, purges=purges, yes=yes)
+
+
+def _with_agents_off(call: Call) -> Layout:
+    """Return the layout with the agents that are off, too, if their program is here.
+
+    Placeholders may stand in the sessions of an agent that was turned off before.
+    """
+    layout, settings = call.layout, call.settings
+    known = {source.kind for source in layout.sources}
+    for kind, setup in agent_setups().items():
+        directory = setup.directory(os.environ)
+        if setup.is_root or kind in known or not directory.is_dir():
+            continue
+        more = SourceSettings(kind=kind, path=directory)
+        with suppress(BsdError):  # its directory is none of sessions
+            found = layout_of(layout.root, [*settings.sources, more], settings.exclude)
+            layout = replace(layout, sources=(*layout.sources, *found.sources[-1:]))
+    return layout
 
 
 def _nothing_to_leave(call: Call, why: str, *, dry_run: bool) -> int:
@@ -199,6 +218,8 @@ def _leave(call: Call, layout: Layout, *, purges: bool, yes: bool) -> int:
             steps.agents = list(_turn_off(call, layout, steps.not_back))
         if not call.json:
             tell_agents(steps.agents)
+        if steps.is_complete:
+            _give_up_claims(layout)
         with call.context(changes=False) as context:
             steps.left = left_behind(context)
     purged, complete = False, steps.is_complete
@@ -333,6 +354,14 @@ def _turn_off(call: Call, layout: Layout, not_back: list[SessionResult]) -> Iter
             problems=problems,
             stays=[f"{kept.part} in {kept.path}: {kept.why}" for kept in plan.kept],
         )
+
+
+def _give_up_claims(layout: Layout) -> None:
+    """Let other roots serve the sources; a claim that stays does no harm."""
+    try:
+        give_up_claims(layout)
+    except BsdError as problem:
+        note(problem.message)
 
 
 def _kind_of(layout: Layout, name: SessionName) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -129,8 +130,8 @@ def tell_left(report: LeaveReport, not_back: Sequence[str]) -> None:
             say(f"  {line}")
         if report.complete and not report.purge:
             say("`bsd leave --purge` deletes it, after a question.")
-    if report.settings_file and report.complete:
-        say(f"{report.settings_file} stays as it is, if it is there.")
+    if report.complete and report.settings_file and os.path.lexists(report.settings_file):
+        say(f"{report.settings_file} stays: delete it if it is of no use.")
     for name in not_back[:_MOST_NAMED]:
         note(f"{name} is not back")
     if (more := len(not_back) - _MOST_NAMED) > 0:
@@ -138,7 +139,7 @@ def tell_left(report: LeaveReport, not_back: Sequence[str]) -> None:
     if not_back:
         note("Try: `bsd leave` again when these sessions are idle; it goes on where it stopped")
     elif report.complete:
-        say_check("ok", "bsd has left; how you installed it is how you uninstall it")
+        say_check("ok", "bsd has left; its package is still installed")
 
 
 def _kept(left: LeftBehind) -> Iterator[str]:

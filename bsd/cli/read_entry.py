@@ -11,15 +11,18 @@ from shutil import get_terminal_size
 
 from rich.console import Console
 from rich.markdown import Markdown
+from rich.theme import Theme
 
 from bsd.actions.show import ReadEntry, ReadValue
-from bsd.cli.output import note, safe, say, size
+from bsd.cli.output import minute, note, safe, say, size
 from bsd.transcripts.reader import parse_entry
 
 _WIDEST = 100  # columns of prose
 _LARGEST = 400_000  # characters that are rendered; a longer text is shown as it is
 # Colours and the like in the output of programs: shown as text they would only be in the way.
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
+# As rich has it, but for its black background, which a light terminal would not like.
+_THEME = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
 _STYLED = re.compile(r"(\x1b\[[0-9;:]*m)")
 
 
@@ -27,7 +30,8 @@ def tell_entry(found: ReadEntry, *, raw: bool) -> None:
     """Print an entry whole. `raw`: Markdown as it is written; so it is without a terminal."""
     view = found.view
     calls = ", ".join(call.name for call in view.calls)
-    head = [f"#{view.index}", view.id or "(no id)", view.type, view.time or "", size(view.size)]
+    when = minute(view.time) if view.time else ""
+    head = [f"#{view.index}", view.id or "(no id)", view.type, when, size(view.size)]
     head += [f"calls {calls}" if calls else "", f"result of {view.tool}" if view.tool else ""]
     say("  ".join(filter(None, head)), style="1")
     for value in found.values:
@@ -60,6 +64,7 @@ def _markdown(text: str) -> Iterator[str]:
         width=min(get_terminal_size().columns, _WIDEST),
         force_terminal=not plain,
         color_system=None if plain else "auto",
+        theme=_THEME,
         legacy_windows=False,
         highlight=False,
     )

@@ -7,12 +7,13 @@ import time
 from collections.abc import Iterator, Sequence
 
 from bsd import __version__
-from bsd.cli.output import counted, say
+from bsd.cli.output import counted, say_wrapped
 from bsd.cli.retention_forecast import spell_moment
 from bsd.core.formatting import iso_utc
 from bsd.core.settings import HttpAddress
 from bsd.daemon.service import RETENTION, Daemon
 
+_INDENT = 12  # columns before the text of a line
 _USUAL_ADDRESS = "127.0.0.1:8000"
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not bound here, only named
 
@@ -21,7 +22,7 @@ def tell_start(daemon: Daemon, addresses: Sequence[HttpAddress]) -> None:
     """Say on a terminal what the daemon serves, what it does now, and where its page is."""
     if sys.stdout.isatty():
         for line in start_lines(daemon, addresses, time.time()):
-            say(line)
+            say_wrapped(line, _INDENT)
         sys.stdout.flush()
 
 
@@ -30,8 +31,8 @@ def start_lines(daemon: Daemon, addresses: Sequence[HttpAddress], now: float) ->
     state = daemon.state
     yield f"bsd {__version__} runs on {state.layout.root}; Ctrl-C ends it"
     sources = ", ".join(f"{each.name} ({each.path})" for each in state.layout.sources)
-    of = f": {sources}" if sources else ""
-    yield f"  sessions  {counted(len(state.scan), 'session')}{of}"
+    of = f" in the root and in {sources}" if sources else ""
+    yield f"  sessions  {len(state.scan):,}{of}"
     yield f"  now       {_work(daemon, now)}"
     yield f"  log       {state.layout.log_file}"
     if addresses:

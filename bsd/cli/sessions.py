@@ -28,6 +28,7 @@ from bsd.cli.output import (
     say,
     size,
 )
+from bsd.cli.progress import waiting
 from bsd.core.layout import SessionName
 
 _TITLE, _WIDE_TITLE = 60, 200  # characters of a title in a table; on a terminal it is cut to fit
@@ -85,7 +86,7 @@ def sessions_command(
       bsd sessions --json | jq -r '.sessions[] | select(.size > 10000000) | .session'
     """
     say_who_serves(call.layout, agent)
-    with call.context(changes=False) as context:
+    with call.context(changes=False) as context, waiting("looking at the sessions"):
         order = None if sort is None else SessionOrder(sort)
         counts = call.json or order is SessionOrder.COST
         answer = list_all_sessions(
@@ -193,7 +194,7 @@ def summary_command(call: Call, /, session: SessionName) -> None:
       bsd summary main/4f2a
       bsd summary main/4f2a --json | jq .summary.user_requests
     """
-    with call.context(changes=False, session=session) as context:
+    with call.context(changes=False, session=session) as context, waiting(f"reading {session}"):
         answer = summarize_session(context, session)
     call.answer(answer, tell_summary)
 

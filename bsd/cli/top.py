@@ -22,7 +22,7 @@ from bsd.cli.call import BsdCommand, Call
 from bsd.cli.client import Client, NotRunning
 from bsd.cli.output import counted, one_line, safe, size
 from bsd.cli.status_lines import queue_text, spell_when, unserved_lines
-from bsd.cli.table_layout import TableColumn, fit_table
+from bsd.cli.table_layout import TableColumn, fit_table, wrap_line
 from bsd.core.durations import spell_seconds
 from bsd.core.errors import BsdError, Invalid, Unavailable
 from bsd.core.formatting import iso_utc
@@ -37,6 +37,8 @@ _MOST_LOOKED_AT = 30  # newest sessions of which it is asked whether a program h
 _LOOKING_SHARE = 20
 _LEAST_PAUSE_SECONDS = 2.0
 _MOST_CHANGES = 50
+_INDENT = 9  # columns before the text of a line of the head
+_TITLES = ("IN USE", "LAST CHANGES")
 
 
 @click.command("top", cls=BsdCommand)
@@ -75,9 +77,18 @@ def top_command(call: Call, /, every: float) -> None:
             view.look(client)
             width, height = console.size
             lines = view.lines(time.time(), width, height)
-            live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+            live.update(_drawn(lines), refresh=True)
             if pressed(every):
                 return
+
+
+def _drawn(lines: Sequence[str]) -> Text:
+    """Return the lines for rich, with titles in bold; nothing in them is markup."""
+    text = Text(no_wrap=True, overflow="ellipsis")
+    for number, line in enumerate(lines):
+        is_title = not number or line.startswith(_TITLES)
+        text.append(f"\n{line}" if number else line, style="bold" if is_title else "")
+    return text
 
 
 @contextmanager
@@ -159,7 +170,7 @@ class TopView:
 
     def lines(self, now: float, width: int, height: int) -> list[str]:
         """Return the lines of the screen; `now` is epoch seconds."""
-        head = [safe(line) for line in self._head()]
+        head = [part for line in self._head() for part in wrap_line(safe(line), width, _INDENT)]
         room = max(height - len(head) - 4, 4)
         in_use = self._table_in_use(now, width)[: max(room // 2, 3)]
         changes = self._table_of_changes(now, width)[: max(room - len(in_use), 3)]

@@ -70,6 +70,17 @@ def test_all_is_as_it_was_and_again_there_is_nothing_to_do(
     again = call(capsys, "leave", "--yes")
     assert (again.code, others(home)) == (0, before)
     assert "`bsd leave --purge` deletes it" in again.out
+    assert "nothing in it is needed any more" in again.out  # although no agent is on
+
+
+def test_an_agent_that_was_turned_off_before_gets_its_values_back(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = set_up(home, capsys)
+    assert call(capsys, "agents", "off", "claude-code", "--yes").code == 0
+    let_pass(home / ".openclaw", 61)
+    assert call(capsys, "leave", "--purge", "--yes").code == 0
+    assert others(home) == before
 
 
 def busy_claude(context: ActionContext, name: SessionName, *, uninstalling: bool) -> SessionResult:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from rich.cells import cell_len
 
 from bsd.cli.client import Client, NotRunning
+from bsd.cli.run_start import start_lines
 from bsd.cli.top import TopView, sessions_in_use
+from bsd.core.config import PruningConfig
 from bsd.core.layout import Layout
+from bsd.core.settings import HttpAddress
+from bsd.daemon.service import Daemon
 from tests.cli.conftest import Call
 from tests.http.fake_daemon import sample_status
 from tests.openclaw_tree import set_idle
@@ -27,6 +32,15 @@ class Answers:
         if not self.left:
             raise NotRunning("the daemon is not running", hint="`bsd run` starts it")
         return self.left.pop(0)
+
+
+class Scanned:
+    """Three sessions, one of them left for later."""
+
+    left = 1
+
+    def __len__(self) -> int:
+        return 3
 
 
 def status() -> dict[str, Any]:
@@ -75,3 +89,31 @@ def test_sessions_in_use_are_those_just_written_to(root: Path) -> None:
         os.utime(path, (now - 100 * number, now - 100 * number))
     found = [str(each.name) for each in sessions_in_use(Layout(root), now)]
     assert found == ["main/alpha", "main/beta"]
+
+
+@pytest.mark.parametrize(
+    ("address", "page"),
+    [
+        (HttpAddress("0.0.0.0", 8000), "http://127.0.0.1:8000/"),
+        (HttpAddress("::1", 8001), "http://[::1]:8001/"),
+        (None, "`bsd run --http 127.0.0.1:8000` serves it"),
+    ],
+)
+def test_the_start_of_a_daemon_is_five_lines_that_end_with_the_page(
+    root: Path, address: HttpAddress | None, page: str
+) -> None:
+    counts = SimpleNamespace(ready=2, working=0, waiting=0)
+    state = SimpleNamespace(
+        layout=Layout(root),
+        settings=SimpleNamespace(readonly=False),
+        config=SimpleNamespace(current=PruningConfig()),
+        queue=SimpleNamespace(counts=lambda: counts),
+        scan=Scanned(),
+    )
+    scheduler = SimpleNamespace(next_run=lambda _: 1_795_703_600.0)
+    daemon = cast("Daemon", SimpleNamespace(state=state, scheduler=scheduler))
+    lines = list(start_lines(daemon, [address] if address else [], 1_795_700_000.0))
+    assert len(lines) == 5
+    assert lines[0].endswith(f"runs on {root}; Ctrl-C ends it")
+    assert "3 sessions to look into" in lines[2]
+    assert lines[-1].split("page")[1].strip() == page

@@ -229,6 +229,7 @@ def change(routes: Routes) -> None:
     routes("DELETE", f"/api/trash/{gone['trash_id']}")
     routes("DELETE", "/api/sessions/main/spare?permanent=true")
     routes("DELETE", "/api/trash")
+    routes.get("/api/retention?at=soon")
     routes("POST", "/api/retention/run?dry_run=true")
     routes("POST", "/api/retention/run")
     routes("POST", "/api/jobs/retention/run")
