@@ -18,6 +18,7 @@ from bsd.core.config_file import ConfigService
 from bsd.core.errors import NotFound
 from bsd.core.layout import Layout
 from bsd.daemon.loops import Beats
+from bsd.daemon.notices import notices_of
 from bsd.daemon.service import Daemon
 from bsd.daemon.status import Events
 from bsd.http.app import create_app
@@ -29,6 +30,11 @@ _MB = 1 << 20
 
 def sample_status() -> dict[str, Any]:
     """A status as `bsd.daemon.status` describes it."""
+    document = _sample()
+    return document | {"notices": [notice.as_json() for notice in notices_of(document)]}
+
+
+def _sample() -> dict[str, Any]:
     return {
         "state": "running",
         "pid": 4711,
@@ -108,6 +114,8 @@ def sample_status() -> dict[str, Any]:
             }
         ],
         "unserved": [],
+        "not_copied": [],
+        "room": {"free": 90 << 30, "size": 500 << 30},
         "clock": None,
         "disk": {
             "store": 40 * _MB,

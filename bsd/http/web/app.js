@@ -1,10 +1,12 @@
 // The frame: which view is shown, who may change things, and what goes on.
 
+import { agentsView } from "./agents.js";
 import { archiveView } from "./archive.js";
 import { forgetButton, get, mayAsk } from "./api.js";
 import { fill, h, problem } from "./dom.js";
 import { jobsView } from "./jobs.js";
 import { Live } from "./live.js";
+import { noticeBanners, openNotices } from "./notices.js";
 import { sessionView } from "./session.js";
 import { sessionsView } from "./sessions.js";
 import { settingsView } from "./settings.js";
@@ -17,6 +19,7 @@ const VIEWS = {
     s: sessionView,
     trash: trashView,
     archive: archiveView,
+    agents: agentsView,
     jobs: jobsView,
     settings: settingsView,
     status: statusView,
@@ -68,16 +71,17 @@ function showBanners() {
     const notes = [
         status?.readonly && "Read-only: this server changes nothing on request.",
         status && status.enabled === false && "bsd is switched off in the settings: nothing is extracted.",
-        status?.config?.problem &&
-            `The settings file is broken, the last good settings hold: ${status.config.problem}`,
         state === "lost" && "No connection to bsd. What you see is what was known last; it is tried again.",
     ];
     const text = notes.filter(Boolean);
-    if (banners.dataset.text === text.join("\n")) return;
-    banners.dataset.text = text.join("\n");
+    const notices = openNotices(status);
+    const shown = JSON.stringify([text, notices]);
+    if (banners.dataset.shown === shown) return;
+    banners.dataset.shown = shown;
     fill(
         banners,
         text.map((note) => h("p", { class: "banner", role: "status" }, note)),
+        noticeBanners(notices, () => loadStatus(true)),
     );
 }
 

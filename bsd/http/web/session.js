@@ -4,6 +4,7 @@ import { entryPath, get, query, sessionPath } from "./api.js";
 import { button, copyButton, fill, h, problem } from "./dom.js";
 import { EntryItem } from "./entry.js";
 import { bytes, count, number, span } from "./format.js";
+import { excludeButton, pauseButton } from "./leaving_out.js";
 import { paced } from "./live.js";
 import { deleteDialog, extractDialog, historyDialog, summaryDialog } from "./operations.js";
 import { badges } from "./session_row.js";
@@ -158,6 +159,8 @@ class SessionView {
                     { "data-focus": "history" },
                 ),
                 button("Summary…", () => summaryDialog(this.session), { "data-focus": "summary" }),
+                pauseButton(this.session, () => {}, { "data-focus": "pause" }),
+                excludeButton(this.session, () => this.leftOut(), { "data-focus": "exclude" }),
                 button("Delete…", () => this.remove(), { class: "danger writes", "data-focus": "delete" }),
             ),
         );
@@ -165,6 +168,11 @@ class SessionView {
 
     async remove() {
         if (!(await deleteDialog(this.info))) return;
+        this.leftOut();
+    }
+
+    /** It is not listed any more. */
+    leftOut() {
         forgetList();
         location.hash = "#/";
     }
