@@ -14,6 +14,7 @@ export async function turnDialog(agent, done) {
     const choice = turn === "on" ? permissionBox() : forceBox();
     const where = `setup/${agent.agent}`;
     let seen = null;
+    body.classList.add("turn");
 
     const wanted = () => ({ turn, [choice.name]: choice.box.checked });
     const look = async () => {

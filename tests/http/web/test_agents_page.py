@@ -55,7 +55,8 @@ def desk(clean_environment: Path, tmp_path: Path) -> Iterator[Desk]:
 def test_an_agent_is_turned_on_left_out_and_turned_off(desk: Desk) -> None:
     before, pid = desk.files(), desk.daemon.process.pid
     with watched(desk.browser, desk.address) as seen:
-        seen.page.add_init_script(f"sessionStorage.setItem('bsd-api-key', '{KEY}')")
+        key = f"sessionStorage.setItem('bsd-api-key', '{KEY}')"
+        seen.page.add_init_script(f"if (location.protocol === 'http:') {key}")  # not: about:blank
         _dismiss_notice(seen.open("jobs"))
         page = seen.open("agents")
         claude = page.get_by_role("region", name="Claude Code")
@@ -150,7 +151,7 @@ def _show_commands(page: Page, desk: Desk) -> None:
     page.route("**/api/setup", lock)
     page.reload()
     pi = page.get_by_role("region", name="pi", exact=True)
-    expect(pi.get_by_text("bsd agents on pi")).to_be_visible()
+    expect(pi.locator("code", has_text="agents on pi")).to_be_visible()
     expect(pi.get_by_text("Anyone can reach this page, so")).to_be_visible()
     expect(pi.get_by_role("button", name="Turn on…")).to_have_count(0)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=desk.address)
