@@ -34,8 +34,8 @@ def test_an_agent_that_is_turned_on_beside_it_is_served(
         assert daemon.said("bsd starts again")
 
 
-def _after(daemon: Running, began: object) -> dict[str, Any] | None:
+def _after(daemon: Running, began: object) -> dict[str, Any]:
     with suppress(OSError, http.client.HTTPException):
         status = daemon.status()
-        return status if status["started_at"] != began else None
-    return None
+        return status if status["started_at"] != began else {}
+    return {}

@@ -23,6 +23,8 @@ from bsd.daemon.service import Daemon
 from bsd.daemon.status import Events
 from bsd.http.app import create_app
 from bsd.sessions.idle import RetryBudget
+from bsd.setup.additions import SetupContext
+from bsd.transcripts.agents.setup_files import SetupCommands
 from tests.waiting import DEADLINE_SECONDS
 
 _MB = 1 << 20
@@ -271,7 +273,14 @@ def app_over(
     context = ActionContext(
         layout=layout, config=config, budget=budget or RetryBudget(), actor="api"
     )
+    how.setdefault("setup", lambda: _setup(layout))
     return create_app((daemon or FakeDaemon()).as_daemon(), context, **how)
+
+
+def _setup(layout: Layout) -> SetupContext:
+    """The set-up of a user whose home is the root."""
+    home, commands = layout.root, SetupCommands(("bsd", "mcp"), None, "")
+    return SetupContext(layout, home / "bsd.toml", {"HOME": str(home)}, commands)
 
 
 def description(app: ASGIApp) -> dict[str, Any]:

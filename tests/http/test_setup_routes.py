@@ -103,8 +103,10 @@ def test_files_that_may_not_be_written_are_named(
 def test_what_is_unknown_or_not_here_is_refused(home: Home, tmp_path: Path) -> None:
     assert home.ask("POST", "setup/nobody", {"turn": "on"}).status == 404
     assert home.ask("POST", "setup/codex", {"turn": "round"}).status == 400
+    assert home.ask("GET", "setup/codex/would-leave").status == 200
     empty = app_over(tmp_path)
-    assert ask(empty, "GET", "/api/setup").status == 503
+    assert [one for one in ask(empty, "GET", "/api/setup").json()["agents"] if one["found"]] == []
+    assert ask(empty, "GET", "/api/setup/codex/would-leave").status == 404
 
 
 def test_a_dismissed_notice_is_noted(home: Home) -> None:

@@ -160,7 +160,7 @@ class SessionView {
                 ),
                 button("Summary…", () => summaryDialog(this.session), { "data-focus": "summary" }),
                 pauseButton(this.session, () => {}, { "data-focus": "pause" }),
-                excludeButton(this.session, () => this.leftOut(), { "data-focus": "exclude" }),
+                excludeButton(this.session, () => (location.hash = "#/"), { "data-focus": "exclude" }),
                 button("Delete…", () => this.remove(), { class: "danger writes", "data-focus": "delete" }),
             ),
         );
@@ -168,11 +168,6 @@ class SessionView {
 
     async remove() {
         if (!(await deleteDialog(this.info))) return;
-        this.leftOut();
-    }
-
-    /** It is not listed any more. */
-    leftOut() {
         forgetList();
         location.hash = "#/";
     }

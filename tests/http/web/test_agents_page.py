@@ -130,7 +130,7 @@ def _dismiss_notice(page: Page) -> None:
 def _look(page: Page, name: str) -> None:
     """Light and dark, on a desk and a phone."""
     for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.emulate_media(color_scheme=scheme)
         assert not low_contrast(page)
         screenshot(page, f"{name}-{scheme}")
     page.set_viewport_size({"width": 360, "height": 740})
