@@ -18,7 +18,7 @@ from bsd.setup.discovery import SOON_DAYS, AgentSessions, FoundAgent, find_agent
 from bsd.setup.foreign_files import is_writable, read_foreign, text_of
 from bsd.setup.record import read_record
 from bsd.setup.switch import is_the_root
-from bsd.transcripts.agents.programs import agent_setups
+from bsd.transcripts.agents.programs import agent_setups, kind_of
 from bsd.transcripts.agents.setup_files import AgentSetup, SetupPart
 
 _NO_SESSIONS = AgentSessions((), 0, (), ())
@@ -39,6 +39,7 @@ class AgentState:
         int, Field(description=f"Sessions that the program deletes within {SOON_DAYS} days")
     ]
     to_copy: Annotated[int, Field(description="Those of them of which bsd has no copy")]
+    by_project: Annotated[bool, Field(description="Its program keeps sessions by project")]
     on: Annotated[bool, Field(description="Whether bsd looks after its sessions")]
     parts: Annotated[
         dict[SetupPart, bool], Field(description="What of bsd is set up, whoever has done it")
@@ -110,6 +111,7 @@ def _state(
         bytes=sessions.bytes,
         deleted_soon=len(sessions.deleted_soon),
         to_copy=len(sessions.without_copy(here.layout)) if here else 0,
+        by_project=not setup.is_root and kind_of(agent).project_directory is not None,
         on=is_on,
         parts=parts,
         turned_off=turned_off,

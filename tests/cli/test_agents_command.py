@@ -51,6 +51,7 @@ def test_the_list_tells_what_is_set_up(home: Path, capsys: pytest.CaptureFixture
         "bytes": (home / CLAUDE_SESSION).stat().st_size,
         "deleted_soon": 0,
         "to_copy": 0,
+        "by_project": True,
         "command": "bsd agents on claude-code",
         "read_only": [],
         "on": False,

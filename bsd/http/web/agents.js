@@ -190,13 +190,16 @@ class AgentsView {
                 ? sources.some((source) => name.startsWith(`${source.name}:`))
                 : !others.some((start) => name.startsWith(start)),
         );
-        if (!own.length) return null;
-        const rows = h("ul", { class: "projects", "aria-label": `Projects of ${agent.title}` });
+        const names = new Set(own.map(({ name }) => name));
+        const wholes = own.filter(({ name }) => !isPart(name, names));
+        if (!wholes.length) return null;
+        const what = count(wholes.length, agent.by_project ? "project" : "agent");
+        const rows = h("ul", { class: "projects", "aria-label": `Parts of ${agent.title}` });
         const draw = (words) => {
             this.words.set(agent.agent, words);
             fill(
                 rows,
-                own
+                wholes
                     .filter(({ name }) => name.toLowerCase().includes(words.toLowerCase()))
                     .sort((a, b) => b.sessions - a.sessions)
                     .map((one) => this.project(one)),
@@ -204,19 +207,19 @@ class AgentsView {
         };
         draw(this.words.get(agent.agent) ?? "");
         const filter =
-            own.length > MANY &&
+            wholes.length > MANY &&
             h("input", {
                 type: "search",
                 value: this.words.get(agent.agent),
-                placeholder: "Filter projects",
-                "aria-label": `Filter projects of ${agent.title}`,
+                placeholder: "Filter",
+                "aria-label": `Filter ${what} of ${agent.title}`,
                 "data-focus": `filter-${agent.agent}`,
                 oninput: (event) => draw(event.target.value),
             });
         const details = h(
             "details",
             { open: this.opened.has(agent.agent) },
-            h("summary", { "data-focus": `projects-${agent.agent}` }, count(own.length, "project"), ": leave out or pause one"),
+            h("summary", { "data-focus": `projects-${agent.agent}` }, `${what}: leave out or pause one`),
             filter,
             rows,
         );
@@ -272,6 +275,13 @@ class AgentsView {
         }
         fill(this.told, problem(new Error("bsd has not started again: `bsd status` tells why")));
     }
+}
+
+/** Whether an agent's sessions are parts of another's, as subagents are. */
+function isPart(name, names) {
+    for (let at = name.lastIndexOf(":"); at > 0; at = name.lastIndexOf(":", at - 1))
+        if (names.has(name.slice(0, at))) return true;
+    return false;
 }
 
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);

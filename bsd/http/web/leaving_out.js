@@ -9,8 +9,8 @@ export function namesAbove(name) {
     const source = agent.split(":")[0];
     return [
         session && [name, "this session"],
-        [agent, agent === source ? `all of ${agent}` : `this project (${agent})`],
-        agent !== source && [source, `all of ${source}`],
+        [agent, `all sessions of ${agent}`],
+        agent !== source && [source, `all sessions of ${source}`],
     ].filter(Boolean);
 }
 

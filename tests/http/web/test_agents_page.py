@@ -90,7 +90,7 @@ def test_an_agent_is_turned_on_left_out_and_turned_off(desk: Desk) -> None:
         lists.get_by_role("button", name=f"Look at {PROJECT} again").click()
         claude.get_by_role("button", name=f"Pause… {PROJECT}").click()
         choice = page.get_by_role("dialog")
-        choice.get_by_label("all of claude-code").check()
+        choice.get_by_label("all sessions of claude-code", exact=True).check()
         choice.get_by_label("For").select_option("2 hours")
         choice.get_by_role("button", name="Pause").click()
         expect(lists.get_by_text("paused", exact=True)).to_be_visible()
