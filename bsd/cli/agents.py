@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
+from bsd.actions.agents import AgentTurned
 from bsd.cli.call import BsdGroup, Call, ask_first, confirm
 from bsd.cli.completion import offering
 from bsd.cli.options import yes_option
@@ -33,6 +36,9 @@ from bsd.setup.switch import (
 from bsd.transcripts.agents.programs import agent_setups, elsewhere, layout_of
 from bsd.transcripts.agents.setup_files import SetupPart
 
+if TYPE_CHECKING:
+    from bsd.core.settings import Settings
+
 _FAILED = 1
 
 
@@ -56,7 +62,7 @@ def agents(context: click.Context) -> None:
 @click.pass_obj
 def list_agents(call: Call) -> None:
     """List the agents that bsd knows, and what of bsd is set up for each."""
-    found = available(setup_context(call))
+    found = available(setup_context(call), time.time())
     if call.json:
         print_json({"agents": [as_json(state) for state in found]})
         return
@@ -74,7 +80,7 @@ def list_agents(call: Call) -> None:
     print_table(columns, rows, right=("SESSIONS",), wraps=("SET UP", "DIRECTORY"))
     for state in found:
         if state.problem is not None:
-            note(f"{state.title}: {state.problem}")
+            note(f"{state.title}: {state.problem}" + (f"\nTry: {state.hint}" if state.hint else ""))
     if waiting := [state for state in found if _waits(state)]:
         say(f"Try: `bsd agents on {waiting[0].agent}`")
 
@@ -117,9 +123,10 @@ def turn_on(call: Call, name: str, no_permission: bool, dry_run: bool, yes: bool
     """
     context = setup_context(call)
     permission = not no_permission
-    if permission and not (yes or dry_run) and lacks_permission(context, name):
-        question = f"May {setup_of(name).title}'s agents call bsd's tools without asking?"
-        permission = confirm(question, _unasked("on", name))
+    if permission and not (yes or dry_run):
+        permission = wants_permission(
+            context, name, lambda text: confirm(text, _unasked("on", name))
+        )
     plan = plan_on(context, name, permission=permission)
     return _carry_out(call, context, plan, dry_run=dry_run, yes=yes)
 
@@ -148,9 +155,23 @@ def turn_off(call: Call, name: str, force: bool, dry_run: bool, yes: bool) -> in
     return _carry_out(call, context, plan, dry_run=dry_run, yes=yes, stored=stored)
 
 
-def setup_context(call: Call) -> SetupContext:
-    """Return the context of the set-up; the root need not exist. Raises ConfigError."""
-    settings = call.settings
+def wants_permission(context: SetupContext, name: str, ask: Callable[[str], bool]) -> bool:
+    """Ask whether bsd's tools may be called without asking, unless the program allows it already.
+
+    True for a program that has no such rule.
+    """
+    if not lacks_permission(context, name):
+        return True
+    return ask(f"May {setup_of(name).title}'s agents call bsd's tools without asking?")
+
+
+def setup_context(call: Call, settings: Settings | None = None) -> SetupContext:
+    """Return the context of the set-up; the root need not exist. Raises ConfigError.
+
+    Args:
+        settings: if they are to be others than those of the call.
+    """
+    settings = settings or call.settings
     options: list[str] = []
     if call.root or os.environ.get("OPENCLAW_ROOT") or os.environ.get("BRAINSURGEON_AGENTS_DIR"):
         options += ["--root", os.path.abspath(settings.root)]
@@ -159,7 +180,10 @@ def setup_context(call: Call) -> SetupContext:
     if file != settings_file({"HOME": os.environ.get("HOME", "")}):
         options += ["--config", str(file)]
     commands = setup_commands(tuple(options), settings.socket)
-    return SetupContext(layout_of(settings.root, settings.sources), file, os.environ, commands)
+    environ: Mapping[str, str] = os.environ
+    if (settings.root / "agents").is_dir():  # the root is OpenClaw's directory, whatever its name
+        environ = {**environ, "OPENCLAW_ROOT": str(settings.root)}
+    return SetupContext(layout_of(settings.root, settings.sources), file, environ, commands)
 
 
 def _note_other_root(call: Call, *, name: str) -> None:
@@ -181,14 +205,14 @@ def _carry_out(
     *,
     dry_run: bool,
     yes: bool,
-    stored: int = 0,
+    stored: int | None = None,
 ) -> int:
     """Show a plan, ask, carry it out; return the exit code."""
     if not call.json:
         tell_plan(plan)
         if stored:
             note(_stays(plan, stored))
-    done = SetupDone(plan.agent, plan.turn)
+    done: SetupDone | None = None
     if not dry_run:
         call.refuse_if_readonly()
         if plan.changes and not yes:
@@ -197,26 +221,14 @@ def _carry_out(
             make_private_dir(context.layout.root)
         done = apply(context, plan)
     if call.json:
-        print_json(_document(plan, done, dry_run=dry_run, stored=stored))
-    elif not dry_run:
+        print_json(as_json(AgentTurned.of(context, plan, done, stored)))
+    elif done is not None:
         tell_done(plan, done)
-    if context.settings_file in done.written:
+    if done is not None and context.settings_file in done.written:
         call.forget_settings()
         _note_other_root(call, name=plan.agent)
         restart_daemon(call, manager_here())
-    return _FAILED if plan.problems or done.failed else 0
-
-
-def _document(plan: SetupPlan, done: SetupDone, *, dry_run: bool, stored: int) -> dict[str, Any]:
-    results = as_json(done)
-    more = {"stored_sessions": stored} if plan.turn == "off" else {}
-    return {
-        **as_json(plan),
-        "dry_run": dry_run,
-        "written": results["written"],
-        "failed": results["failed"],
-        **more,
-    }
+    return _FAILED if plan.problems or (done is not None and done.failed) else 0
 
 
 def _stays(plan: SetupPlan, stored: int) -> str:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 
+from bsd.cli.agents import setup_context
 from bsd.cli.call import Call
 from bsd.cli.run_start import tell_start
-from bsd.core.errors import TemporaryFailure
+from bsd.core.errors import TemporaryFailure, os_problem
 from bsd.core.logs import close_logs
 from bsd.core.processes import give_back_memory
 from bsd.core.settings import HttpAddress, Settings
 from bsd.daemon.loops import share_heap
 from bsd.daemon.service import STOP_SECONDS, Daemon
-from bsd.daemon.signals import DUMP, RELOAD, Signals, die_by, stops_among, wait_for_end
+from bsd.daemon.signals import DUMP, RELOAD, RESTART, Signals, die_by, stops_among, wait_for_end
 from bsd.http.app import app_of
 from bsd.http.server import ApiServer
 from bsd.http.sockets import check_exposure
@@ -23,6 +25,9 @@ _IN_BAND = "bsd.mcp.inband:InBand"  # children load it
 
 def run_daemon(call: Call, http: str | None, *, is_open: bool) -> int:
     """Run the daemon until a signal stops it; returns the exit code.
+
+    If the API asks for it, the process stops the daemon and runs its own command line anew: another
+    bsd.toml is followed from the start.
 
     Args:
         http: `--http`, which goes before the settings.
@@ -41,17 +46,25 @@ def run_daemon(call: Call, http: str | None, *, is_open: bool) -> int:
         server: ApiServer | None = None
         try:
             daemon.start()
-            server = ApiServer(app_of(daemon, now), now, daemon.state.beats)
+            app = app_of(
+                daemon,
+                now,
+                setup=lambda: setup_context(call, call.load_settings()),
+                restart=signals.ask_restart,
+            )
+            server = ApiServer(app, now, daemon.state.beats)
             server.start()
             daemon.state.page = server.page
             daemon.ready()
             tell_start(daemon, server.addresses)
             give_back_memory()
-            _obey(signals, daemon)
+            again = _obey(signals, daemon)
         except BaseException:  # an interrupt, too, must end all that was begun
             _stop(signals, daemon, server)
             raise
-        return 0 if _stop(signals, daemon, server) else _break_off()
+        if not _stop(signals, daemon, server, again=again):
+            return _break_off()
+    return _run_anew() if again else 0
 
 
 def _with(settings: Settings, http: str | None, *, is_open: bool) -> Settings:
@@ -64,19 +77,23 @@ def _with(settings: Settings, http: str | None, *, is_open: bool) -> Settings:
     return settings
 
 
-def _obey(signals: Signals, daemon: Daemon) -> None:
-    """Do as signals say until one says stop."""
+def _obey(signals: Signals, daemon: Daemon) -> bool:
+    """Do as signals say until one says stop; returns True if bsd is to start again."""
     while True:
         numbers = signals.wait()
         if stops_among(numbers):
-            return
+            return False
+        if RESTART in numbers:
+            return True
         if RELOAD in numbers:
             daemon.reload()
         if DUMP in numbers:
             daemon.dump()
 
 
-def _stop(signals: Signals, daemon: Daemon, server: ApiServer | None) -> bool:
+def _stop(
+    signals: Signals, daemon: Daemon, server: ApiServer | None, *, again: bool = False
+) -> bool:
     """Stop everything while another signal may still end it at once; whether all has ended."""
     ended: list[bool] = []
 
@@ -86,7 +103,7 @@ def _stop(signals: Signals, daemon: Daemon, server: ApiServer | None) -> bool:
             if server:
                 server.stop_listening()
             # Requests that are under way end with the work of the daemon.
-            in_time = daemon.stop()
+            in_time = daemon.stop(again=again)
             in_time &= server.join() if server else True
         finally:
             ended.append(in_time)
@@ -102,6 +119,15 @@ def _stop(signals: Signals, daemon: Daemon, server: ApiServer | None) -> bool:
     if wait_for_end(signals, lambda: bool(ended), STOP_SECONDS + 1, die_by):
         stopper.join(1.0)  # it has only to leave
     return ended == [True]
+
+
+def _run_anew() -> int:
+    """Replace this process by its own command line, with the same process id; does not return."""
+    close_logs()
+    try:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - this program
+    except OSError as error:
+        raise os_problem(error, "starting bsd again") from error
 
 
 def _break_off() -> int:

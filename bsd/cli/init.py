@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 
 import click
 
 from bsd.actions.context import ActionContext
 from bsd.actions.setup import foretell_extraction
-from bsd.cli.agents import setup_context
+from bsd.cli.agents import setup_context, wants_permission
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.init_report import (
     AgentInit,
@@ -40,9 +39,8 @@ from bsd.sessions.commit.reach import unreached
 from bsd.setup.additions import SetupContext
 from bsd.setup.discovery import AgentSessions, FoundAgent, find_agents, sessions_of
 from bsd.setup.record import read_record
-from bsd.setup.switch import apply, lacks_permission, plan_on, setup_of
+from bsd.setup.switch import apply, plan_on, setup_of
 from bsd.setup.unserved import note_told
-from bsd.transcripts.agents.programs import layout_of
 from bsd.transcripts.agents.setup_files import SetupPart
 
 _LOOK_SECONDS = 5.0  # for the dry run of one agent's sessions
@@ -122,8 +120,9 @@ class _Init:
         # The log of a root that is not there yet has no place; errors are told anyway.
         settings = call.settings
         configure_logs(None, settings.log_level, settings.log_format, stderr_level="error")
+        context = self._setup_context()
         self._agents = [
-            InitAgent(found, _told(found)) for found in find_agents(self._layout(), self._environ)
+            InitAgent(found, _told(found)) for found in find_agents(context.layout, context.environ)
         ]
         if not self._agents:
             raise NotFound(
@@ -288,7 +287,7 @@ class _Init:
                 tell_done(agent.told)
         if any(agent.told.changed for agent in self._agents):
             self._call.forget_settings()
-        note_told(self._layout(), [found.kind for found in refused])
+        note_told(self._setup_context().layout, [found.kind for found in refused])
 
     def _turn_on(self, agent: InitAgent, ask: Ask) -> bool:
         """Write the files of one agent; returns False if the user does not want that."""
@@ -319,9 +318,7 @@ class _Init:
         plan = agent.plan
         if plan is None or not any(SetupPart.PERMISSION in edit.parts for edit in plan.changes):
             return
-        if not lacks_permission(self._setup_context(), agent.found.kind):
-            return
-        if not ask(f"Let {agent.found.title} call bsd's tools without asking each time?"):
+        if not wants_permission(self._setup_context(), agent.found.kind, ask):
             self._plan(agent, permission=False)
 
     def _leave_root_alone(self) -> None:
@@ -342,7 +339,9 @@ class _Init:
 
     def _say_what_is_in_the_way(self, found: FoundAgent) -> None:
         for source in found.layout.sources:
-            if source.kind == found.kind and (problem := unreached(self._layout(), source)):
+            if source.kind == found.kind and (
+                problem := unreached(self._setup_context().layout, source)
+            ):
                 note(f"{problem.why}\nTry: {problem.remedy}")
 
     # --- root and settings ---
@@ -369,18 +368,8 @@ class _Init:
         is_usual = own == usual_roots({"HOME": os.environ.get("HOME", "")})[1]
         return not (is_usual and (own / ".brainsurgeon").is_dir())
 
-    @property
-    def _environ(self) -> Mapping[str, str]:
-        """The environment, in which the root is named if it is an agent's directory."""
-        if (self._root / "agents").is_dir():
-            return {**os.environ, "OPENCLAW_ROOT": str(self._root)}
-        return os.environ
-
-    def _layout(self) -> Layout:
-        return layout_of(self._root, self._call.settings.sources)
-
     def _setup_context(self) -> SetupContext:
-        return replace(setup_context(self._call), environ=self._environ)
+        return setup_context(self._call)
 
 
 def _told(found: FoundAgent) -> AgentInit:
@@ -407,10 +396,7 @@ def _context(layout: Layout, progress: Callable[..., None]) -> ActionContext:
 
 
 def _to_copy(found: FoundAgent, sessions: AgentSessions, config: PruningConfig) -> list[str]:
-    """Return the sessions that are deleted soon and have no copy, if copies are wanted.
-
-    Nothing but bsd has written to them since they were copied, or they would not go soon.
-    """
+    """Return the sessions that are deleted soon and have no copy, if copies are wanted."""
     if config.archive_sessions.strip().casefold() == OFF:
         return []
-    return [str(name) for name in sessions.deleted_soon if not found.layout.has_copy(name)]
+    return [str(name) for name in sessions.without_copy(found.layout)]

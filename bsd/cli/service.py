@@ -185,7 +185,7 @@ def service_of_root(call: Call, manager: Manager) -> tuple[Origin, bool]:
 
 
 def restart_daemon(call: Call, manager: Manager) -> None:
-    """Start the service again, so that it reads bsd.toml; say it if the daemon runs otherwise.
+    """Let the daemon start again, so that it reads bsd.toml; note it if it cannot be asked to.
 
     Does nothing if no daemon runs. Raises Unavailable.
     """
@@ -194,7 +194,13 @@ def restart_daemon(call: Call, manager: Manager) -> None:
         if not call.json:
             say_check("ok", f"bsd was started again by {manager.name}: `bsd status`")
     elif (process := daemon_process(call)) is not None:
-        note(f"bsd runs as process {process}: start it again, so that it reads bsd.toml")
+        try:
+            Client(call.settings.socket).post("/api/setup/restart")
+        except BsdError:  # it is of an older version, or only reads
+            note(f"bsd runs as process {process}: start it again, so that it reads bsd.toml")
+        else:
+            if not call.json:
+                say_check("ok", f"bsd starts again, as process {process}: `bsd status`")
 
 
 def daemon_process(call: Call) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bsd.cli.output import cache_wait, counted, one_line, size
 from bsd.core.durations import spell_seconds
-from bsd.setup.unserved import told_text
+from bsd.daemon.notices import Notice, agent_notices, notices_of
 
 Document = Mapping[str, Any]
 
@@ -165,46 +165,20 @@ def _trash(retention: Document, now: float) -> str | None:
     return text
 
 
-def _archive_trouble(archive: Document) -> Iterator[str]:
-    if problem := archive.get("problem"):
-        yield _row("! archive", problem)
-    if archive.get("nearly_full"):
-        taken = f"{size(archive['used_bytes'])} of {size(archive['most_bytes'])}"
-        what_goes = "copies of sessions in their place go, then what is oldest, for good"
-        text = f"packs and copies take {taken} (archive_max_bytes): beyond that {what_goes}"
-        yield _row("! archive", text)
-
-
 def _trouble(status: Document) -> Iterator[str]:
-    for problem in status["watcher"]["problems"]:
-        yield _row("! watching", f"{problem['text']} (try: {problem['remedy']})")
-    for source in status["sources"]:
-        if source["left_alone"]:
-            way = f"try: `bsd sources claim {source['name']}`"
-            yield _row("! source", f"{source['left_alone']}: only looked at here ({way})")
-        if problem := source["problem"]:
-            yield _row("! source", f"{problem['text']} (try: {problem['remedy']})")
-    yield from unserved_lines(
-        status.get("unserved", [])
-    )  # a daemon that was not restarted has none
-    yield from _archive_trouble(status["retention"].get("archive", {}))
-    if status["clock"]:
-        yield _row("! clock", f"{status['clock']} (`bsd retention --trust-clock` if it is right)")
-    if status["config"]["problem"]:
-        yield _row("! config", f"{status['config']['problem']} (the last good one holds)")
-    for parked in status["queue"]["parked"]:
-        yield _row("! parked", f"{parked['session']}: {one_line(parked['error'], 200)}")
-    if status["orphans"]["count"]:
-        orphans = counted(status["orphans"]["count"], "file")
-        yield _row("! orphans", f"{orphans} of late lines without a place (`bsd verify`)")
+    for notice in notices_of(status):  # also of a daemon that was not restarted and sends none
+        yield _notice_line(notice)
     for reason, count in status["left_alone"]["reasons"].items():
         yield _row("left alone", f"{counted(count, 'session')}: {one_line(reason, 200)}")
 
 
+def _notice_line(notice: Notice) -> str:
+    return _row(f"! {notice.about}", f"{one_line(notice.text, 300)} (try: {notice.remedy})")
+
+
 def unserved_lines(agents: Iterable[Document]) -> Iterator[str]:
     """Return a line for each agent of `unserved`."""
-    for agent in agents:
-        yield _row("! agent", f"{told_text(agent['title'])}. Try: {agent['hint']}")
+    return map(_notice_line, agent_notices(agents))
 
 
 def _recent(sessions: list[Document], now: float) -> Iterator[str]:

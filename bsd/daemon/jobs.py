@@ -38,6 +38,8 @@ class JobRunner:
         self._gone = gone
         self._copying = threading.Lock()
         self.clock_in_doubt: str | None = None  # why nothing is deleted by the clock
+        # Sessions that their program deletes soon, of which the last run could make no copy; why.
+        self.not_copied: dict[SessionName, str] = {}
 
     def scan(self) -> None:
         """Find which sessions changed, by stat alone, and queue them."""
@@ -138,6 +140,7 @@ class JobRunner:
             done = self._children.call(task, keep, background=not first)
         except Stopping:
             return 0, True
+        self.not_copied = done.not_copied
         if done.sessions:
             _log.info(f"archive: copied {done.sessions} sessions", bytes_packed=done.packed)
         for name in done.gone:  # a search before found neither session nor copy

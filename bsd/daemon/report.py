@@ -24,6 +24,7 @@ from bsd.daemon.directories import Trouble, WatchProblem
 from bsd.daemon.indexer import Indexer
 from bsd.daemon.jobs import JobRunner
 from bsd.daemon.loops import Clocks
+from bsd.daemon.notices import notices_of
 from bsd.daemon.queue import WorkQueue
 from bsd.daemon.state import DaemonState
 from bsd.daemon.status import DaemonStatus, Health
@@ -37,7 +38,7 @@ from bsd.maintenance.retention import archive_forecast
 from bsd.maintenance.targets import ArchivePacks, ExtractedFiles, TrashedSessions
 from bsd.sessions.commit.late import list_orphans
 from bsd.sessions.commit.reach import unreached
-from bsd.setup.unserved import unserved
+from bsd.setup.unserved import dismissed, note_dismissed, unserved
 from bsd.store.snapshots import NO_COPIES, copies_use
 from bsd.transcripts.agents.programs import elsewhere, served_by
 
@@ -130,6 +131,12 @@ class DaemonReport:
             disk=self._disk_use.answer(),
             sources=_sources(state.layout),
             unserved=unserved(state.layout, os.environ),
+            not_copied=[
+                {"session": str(name), "why": why}
+                for name, why in sorted(self._jobs.not_copied.items())
+            ],
+            room=_room(state.layout),
+            notices=[],
             clock=self._jobs.clock_in_doubt,
             search=self._indexer.state(),
             config={
@@ -139,7 +146,17 @@ class DaemonReport:
             retention=self._next_retention.answer(config, self._next_run()),
         )
         # The ledger has them as JSON already; to convert them again would take most of the time.
-        return {**as_json(status), "sessions": state.ledger.sessions()}
+        document = {**as_json(status), "sessions": state.ledger.sessions()}
+        return document | {"notices": self._notices(document)}
+
+    def _notices(self, document: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the notices; one that was dismissed and is over counts as new if it returns."""
+        state = self._state
+        found, known = notices_of(document), dismissed(state.layout)
+        over = known - {notice.id for notice in found}
+        if over and state.phase == "running" and not state.settings.readonly:
+            note_dismissed(state.layout, known - over)
+        return [notice.as_json(dismissed=notice.id in known) for notice in found]
 
     def note_sizes(self) -> None:
         """Note what sessions and bsd take on disk, once a day; raises BsdError."""
@@ -204,6 +221,15 @@ def _queue(work: WorkQueue, debouncing: int, gathering: int, left: int) -> dict[
             for each in work.parked()
         ],
     }
+
+
+def _room(layout: Layout) -> dict[str, int]:
+    """Return the free and all bytes of the root's disk; nothing if that cannot be told."""
+    try:
+        disk = os.statvfs(layout.root)
+    except OSError:
+        return {}
+    return {"free": disk.f_bavail * disk.f_frsize, "size": disk.f_blocks * disk.f_frsize}
 
 
 def _pauses(layout: Layout, clocks: Clocks) -> list[dict[str, Any]]:

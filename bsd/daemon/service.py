@@ -240,14 +240,21 @@ class Daemon:
         self.state.events.publish("state", state=self.state.phase)
         _log.info("bsd is ready", watching=self._notified)
 
-    def stop(self, seconds: float = STOP_SECONDS) -> bool:
-        """Finish the commits that have begun and end all threads; whether they ended in time."""
+    def stop(self, seconds: float = STOP_SECONDS, *, again: bool = False) -> bool:
+        """Finish the commits that have begun and end all threads; whether they ended in time.
+
+        Args:
+            again: this process starts a daemon again at once; the service manager is told so.
+        """
         deadline = time.monotonic() + seconds
         state = self.state
         state.phase = "stopping"
         state.stopping.set()
-        self._notifier.stopping("finishing what has begun")
-        _log.info("bsd stops")
+        if again:
+            self._notifier.reloading()
+        else:
+            self._notifier.stopping("finishing what has begun")
+        _log.info("bsd starts again" if again else "bsd stops")
         state.events.close()
         state.queue.close()
         self.children.stop()

@@ -20,7 +20,9 @@ STOP = (signal.SIGTERM, signal.SIGINT)
 RELOAD = signal.SIGHUP
 DUMP = signal.SIGUSR1
 _ALL = (*STOP, RELOAD, DUMP)
-_ENDED = 0  # no signal has this number
+# No signal has these numbers.
+RESTART = 255
+_ENDED = 0
 
 
 class Signals:
@@ -49,7 +51,12 @@ class Signals:
     def wait(self, timeout: float | None = None) -> list[int]:
         """Wait for signals; empty if there was none within `timeout` seconds, or at `end_wait`."""
         ready, _, _ = select.select([self._read], [], [], timeout)
-        return [number for number in os.read(self._read, 512) if number in _ALL] if ready else []
+        numbers = os.read(self._read, 512) if ready else b""
+        return [number for number in numbers if number in _ALL or number == RESTART]
+
+    def ask_restart(self) -> None:
+        """Let `wait` return RESTART. From any thread."""
+        os.write(self._write, bytes([RESTART]))
 
     def end_wait(self) -> None:
         """Let `wait` return. From any thread."""

@@ -188,6 +188,15 @@ class DaemonStatus:
             " has told of them: kind, title, directory, hint"
         ),
     ]
+    not_copied: Annotated[
+        list[EntryInfo],
+        Field(description="Sessions that are deleted soon and could not be copied: session, why"),
+    ]
+    room: Annotated[EntryInfo, Field(description="free, size: of the disk of the root")]
+    notices: Annotated[
+        list[EntryInfo],
+        Field(description="What needs a person: id, about, text, try, dismissed (on the page)"),
+    ]
     clock: Annotated[
         str | None, Field(description="Why the clock is not believed, and nothing deleted")
     ]

@@ -11,6 +11,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from bsd import __version__
 from bsd.actions.context import ActionContext, SearchState
+from bsd.core.errors import Unavailable
 from bsd.core.settings import Settings
 from bsd.daemon.child_tasks import ChildExecutor
 from bsd.daemon.service import Daemon
@@ -23,6 +24,7 @@ from bsd.http import (
     hooks,
     jobs,
     memory,
+    notices,
     outline,
     overview,
     page,
@@ -31,6 +33,7 @@ from bsd.http import (
     secrets,
     sessions,
     settings,
+    setup,
     state,
     trash,
     workspaces,
@@ -40,13 +43,14 @@ from bsd.http.metrics import MetricsPage
 from bsd.maintenance.disk_use import SavedByHour
 from bsd.memory.memory import Memory, open_memory
 from bsd.sessions.idle import RetryBudget
+from bsd.setup.additions import SetupContext
 from bsd.workspaces.actions import WorkspaceRoot, rules_of
 
 _SUMMARY = "Keeps AI-agent session files lean by moving large old values into a store."
 _WAIT_SECONDS = 5.0  # the longest time that a request waits for a session in use
 _API = (
     *(state, jobs, settings, sessions, search, entries, outline, context, trash, archive, pauses),
-    *(memory, workspaces, overview, events, hooks, secrets, export),
+    *(setup, notices, memory, workspaces, overview, events, hooks, secrets, export),
 )
 
 
@@ -68,6 +72,8 @@ def create_app(
     memory: Callable[..., Memory] | None = None,
     workspaces: WorkspaceRoot | None = None,
     config_changed: Callable[[], None] = lambda: None,
+    setup: Callable[[], SetupContext] | None = None,
+    restart: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """Put the routers together; keys, Host and Origin are checked by each listener.
 
@@ -75,6 +81,8 @@ def create_app(
         action_context: of which each request gets a copy with its own actor.
         memory: opens the memory for an actor.
         config_changed: called when settings of config.json were changed.
+        setup: returns the context of the set-up of agents, by the settings as they are now.
+        restart: lets the daemon start again, so that it follows bsd.toml.
     """
     app = Api(
         title="bsd",
@@ -92,6 +100,8 @@ def create_app(
     app.state.daemon = daemon
     app.state.context = action_context
     app.state.config_changed = config_changed
+    app.state.setup = setup or _no_setup
+    app.state.restart = restart
     app.state.open_memory = memory or partial(open_memory, action_context.layout)
     app.state.workspaces = workspaces or WorkspaceRoot(None)
     app.state.metrics = MetricsPage(
@@ -107,8 +117,18 @@ def create_app(
     return app
 
 
-def app_of(daemon: Daemon, settings: Settings) -> FastAPI:
-    """Return the application of a daemon."""
+def _no_setup() -> SetupContext:
+    raise Unavailable("agents cannot be set up from here", hint="bsd agents")
+
+
+def app_of(
+    daemon: Daemon,
+    settings: Settings,
+    *,
+    setup: Callable[[], SetupContext],
+    restart: Callable[[], None],
+) -> FastAPI:
+    """Return the application of a daemon; arguments as of `create_app`."""
     state = daemon.state
     action_context = ActionContext(
         layout=state.layout,
@@ -126,4 +146,6 @@ def app_of(daemon: Daemon, settings: Settings) -> FastAPI:
         memory=partial(open_memory, state.layout, settings.memory),
         workspaces=WorkspaceRoot(settings.workspace_root, state.layout, rules_of(settings)),
         config_changed=daemon.scheduler.look_at_settings,
+        setup=setup,
+        restart=restart,
     )

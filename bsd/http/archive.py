@@ -18,6 +18,7 @@ from bsd.actions.archive import (
     search_archive,
     show_archived,
 )
+from bsd.actions.forget_project import ForgottenProject, forget_whole_project
 from bsd.actions.list_entries import FIRST_PAGE, MOST_ENTRIES
 from bsd.actions.vanished import PromptsShown
 from bsd.http.dependencies import Agent, Context, Input, JsonRoute
@@ -42,6 +43,19 @@ def archive(
 def archive_search(context: Context, q: Words, agent: Agent = None, limit: Limit = 20) -> FoundGone:
     """Entries of such sessions, as far as the index of words knows them; the best first."""
     return context.query(search_archive, q, agent=agent, limit=limit)
+
+
+@router.delete("")
+def archive_forget_project(
+    context: Context,
+    project: Annotated[
+        str, Query(min_length=1, max_length=1000, description="An agent's name, or a directory")
+    ],
+    *,
+    dry_run: bool = False,
+) -> ForgottenProject:
+    """Delete for good all that is kept of the sessions of a project, and of its memory."""
+    return context.run(forget_whole_project, project, dry_run=dry_run)
 
 
 @router.get(_ONE)

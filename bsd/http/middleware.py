@@ -31,7 +31,10 @@ _PAGE = "/web/"
 
 
 class AccessMiddleware:
-    """Lets a request through, or refuses it; the key's owner is noted in the request's state.
+    """Lets a request through, or refuses it.
+
+    The request's state gets `actor`, the key's owner, and `trusted`: it came with a key, or on a
+    listener that requires none.
 
     Args:
         keys: API keys; each request is checked for one if `keys_required` and there are any.
@@ -53,6 +56,7 @@ class AccessMiddleware:
         self._app = app
         self._keys = [key.encode() for key in keys]
         self._keys_required = keys_required and bool(self._keys)
+        self._all_trusted = not keys_required
         self._hosts = None if hosts is None else {"localhost", *map(str.lower, hosts)}
         self._origins = set(origins)
         self._readonly = readonly
@@ -68,8 +72,10 @@ class AccessMiddleware:
         headers = Headers(scope=scope)
         key = headers.get("x-api-key", "").encode("latin-1")
         known = self._is_known(key)
+        state = scope.setdefault("state", {})
+        state["trusted"] = known or self._all_trusted
         if known:
-            scope.setdefault("state", {})["actor"] = hashlib.sha256(key).hexdigest()[:8]
+            state["actor"] = hashlib.sha256(key).hexdigest()[:8]
         refusal = self._refuse_page(scope, headers)
         if refusal is None and not known and self._keys_required and not _is_open(scope):
             refusal = _refuse_key(scope, key)

@@ -115,6 +115,8 @@ class SnapshotTotals:
     memory: list[Path] = field(default_factory=list)  # files of projects' notes that were copied
     left_out: list[str] = field(default_factory=list)  # which of these are not copied, and why
     complete: bool = True  # False: the next run has more to do
+    # Sessions that their program deletes soon and that could not be copied, each with the reason.
+    not_copied: dict[SessionName, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +294,8 @@ class _Run:
             failure = os_problem(error, f"keeping a copy of {name}")
             _log.warning("No copy is kept", session=str(name), problem=failure.message)
             self._tell(candidate, SnapshotStatus.FAILED, failure)
+            if candidate.deleted_at - self.budget.clock() <= SOON_SECONDS:
+                self.totals.not_copied[name] = failure.message
             if isinstance(error, OSError) and error.errno in _DISK_FULL:
                 self.totals.complete = False
                 return False

@@ -40,7 +40,7 @@ def setup_commands(options: tuple[str, ...], socket: Path) -> SetupCommands:
     # If bsd is removed without `bsd agents off`, Python ends with 2: Claude Code would not let the
     # agent end its turn.
     command = f"{shlex.join(hook)} 2>/dev/null || true"
-    return SetupCommands((*own_command(), *options, "mcp"), command, script)
+    return SetupCommands((*own_command(), *options, "mcp"), command, script, options)
 
 
 def _is_usual(socket: Path) -> bool:

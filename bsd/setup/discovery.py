@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -35,7 +35,8 @@ class FoundAgent:
         kind: as `bsd agents` calls it.
         is_root: its directory is a root of bsd; of others it is a source.
         served: bsd looks after it.
-        layout: a layout in which its sessions have the names that they have, or will have.
+        layout: a layout in which its sessions have the names that they have, or will have; of
+            other programs' sources it has none.
         problem: why bsd cannot look after it as things are.
     """
 
@@ -75,6 +76,13 @@ class AgentSessions:
     def bytes(self) -> int:
         """The size of all transcripts."""
         return sum(size for _, size in self.files)
+
+    def without_copy(self, layout: Layout) -> list[SessionName]:
+        """Return the sessions that are deleted soon and of which bsd has no copy.
+
+        Nothing but bsd has written to them since they were copied, or they would not go soon.
+        """
+        return [name for name in self.deleted_soon if not layout.has_copy(name)]
 
 
 def find_agents(layout: Layout, environ: Mapping[str, str]) -> list[FoundAgent]:
@@ -127,9 +135,8 @@ def _find_source_agent(
     found = partial(FoundAgent, kind=kind, title=setup.title, is_root=False)
     if sources := [source for source in layout.sources if source.kind == kind]:
         problem, hint = _served_elsewhere(layout, sources)
-        return found(
-            directory=sources[0].path, layout=layout, served=True, problem=problem, hint=hint
-        )
+        own = replace(layout, sources=tuple(sources))
+        return found(directory=sources[0].path, layout=own, served=True, problem=problem, hint=hint)
     installed = next(iter(agents_with_sessions(environ, [kind])), None)
     if installed is None:
         return None

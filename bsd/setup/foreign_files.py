@@ -133,6 +133,23 @@ def remove_empty(directories: tuple[Path, ...]) -> None:
             os.rmdir(directory)
 
 
+def is_writable(path: Path) -> bool:
+    """Return False if this process cannot make or replace a file, links followed.
+
+    A service's unit may mount a home, or parts of it, read-only (ProtectHome, ReadOnlyPaths).
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        if os.statvfs(target).f_flag & os.ST_RDONLY:
+            return False
+    except OSError:  # it is not there, or nothing can be told
+        pass
+    directory = target.parent
+    while not os.path.lexists(directory):  # it is made, too
+        directory = directory.parent
+    return os.access(directory, os.W_OK | os.X_OK)
+
+
 def remove_leftovers(target: Path) -> None:
     """Remove what a killed bsd has left beside a file that it was about to replace.
 

@@ -1,9 +1,9 @@
-"""The agents' programs on this machine, and the parts of bsd that are set up for each."""
+"""The agents' programs on this machine: their sessions, and the parts of bsd set up for each."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shlex
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +13,18 @@ from pydantic import Field
 
 from bsd.core.answers import OMIT_EMPTY
 from bsd.core.errors import BsdError
-from bsd.core.layout import Layout
-from bsd.core.sources import Source
 from bsd.setup.additions import SetupContext, is_there
-from bsd.setup.foreign_files import read_foreign, text_of
+from bsd.setup.discovery import SOON_DAYS, AgentSessions, FoundAgent, find_agents, sessions_of
+from bsd.setup.foreign_files import is_writable, read_foreign, text_of
 from bsd.setup.record import read_record
 from bsd.setup.switch import is_the_root
-from bsd.transcripts.agents.program import AgentProgram
-from bsd.transcripts.agents.programs import agent_setups, kind_of, program_of
+from bsd.transcripts.agents.programs import agent_setups, kind_of
 from bsd.transcripts.agents.setup_files import AgentSetup, SetupPart
 
+_NO_SESSIONS = AgentSessions((), 0, (), ())
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentState:
     """One agent's program on this machine."""
 
@@ -33,37 +33,64 @@ class AgentState:
     directory: Annotated[Path, Field(description="Of its sessions; OpenClaw's own directory")]
     found: Annotated[bool, Field(description="Whether the directory is there")]
     sessions: Annotated[int, Field(description="Without subagents")]
+    subagents: int
+    bytes: Annotated[int, Field(description="Of all its transcripts")]
+    deleted_soon: Annotated[
+        int, Field(description=f"Sessions that the program deletes within {SOON_DAYS} days")
+    ]
+    to_copy: Annotated[int, Field(description="Those of them of which bsd has no copy")]
+    by_project: Annotated[bool, Field(description="Its program keeps sessions by project")]
     on: Annotated[bool, Field(description="Whether bsd looks after its sessions")]
     parts: Annotated[
         dict[SetupPart, bool], Field(description="What of bsd is set up, whoever has done it")
     ]
     turned_off: Annotated[bool, Field(description="`bsd agents off` was the last that was said")]
+    command: Annotated[str, Field(description="Turns it off if it is on, else on")]
+    read_only: Annotated[
+        list[Path], Field(description="Files of the set-up that this process cannot write")
+    ]
     problem: Annotated[str | None, OMIT_EMPTY] = None
+    hint: Annotated[str | None, OMIT_EMPTY] = None
 
 
-def available(context: SetupContext) -> list[AgentState]:
-    """Return the state of each agent that bsd knows; one that cannot be read says so."""
+def available(context: SetupContext, now: float) -> list[AgentState]:
+    """Return the state of each agent that bsd knows; one that cannot be read says so.
+
+    Args:
+        now: epoch seconds.
+    """
     turned_off: set[str] = set()
     with suppress(BsdError):  # `bsd agents on` reports the problem
         turned_off = read_record(context.layout).turned_off
+    here = {each.kind: each for each in find_agents(context.layout, context.environ)}
     return [
-        _state(context, agent, setup, turned_off=agent in turned_off)
+        _state(context, agent, setup, here.get(agent), now, turned_off=agent in turned_off)
         for agent, setup in agent_setups().items()
     ]
 
 
-def _state(context: SetupContext, agent: str, setup: AgentSetup, *, turned_off: bool) -> AgentState:
-    sources = [source for source in context.layout.sources if source.kind == agent]
-    directory = sources[0].path if sources else setup.directory(context.environ)
-    problem, count = None, 0
-    try:
-        found = os.path.isdir(directory)
-        if found:
-            count = sum(_sessions(agent, setup, directory))
-    except OSError as error:
-        problem = f"{directory}: {error.strerror}"
-    is_on = bool(sources) or (setup.is_root and found and is_the_root(context, setup))
-    parts = {SetupPart.SOURCE: is_on}
+def _state(
+    context: SetupContext,
+    agent: str,
+    setup: AgentSetup,
+    here: FoundAgent | None,
+    now: float,
+    *,
+    turned_off: bool,
+) -> AgentState:
+    directory = here.directory if here else setup.directory(context.environ)
+    found = os.path.isdir(directory)
+    problem, hint = (here.problem, here.hint) if here else (None, None)
+    sessions = _NO_SESSIONS
+    if here is not None:
+        try:
+            sessions = sessions_of(here.layout, None if setup.is_root else agent, now)
+        except BsdError as error:
+            problem, hint = problem or error.message, hint or error.hint
+    problem = problem or next(iter(sessions.problems), None)
+    served = here is not None and here.served
+    is_on = found and is_the_root(context, setup) if setup.is_root else served
+    parts, files = {SetupPart.SOURCE: is_on}, [context.settings_file]
     for addition in setup.additions(context.commands, context.environ):
         there = False
         try:
@@ -73,28 +100,28 @@ def _state(context: SetupContext, agent: str, setup: AgentSetup, *, turned_off: 
             where = "" if str(addition.file) in error.message else f"{addition.file}: "
             problem = problem or f"{where}{error.message}"
         parts[addition.part] = there and parts.get(addition.part, True)
+        files.append(addition.file)
     return AgentState(
-        agent, setup.title, directory, found, count, is_on, parts, turned_off, problem
+        agent=agent,
+        title=setup.title,
+        directory=directory,
+        found=found,
+        sessions=sessions.sessions,
+        subagents=sessions.parts,
+        bytes=sessions.bytes,
+        deleted_soon=len(sessions.deleted_soon),
+        to_copy=len(sessions.without_copy(here.layout)) if here else 0,
+        by_project=not setup.is_root and kind_of(agent).project_directory is not None,
+        on=is_on,
+        parts=parts,
+        turned_off=turned_off,
+        command=command_of(context, agent, "off" if is_on else "on"),
+        read_only=[file for file in dict.fromkeys(files) if not is_writable(file)],
+        problem=problem,
+        hint=hint,
     )
 
 
-def _sessions(agent: str, setup: AgentSetup, directory: Path) -> Iterator[int]:
-    """Count the sessions in each directory of an agent's program; raises OSError."""
-    for program, place in _programs(agent, setup, directory):
-        if program.part_of is None:
-            with suppress(FileNotFoundError, NotADirectoryError), os.scandir(place) as files:
-                yield sum(program.is_session_file(file.name) for file in files)
-
-
-def _programs(
-    agent: str, setup: AgentSetup, directory: Path
-) -> Iterator[tuple[AgentProgram, Path]]:
-    if setup.is_root:
-        layout = Layout(directory)
-        for each in sorted(layout.agents.iterdir()) if layout.agents.is_dir() else ():
-            with suppress(BsdError):  # no agent has such a name
-                yield program_of(layout, each.name), layout.sessions_dir(each.name)
-        return
-    kind = kind_of(agent)
-    for _, place in Source(agent, agent, directory, kind.routes).directories():
-        yield kind.program(directory, place), place
+def command_of(context: SetupContext, agent: str, turn: str) -> str:
+    """Return the command that turns an agent on or off."""
+    return shlex.join(("bsd", *context.commands.options, "agents", turn, agent))

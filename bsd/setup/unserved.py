@@ -1,15 +1,18 @@
-"""Agents whose sessions bsd does not look after, and which of them the user was told about.
+"""Agents whose sessions bsd does not look after; and what the user was told, or has dismissed.
 
 A program that is installed after `bsd init` is told about once in the log and once by `bsd status`;
 which ones were told stands in a small file of the root. An agent that the user turned off or
-refused counts as told.
+refused counts as told. The same file has the notices that the user has dismissed on the page.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from enum import StrEnum
+from pathlib import Path
 
 import orjson
 import structlog
@@ -19,7 +22,10 @@ from bsd.core.files import LARGEST_NOTE, read_ours, write_private
 from bsd.core.layout import Layout
 from bsd.setup.record import read_record
 from bsd.transcripts.agents.installed import InstalledAgent, agents_with_sessions
-from bsd.transcripts.agents.programs import KINDS
+from bsd.transcripts.agents.program import ENDING
+from bsd.transcripts.agents.programs import KINDS, ROOT_KIND, agent_setups
+
+_DISMISSED = "dismissed"  # beside the places, in the file
 
 _log = structlog.stdlib.get_logger(module="setup")
 
@@ -34,12 +40,33 @@ class ToldIn(StrEnum):
 def untold(layout: Layout, environ: Mapping[str, str], place: ToldIn) -> list[InstalledAgent]:
     """Return the agents that no source of this root names, and that were not told there yet."""
     served = {source.kind for source in layout.sources}
-    unserved = [kind for kind in KINDS if kind not in served]
-    if not unserved:
-        return []
     told = {*_read(layout).get(place, []), *_turned_off(layout)}
-    wanted = [kind for kind in unserved if kind not in told]
-    return [each for each in agents_with_sessions(environ, wanted) if each.problem is None]
+    wanted = [kind for kind in KINDS if kind not in served | told]
+    found = [each for each in agents_with_sessions(environ, wanted) if each.problem is None]
+    if ROOT_KIND not in told and (openclaw := _other_openclaw(layout, environ)):
+        found.append(openclaw)
+    return found
+
+
+def _other_openclaw(layout: Layout, environ: Mapping[str, str]) -> InstalledAgent | None:
+    """Return an OpenClaw with sessions whose directory is another root, unless bsd works there."""
+    openclaw = agent_setups()[ROOT_KIND]
+    other = Layout(openclaw.directory(environ))
+    try:
+        if os.path.samefile(other.root, layout.root) or other.own.is_dir():
+            return None
+        sessions = (place / "sessions" for place in other.agents.iterdir())
+        if any(name.endswith(ENDING) for place in sessions for name in _names_in(place)):
+            return InstalledAgent(ROOT_KIND, openclaw.title, other.root)
+    except OSError:  # it is not there, or cannot be read
+        pass
+    return None
+
+
+def _names_in(directory: Path) -> list[str]:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return os.listdir(directory)
+    return []
 
 
 def note_told(layout: Layout, kinds: Iterable[str], *places: ToldIn) -> None:
@@ -47,16 +74,30 @@ def note_told(layout: Layout, kinds: Iterable[str], *places: ToldIn) -> None:
 
     A root that is not there yet or that cannot be written gets no note.
     """
-    if not layout.own.is_dir():
-        return
     told = _read(layout)
     new = set(kinds)
     for place in places or tuple(ToldIn):
         told[place.value] = sorted({*told.get(place, []), *new})
+    _write(layout, told)
+
+
+def dismissed(layout: Layout) -> set[str]:
+    """Return the ids of the notices that the user has dismissed."""
+    return set(_read(layout).get(_DISMISSED, []))
+
+
+def note_dismissed(layout: Layout, ids: Iterable[str]) -> None:
+    """Note which notices are dismissed, in place of those before; as `note_told`."""
+    _write(layout, {**_read(layout), _DISMISSED: sorted(set(ids))})
+
+
+def _write(layout: Layout, told: dict[str, list[str]]) -> None:
+    if not layout.own.is_dir():
+        return
     try:
         write_private(layout.told_file, orjson.dumps(told) + b"\n")
     except OSError as error:
-        _log.debug("Which agents were told cannot be noted", problem=str(error))
+        _log.debug("What the user was told cannot be noted", problem=str(error))
 
 
 def unserved(layout: Layout, environ: Mapping[str, str]) -> list[dict[str, str]]:
@@ -66,7 +107,7 @@ def unserved(layout: Layout, environ: Mapping[str, str]) -> list[dict[str, str]]
             "kind": agent.kind,
             "title": agent.title,
             "directory": str(agent.directory),
-            "hint": how_to_turn_on(agent.kind),
+            "hint": how_to_turn_on(agent),
         }
         for agent in untold(layout, environ, ToldIn.STATUS)
     ]
@@ -77,7 +118,7 @@ def tell_in_log(layout: Layout, environ: Mapping[str, str]) -> None:
     agents = untold(layout, environ, ToldIn.LOG)
     for agent in agents:
         _log.info(
-            told_text(agent.title), directory=str(agent.directory), hint=how_to_turn_on(agent.kind)
+            told_text(agent.title), directory=str(agent.directory), hint=how_to_turn_on(agent)
         )
     if agents:
         note_told(layout, [agent.kind for agent in agents], ToldIn.LOG)
@@ -88,9 +129,11 @@ def told_text(title: str) -> str:
     return f"{title} has sessions here that bsd does not look after"
 
 
-def how_to_turn_on(kind: str) -> str:
+def how_to_turn_on(agent: InstalledAgent) -> str:
     """Return the command that makes bsd look after an agent."""
-    return f"bsd agents on {kind}"
+    if agent.kind == ROOT_KIND:  # a root of its own, with a daemon of its own
+        return shlex.join(("bsd", "--root", str(agent.directory), "run"))
+    return f"bsd agents on {agent.kind}"
 
 
 def _turned_off(layout: Layout) -> set[str]:

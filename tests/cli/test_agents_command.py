@@ -15,7 +15,7 @@ from bsd.cli.main import run
 from bsd.core.logs import close_logs
 from bsd.transcripts.agents.programs import take
 from tests.commands import Ended
-from tests.setup.homes import AGENTS, context_of, fill_home, foreign
+from tests.setup.homes import AGENTS, CLAUDE_SESSION, context_of, fill_home, foreign
 from tests.waiting import DEADLINE_SECONDS
 
 
@@ -47,6 +47,13 @@ def test_the_list_tells_what_is_set_up(home: Path, capsys: pytest.CaptureFixture
         "directory": str(home / ".claude/projects"),
         "found": True,
         "sessions": 1,
+        "subagents": 0,
+        "bytes": (home / CLAUDE_SESSION).stat().st_size,
+        "deleted_soon": 0,
+        "to_copy": 0,
+        "by_project": True,
+        "command": "bsd agents on claude-code",
+        "read_only": [],
         "on": False,
         "parts": dict.fromkeys(("source", "mcp", "skill", "hooks", "permission"), False),
         "turned_off": False,

@@ -77,8 +77,8 @@ def shown(status: dict[str, Any]) -> str:
         "retention  extracted content is kept 24h in the store, then for 90d in the archive; 4",
         "archive    812 values (41.0 MB) in 6.0 MB, the oldest came 2 d ago; the next is deleted",
         "! watching 1 of 12 directories are not watched (try: sudo sysctl fs.inotify.",
-        "! parked   main/bad: disk full",
-        "! orphans  1 file of late lines without a place (`bsd verify`)",
+        "! parked   main/bad was given up after 5 failures: disk full (try: `bsd extract",
+        "! orphans  1 file of late lines without a place (try: `bsd verify`)",
         "left alone 2 sessions: the transcript is of version 1",
         "58 min ago  main/a  extracted 12 values, 4.8 MB saved",
         "58 min ago  main/bad  failed: disk full",
@@ -136,14 +136,19 @@ def test_switches_are_told() -> None:
     text = shown(status)
     assert "switched off" in text
     assert "read-only" in text
-    assert "! config   not valid JSON (the last good one holds)" in text
+    assert (
+        "! config   the settings file is broken, the last good settings hold: not valid JSON"
+        in text
+    )
 
 
 def test_a_clock_in_doubt_is_told_with_the_way_out() -> None:
     status = sample_status()
     status["clock"] = "the clock was put forward by 1d 6h"
     text = shown(status)
-    assert "! clock    the clock was put forward by 1d 6h (`bsd retention --trust-clock`" in text
+    assert (
+        "! clock    the clock was put forward by 1d 6h (try: `bsd retention --trust-clock`" in text
+    )
 
 
 def test_a_long_list_is_cut_and_says_so() -> None:
@@ -158,7 +163,7 @@ def test_a_long_list_is_cut_and_says_so() -> None:
 def test_texts_of_others_stay_on_their_line() -> None:
     status = sample_status()
     status["queue"]["parked"][0]["error"] = "two\nlines \x1b[2J"
-    assert "! parked   main/bad: two lines \\x1b[2J" in shown(status)
+    assert "! parked   main/bad was given up after 5 failures: two lines \\x1b[2J" in shown(status)
 
 
 @pytest.mark.parametrize(

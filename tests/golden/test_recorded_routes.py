@@ -24,7 +24,18 @@ from tests.waiting import wait_for
 _MACHINE = {"/api/status", "/api/health", "/api/savings", "/api/sizes"}
 _JOB = ("seconds", "last_run", "last_result", "next_run")  # what the scheduler was quick enough for
 # What the daemon was at in this very moment.
-_MOMENT = ("sessions", "problems", "late", "parked", "give_ups", "reasons", "next_expiry", "due_at")
+_MOMENT = (
+    "notices",
+    "room",
+    "sessions",
+    "problems",
+    "late",
+    "parked",
+    "give_ups",
+    "reasons",
+    "next_expiry",
+    "due_at",
+)
 _VOLATILE = ("age_hours", "bytes", "reclaimed_bytes")
 _A = "/api/sessions/main/alpha"
 _B = "/api/sessions/main/beta"
@@ -109,13 +120,15 @@ def test_routes(ask: Ask, world: World, tmp_path: Path, monkeypatch: pytest.Monk
         look(routes)
         hook(routes, world)
         change(routes)
+        set_up(routes)
         remember(routes)
         fail(routes)
         secrets(routes)
         monkeypatch.setenv("BRAINSURGEON_SOCKET", str(daemon.socket))
         beside(routes, ask, world)
         description = routes("GET", "/api/openapi.json", keep=False)
-    assert routes.missed(description) == {"GET /api/events"}  # which goes on for ever
+    # The first goes on for ever; after the second one the daemon starts again.
+    assert routes.missed(description) == {"GET /api/events", "POST /api/setup/restart"}
     check("routes", routes.answers)
     check("openapi", _by_part(description))
 
@@ -233,6 +246,17 @@ def change(routes: Routes) -> None:
     routes("POST", "/api/retention/run?dry_run=true")
     routes("POST", "/api/retention/run")
     routes("POST", "/api/jobs/retention/run")
+
+
+def set_up(routes: Routes) -> None:
+    """Agents are shown, and what would change for one; and what needs no restart is done."""
+    routes.get("/api/setup")
+    routes("GET", "/api/setup/codex/would-leave", keep=False)
+    routes("POST", "/api/setup/codex", {"turn": "off", "dry_run": True})
+    routes("POST", "/api/setup/codex", {"turn": "on", "seen": "0"})
+    routes("POST", "/api/setup/nobody", {"turn": "on"})
+    routes("POST", "/api/notices/dismiss", {"id": "clock"})
+    routes("DELETE", "/api/archive?project=other&dry_run")
 
 
 def remember(routes: Routes) -> None:

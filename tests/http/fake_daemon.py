@@ -18,10 +18,13 @@ from bsd.core.config_file import ConfigService
 from bsd.core.errors import NotFound
 from bsd.core.layout import Layout
 from bsd.daemon.loops import Beats
+from bsd.daemon.notices import notices_of
 from bsd.daemon.service import Daemon
 from bsd.daemon.status import Events
 from bsd.http.app import create_app
 from bsd.sessions.idle import RetryBudget
+from bsd.setup.additions import SetupContext
+from bsd.transcripts.agents.setup_files import SetupCommands
 from tests.waiting import DEADLINE_SECONDS
 
 _MB = 1 << 20
@@ -29,6 +32,11 @@ _MB = 1 << 20
 
 def sample_status() -> dict[str, Any]:
     """A status as `bsd.daemon.status` describes it."""
+    document = _sample()
+    return document | {"notices": [notice.as_json() for notice in notices_of(document)]}
+
+
+def _sample() -> dict[str, Any]:
     return {
         "state": "running",
         "pid": 4711,
@@ -109,6 +117,8 @@ def sample_status() -> dict[str, Any]:
             }
         ],
         "unserved": [],
+        "not_copied": [],
+        "room": {"free": 90 << 30, "size": 500 << 30},
         "clock": None,
         "disk": {
             "store": 40 * _MB,
@@ -264,7 +274,14 @@ def app_over(
     context = ActionContext(
         layout=layout, config=config, budget=budget or RetryBudget(), actor="api"
     )
+    how.setdefault("setup", lambda: _setup(layout))
     return create_app((daemon or FakeDaemon()).as_daemon(), context, **how)
+
+
+def _setup(layout: Layout) -> SetupContext:
+    """The set-up of a user whose home is the root."""
+    home, commands = layout.root, SetupCommands(("bsd", "mcp"), None, "")
+    return SetupContext(layout, home / "bsd.toml", {"HOME": str(home)}, commands)
 
 
 def description(app: ASGIApp) -> dict[str, Any]:

@@ -17,8 +17,9 @@ KEYS = ("first-key", "schlüssel")
 
 
 async def inner(scope: Scope, receive: Receive, send: Send) -> None:
-    actor: Any = scope["state"].get("actor")
-    await JSONResponse({"actor": actor})(scope, receive, send)
+    state: Any = scope["state"]
+    told = {"actor": state.get("actor")} | ({"trusted": True} if state["trusted"] else {})
+    await JSONResponse(told)(scope, receive, send)
 
 
 def keyed(path: str, key: str | None, method: str = "GET", keys: tuple[str, ...] = KEYS) -> Reply:
@@ -30,7 +31,15 @@ def keyed(path: str, key: str | None, method: str = "GET", keys: tuple[str, ...]
 def test_a_key_opens_and_names_who_it_was(key: str) -> None:
     reply = keyed("/api/status", key)
     assert reply.status == 200
-    assert reply.json() == {"actor": hashlib.sha256(key.encode()).hexdigest()[:8]}
+    digest = hashlib.sha256(key.encode()).hexdigest()[:8]
+    assert reply.json() == {"actor": digest, "trusted": True}
+
+
+def test_a_listener_that_requires_no_key_trusts_all_and_one_without_keys_none() -> None:
+    local = AccessMiddleware(inner, keys=KEYS, keys_required=False)
+    assert ask(local, "GET", "/api/status").json()["trusted"]
+    assert "trusted" not in keyed("/api/status", None, keys=()).json()
+    assert "trusted" not in keyed("/api/status", "any", keys=()).json()
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,9 @@ CONFIGURATIONS = {
 }
 
 _THREAD = "rollout-2026-11-25T10-00-00-5c0f1a2b-0000-4000-8000-000000000002.jsonl"
+CLAUDE_SESSION = ".claude/projects/-home-me/5c0f1a2b-0000-4000-8000-000000000001.jsonl"
 _SESSIONS = (
-    ".claude/projects/-home-me/5c0f1a2b-0000-4000-8000-000000000001.jsonl",
+    CLAUDE_SESSION,
     f".codex/sessions/2026/11/25/{_THREAD}",
     ".pi/agent/sessions/--home-me--/2026-11-25_5c0f.jsonl",
     ".openclaw/agents/main/sessions/4f2a.jsonl",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def turn_off(home: Path, agent: str, **how: bool) -> tuple[SetupPlan, SetupDone]
 
 
 def states(home: Path) -> dict[str, AgentState]:
-    return {state.agent: state for state in available(context_of(home))}
+    return {state.agent: state for state in available(context_of(home), time.time())}
 
 
 def read_json(path: Path) -> Any:

@@ -12,11 +12,11 @@ from bsd.core.layout import Layout
 from bsd.core.logs import close_logs
 from bsd.core.settings import SourceSettings
 from bsd.setup.record import SetupRecord, write_record
-from bsd.setup.unserved import ToldIn, note_told, untold
+from bsd.setup.unserved import ToldIn, dismissed, note_dismissed, note_told, unserved, untold
 from bsd.transcripts.agents.programs import layout_of
 from tests.commands import Ended
 from tests.daemon.running import running
-from tests.setup.agent_homes import add_agent
+from tests.setup.agent_homes import add_agent, add_openclaw
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX
 
 
@@ -59,6 +59,29 @@ def test_what_the_user_has_turned_off_is_not_told(layout: Layout, clean_environm
     assert kinds_untold(layout, ToldIn.STATUS) == []
 
 
+def test_an_openclaw_that_comes_later_is_told_until_bsd_works_there(
+    layout: Layout, clean_environment: Path
+) -> None:
+    openclaw = clean_environment / ".openclaw"
+    (openclaw / "agents" / "main" / "sessions").mkdir(parents=True)
+    assert kinds_untold(layout, ToldIn.STATUS) == []  # it has no sessions yet
+    add_openclaw(clean_environment)
+    [told] = unserved(layout, os.environ)
+    assert (told["kind"], told["hint"]) == ("openclaw", f"bsd --root {openclaw} run")
+    assert unserved(Layout(openclaw), os.environ)[0]["kind"] != "openclaw"
+    (openclaw / ".brainsurgeon").mkdir()
+    assert kinds_untold(layout, ToldIn.STATUS) == []
+
+
+def test_dismissed_notices_stand_beside_what_was_told(layout: Layout) -> None:
+    note_told(layout, ["codex"], ToldIn.STATUS)
+    note_dismissed(layout, ["clock", "disk"])
+    assert dismissed(layout) == {"clock", "disk"}
+    note_dismissed(layout, ["disk"])
+    note_told(layout, ["pi"], ToldIn.STATUS)
+    assert dismissed(layout) == {"disk"}
+
+
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"status": 1}', '{"status": [["codex"]]}'])
 def test_a_note_that_cannot_be_understood_counts_as_none(
     layout: Layout, clean_environment: Path, content: str
@@ -87,7 +110,7 @@ def test_status_without_a_daemon_tells_it_once(
     layout: Layout, clean_environment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_agent(clean_environment, CODEX)
-    told = "Codex has sessions here that bsd does not look after. Try: bsd agents on codex"
+    told = "Codex has sessions here that bsd does not look after (try: `bsd agents on codex`)"
     assert told in call(capsys, "status").out
     ended = call(capsys, "status")
     assert (ended.code, "Codex" in ended.out) == (3, False)

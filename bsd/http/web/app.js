@@ -1,11 +1,13 @@
 // The frame: which view is shown, who may change things, and what goes on.
 
+import { agentsView } from "./agents.js";
 import { archiveView } from "./archive.js";
 import { forgetButton, get, mayAsk } from "./api.js";
 import { fill, h, problem } from "./dom.js";
 import { finderView, installFinder } from "./finder.js";
 import { jobsView } from "./jobs.js";
 import { Live } from "./live.js";
+import { noticeBanners, openNotices } from "./notices.js";
 import { overviewView } from "./overview.js";
 import { secretsView } from "./secrets.js";
 import { sessionView } from "./session.js";
@@ -23,6 +25,7 @@ const VIEWS = {
     trash: trashView,
     archive: archiveView,
     secrets: secretsView,
+    agents: agentsView,
     jobs: jobsView,
     settings: settingsView,
     status: statusView,
@@ -74,16 +77,17 @@ function showBanners() {
     const notes = [
         status?.readonly && "Read-only: this server changes nothing on request.",
         status && status.enabled === false && "bsd is switched off in the settings: nothing is extracted.",
-        status?.config?.problem &&
-            `The settings file is broken, the last good settings hold: ${status.config.problem}`,
         state === "lost" && "No connection to bsd. What you see is what was known last; it is tried again.",
     ];
     const text = notes.filter(Boolean);
-    if (banners.dataset.text === text.join("\n")) return;
-    banners.dataset.text = text.join("\n");
+    const notices = openNotices(status);
+    const shown = JSON.stringify([text, notices]);
+    if (banners.dataset.shown === shown) return;
+    banners.dataset.shown = shown;
     fill(
         banners,
         text.map((note) => h("p", { class: "banner", role: "status" }, note)),
+        noticeBanners(notices, () => loadStatus(true)),
     );
 }
 

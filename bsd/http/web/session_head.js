@@ -4,6 +4,7 @@ import { query } from "./api.js";
 import { button, copyButton, fill, h } from "./dom.js";
 import { exportDialog } from "./export.js";
 import { bytes, count, number, span } from "./format.js";
+import { excludeButton, pauseButton } from "./leaving_out.js";
 import { deleteDialog, extractDialog, historyDialog, summaryDialog } from "./operations.js";
 import { badges } from "./session_row.js";
 import { forgetList } from "./sessions.js";
@@ -88,6 +89,8 @@ function operations(info, view) {
         button("History…", () => historyDialog(session, page.readonly(), again), { "data-focus": "history" }),
         button("Summary…", () => summaryDialog(session), { "data-focus": "summary" }),
         button("Export…", () => exportDialog(session), { "data-focus": "export" }),
+        pauseButton(session, () => {}, { "data-focus": "pause" }),
+        excludeButton(session, () => (location.hash = "#/sessions"), { "data-focus": "exclude" }),
         button("Delete…", remove, { class: "danger writes", "data-focus": "delete" }),
     );
 }

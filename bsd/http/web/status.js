@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { fill, h } from "./dom.js";
 import { ago, bytes, clock, count, howLongKept, number, span } from "./format.js";
 import { paced } from "./live.js";
+import { noticeText } from "./notices.js";
 import { badge, facts, linkTo, savedTile, table, tile, when } from "./widgets.js";
 
 const SHOWN = 30;
@@ -68,33 +69,16 @@ function card(title, ...content) {
     return h("section", { class: "card", "aria-label": title }, h("h2", null, title), content);
 }
 
-function nearlyFull({ used_bytes: used, most_bytes: most }) {
-    const taken = `${bytes(used)} of ${bytes(most)}`;
-    return `Packs and copies take ${taken} (archive_max_bytes): beyond that copies of sessions in their place go, then what is oldest, for good.`;
-}
-
 function problems(status, health) {
-    const found = [
-        ...(health.problems ?? []).map((text) => [text]),
-        ...(health.late ?? []).map((loop) => [`the loop ${loop} does not answer`]),
-        ...(status.watcher?.problems ?? []).map((one) => [one.text, one.remedy]),
-        ...(status.queue?.parked ?? []).map((one) => [
-            `${one.session} was given up after ${count(one.failures, "failure")}: ${one.error}`,
-        ]),
-        ...(status.orphans?.count
-            ? [
-                  [
-                      `${count(status.orphans.count, "orphaned file")} (${bytes(status.orphans.bytes)})`,
-                      "bsd doctor",
-                  ],
-              ]
-            : []),
-        ...(status.retention?.archive?.problem ? [[status.retention.archive.problem]] : []),
-        ...(status.retention?.archive?.nearly_full ? [[nearlyFull(status.retention.archive)]] : []),
-    ];
-    const unique = [...new Map(found.map((one) => [one[0], one])).values()];
+    const notices = status.notices ?? [];
+    const others = (health.problems ?? []).filter(
+        (text) =>
+            !notices.some((one) => text.startsWith(one.text) || one.text.endsWith(text)),
+    );
+    const late = (health.late ?? []).map((loop) => `the loop ${loop} does not answer`);
+    const found = [...notices, ...[...others, ...late].map((text) => ({ text }))];
     return (
-        unique.length > 0 &&
+        found.length > 0 &&
         h(
             "section",
             { class: "card problem", "aria-label": "Problems" },
@@ -102,9 +86,7 @@ function problems(status, health) {
             h(
                 "ul",
                 { class: "plain" },
-                unique.map(([text, remedy]) =>
-                    h("li", null, text, remedy && [" — ", h("code", null, remedy)]),
-                ),
+                found.map((one) => h("li", null, noticeText(one))),
             ),
         )
     );

@@ -110,11 +110,13 @@ class SetupCommands:
         mcp: starts the MCP server.
         hook: tells the daemon of an event, for a shell; None where no hook is wanted.
         hook_script: the path of the script in it.
+        options: global options by which bsd finds its root and settings, if it needs any.
     """
 
     mcp: tuple[str, ...]
     hook: str | None
     hook_script: str
+    options: tuple[str, ...] = ()
 
 
 class AgentSetup(NamedTuple):

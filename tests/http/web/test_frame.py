@@ -269,7 +269,7 @@ def test_a_read_only_server_shows_and_changes_nothing(browser: Browser, tmp_path
             expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
         page = seen.open("jobs")
         expect(page.get_by_role("row")).to_have_count(3)
-        expect(page.locator("main").get_by_role("button")).to_have_count(0)
+        expect(page.get_by_role("main").get_by_role("button")).to_have_count(0)
         page = seen.open("settings")
         expect(page.get_by_label("Messages to keep")).to_be_disabled()
         expect(page.get_by_role("button", name="Save")).to_have_count(0)

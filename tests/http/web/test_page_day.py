@@ -25,7 +25,17 @@ pytestmark = pytest.mark.web
 
 SCHEMES: tuple[Literal["dark", "light"], ...] = ("dark", "light")
 VIEWS = [
-    *("", "sessions", "s/main/harbour", "find?q=harbour", "trash", "archive", "secrets", "jobs", "settings"),
+    *(
+        "",
+        "sessions",
+        "s/main/harbour",
+        "find?q=harbour",
+        "trash",
+        "archive",
+        "secrets",
+        "jobs",
+        "settings",
+    ),
     *("status", "nowhere"),
 ]
 

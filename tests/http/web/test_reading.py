@@ -203,7 +203,9 @@ def test_ten_thousand_entries_are_a_handful_of_rows(browser: Browser, tmp_path: 
     root = tmp_path / ".openclaw"
     words = "number {} " + "and some more words " * 3
     lines = [
-        message(f"e{at}", "user" if at % 5 == 1 else "assistant", text(words.format(at) * (1 + at % 7)))
+        message(
+            f"e{at}", "user" if at % 5 == 1 else "assistant", text(words.format(at) * (1 + at % 7))
+        )
         for at in range(1, MANY)
     ]
     path = add_session(root, "main/long", header("long") + b"".join(lines))
@@ -223,7 +225,9 @@ def test_ten_thousand_entries_are_a_handful_of_rows(browser: Browser, tmp_path: 
         assert before and after
         assert abs(before["y"] - after["y"]) <= 2
         # Anywhere by the scroll bar: it is loaded there.
-        page.evaluate("(main => main.scrollTo(0, main.scrollHeight / 4))(document.querySelector('#main'))")
+        page.evaluate(
+            "(main => main.scrollTo(0, main.scrollHeight / 4))(document.querySelector('#main'))"
+        )
         page.wait_for_function(
             """() => [...document.querySelectorAll('.entries > .block:not(.gap)')].some((one) => {
                 const { top, bottom } = one.getBoundingClientRect();

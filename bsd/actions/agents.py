@@ -1,0 +1,182 @@
+"""Agents' programs on this machine: the list, what would leave, and turning one on or off."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from bsd.actions.context import ActionContext
+from bsd.actions.setup import WouldLeave, foretell_extraction
+from bsd.core.answers import OMIT_EMPTY
+from bsd.core.errors import Conflict, NotFound
+from bsd.core.layout import Layout, SessionName
+from bsd.setup.additions import SetupContext
+from bsd.setup.discovery import find_agents, sessions_of
+from bsd.setup.states import AgentState, available
+from bsd.setup.stored import stored_sessions
+from bsd.setup.switch import (
+    FileEdit,
+    KeptAddition,
+    SetupDone,
+    SetupPlan,
+    apply,
+    plan_off,
+    plan_on,
+    setup_of,
+)
+
+Turn = Literal["on", "off"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentsHere:
+    """The agents' programs that bsd knows, and where its own things are."""
+
+    root: Path
+    settings_file: Path
+    agents: list[AgentState]
+    not_followed: Annotated[
+        list[str],
+        Field(
+            description="Agents that were turned on or off since the daemon started: it follows"
+            " when it starts again"
+        ),
+    ]
+    locked: Annotated[
+        str | None, Field(description="Why agents cannot be turned on or off here")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentTurned:
+    """What was (with `dry_run`: would be) changed to turn an agent on or off."""
+
+    agent: str
+    title: str
+    turn: Annotated[str, Field(description="on or off")]
+    files: list[FileEdit]
+    kept: list[KeptAddition]
+    dry_run: bool
+    seen: Annotated[str, Field(description="Stands for these diffs, to carry out just them")]
+    written: list[Path] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    settings_changed: Annotated[
+        bool, Field(description="bsd.toml was written: a daemon follows when it starts again")
+    ] = False
+    stored_sessions: Annotated[
+        int | None,
+        Field(description="Of `off`: of how many sessions bsd keeps values"),
+        OMIT_EMPTY,
+    ] = None
+
+    @classmethod
+    def of(
+        cls, context: SetupContext, plan: SetupPlan, done: SetupDone | None, stored: int | None
+    ) -> AgentTurned:
+        """Return the answer for a plan; `done`: None if it was not carried out."""
+        return cls(
+            agent=plan.agent,
+            title=plan.title,
+            turn=plan.turn,
+            files=plan.files,
+            kept=plan.kept,
+            dry_run=done is None,
+            seen=_seen(plan),
+            written=done.written if done else [],
+            failed=done.failed if done else {},
+            settings_changed=done is not None and context.settings_file in done.written,
+            stored_sessions=stored,
+        )
+
+
+def list_agents(context: ActionContext, setup: SetupContext) -> AgentsHere:
+    """List the agents' programs that bsd knows, with their sessions and what is set up for each.
+
+    Args:
+        context: its layout is that of the daemon, if one asks.
+        setup: as bsd.toml is now.
+    """
+    now, then = _sources(setup.layout), _sources(context.layout)
+    return AgentsHere(
+        root=setup.layout.root,
+        settings_file=setup.settings_file,
+        agents=available(setup, context.now()),
+        not_followed=sorted({kind for kind, _ in now ^ then}),
+    )
+
+
+def _sources(layout: Layout) -> set[tuple[str, Path]]:
+    return {(source.kind, source.path) for source in layout.sources}
+
+
+def sessions_to_foretell(
+    context: ActionContext, setup: SetupContext, agent: str
+) -> tuple[Layout, tuple[tuple[SessionName, int], ...]]:
+    """Return the arguments for `would_leave`: an agent's sessions with sizes; raises NotFound."""
+    title = setup_of(agent).title
+    found = next((e for e in find_agents(setup.layout, setup.environ) if e.kind == agent), None)
+    if found is None:
+        raise NotFound(f"{title} has no sessions here", hint="`bsd agents` lists what is here")
+    kind = None if found.is_root else agent
+    return found.layout, sessions_of(found.layout, kind, context.now()).files
+
+
+def would_leave(
+    context: ActionContext,
+    layout: Layout,
+    files: tuple[tuple[SessionName, int], ...],
+    *,
+    seconds: float,
+) -> WouldLeave:
+    """Compute what would leave sessions now, by a sample; changes nothing.
+
+    Args:
+        layout: in which the sessions have these names; they need not be of a source yet.
+        files: the sessions, with their sizes in bytes.
+        seconds: for how long sessions are read.
+    """
+    return foretell_extraction(replace(context, layout=layout), files, seconds=seconds)
+
+
+def turn_agent(
+    setup: SetupContext,
+    agent: str,
+    turn: Turn,
+    *,
+    permission: bool = True,
+    force: bool = False,
+    dry_run: bool = False,
+    seen: str | None = None,
+) -> AgentTurned:
+    """Turn an agent on or off, as `bsd agents on|off` does.
+
+    Args:
+        permission: of `on`: also let the agent's model call bsd's tools without asking.
+        force: of `off`: also take away what was changed since.
+        dry_run: only say which files would change.
+        seen: of the answer to a dry run: refuse if anything else would change by now.
+
+    Raises:
+        NotFound: there is no such agent, or it has no sessions here.
+        Conflict: its sessions are not in this root, or a file has changed since it was shown.
+        TemporaryFailure: another bsd turns an agent on or off now.
+        ConfigError: the record of the additions is broken.
+    """
+    if turn == "on":
+        plan = plan_on(setup, agent, permission=permission)
+    else:
+        plan = plan_off(setup, agent, force=force)
+    if seen is not None and seen != _seen(plan):
+        raise Conflict("the files have changed since they were shown", hint="look at them again")
+    stored = stored_sessions(setup.layout, agent) if turn == "off" else None
+    return AgentTurned.of(setup, plan, None if dry_run else apply(setup, plan), stored)
+
+
+def _seen(plan: SetupPlan) -> str:
+    """Return a digest of what a plan shows."""
+    shown = "\0".join(f"{edit.path}\0{edit.diff}" for edit in plan.files)
+    return hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]

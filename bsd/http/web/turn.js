@@ -1,0 +1,161 @@
+// Turning an agent on or off: which files change is shown first, then just that is carried out.
+
+import { post } from "./api.js";
+import { button, dialog, fill, h, problem } from "./dom.js";
+import { count } from "./format.js";
+import { badge } from "./widgets.js";
+
+/** Show what would change, and do it; `done(answer)` follows. */
+export async function turnDialog(agent, done) {
+    const turn = agent.on ? "off" : "on";
+    const { body, close } = dialog(`Turn ${agent.title} ${turn}?`, { wide: true });
+    const shown = h("div", { class: "scroll" }, h("p", { role: "status" }, "Looking at its files…"));
+    const told = h("div", { "aria-live": "polite" });
+    const choice = turn === "on" ? permissionBox() : forceBox();
+    const where = `setup/${agent.agent}`;
+    let seen = null;
+    body.classList.add("turn");
+
+    const wanted = () => ({ turn, [choice.name]: choice.box.checked });
+    const look = async () => {
+        go.disabled = true;
+        try {
+            const plan = await post(where, { ...wanted(), dry_run: true });
+            seen = plan.seen;
+            choice.element.hidden = !choice.matters(plan, agent);
+            fill(shown, planned(plan, agent));
+            fill(told);
+            go.disabled = false;
+        } catch (error) {
+            fill(shown);
+            fill(told, problem(error));
+        }
+    };
+    const go = button(
+        turn === "on" ? "Turn on" : "Turn off",
+        async () => {
+            try {
+                const answer = await post(where, { ...wanted(), seen });
+                const failed = failures(answer);
+                if (!failed.length) close(true);
+                else {
+                    fill(shown);
+                    fill(told, h("div", { class: "problem", role: "alert" }, failed));
+                }
+                await done(answer);
+            } catch (error) {
+                await look();
+                fill(told, problem(error));
+            }
+        },
+        { class: turn === "on" ? "primary" : "danger", disabled: true },
+    );
+    choice.box.addEventListener("change", look);
+    fill(
+        body,
+        h("p", null, INTRO[turn](agent.title)),
+        choice.element,
+        shown,
+        told,
+        h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => close() }, "Cancel"), go),
+    );
+    await look();
+}
+
+const INTRO = {
+    on: (title) =>
+        `bsd looks after ${title}'s sessions, and its agents get bsd's tools. These files change; their other content stays byte for byte, and turning it off takes all of this away again.`,
+    off: (title) =>
+        `Everything that bsd has added for ${title} is taken away. Its sessions stay as they are.`,
+};
+
+function permissionBox() {
+    const box = h("input", { type: "checkbox", id: "turn-permission", checked: true });
+    return {
+        name: "permission",
+        box,
+        // Shown as long as it makes a difference, or has been taken away here.
+        matters: (plan, agent) =>
+            "permission" in agent.parts &&
+            (!box.checked || plan.files.some((file) => file.parts.includes("permission"))),
+        element: h(
+            "p",
+            { class: "check", hidden: true },
+            box,
+            h("label", { for: "turn-permission" }, "Its agents may call bsd's tools without asking each time"),
+        ),
+    };
+}
+
+function forceBox() {
+    const box = h("input", { type: "checkbox", id: "turn-force" });
+    return {
+        name: "force",
+        box,
+        matters: (plan) => box.checked || plan.kept.length > 0 || plan.files.some((file) => file.problem),
+        element: h(
+            "p",
+            { class: "check", hidden: true },
+            box,
+            h("label", { for: "turn-force" }, "Also remove what was changed since bsd added it, or written by hand"),
+        ),
+    };
+}
+
+function planned(plan, agent) {
+    const changes = plan.files.filter((file) => file.action !== "keep" || file.problem);
+    return [
+        plan.stored_sessions > 0 &&
+            h(
+                "p",
+                null,
+                `bsd keeps values of ${count(plan.stored_sessions, "session")} of ${agent.title}. They stay in its store and archive, and placeholders stay in the sessions: `,
+                h("code", null, "bsd restore-all"),
+                " puts the values back while the agent is on.",
+            ),
+        plan.turn === "on" &&
+            plan.files.some((file) => file.parts.includes("source") && file.diff) &&
+            h("p", { class: "note" }, "bsd then starts again, to follow bsd.toml."),
+        changes.length ? changes.map(fileShown) : h("p", null, "No file changes."),
+        plan.kept.map((kept) =>
+            h("p", { class: "note wrap" }, `${kept.part} in ${kept.path}: ${kept.why}; it stays.`),
+        ),
+    ];
+}
+
+const ACTIONS = { create: "new", change: "changed", delete: "removed", keep: "stays as it is" };
+
+function fileShown(file) {
+    return h(
+        "details",
+        { class: "file", open: true },
+        h(
+            "summary",
+            null,
+            h("span", { class: "mono wrap" }, file.path),
+            " ",
+            badge(ACTIONS[file.action] ?? file.action, file.problem ? "bad" : "info"),
+        ),
+        file.problem &&
+            h("p", { class: "problem" }, file.problem, file.hint && [" Try: ", file.hint]),
+        file.diff && diff(file.diff, file.path),
+    );
+}
+
+/** A unified diff, its lines coloured; the names of the file are shown above already. */
+function diff(text, path) {
+    const lines = text.replace(/\n$/, "").split("\n").slice(2);
+    const kinds = { "+": "added", "-": "removed", "@": "place" };
+    return h(
+        "pre",
+        { class: "diff", tabindex: "0", "aria-label": `Changes to ${path}` },
+        lines.map((line) => h("span", { class: `diff-line ${kinds[line[0]] ?? ""}` }, `${line}\n`)),
+    );
+}
+
+function failures(answer) {
+    const problems = answer.files.filter((file) => file.problem).map((file) => [file.path, file.problem]);
+    return [...Object.entries(answer.failed), ...problems].map(([path, why]) =>
+        h("p", null, why.includes(path) ? why : `${path}: ${why}`),
+    );
+}
