@@ -185,13 +185,13 @@ def _would_leave(told: WouldLeave) -> str:
         return "not known: the sessions are too large to look at quickly (`bsd extract --dry-run`)"
     if not told.bytes_saved:
         some = f", by a sample of {told.read_sessions:,} sessions" if told.is_sample else ""
-        return f"nothing would leave the sessions now{some}"
+        return f"nothing would leave the sessions{some}"
     percent = share(told.bytes_saved, told.bytes)
     if not told.is_sample:
-        return f"{size(told.bytes_saved)} ({percent}) would leave the sessions now"
+        return f"{size(told.bytes_saved)} ({percent}) would leave the sessions"
     read = f"{told.read_sessions:,} of {counted(told.sessions, 'session')}"
     return (
-        f"about {size(told.bytes_saved)} ({percent}) would leave the sessions now, by a sample of"
+        f"about {size(told.bytes_saved)} ({percent}) would leave the sessions, by a sample of"
         f" {read}"
     )
 
