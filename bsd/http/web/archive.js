@@ -145,7 +145,7 @@ export async function archiveView(page) {
             const rows = found.entries.map((entry) => [
                 number(entry.index),
                 h("span", { class: "mono" }, entry.id ?? ""),
-                entry.type,
+                h("span", { class: "kind-word" }, entry.type),
                 entry.extracted_preview ?? entry.unavailable ?? entry.preview,
             ]);
             const entries = table(
@@ -163,7 +163,7 @@ export async function archiveView(page) {
                 h("h2", null, one.title ?? one.session),
                 h(
                     "div",
-                    { class: "buttons start" },
+                    { class: "buttons start above-table" },
                     button("Bring back", () => bringBack(one), {
                         class: "primary writes",
                         "data-focus": "back-shown",
