@@ -23,25 +23,29 @@ CREATE = (
 _USES = (FileUse.CHANGED, FileUse.READ, FileUse.NAMED)
 _BEYOND = "\U0010ffff"  # comes after every name that begins with what stands before it
 # By the name alone; the directories before it are compared afterwards.
-_FIND = (
-    "SELECT sessions.name, files.directory, files.name, files.use, files.lines,"
-    " json_extract(sessions.statistics, '$.directory'),"
-    " coalesce(json_extract(sessions.statistics, '$.last_ms') / 1000.0, sessions.mtime / 1e9)"
-    " FROM files JOIN sessions ON sessions.id = files.session"
-    " WHERE files.name >= :first COLLATE NOCASE AND files.name <= :last COLLATE NOCASE"
-    " AND (:agent IS NULL OR sessions.agent = :agent)"
+_NAMED = "FROM files WHERE name >= :first COLLATE NOCASE AND name <= :last COLLATE NOCASE"
+_FIND = f"SELECT session, directory, name, use, lines {_NAMED}"
+_SESSIONS = (
+    "SELECT id, name, json_extract(statistics, '$.directory'),"  # noqa: S608 - no input
+    " coalesce(json_extract(statistics, '$.last_ms') / 1000.0, mtime / 1e9) FROM sessions"
+    f" WHERE id IN (SELECT session {_NAMED}) AND (:agent IS NULL OR agent = :agent)"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class UsedFile:
-    """A file that calls of a session use; `lines` has the numbers of their lines, in order."""
+    """A file that calls of a session use."""
 
     session: str
     path: str  # as the calls have it
     use: FileUse
-    lines: tuple[int, ...]
     updated: float  # when the session was last written to; epoch seconds
+    lines_json: str
+
+    @property
+    def lines(self) -> tuple[int, ...]:
+        """The numbers of the lines of these calls, in order."""
+        return tuple(json.loads(self.lines_json))  # of very many files, few are shown
 
 
 def set_files(
@@ -91,9 +95,11 @@ def find_files(
         "last": pattern.name + (_BEYOND if pattern.is_open else ""),
         "agent": agent,
     }
-    rows = database.execute(_FIND, asked)
-    return [
-        UsedFile(session, path, _USES[use], tuple(json.loads(lines)), float(updated))
-        for session, directory, name, use, lines, began_in, updated in rows
-        if pattern.matches(path := directory + name, began_in)
-    ]
+    sessions = {row: rest for row, *rest in database.execute(_SESSIONS, asked)}
+    found = []
+    for row, directory, name, use, lines in database.execute(_FIND, asked):
+        if row in sessions:
+            session, began_in, updated = sessions[row]
+            if pattern.matches(path := directory + name, began_in):
+                found.append(UsedFile(session, path, _USES[use], float(updated), lines))
+    return found

@@ -225,7 +225,9 @@ class PathPattern:
 
     def matches(self, path: str, directory: str | None = None) -> bool:
         """Return whether a path ends so; `directory`: that of its session, if it is relative."""
-        if directory and not path.startswith("/"):
+        if "/" not in self.text:  # directories make no difference
+            path = path.rpartition("/")[2]
+        elif directory and not path.startswith("/"):
             path = normalised(f"{directory}/{path}")
         path = path.casefold()
         wanted = self._wanted
