@@ -272,9 +272,10 @@ export class Conversation extends Reading {
     async refresh({ stale = false } = {}) {
         if (this.left) return;
         const follows = this.list.isAtEnd;
+        const { arrived, entries } = await this.lines.loadEnd();
+        // The reader may have gone elsewhere meanwhile.
         const [first, last] = this.inSight();
-        const { arrived } = await this.lines.loadEnd();
-        if (stale) this.lines.keepOnly(first, last);
+        if (stale) this.lines.keepOnly(first, last, entries[0]?.index);
         if (first < this.lines.total) await this.lines.renew(first, Math.min(last, this.lines.total - 1));
         if (this.left) return;
         if (arrived.length) this.arrivedFrom = arrived[0].index;

@@ -92,19 +92,21 @@ export class Lines {
         }
     }
 
-    /** Forget the entries outside of these lines: they are loaded anew when they are wanted. */
-    keepOnly(first, last) {
-        this.stretches = this.stretches.flatMap((stretch) => {
-            const { start, end, rows } = stretch;
-            if (!rows || (start >= first && end <= last + 1)) return [stretch];
-            const from = Math.min(Math.max(start, first), end);
-            const to = Math.max(Math.min(end, last + 1), from);
-            return [
-                { start, end: from, rows: null },
-                { start: from, end: to, rows: rows.filter(({ index }) => from <= index && index < to) },
-                { start: to, end, rows: null },
-            ].filter((one) => one.start < one.end);
-        });
+    /** Forget all but the lines `first` to `last` and those from `end` on; they load when wanted. */
+    keepOnly(first, last, end = Infinity) {
+        const kept = this.stretches
+            .filter(({ rows }) => rows)
+            .flatMap((one) =>
+                end <= last + 1
+                    ? cut(one, Math.min(first, end), Infinity)
+                    : [...cut(one, first, last + 1), ...cut(one, end, Infinity)],
+            );
+        this.stretches = [];
+        for (const one of [...kept, { start: this.total, end: this.total }]) {
+            const known = this.stretches.at(-1)?.end ?? 0;
+            if (known < one.start) this.stretches.push({ start: known, end: one.start, rows: null });
+            if (one.rows) this.stretches.push(one);
+        }
         this.#join();
     }
 

@@ -16,6 +16,7 @@ export class Subagents {
     constructor(conversation) {
         this.conversation = conversation;
         this.byCall = new Map();
+        this.drawn = "[]";
         this.loose = h("div", { class: "subagents" });
         this.boxes = new Map();
     }
