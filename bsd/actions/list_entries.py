@@ -122,7 +122,7 @@ def list_entries(  # noqa: PLR0913 - wishes, each by its name
                 previous = numbers[0]
         found = outline.located_views(source, fmt, numbers)
         if texts:
-            entries = tuple(_rows_with_texts(opened.store, fmt, found, texts))
+            entries = tuple(rows_with_texts(opened.store, fmt, found, texts))
         else:
             entries = tuple(entry_row(opened.store, fmt, row) for _, row in found)
         damaged = outline.damaged(source)
@@ -146,7 +146,7 @@ def _page_alone(
         found.reverse()
         following = before if before < end else None
         previous = None if further is None or not found else found[0][1].index
-    rows = tuple(_rows_with_texts(opened.store, fmt, found, texts))
+    rows = tuple(rows_with_texts(opened.store, fmt, found, texts))
     return Entries(rows, following, previous, None, opened.left_alone)
 
 
@@ -160,7 +160,7 @@ def _fields(view: EntryView) -> dict[str, Any]:
     return {one.name: getattr(view, one.name) for one in fields(EntryView)}
 
 
-def _rows_with_texts(
+def rows_with_texts(
     store: SessionStore,
     fmt: TranscriptFormat,
     found: Iterable[tuple[Located, EntryView]],
@@ -172,7 +172,7 @@ def _rows_with_texts(
         original, beginning = Original(), None
         if view.marker is not None:
             original = _original(store, fmt, located, view.marker, left)
-            left -= view.marker.size
+            left -= 0 if original.later else view.marker.size
             if original.entry is not None:
                 beginning = _beginning(original.entry, view.marker.keys)
         yield EntryRow(
