@@ -216,6 +216,8 @@ def test_texts_look_as_they_are_meant(browser: Browser, address: str) -> None:
         rendered(page, "tool_result", "     7→def f():\n     8→    pass\n", path="a/b.py")
         expect(main.locator(".code-numbers")).to_have_text("7\n8")
         expect(main.locator(".hljs-keyword").first).to_have_text("def")
+        rendered(page, "tool_result", "Replaced text in b.py", path="a/b.py", tool="edit")
+        expect(main.locator("[class^=hljs]")).to_have_count(0)
         rendered(
             page, "tool_result", "\x1b[1;32mok\x1b[0m \x1b[38;2;9;8;7mgrey\x1b[m\n 10%\r 20%\n"
         )
