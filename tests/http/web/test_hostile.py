@@ -116,7 +116,7 @@ def test_the_detector_detects(browser: Browser, address: str) -> None:
     with watched(browser, address) as seen:
         seen.page.add_init_script(_DETECTOR)
         page = seen.open()
-        expect(page.locator("nav")).to_be_visible()
+        expect(page.locator("#live")).to_have_text("Live")
         page.evaluate(
             "text => { try { document.createElement('p').innerHTML = text } catch {}"
             " document.body.append(Object.assign(new Image(), {src: 'http://127.0.0.2:9/x'})) }",
@@ -145,7 +145,7 @@ def test_nothing_of_a_session_runs(browser: Browser, address: str) -> None:
 
 def _show_what_is_hostile(seen: Watched) -> None:
     page = seen.open()
-    expect(page.locator("nav")).to_be_visible()
+    expect(page.locator("#live")).to_have_text("Live")
     told = rendered(page, "assistant", _MARKDOWN)
     assert HOSTILE in told["text"]
     assert "U+202E reversed U+2066" in told["text"]
@@ -201,7 +201,7 @@ def _show_what_takes_long(page: Page) -> None:
 def test_texts_look_as_they_are_meant(browser: Browser, address: str) -> None:
     with watched(browser, address) as seen:
         page = seen.open()
-        expect(page.locator("nav")).to_be_visible()
+        expect(page.locator("#live")).to_have_text("Live")
         main = page.locator("#main .rendered").first
         rendered(
             page,
