@@ -12,6 +12,7 @@ from bsd.actions.checks import Examined, diagnose, diagnose_without_root, verify
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.output import counted, note, print_table, say, say_check, say_wrapped
 from bsd.cli.privileges import FileOwner, environment_of
+from bsd.cli.progress import waiting
 from bsd.core.errors import BsdError
 from bsd.maintenance.file_owners import give_back
 from bsd.maintenance.session_check import Verification
@@ -115,7 +116,7 @@ def doctor_command(call: Call, /, repair: bool) -> int:
     except BsdError as problem:
         answer = diagnose_without_root(problem)
     else:
-        with call.context(changes=False) as context:
+        with call.context(changes=False) as context, waiting("checking"):
             answer = diagnose(context, repair=repair)
     call.answer(answer, tell_examined)
     return int(not answer.ok)

@@ -37,6 +37,7 @@ from bsd.cli.options import yes_option
 from bsd.cli.outcomes import Outcomes, report
 from bsd.cli.output import note, print_json, say, say_check
 from bsd.cli.problem import Problem
+from bsd.cli.progress import waiting
 from bsd.cli.service import Origin, daemon_process, remove_service, service_of_root
 from bsd.cli.service_manager import manager_here
 from bsd.core.answers import as_json
@@ -56,6 +57,7 @@ _STOP_SECONDS = 15.0  # for the daemon to finish what it has begun
 _LOOK_SECONDS, _LOOK_AGAIN_SECONDS = 0.1, 1.0
 _WATCHED_SECONDS = 90.0  # a replaced version of a session is watched for a minute, mostly
 _FAILED = 1
+_ADDING_UP = "adding up what bsd keeps"
 
 
 @click.command("leave", cls=BsdCommand)
@@ -155,7 +157,7 @@ def _plan(call: Call, layout: Layout, *, purges: bool) -> LeaveReport:
         origin, ours = service_of_root(call, manager)
         if ours:
             service = ServiceGone(file=str(manager.file), origin=origin.value)
-    with call.context(changes=False) as context:
+    with call.context(changes=False) as context, waiting(_ADDING_UP):
         left = left_behind(context)
     return LeaveReport(
         dry_run=True,
@@ -220,7 +222,7 @@ def _leave(call: Call, layout: Layout, *, purges: bool, yes: bool) -> int:
             tell_agents(steps.agents)
         if steps.is_complete:
             _give_up_claims(layout)
-        with call.context(changes=False) as context:
+        with call.context(changes=False) as context, waiting(_ADDING_UP):
             steps.left = left_behind(context)
     purged, complete = False, steps.is_complete
     if purges and steps.left is not None:

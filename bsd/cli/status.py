@@ -18,6 +18,7 @@ from bsd.cli.call import BsdCommand, Call, NoRoot
 from bsd.cli.client import Client, NotRunning
 from bsd.cli.output import print_json, say, say_wrapped
 from bsd.cli.problem import problem_of
+from bsd.cli.progress import waiting
 from bsd.cli.status_lines import ROW_INDENT, disk_lines, status_lines, unserved_lines
 from bsd.core.clock import check_clock
 from bsd.core.errors import BsdError
@@ -82,7 +83,8 @@ def _without_daemon(call: Call, problem: NotRunning) -> int:
             shown = replace(shown, error=f"{shown.error}: {missing.message}", hint=missing.hint)
             raise
         call.finish_due()
-        disk = disk_use(call.layout)
+        with waiting("adding up what bsd takes"):
+            disk = disk_use(call.layout)
         clock = check_clock(call.layout, "retention").doubt
         agents = unserved(call.layout, os.environ)
     if call.json:

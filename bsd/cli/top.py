@@ -11,6 +11,7 @@ import tty
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import click
@@ -37,6 +38,7 @@ _MOST_LOOKED_AT = 30  # newest sessions of which it is asked whether a program h
 _LOOKING_SHARE = 20
 _LEAST_PAUSE_SECONDS = 2.0
 _MOST_CHANGES = 50
+_OWN_SECONDS = 3.0  # so long after a write of bsd's own its result is noted
 _INDENT = 9  # columns before the text of a line of the head
 _TITLES = ("IN USE", "LAST CHANGES")
 
@@ -119,12 +121,22 @@ def _keys() -> Iterator[Any]:
 
 @dataclass(frozen=True, slots=True)
 class SessionInUse:
-    """A session that a program uses, or has just written to; `written` is epoch seconds."""
+    """A session that a program uses, or to which something was just written.
+
+    Attributes:
+        written: epoch seconds.
+        why: as its program tells; None: it was just written to.
+    """
 
     name: SessionName
     size: int
     written: float
-    why: str
+    why: str | None
+
+    @property
+    def is_recent(self) -> bool:
+        """True if only the time of its file tells that it is in use."""
+        return self.why is None
 
 
 @dataclass(slots=True)
@@ -152,10 +164,21 @@ class TopView:
             self.problem = f"{problem.message} (try: {problem.hint})"
         now = time.monotonic()
         if now >= self._looked_again:
-            self.sessions = tuple(sessions_in_use(self.layout, time.time()))
+            found = sessions_in_use(self.layout, time.time())
+            self.sessions = tuple(each for each in found if not self._has_written(each))
             took = time.monotonic() - now
             self._looked_again = now + max(_LEAST_PAUSE_SECONDS, _LOOKING_SHARE * took)
         self._measure(time.monotonic())
+
+    def _has_written(self, session: SessionInUse) -> bool:
+        """Return True if the last write to a session was bsd's own, and no program has it open."""
+        if not session.is_recent:
+            return False
+        for each in self.status.get("sessions", ()):
+            if each["session"] == str(session.name):
+                at = datetime.fromisoformat(each["at"]).timestamp()
+                return bool(each["bytes_saved"]) and abs(at - session.written) < _OWN_SECONDS
+        return False
 
     def _pids(self) -> list[int]:
         children = [child["pid"] for child in self.status.get("children", ())]
@@ -179,9 +202,8 @@ class TopView:
 
     def _head(self) -> Iterator[str]:
         status = self.status
-        if self.problem is not None:
-            yield self.problem
-        if not status:
+        if self.problem is not None or not status:
+            yield self.problem or ""
             return
         up = spell_seconds(status["uptime_seconds"])
         off = "" if status["enabled"] else "; extraction is switched off"
@@ -220,7 +242,7 @@ class TopView:
                 safe(str(each.name)),
                 size(each.size),
                 spell_when(iso_utc(each.written), now),
-                safe(one_line(each.why, 60)),
+                safe(one_line(each.why or "written to just now", 60)),
             )
             for each in self.sessions
         ]
@@ -276,4 +298,4 @@ def sessions_in_use(layout: Layout, now: float) -> Iterator[SessionInUse]:
             with suppress(BsdError):
                 why = in_use(layout, name)
             if why is not None or is_recent:
-                yield SessionInUse(name, length, written, why or "written to just now")
+                yield SessionInUse(name, length, written, why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,6 +15,7 @@ from bsd.cli.client import Client, NotRunning
 from bsd.cli.run_start import start_lines
 from bsd.cli.top import TopView, sessions_in_use
 from bsd.core.config import PruningConfig
+from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout
 from bsd.core.settings import HttpAddress
 from bsd.daemon.service import Daemon
@@ -80,6 +82,17 @@ def test_the_screen_fits_and_says_when_the_daemon_has_stopped(root: Path) -> Non
     assert "4.0 KB" in text
     view.look(client)
     assert view.lines(1_795_700_000.0, 80, 24)[0].startswith("the daemon is not running")
+
+
+def test_what_bsd_itself_has_written_is_no_use(root: Path) -> None:
+    os.utime(root / "agents/main/sessions/alpha.jsonl")
+    os.utime(root / "agents/main/sessions/beta.jsonl")
+    changed = status()
+    changed["sessions"][0]["at"] = iso_utc(time.time())
+    view = TopView(Layout(root))
+    view.look(cast("Client", Answers(changed)))
+    used = {str(each.name) for each in view.sessions}
+    assert ("main/alpha" in used, "main/beta" in used) == (False, True)
 
 
 def test_sessions_in_use_are_those_just_written_to(root: Path) -> None:
