@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
+from bsd.cli.main import run
+from bsd.core.logs import close_logs
+from bsd.core.settings import load_settings
 from bsd.http.middleware import AccessMiddleware
+from bsd.http.server import ApiServer
 from tests.http.fake_daemon import Reply, app_over, ask
 from tests.setup.homes import CLAUDE_SESSION, context_of, fill_home, foreign
 
@@ -87,6 +91,21 @@ def test_on_tcp_without_a_key_the_command_is_told_instead(home: Home) -> None:
     here = home.ask("GET", "setup", local=False).json()
     assert "without a key" in here["locked"]
     assert home.ask("GET", "setup").json()["locked"] is None
+
+
+def test_the_command_has_a_daemon_start_again(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = load_settings()
+    server = ApiServer(home.app, settings)
+    server.start()
+    try:
+        code = run(["agents", "on", "codex", "--yes"])
+    finally:
+        close_logs()
+        server.stop()
+    assert (code, home.restarts) == (0, 1)
+    assert "bsd starts again, as process 4711" in capsys.readouterr().out
 
 
 def test_files_that_may_not_be_written_are_named(

@@ -52,7 +52,7 @@ def desk(clean_environment: Path, tmp_path: Path) -> Iterator[Desk]:
         yield Desk(home, daemon, f"http://{address}", browser)
 
 
-def test_an_agent_is_turned_on_left_out_and_turned_off(desk: Desk) -> None:
+def test_an_agent_is_turned_on_left_out_and_paused(desk: Desk) -> None:
     before, pid = desk.files(), desk.daemon.process.pid
     with watched(desk.browser, desk.address) as seen:
         key = f"sessionStorage.setItem('bsd-api-key', '{KEY}')"
@@ -71,7 +71,8 @@ def test_an_agent_is_turned_on_left_out_and_turned_off(desk: Desk) -> None:
         expect(dialog.get_by_text("mcp__bsd")).to_be_visible()
         dialog.get_by_label("call bsd's tools without asking").uncheck()
         expect(dialog.get_by_text("mcp__bsd")).to_have_count(0)
-        _look(page, "turn-on")
+        screenshot(page, "turn-on-light")
+        assert not low_contrast(page)
         assert desk.files() == before
         dialog.get_by_role("button", name="Turn on", exact=True).click()
         expect(claude.get_by_text("on", exact=True)).to_be_visible()
@@ -103,9 +104,9 @@ def test_an_agent_is_turned_on_left_out_and_turned_off(desk: Desk) -> None:
         expect(lists.locator(".field-error")).to_contain_text("is no AGENT")
 
         claude.get_by_role("button", name="Turn off…").click()
-        dialog.get_by_role("button", name="Turn off", exact=True).click()
-        expect(claude.get_by_text("turned off", exact=True)).to_be_visible()
-        assert desk.files() == before
+        expect(dialog.get_by_text('-kind = "claude-code"')).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(claude.get_by_role("button", name="Turn off…")).to_be_focused()
         _show_commands(page, desk)
 
 
