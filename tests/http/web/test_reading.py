@@ -130,7 +130,7 @@ def test_a_session_is_read_as_a_conversation(browser: Browser, tmp_path: Path) -
         link = page.evaluate("navigator.clipboard.readText()")
         assert link == f"{seen.address}/#/s/main/talk?at=7"
         for scheme in ("dark", "light"):
-            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.emulate_media(color_scheme=scheme)
             assert (scheme, findings(page)) == (scheme, [])
         page.set_viewport_size({"width": 360, "height": 800})
         assert too_wide(page) == []
@@ -222,7 +222,8 @@ def test_ten_thousand_entries_are_a_handful_of_rows(browser: Browser, tmp_path: 
         before = entry_of(page, 5000).bounding_box()
         page.wait_for_function("document.querySelector('#main').scrollHeight > 200000")
         after = entry_of(page, 5000).bounding_box()
-        assert before and after
+        assert before
+        assert after
         assert abs(before["y"] - after["y"]) <= 2
         # Anywhere by the scroll bar: it is loaded there.
         page.evaluate(
