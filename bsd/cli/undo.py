@@ -12,7 +12,7 @@ from bsd.actions.undo_since import SessionUndone, UndoneSince, UndoStatus, undo_
 from bsd.cli import completion
 from bsd.cli.call import BsdCommand, Call, ask_first
 from bsd.cli.options import yes_option
-from bsd.cli.output import counted, note, print_table, say, size
+from bsd.cli.output import counted, note, print_table, say, say_wrapped, size
 from bsd.cli.problem import Problem
 from bsd.core.errors import Busy, Invalid
 from bsd.core.layout import SessionName
@@ -225,7 +225,7 @@ def tell_undone_since(answer: UndoneSince) -> None:
         print_table(columns, rows, right=columns[2:])
         say()
     for line in _totals(answer):
-        say(line)
+        say_wrapped(line, 4)
     if answer.dry_run:
         say(_DRY)
     elif answer.undone:

@@ -395,5 +395,6 @@ function share(one, title, note = null) {
 function leavingWords({ title, deleted_soon: soon, without_copy: lacking }) {
     const text = `${count(soon, "session")} will be deleted by ${title} within 7 days`;
     if (!lacking) return `${text}; bsd has copies.`;
-    return `${text}; ${number(lacking)} of them have no copy yet: bsd makes one as soon as they are idle.`;
+    const one = soon === 1 ? "there is no copy" : `${number(lacking)} of them have no copy`;
+    return `${text}; ${one} yet: bsd makes one as soon as they are idle.`;
 }
