@@ -100,7 +100,7 @@ def tell_sessions(found: AllSessions, now: float, *, resume: bool = False) -> No
         print_table(
             columns,
             rows,
-            right=columns[1:4],
+            right=columns[1:-3],
             last_may_shrink=not resume,
             wraps=("STATUS",),
             spare=("ENTRIES", "UPDATED", "OUT", *(("STATUS", "SIZE") if resume else ())),
