@@ -367,7 +367,9 @@ export class Conversation extends Reading {
         if (!at || !step || event.ctrlKey || event.metaKey || event.altKey) return;
         event.preventDefault();
         if (step === -Infinity) {
-            await this.goTo(this.lines.stretches[0]?.rows?.[0]?.index ?? 0);
+            if (!this.lines.has(0)) await this.lines.loadFrom(0);
+            this.build();
+            this.list.showStart();
             this.list.element.querySelector(".entry-open")?.focus({ preventScroll: true });
         } else if (step === Infinity) {
             await this.goToEnd();
