@@ -164,7 +164,7 @@ def test_what_was_extracted_is_found_read_restored_pinned_edited_and_undone(desk
         expect(entry).to_contain_text("📎 taken out")
         original = _stored(desk, "main_harbour", index)
         shown = entry.locator(".value").inner_text()
-        assert original[:200].split() == shown.split()[: len(original[:200].split())]
+        assert " ".join(original[:200].split()) in " ".join(shown.split())
         entry.get_by_role("button", name=f"Actions on entry {index}", exact=True).click()
         entry.get_by_role("button", name="Whole entry").click()
         expect(entry.locator("pre")).to_have_text(original)
@@ -256,7 +256,7 @@ def test_a_call_and_its_result_are_a_card_and_entries_are_chosen(desk: Desk) -> 
         index = int(result.get_attribute("data-index") or "")
         # Its address leads to it, and “back” to the entries that were chosen.
         page = seen.open(f"s/main/harbour?at={index + 400}")
-        expect(page.locator(".entry.pointed")).to_have_attribute("data-index", str(index + 400))
+        expect(entry_of(page, index + 400).first).to_be_in_viewport()
         page.get_by_label("Show", exact=True).select_option("Extracted")
         expect(page.locator(".entry:not(.extracted)")).to_have_count(0)
         expect(page.locator(".entry.extracted")).not_to_have_count(0)

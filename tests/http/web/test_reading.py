@@ -193,7 +193,7 @@ def _hits(page: Page) -> None:
     find.fill("Sundays")
     find.press("Enter")
     expect(page.get_by_role("search").get_by_role("status")).to_have_text("1 of 1")
-    expect(page.locator(".entry.pointed")).to_have_attribute("data-index", "7")
+    expect(entry_of(page, 7)).to_be_in_viewport()
     page.wait_for_function("[...CSS.highlights.get('hits')].length === 1")
     assert "q=Sundays" in page.url
     find.press("Escape")
