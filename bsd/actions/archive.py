@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Annotated
 
 from pydantic import Field
 
 from bsd.actions.context import ActionContext
-from bsd.actions.list_entries import FIRST_PAGE, EntryRow, entry_row
+from bsd.actions.list_entries import FIRST_PAGE, EntryRow, entry_row, rows_with_texts
 from bsd.actions.search import FoundEntry, found_entries
 from bsd.actions.vanished import (
     FoundPrompt,
@@ -50,7 +51,7 @@ from bsd.maintenance.snapshots import (
     take_snapshots,
 )
 from bsd.maintenance.vanished import vanished_sessions
-from bsd.planning.view import views
+from bsd.planning.view import outline_of
 from bsd.store.originals import SessionStore
 from bsd.store.snapshot_parts import SnapshotReader
 from bsd.store.snapshots import CopiesUse, Snapshot, copies_use
@@ -277,7 +278,12 @@ def list_archive(context: ActionContext, *, agent: str | None = None, limit: int
 
 
 def show_archived(
-    context: ActionContext, session: str, *, start: int = 0, limit: int = FIRST_PAGE
+    context: ActionContext,
+    session: str,
+    *,
+    start: int = 0,
+    limit: int = FIRST_PAGE,
+    texts: int = 0,
 ) -> GoneEntries | PromptsShown:
     """Show a session that its program has deleted, and a page of its entries.
 
@@ -286,6 +292,7 @@ def show_archived(
     Args:
         session: AGENT/SESSION, or its id in the archive.
         start: line number from which on entries are listed; of prompts, their number.
+        texts: characters of each text of an entry that are given; 0: no texts.
 
     Raises:
         NotFound: there is no such session in the archive.
@@ -310,10 +317,15 @@ def show_archived(
                 f"{copy.name} cannot be shown: {why}",
                 hint=f"`bsd archive bring-back {copy.id}` brings it back as it was",
             )
-        rows = list(views(source, fmt, start=start, limit=limit + 1))
+        outline = outline_of(source, fmt)
+        numbers = outline.entries(range(start, outline.lines))
+        rows = list(outline.located_views(source, fmt, islice(numbers, limit + 1)))
     store = SessionStore(layout, copy.name)
-    entries = tuple(entry_row(store, fmt, row) for row in rows[:limit])
-    after = rows[limit].index if len(rows) > limit else None
+    if texts:
+        entries = tuple(rows_with_texts(store, fmt, rows[:limit], texts))
+    else:
+        entries = tuple(entry_row(store, fmt, row) for _, row in rows[:limit])
+    after = rows[limit][1].index if len(rows) > limit else None
     return GoneEntries(session=shown, entries=entries, next=after)
 
 

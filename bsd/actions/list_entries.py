@@ -22,7 +22,8 @@ from bsd.planning.entry_texts import EntryText, Original, entry_texts
 from bsd.planning.locate import Located
 from bsd.planning.originals import original_of
 from bsd.planning.restore import unavailable
-from bsd.planning.view import EntryView, preview_of
+from bsd.planning.view import EntryView, line_offsets, preview_of, views_alone
+from bsd.sessions.session import OpenSession
 from bsd.store.originals import Missing, SessionStore
 from bsd.transcripts.agents.entry import Entry, Marker
 from bsd.transcripts.agents.format import TranscriptFormat
@@ -35,6 +36,8 @@ from bsd.transcripts.spans import paths_of, value_at
 _LARGEST_PREVIEWED = 256 * 1024  # bytes
 # Stored lines that are read for the texts of one page; of further ones the texts come later.
 _MOST_READ = 8 << 20  # bytes
+# A page of a larger session is given before all of it is read.
+_LARGE = 32 << 20  # bytes
 _LAST_LINE = 10**9
 FIRST_PAGE, MOST_ENTRIES = 100, 1000
 MOST_TEXT = 100_000  # characters of each text
@@ -96,6 +99,9 @@ def list_entries(  # noqa: PLR0913 - wishes, each by its name
     wanted = frozenset(filter(None, types.split(",")))
     with context.reader(session) as opened:
         source, fmt = opened.transcript, opened.format
+        is_plain = bool(texts) and not wanted and extracted is None
+        if is_plain and source.identity.size > _LARGE and not context.outlines.has(session, source):
+            return _page_alone(opened, start, before, limit, texts)
         outline = context.outlines.of(session, source, fmt)
 
         def matching(lines: range) -> Iterator[int]:
@@ -116,11 +122,32 @@ def list_entries(  # noqa: PLR0913 - wishes, each by its name
                 previous = numbers[0]
         found = outline.located_views(source, fmt, numbers)
         if texts:
-            entries = tuple(_rows_with_texts(opened.store, fmt, found, texts))
+            entries = tuple(rows_with_texts(opened.store, fmt, found, texts))
         else:
             entries = tuple(entry_row(opened.store, fmt, row) for _, row in found)
         damaged = outline.damaged(source)
         return Entries(entries, following, previous, damaged, opened.left_alone)
+
+
+def _page_alone(
+    opened: OpenSession, start: int, before: int | None, limit: int, texts: int
+) -> Entries:
+    """A page of a large session, of which only the lines of the page are read."""
+    source, fmt = opened.transcript, opened.format
+    offsets = line_offsets(source)
+    end = len(offsets)
+    numbers = range(start, end) if before is None else range(min(before, end) - 1, -1, -1)
+    found = list(islice(views_alone(source, fmt, offsets, numbers), limit + 1))
+    further = found[limit][1].index if len(found) > limit else None
+    found = found[:limit]
+    if before is None:
+        following, previous = further, start or None
+    else:
+        found.reverse()
+        following = before if before < end else None
+        previous = None if further is None or not found else found[0][1].index
+    rows = tuple(rows_with_texts(opened.store, fmt, found, texts))
+    return Entries(rows, following, previous, None, opened.left_alone)
 
 
 def entry_row(store: SessionStore, fmt: TranscriptFormat, view: EntryView) -> EntryRow:
@@ -133,7 +160,7 @@ def _fields(view: EntryView) -> dict[str, Any]:
     return {one.name: getattr(view, one.name) for one in fields(EntryView)}
 
 
-def _rows_with_texts(
+def rows_with_texts(
     store: SessionStore,
     fmt: TranscriptFormat,
     found: Iterable[tuple[Located, EntryView]],
@@ -145,7 +172,7 @@ def _rows_with_texts(
         original, beginning = Original(), None
         if view.marker is not None:
             original = _original(store, fmt, located, view.marker, left)
-            left -= view.marker.size
+            left -= 0 if original.later else view.marker.size
             if original.entry is not None:
                 beginning = _beginning(original.entry, view.marker.keys)
         yield EntryRow(

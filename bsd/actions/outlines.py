@@ -47,6 +47,11 @@ class Outlines:
             self._keep(name, outline)
             return outline
 
+    def has(self, name: SessionName, source: Transcript) -> bool:
+        """Whether the outline of a session as it was opened costs little: most of it is known."""
+        known = self._known(name)
+        return known is not None and (known.is_of(source) or known.is_begun_of(source))
+
     @contextmanager
     def meter_of(
         self, name: SessionName, source: Transcript, fmt: TranscriptFormat

@@ -18,7 +18,7 @@ from bsd.actions.archive import (
     search_archive,
     show_archived,
 )
-from bsd.actions.list_entries import FIRST_PAGE, MOST_ENTRIES
+from bsd.actions.list_entries import FIRST_PAGE, MOST_ENTRIES, MOST_TEXT
 from bsd.actions.vanished import PromptsShown
 from bsd.http.dependencies import Agent, Context, Input, JsonRoute
 from bsd.http.search import Limit, Words
@@ -51,12 +51,16 @@ def archive_show(
     session: str,
     start: Annotated[int, Query(alias="from", ge=0, le=10**9)] = 0,
     limit: Annotated[int, Query(ge=1, le=MOST_ENTRIES)] = FIRST_PAGE,
+    texts: Annotated[
+        int, Query(ge=0, le=MOST_TEXT, description="Characters of each text; 0: no texts")
+    ] = 0,
 ) -> GoneEntries | PromptsShown:
     """A session that its program has deleted, and a page of its entries.
 
     If there is no copy of it, its prompts, as far as its program's history has them.
     """
-    return context.query(show_archived, f"{agent}/{session}", start=start, limit=limit)
+    name = f"{agent}/{session}"
+    return context.query(show_archived, name, start=start, limit=limit, texts=texts)
 
 
 class BringBackBody(Input):

@@ -335,11 +335,12 @@ class SessionMeter:
         self._characters.append(sum(len(value.text or "") for value in values if _is_sent(value)))
         if info.is_compaction:
             self._since = index + 1
-        usage = sent_tokens(entry) if info.role in {None, "assistant"} else None
+        is_answer = info.is_assistant or info.cache is not None or info.role == "assistant"
+        usage = sent_tokens(entry) if is_answer or info.role is None else None
         if usage:
             self._usage = index, info.time_ms, usage.tokens
             self._limit = context_limit(entry) or self._limit
-        if info.is_assistant or info.cache is not None:
+        if is_answer:
             self._model = model_of(entry) or self._model
 
     def _note_extracted(

@@ -30,7 +30,7 @@ from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.values import media_of
 from bsd.transcripts.change import Identity
 from bsd.transcripts.damage import MOST_LISTED, DamagedLine, DamagedLines, damage_of, is_damaged
-from bsd.transcripts.reader import Line, Transcript
+from bsd.transcripts.reader import BLOCK, Line, Transcript
 from bsd.transcripts.spans import paths_of, value_at
 
 # The short hash by which an entry is addressed: of the SHA-256 of its line (SPEC §6).
@@ -78,7 +78,10 @@ class EntryView:
     type: str
     role: str | None
     size: int
-    position: Annotated[int, Field(description="Messages after it")]
+    position: Annotated[
+        int | None,
+        Field(description="Messages after it; null on a page of a session that was not read whole"),
+    ]
     extracted: bool
     keys: tuple[str, ...]  # extracted ones
     extracted_size: int  # of the stored line; 0 if nothing is out
@@ -238,7 +241,36 @@ def extracted_content(
     )
 
 
-def _view_of(located: Located, fmt: TranscriptFormat, position: int, hash: str) -> EntryView:
+def line_offsets(source: Transcript) -> array[int]:
+    """Return where each line begins: line ends are looked for, and nothing is parsed."""
+    size, offsets = source.identity.size, array("Q", [0])
+    for start in range(0, size, BLOCK):
+        piece = source.read(start, min(BLOCK, size - start))
+        found = piece.find(b"\n")
+        while found >= 0:
+            offsets.append(start + found + 1)
+            found = piece.find(b"\n", found + 1)
+    if offsets[-1] == size:
+        offsets.pop()
+    return offsets
+
+
+def views_alone(
+    source: Transcript, fmt: TranscriptFormat, offsets: array[int], numbers: Iterable[int]
+) -> Iterator[tuple[Located, EntryView]]:
+    """The entries in these lines, without reading the others.
+
+    Their positions are not known, and their hashes have twice the digits that most sessions need.
+    """
+    for number in numbers:
+        start, is_last = offsets[number], number + 1 == len(offsets)
+        stop = source.identity.size if is_last else offsets[number + 1]
+        line = Line(number, start, source.read(start, stop - start))
+        if located := Located.of(line, fmt):
+            yield located, _view_of(located, fmt, None, line_hash(line.raw)[: 2 * SHORTEST])
+
+
+def _view_of(located: Located, fmt: TranscriptFormat, position: int | None, hash: str) -> EntryView:
     """An entry as a row; `position` and `hash` depend on the other lines."""
     line, entry, info = located.line, located.entry, located.info
     marker = Marker.of(entry)

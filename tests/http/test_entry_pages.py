@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
+from bsd.actions import list_entries
+from bsd.actions.outlines import Outlines
 from bsd.core.settings import Settings
 from bsd.http.server import ApiServer
 from tests.http.api import over_socket, serving
 from tests.openclaw_tree import add_session, fill
 
 pytestmark = pytest.mark.daemon
+
+_PLACES = ("from=0", "from=9", "before=1000000000", "before=20", "before=3", "from=5000")
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +89,25 @@ def test_calls_and_results_name_each_other(served: tuple[Path, Settings]) -> Non
     results = {row["result_of"]: row["tool"] for row in rows if row["result_of"]}
     assert calls
     assert results == calls
+
+
+def test_pages_of_a_large_session_are_the_same(
+    served: tuple[Path, Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, settings = served
+    queries = [f"texts=50&limit={limit}&{at}" for limit in (7, 1000) for at in _PLACES]
+    known = [entries(settings, query) for query in queries]
+    assert all(row["texts"] for page in known for row in page["entries"] if row["preview"])
+    monkeypatch.setattr(list_entries, "_LARGE", 0)
+    monkeypatch.setattr(Outlines, "has", lambda *_: False)
+    for query, page in zip(queries, known, strict=True):
+        alone = entries(settings, query)
+        assert alone.pop("damaged") is None
+        page.pop("damaged")
+        for row, same in zip(alone["entries"], page["entries"], strict=True):
+            assert row.pop("hash").startswith(same.pop("hash"))
+            assert (row.pop("position"), same.pop("position") >= 0) == (None, True)
+        assert alone == page, query
 
 
 def test_a_missing_or_spoilt_file_is_said(served: tuple[Path, Settings]) -> None:

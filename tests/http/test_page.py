@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -55,6 +56,20 @@ def test_every_part_is_served_with_its_type_and_may_be_kept(app: FastAPI, path: 
         known = f'W/"old", {reply.headers["etag"]}'
         again = ask(app, "GET", path, headers={"If-None-Match": known})
         assert (again.status, again.body) == (304, b"")
+
+
+def test_the_page_is_light_on_the_way(app: FastAPI) -> None:
+    size = 0
+    for name in (*_FILES, *_LIBRARIES):
+        reply = ask(app, "GET", f"/web/{name}", headers={"Accept-Encoding": "gzip"})
+        content = (_FOLDER / name).read_bytes()
+        if reply.headers.get("content-encoding") == "gzip":
+            assert gzip.decompress(reply.body) == content
+        else:
+            assert len(content) < 500
+            assert reply.body == content
+        size += len(reply.body)
+    assert size < 400_000
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ import { inParts, plainBlock, textNodes } from "./plain.js";
 
 const MARKDOWN = new Set(["user", "assistant", "thinking"]);
 const SHELLS = new Set(["bash", "exec", "shell", "terminal", "run_command", "execute_command", "local_shell"]);
+// Tools whose results are files; those of others that name a file tell what was done to it.
+const READERS = /^(?:read|view|cat|open|get|show)/;
 const PATHS = ["file_path", "path", "filePath", "notebook_path", "filename", "file"];
 const OLD = ["old_string", "oldText", "old_str", "oldString", "old_text"];
 const NEW = ["new_string", "newText", "new_str", "newString", "new_text"];
@@ -62,7 +64,8 @@ function output(text, hints) {
     if (hasEscapes(text)) return ansiBlock(text);
     if (isDiff(text) || isNumberedDiff(text)) return diffBlock(text);
     const numbered = withLineNumbers(text);
-    const language = hints.language ?? languageOf(hints.path);
+    const isFile = !hints.tool || READERS.test(shortName(hints.tool));
+    const language = hints.language ?? (isFile ? languageOf(hints.path) : null);
     if (numbered && hints.path) return numberedCode(numbered, language);
     if (language && language !== "plaintext") return codeBlock(text, language, nameOf(hints.path));
     if (/^\s*[[{]/.test(text) && parsed(text) !== undefined && depthOf(text) <= DEEPEST_JSON)

@@ -227,8 +227,10 @@ def says_something(block: object) -> bool:
 
 def proof_size(entry: Entry) -> int:
     """Return the characters of the signatures of thinking, and of thinking that is encrypted."""
-    size = len(text_of(payload_of(entry).get("encrypted_content")) or "")
-    blocks = message_of(entry).get("content")
+    size = 0
+    if "payload" in entry:
+        size += len(text_of(payload_of(entry).get("encrypted_content")) or "")
+    blocks = message_of(entry).get("content") if "message" in entry else None
     for block in blocks if isinstance(blocks, list) else ():
         if isinstance(block, dict) and block.get("type") in _THINKING:
             size += sum(len(text_of(block.get(key)) or "") for key in _PROOFS)
@@ -300,7 +302,7 @@ class Sent:
 
 def sent_tokens(entry: Entry) -> Sent | None:
     """Return the number of tokens that were sent, by an entry's count, cached ones included."""
-    last = _last_usage(entry)
+    last = _last_usage(entry) if "payload" in entry else None
     if isinstance(last, dict):
         # Noted after the answer; cached tokens are counted among the input here.
         output = _first_count(last, _TOKENS["output"])

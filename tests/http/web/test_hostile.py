@@ -116,7 +116,7 @@ def test_the_detector_detects(browser: Browser, address: str) -> None:
     with watched(browser, address) as seen:
         seen.page.add_init_script(_DETECTOR)
         page = seen.open()
-        expect(page.locator("nav")).to_be_visible()
+        expect(page.locator("#live")).to_have_text("Live")
         page.evaluate(
             "text => { try { document.createElement('p').innerHTML = text } catch {}"
             " document.body.append(Object.assign(new Image(), {src: 'http://127.0.0.2:9/x'})) }",
@@ -145,7 +145,7 @@ def test_nothing_of_a_session_runs(browser: Browser, address: str) -> None:
 
 def _show_what_is_hostile(seen: Watched) -> None:
     page = seen.open()
-    expect(page.locator("nav")).to_be_visible()
+    expect(page.locator("#live")).to_have_text("Live")
     told = rendered(page, "assistant", _MARKDOWN)
     assert HOSTILE in told["text"]
     assert "U+202E reversed U+2066" in told["text"]
@@ -201,7 +201,7 @@ def _show_what_takes_long(page: Page) -> None:
 def test_texts_look_as_they_are_meant(browser: Browser, address: str) -> None:
     with watched(browser, address) as seen:
         page = seen.open()
-        expect(page.locator("nav")).to_be_visible()
+        expect(page.locator("#live")).to_have_text("Live")
         main = page.locator("#main .rendered").first
         rendered(
             page,
@@ -216,6 +216,8 @@ def test_texts_look_as_they_are_meant(browser: Browser, address: str) -> None:
         rendered(page, "tool_result", "     7→def f():\n     8→    pass\n", path="a/b.py")
         expect(main.locator(".code-numbers")).to_have_text("7\n8")
         expect(main.locator(".hljs-keyword").first).to_have_text("def")
+        rendered(page, "tool_result", "Replaced text in b.py", path="a/b.py", tool="edit")
+        expect(main.locator("[class^=hljs]")).to_have_count(0)
         rendered(
             page, "tool_result", "\x1b[1;32mok\x1b[0m \x1b[38;2;9;8;7mgrey\x1b[m\n 10%\r 20%\n"
         )
