@@ -120,7 +120,7 @@ def test_effects_of_sessions_add_up() -> None:
     assert sum_of([]).consequence == ("Nothing changes.",)
 
 
-@settings(nasty.unhurried, max_examples=40)
+@settings(nasty.unhurried, max_examples=25)
 @given(sessions(), st.data())
 def test_what_is_foreseen_of_all_is_what_undoing_all_does(
     given: tuple[bytes, TranscriptFormat], data: st.DataObject
@@ -141,7 +141,7 @@ def joined(source: Transcript) -> bytes:
     return b"".join(line.raw for line in source.lines())
 
 
-@settings(nasty.unhurried, max_examples=60)
+@settings(nasty.unhurried, max_examples=40)
 @given(st.data())
 def test_edited_lines_stand_where_they_will_stand(data: st.DataObject) -> None:
     lines = st.lists(st.sampled_from([b"a\n", b"\n", b"bcd\r\n", b"\xe2\x80\xa8\n"]), max_size=6)

@@ -11,6 +11,7 @@ import { badge, table, when } from "./widgets.js";
 const SHOWN = 100;
 const FOUND = 50;
 const ENTRIES = 200;
+const BEFORE = 3; // entries shown before the one that is meant
 
 export async function archiveView(page) {
     const { main } = page;
@@ -135,38 +136,47 @@ export async function archiveView(page) {
 
     const attempt = attempting(told, load);
 
-    const show = (one) =>
+    /** Show a page of a session's entries; `at`: the line of the entry that is meant. */
+    const show = (one, at = null) =>
         attempt(async () => {
-            const found = await get(`archive/${path(one.agent, nameOf(one))}${query({ limit: ENTRIES })}`);
+            const from = Math.max(0, (at ?? 0) - BEFORE) || null;
+            const where = `archive/${path(one.agent, nameOf(one))}`;
+            const found = await get(where + query({ from, limit: ENTRIES }));
             const rows = found.entries.map((entry) => [
                 number(entry.index),
                 h("span", { class: "mono" }, entry.id ?? ""),
-                entry.type,
+                h("span", { class: "kind-word" }, entry.type),
                 entry.extracted_preview ?? entry.unavailable ?? entry.preview,
             ]);
+            const entries = table(
+                `Entries of ${one.id}`,
+                [
+                    ["Index", "num"],
+                    ["Id", null],
+                    ["Type", null],
+                    ["Text", null],
+                ],
+                rows,
+            );
             fill(
                 content,
                 h("h2", null, one.title ?? one.session),
                 h(
                     "div",
-                    { class: "buttons start" },
+                    { class: "buttons start above-table" },
                     button("Bring back", () => bringBack(one), {
                         class: "primary writes",
                         "data-focus": "back-shown",
                     }),
+                    from && button("From the beginning", () => show(one), { "data-focus": "from-start" }),
                 ),
-                table(
-                    `Entries of ${one.id}`,
-                    [
-                        ["Index", "num"],
-                        ["Id", null],
-                        ["Type", null],
-                        ["Text", null],
-                    ],
-                    rows,
-                ),
+                entries,
                 found.next !== null && h("p", { class: "note" }, "Bring it back to read the rest."),
             );
+            const meant = found.entries.findIndex(({ index }) => index === at);
+            const line = entries.querySelectorAll("tbody tr")[meant];
+            line?.classList.add("pointed");
+            (line ?? content).scrollIntoView({ block: line ? "center" : "start" });
         });
 
     const showPrompts = (one) =>
@@ -262,8 +272,8 @@ export async function archiveView(page) {
             return null;
         });
         if (!found) return;
-        await (found.prompts ? showPrompts(found.session) : show(found.session));
-        content.scrollIntoView?.({ block: "start" });
+        const line = page.values.at === undefined ? null : Number(page.values.at);
+        await (found.prompts ? showPrompts(found.session) : show(found.session, line));
     };
 
     const head = h(

@@ -108,7 +108,9 @@ def looks_well(page: Page) -> None:
 
 
 def a_session_that_is_gone(desk: Desk) -> None:
-    page = desk.seen.open(f"archive?session={desk.gone}")
+    page = desk.seen.open(f"archive?session={desk.gone}&at=8")
+    expect(page.locator("tr.pointed")).to_contain_text("do it")
+    page.get_by_role("button", name="From the beginning").click()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     expect(page.get_by_role("table", name="Entries of")).to_contain_text("do it")
     page.get_by_role("button", name="Bring back", exact=True).last.click()
