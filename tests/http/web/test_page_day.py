@@ -163,15 +163,9 @@ def test_what_was_extracted_is_found_read_restored_pinned_edited_and_undone(desk
         expect(entry.locator(".entry-open")).to_be_focused()
         expect(entry).to_contain_text("📎 taken out")
         original = _stored(desk, "main_harbour", index)
-        shown = entry.locator(".value").inner_text()
-        assert " ".join(original[:200].split()) in " ".join(shown.split())
-        entry.get_by_role("button", name=f"Actions on entry {index}", exact=True).click()
-        entry.get_by_role("button", name="Whole entry").click()
-        expect(entry.locator("pre")).to_have_text(original)
-        entry.get_by_role("button", name="Entry as JSON").click()
-        expect(entry.locator("pre")).to_contain_text('"_extracted": {')
-        entry.get_by_role("button", name="Hide whole entry").click()
-        expect(entry.locator(".full")).to_have_count(0)
+        shown = " ".join(entry.locator(".value").inner_text().split())
+        assert " ".join(original[:200].split()) in shown
+        _read_whole(entry, index, original)
 
         entry.get_by_role("button", name="Restore").click()
         expect(page.get_by_text("Restored message.content[0].text.")).to_be_visible()
@@ -192,6 +186,16 @@ def test_what_was_extracted_is_found_read_restored_pinned_edited_and_undone(desk
         _edit(desk, page, index)
         desk.rest("main/harbour")
         _undo(desk, page, index)
+
+
+def _read_whole(entry: Locator, index: int, original: str) -> None:
+    entry.get_by_role("button", name=f"Actions on entry {index}", exact=True).click()
+    entry.get_by_role("button", name="Whole entry").click()
+    expect(entry.locator("pre")).to_have_text(original)
+    entry.get_by_role("button", name="Entry as JSON").click()
+    expect(entry.locator("pre")).to_contain_text('"_extracted": {')
+    entry.get_by_role("button", name="Hide whole entry").click()
+    expect(entry.locator(".full")).to_have_count(0)
 
 
 def _stored(desk: Desk, store: str, index: int) -> str:
