@@ -258,8 +258,8 @@ def test_a_call_and_its_result_are_a_card_and_entries_are_chosen(desk: Desk) -> 
         card.locator(".entry-open").first.click()
         expect(result.locator(".value")).not_to_be_empty()
         # An address leads to an entry, and “back” to the entries that were chosen.
-        roles = [line.get("message", {}).get("role") for line in desk.lines("main/harbour")]
-        index = len(roles) - 1 - roles[::-1].index("toolResult")
+        lines = [json.dumps(line) for line in desk.lines("main/harbour")]
+        index = max(at for at, line in enumerate(lines) if '"role": "toolResult"' in line)
         page = seen.open(f"s/main/harbour?at={index}")
         expect(entry_of(page, index).first).to_be_in_viewport()
         page.get_by_label("Show", exact=True).select_option("Extracted")
@@ -298,8 +298,9 @@ def test_markup_in_a_transcript_stays_text(desk: Desk) -> None:
         click_all = "(all) => all.forEach((one) => one.click())"
         page.locator(".entry-open[aria-expanded=false]").evaluate_all(click_all)
         expect(page.locator(".value", has_text=HOSTILE * 20)).to_have_count(1)
-        page.get_by_role("button", name=re.compile("^Actions on entry")).evaluate_all(click_all)
-        page.get_by_role("button", name="Whole entry", exact=True).evaluate_all(click_all)
+        result = page.locator(".entry.is-result")
+        result.get_by_role("button", name=re.compile("^Actions on entry")).click()
+        result.get_by_role("button", name="Whole entry").click()
         expect(page.locator("pre", has_text=HOSTILE * 20)).to_have_count(1)
         for name in ("Summary…", "History…", "Delete…"):
             page.get_by_role("button", name=name).click()
@@ -318,9 +319,9 @@ def test_a_missing_store_file_shows_as_unavailable(desk: Desk) -> None:
         expect(entry.locator(".badge.bad")).to_have_text("unavailable")
         expect(entry.locator(".preview")).to_contain_text("Content unavailable")
         expect(entry.get_by_role("button", name="Restore")).to_be_disabled()
-        entry.get_by_role("button", name=re.compile("^Actions on entry")).click()
-        entry.get_by_role("button", name="Whole entry").click()
-        expect(entry.locator("pre.missing")).to_contain_text("extracted file missing")
+        entry.first.get_by_role("button", name=re.compile("^Actions on entry")).click()
+        entry.first.get_by_role("button", name="Whole entry").click()
+        expect(entry.first.locator("pre.missing")).to_contain_text("extracted file missing")
 
 
 def test_a_session_goes_to_the_trash_with_its_child_and_comes_back(desk: Desk) -> None:
