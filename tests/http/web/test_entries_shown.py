@@ -243,9 +243,9 @@ def test_an_extracted_picture_is_shown_and_named_in_the_list(
         watched(browser, address_of(server)) as seen,
     ):
         page = seen.open("s/main/one")
-        call = entry_of(page, 1)
-        expect(call.locator(".preview")).to_contain_text("[image/png, ")
-        call.locator(".entry-open").click()
+        card = entry_of(page, 1)
+        expect(card.locator(".preview")).to_contain_text("[image/png, ")
+        card.locator(".entry-open").click()
         entry = opened(page, 2)
         size = len(base64.b64decode(picture))
         expect_picture(entry, f"PNG picture, 60 × 40, {size} B")

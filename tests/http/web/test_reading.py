@@ -131,7 +131,7 @@ def test_a_session_is_read_as_a_conversation(browser: Browser, tmp_path: Path) -
         assert link == f"{seen.address}/#/s/main/talk?at=7"
         assert nameless(page) == []
         for scheme in ("dark", "light"):
-            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.emulate_media(color_scheme=scheme)
             assert (scheme, low_contrast(page)) == (scheme, [])
         page.set_viewport_size({"width": 360, "height": 800})
         assert too_wide(page) == []
