@@ -190,7 +190,7 @@ def test_pictures(tmp_path: Path) -> None:
         for scheme in ("light", "dark"):
             with watched(browser, address, color_scheme=scheme) as seen:
                 _take(seen.open(), "sessions", scheme)
-                _take(_opened(seen.open(f"s/{_SESSION}?order=oldest")), "session", scheme)
+                _take(_opened(seen.open(f"s/{_SESSION}")), "session", scheme)
                 page = seen.open("status")
                 page.get_by_label("30 days").check()
                 _take(page, "status", scheme)
@@ -204,8 +204,8 @@ def test_pictures(tmp_path: Path) -> None:
         phone = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 1.5}
         with watched(browser, address, **phone) as seen:
             _take(seen.open(), "sessions", "phone")
-            page = _opened(seen.open(f"s/{_SESSION}?order=oldest"))
-            page.locator(".filters").scroll_into_view_if_needed()
+            page = _opened(seen.open(f"s/{_SESSION}"))
+            page.locator(".reading-bar").scroll_into_view_if_needed()
             page.locator("main").evaluate("(main) => main.scrollBy(0, 640)")
             _take(page, "session", "phone")
 
