@@ -193,7 +193,7 @@ def _hits(page: Page) -> None:
     find.press("Enter")
     expect(page.get_by_role("search").get_by_role("status")).to_have_text("1 of 1")
     expect(entry_of(page, 7)).to_be_in_viewport()
-    page.wait_for_function("[...CSS.highlights.get('hits')].length === 1")
+    page.wait_for_function("() => [...CSS.highlights.get('hits')].length === 1")
     assert "q=Sundays" in page.url
     find.press("Escape")
     expect(find).to_have_value("")
@@ -220,7 +220,7 @@ def test_ten_thousand_entries_are_a_handful_of_rows(browser: Browser, tmp_path: 
         # What the reader sees stays where it is while other entries are loaded and measured.
         place = "document.querySelector(`[data-index='5000']`).getBoundingClientRect().top"
         before = page.evaluate(place)
-        page.wait_for_function("document.querySelector('#main').scrollHeight > 500000")
+        page.wait_for_function("() => document.querySelector('#main').scrollHeight > 500000")
         assert abs(before - page.evaluate(place)) <= 2
         # Anywhere by the scroll bar: it is loaded there.
         main = page.locator("main")
