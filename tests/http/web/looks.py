@@ -15,8 +15,12 @@ _TOO_WIDE = """() => {
 
 
 def findings(page: Page) -> list[str]:
-    """Return the violations that axe finds in the view as it is shown, each with its elements."""
-    response = _AXE.run(page).response
+    """Return the violations that axe finds, each with its elements.
+
+    It looks at the dialog that is open, else at the whole view.
+    """
+    dialog = "dialog[open]" if page.locator("dialog[open]").count() else None
+    response = _AXE.run(page, dialog).response
     assert len(response["passes"]) > 5, "axe has looked at nothing"
     return [
         f"{violation['id']}: {node['html'][:120]} ({node['failureSummary']})"
