@@ -10,7 +10,7 @@ read once more, and the answer names those that still have it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,10 +24,9 @@ from bsd.core.errors import BsdError, Conflict, Invalid, NotFound, os_problem
 from bsd.core.files import plain_stream
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
-from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import is_deleted
 from bsd.maintenance.forget import Forget
-from bsd.maintenance.references import belongings_with
+from bsd.maintenance.references import References, ReferringSession, belongings_with
 from bsd.maintenance.secret_patterns import Secret
 from bsd.maintenance.secrets import SecretSearch
 from bsd.maintenance.stored_lines import StoredLineReader, StoredLines
@@ -137,9 +136,10 @@ def redact_secret(
     secret = _find(context, hash, sessions)
     text = SecretText(secret.text, secret.replacement)
     concerns = _concerns(context, text)
+    stay, left = _needed(layout, concerns)
     if not dry_run:
-        _redact(context, text, concerns)
-    left = [each for one in concerns.values() if one.redactor for each in one.redactor.left]
+        _redact(context, text, concerns, stay)
+    left += [each for one in concerns.values() if one.redactor for each in one.redactor.left]
     still_in = tuple(_files_with(layout, text, concerns)) if not dry_run else ()
     done = tuple(_told(name, one) for name, one in sorted(concerns.items()))
     failed = any(one.problem for one in concerns.values())
@@ -178,7 +178,7 @@ def _find(context: ActionContext, hash: str, sessions: Sequence[SessionName]) ->
 
 
 def _concerns(context: ActionContext, text: SecretText) -> dict[SessionName, _Concern]:
-    """Find the sessions in which the secret stands, and those that refer to such a stored line."""
+    """Find the sessions in which the secret stands."""
     layout = context.layout
     found: dict[SessionName, _Concern] = {}
 
@@ -191,17 +191,63 @@ def _concerns(context: ActionContext, text: SecretText) -> dict[SessionName, _Co
                 concern.inline += sum(map(text.is_in, lines.data.split(b"\n")))
 
     StoredLineReader(layout, progress=context.progress).run(look)
-    tainted = {hash_.encode() for one in found.values() for hash_ in one.tainted}
-    for name in catalog.names(layout) if tainted else ():
-        if name not in found:
-            with suppress(BsdError, OSError), TranscriptFile(layout.session_file(name)) as source:
-                if any(hash_ in lines for lines in source.whole_lines() for hash_ in tainted):
-                    found[name] = _Concern()
     for directory in layout.history.iterdir() if layout.history.is_dir() else ():
         name_of_history = layout.session_of_store(directory.name)
         if name_of_history and (entries := set(_in_history(layout, name_of_history, text))):
             found.setdefault(name_of_history, _Concern()).touched |= entries
     return found
+
+
+def _needed(
+    layout: Layout, concerns: dict[SessionName, _Concern]
+) -> tuple[set[str], list[LeftInPlace]]:
+    """Find the other sessions that need a stored line which holds the secret.
+
+    Each becomes one of the concerns, excluded ones too. A session in the trash, or one that its
+    program has renamed, cannot be changed.
+
+    Returns:
+        The hashes of the stored lines that must stay, and why.
+    """
+    hashes = {hash_ for one in concerns.values() for hash_ in one.tainted}
+    stay: set[str] = set()
+    left: list[LeftInPlace] = []
+    try:
+        for session in References(layout).sessions() if hashes else ():
+            name, where = session.name, _not_in_place(layout, session)
+            if not where and name in concerns:
+                continue
+            if not (named := _named_by(session, hashes)):
+                continue
+            if where:
+                stay |= named
+                why = f"{where}, and it needs stored text that holds the secret"
+                left.append(LeftInPlace(str(name), "", why))
+            else:
+                concerns[name] = _Concern()
+    except (BsdError, OSError) as error:
+        why = os_problem(error, "reading all sessions").message
+        left.append(LeftInPlace("", "", f"stored text stays, since a session may need it: {why}"))
+        stay = hashes
+    return stay, left
+
+
+def _not_in_place(layout: Layout, session: ReferringSession) -> str | None:
+    """Return why a session cannot be changed: it is neither in its place nor kept as a copy."""
+    if session.store is not None:
+        return "it is in the trash"
+    if session.snapshot is None and session.transcript != layout.transcript(session.name):
+        return "its program has renamed it"
+    return None
+
+
+def _named_by(session: ReferringSession, hashes: Collection[str]) -> set[str]:
+    """Return which stored lines a session names in its markers; raises as reading does."""
+    named: set[str] = set()
+    with suppress(NotFound), session.open() as source:
+        for line in source.lines_holding(MARKER.encode()):
+            named.update(each for each in hashes if each.encode() in line.raw)
+    return named
 
 
 def _in_history(layout: Layout, name: SessionName, text: SecretText) -> Iterator[str | None]:
@@ -219,14 +265,18 @@ def _in_history(layout: Layout, name: SessionName, text: SecretText) -> Iterator
 
 
 def _redact(
-    context: ActionContext, text: SecretText, concerns: dict[SessionName, _Concern]
+    context: ActionContext,
+    text: SecretText,
+    concerns: dict[SessionName, _Concern],
+    stay: Collection[str],
 ) -> None:
-    """Change all sessions, and then remove what is stored of them."""
+    """Change all sessions, and then remove what is stored of them, but for `stay`."""
     layout = context.layout
     tainted = frozenset(hash_ for one in concerns.values() for hash_ in one.tainted)
     forget = Forget(layout, actor=context.actor, budget=context.budget)
     for name, concern in concerns.items():
         try:
+            layout.refuse_excluded(name)
             if is_deleted(layout, name):
                 concern.redactor = _redact_copy(context, name, text, tainted)
             else:
@@ -236,11 +286,12 @@ def _redact(
             concern.copies = forget.lines(name, (), concern.touched, change)
         except (BsdError, OSError) as error:
             concern.problem = os_problem(error, f"redacting {name}")
+    removed = tainted - frozenset(stay)
     for name, concern in concerns.items():
         if concern.problem is not None:
-            tainted -= _named_in(layout, name, tainted)
+            removed -= _named_in(layout.with_excluded(), name, removed)
     for name, concern in concerns.items():
-        stored = concern.tainted & tainted
+        stored = concern.tainted & removed
         if concern.problem is None and stored:
             try:
                 forget.lines(name, stored, (), lambda line: line.raw)

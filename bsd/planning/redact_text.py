@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from bsd.planning.context_window import Binds, never
@@ -32,9 +32,9 @@ from bsd.transcripts.splice import edit, encode_string
 _DEEPEST = 200
 # How members of a block are called by which a provider proves that its text is its own.
 _PROOFS = ("ignature", "encrypted_content")
-_SPECIAL = re.compile(r"[\n\r\t\"'/]")
 # How line ends and tabs may be written in a text that holds JSON, which may itself hold JSON.
-_WRITTEN = {"\n": r"\\*(?:\r?\n|r\\*n|[nr])", "\r": r"\\*(?:\r|r)", "\t": r"\\*(?:\t|t)"}
+_WRITTEN = {"\n": r"\r?\n|r\\*n|[nr]", "\r": r"\r|r", "\t": r"\t|t"}
+_CODE = re.compile(rb"\\+u00([2-7][0-9A-Fa-f])")
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,14 @@ class SecretText:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """The text, also where its line ends and quotes are escaped."""
-        written = (
-            _WRITTEN.get(each)
-            or (rf"\\*{re.escape(each)}" if _SPECIAL.match(each) else re.escape(each))
-            for each in self.text
+        """The text as it is, and as JSON may write it: any character may be escaped.
+
+        Rules find secrets in texts without backslashes, so some may stand before any character.
+        """
+        first, *others = list(self.text.replace("\\", ""))
+        return re.compile(
+            _written(first, r"\\") + "".join(r"\\*" + _written(each) for each in others)
         )
-        return re.compile("".join(written))
 
     @cached_property
     def needle(self) -> bytes:
@@ -63,9 +64,19 @@ class SecretText:
         pieces = re.split(r"[^!-~]|[\"'\\/]", self.text)
         return max(pieces, key=len).encode()
 
+    def may_be_in(self, data: bytes) -> bool:
+        """False if a line, or any text, does not hold it."""
+        if self.needle in data:
+            return True
+        if b"\\" not in data:
+            return False
+        if b"\\u00" in data:
+            data = _CODE.sub(lambda code: bytes.fromhex(code[1].decode()), data)
+        return self.needle in data.translate(None, b"\\")
+
     def is_in(self, data: bytes) -> bool:
         """True if a line, or any text, holds it."""
-        if self.needle not in data:
+        if not self.may_be_in(data):
             return False
         return self.pattern.search(data.decode("utf-8", "replace")) is not None
 
@@ -78,6 +89,17 @@ class SecretText:
     def replaced(self, text: str) -> str:
         """Return a text without it."""
         return self.pattern.sub(lambda _: self.replacement, text)
+
+
+@cache
+def _written(character: str, before: str = "") -> str:
+    """Return a pattern for a character as it is, or by its code in JSON, after `before`."""
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    code = r"\\*".join(
+        "u" + "".join(f"[{each}{each.upper()}]" if each.isalpha() else each for each in unit)
+        for unit in re.findall("....", units)
+    )
+    return f"(?:{_WRITTEN.get(character) or re.escape(character)}|{before}{code})"
 
 
 def _texts(value: Any, path: ValuePath, depth: int) -> Iterator[tuple[ValuePath, str]]:
@@ -96,7 +118,7 @@ class LeftInPlace:
     """A place from which a secret cannot be taken, and the reason."""
 
     session: str
-    entry: str  # its id, or `#` and its line number
+    entry: str  # its id, or `#` and its line number; empty: the session as a whole
     why: str
 
 
@@ -131,7 +153,7 @@ class TextRedactor:
 
     def may_concern(self, raw: bytes) -> bool:
         """False for lines that need not be read."""
-        return self.secret.needle in raw or any(
+        return self.secret.may_be_in(raw) or any(
             hash_.encode() in raw for hash_ in self.tainted if MARKER.encode() in raw
         )
 

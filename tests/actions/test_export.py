@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -82,6 +83,36 @@ def test_redacted_it_has_no_secret(
             each["id"] for each in entries()
         ]
     assert was != path.read_bytes()
+
+
+def test_a_title_has_no_piece_of_a_secret(layout: Layout, clock: Clock, tmp_path: Path) -> None:
+    path = session(layout)
+    lines = entries()
+    lines[1]["message"]["content"][0]["text"] = f"take this key:\n{KEY}\nand do it"
+    path.write_bytes(jsonl(*lines))
+    caller = make_caller(layout, clock)
+    for form in (ExportFormat.HTML, ExportFormat.MARKDOWN):
+        export_session(caller, NAME, form, tmp_path / form, redact=True)
+        text = (tmp_path / form).read_text()
+        assert "take this key: " in text
+        assert not [piece for piece in KEY.split("\n")[1:-1] if piece in text]
+
+
+def test_a_file_that_another_process_has_just_made_stays(
+    layout: Layout, clock: Clock, tmp_path: Path
+) -> None:
+    session(layout)
+    file = tmp_path / "out.md"
+    caller = make_caller(layout, clock)
+
+    def meanwhile(_done: int, _of: int) -> None:
+        file.write_text("of another")
+
+    with pytest.raises(Conflict):
+        export_session(
+            replace(caller, progress=meanwhile), NAME, ExportFormat.MARKDOWN, file, redact=True
+        )
+    assert file.read_text() == "of another"
 
 
 def test_hostile_content_stays_text(layout: Layout, clock: Clock, tmp_path: Path) -> None:
