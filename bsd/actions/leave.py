@@ -10,6 +10,7 @@ from pydantic import Field
 
 from bsd.actions.context import ActionContext
 from bsd.core.errors import BsdError, Conflict
+from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pauses import end_pause, pauses_of
 from bsd.maintenance import catalog
@@ -54,7 +55,7 @@ def left_behind(context: ActionContext) -> LeftBehind:
     """
     layout = context.layout.with_excluded()
     gone = deleted_sessions(layout)
-    trash = TrashedSessions(layout, context.config.current.trash_retention)
+    trash = TrashedSessions(layout, NEVER)  # all of it, however long it is kept
     trashed = [file.size for place in trash.places() for file in trash.look(place).files]
     stores = list(stores_without_transcript(layout))
     use: dict[str, Any] = disk_use(layout)

@@ -138,6 +138,8 @@ def tell_left(report: LeaveReport, not_back: Sequence[str]) -> None:
         note(f"… and {counted(more, 'session')} more")
     if not_back:
         note("Try: `bsd leave` again when these sessions are idle; it goes on where it stopped")
+    elif not report.complete and not (report.purge and left is not None):
+        note("Try: `bsd leave` again; it goes on where it stopped")
     elif report.complete:
         say_check("ok", "bsd has left; its package is still installed")
 

@@ -50,7 +50,7 @@ def undo_command(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Take back what was done to a session, or what bsd did to all of them since a moment.
+    """Take back what was done to sessions.
 
     Every line that the operation changed becomes what it was, exact to the byte. Without OP the
     newest operation that is not undone; OP is a number from `bsd history`. An older one can be

@@ -393,9 +393,7 @@ export class Conversation extends Reading {
 
 function gap(item) {
     const element = h("li", { class: "block gap", "aria-hidden": "true" });
-    const update = ({ estimate }) => {
-        element.style.height = `${Math.round(estimate)}px`;
-    };
+    const update = ({ estimate }) => (element.style.height = `${Math.round(estimate)}px`);
     update(item);
     return { element, update, leave() {} };
 }
