@@ -83,8 +83,11 @@ class TurnBody(Input):
 
 
 @router.post("/restart")
-def restart(request: Request, *, trusted: Trusted) -> None:
-    """Start the daemon again, so that it follows bsd.toml; it answers again within seconds."""
+def restart(request: Request, setup: Setup, *, trusted: Trusted) -> None:  # noqa: ARG001
+    """Start the daemon again, so that it follows bsd.toml; it answers again within seconds.
+
+    It goes on as it is if it could not start by bsd.toml as that is now.
+    """
     if not trusted:
         raise Forbidden(f"bsd is not started again from here: {_OPEN}", hint="use a terminal")
     request.app.state.restart()

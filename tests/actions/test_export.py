@@ -105,7 +105,7 @@ def test_a_file_that_another_process_has_just_made_stays(
     file = tmp_path / "out.md"
     caller = make_caller(layout, clock)
 
-    def meanwhile(done: int, of: int | None = None) -> None:  # noqa: ARG001
+    def meanwhile(done: int, of: int | None = None) -> None:
         file.write_text("of another")
 
     with pytest.raises(Conflict):
