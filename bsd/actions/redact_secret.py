@@ -39,8 +39,9 @@ from bsd.store.history import History
 from bsd.store.index import Record
 from bsd.store.originals import SessionStore, digest
 from bsd.store.pack import Pack, PackDamaged
+from bsd.store.recipes import Place
 from bsd.store.snapshot_parts import SnapshotReader
-from bsd.store.snapshots import snapshots_of
+from bsd.store.snapshots import archive_directories, snapshots_in, snapshots_of
 from bsd.transcripts.agents.entry import MARKER
 from bsd.transcripts.agents.programs import kind_of, program_of
 from bsd.transcripts.reader import Line, TranscriptFile
@@ -191,6 +192,8 @@ def _concerns(context: ActionContext, text: SecretText) -> dict[SessionName, _Co
                 concern.inline += sum(map(text.is_in, lines.data.split(b"\n")))
 
     StoredLineReader(layout, progress=context.progress).run(look)
+    for name in _copied_with(layout, text):
+        found.setdefault(name, _Concern())
     for directory in layout.history.iterdir() if layout.history.is_dir() else ():
         name_of_history = layout.session_of_store(directory.name)
         if name_of_history and (entries := set(_in_history(layout, name_of_history, text))):
@@ -250,17 +253,30 @@ def _named_by(session: ReferringSession, hashes: Collection[str]) -> set[str]:
     return named
 
 
+def _copied_with(layout: Layout, text: SecretText) -> Iterator[SessionName]:
+    """Yield the sessions of whose copies a transcript has the secret; it may be in no other."""
+    exclusions = layout.exclusions()
+    for directory in archive_directories(layout):
+        for snapshot in snapshots_in(directory):
+            name = snapshot.name
+            if not exclusions.session(name.agent, name.session):
+                with suppress(BsdError, OSError), closing(SnapshotReader(snapshot)) as source:
+                    if any(map(text.is_in, source.whole())):
+                        yield name
+
+
 def _in_history(layout: Layout, name: SessionName, text: SecretText) -> Iterator[str | None]:
     """Yield the entries of whose former lines the undo data of a session has the secret."""
     history = History(layout, name)
     with suppress(BsdError, OSError):
         for operation in history.operations():
-            if not _holds(operation.path, text):
-                continue
             with plain_stream(operation.path) as stream:
                 for line in history.lines(operation):
                     stream.seek(line.kept_at)
-                    if text.is_in(stream.read(line.kept)):
+                    kept = stream.read(line.kept)
+                    pieces = (kept[at:end] for place, at, end in line.recipe if place is Place.KEPT)
+                    # An edit may have begun within it: then the rest of it is kept.
+                    if text.is_in(kept) or any(map(text.is_cut_by, pieces)):
                         yield line.entry_id
 
 

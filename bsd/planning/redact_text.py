@@ -30,6 +30,7 @@ from bsd.transcripts.spans import SpliceError, ValuePath, format_path, paths_of,
 from bsd.transcripts.splice import edit, encode_string
 
 _DEEPEST = 200
+_SHORTEST_CUT = 6  # characters
 # How members of a block are called by which a provider proves that its text is its own.
 _PROOFS = ("ignature", "encrypted_content")
 # How line ends and tabs may be written in a text that holds JSON, which may itself hold JSON.
@@ -73,6 +74,17 @@ class SecretText:
         if b"\\u00" in data:
             data = _CODE.sub(lambda code: bytes.fromhex(code[1].decode()), data)
         return self.needle in data.translate(None, b"\\")
+
+    def is_cut_by(self, piece: bytes) -> bool:
+        """True if a piece that was cut out of a line may begin or end within it, or both.
+
+        Fewer than `_SHORTEST_CUT` characters of it do not count.
+        """
+        needle, shortest = self.needle, _SHORTEST_CUT
+        if len(piece) >= shortest and piece in needle:
+            return True
+        cuts = range(shortest, min(len(needle), len(piece)) + 1)
+        return any(piece.startswith(needle[-n:]) or piece.endswith(needle[:n]) for n in cuts)
 
     def is_in(self, data: bytes) -> bool:
         """True if a line, or any text, holds it."""

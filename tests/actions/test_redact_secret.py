@@ -237,6 +237,28 @@ def test_undo_data_of_an_earlier_edit_goes_too(layout: Layout, clock: Clock) -> 
     assert said(layout, TOKEN) == []
 
 
+def test_a_copy_that_is_older_than_the_session_and_an_edit_within_the_secret(
+    layout: Layout, clock: Clock
+) -> None:
+    path = session(layout)
+    keep(layout, clock)
+    caller = make_caller(layout, clock)
+    new = setting([(("message", "content", 0, "text"), f"my token is {TOKEN[:9]}, keep it")])
+    performed.edit(caller, NAME, "e0", new)
+    # Its program has written it anew, without the other places.
+    lines = [line for line in path.read_bytes().splitlines(True) if TOKEN.encode() not in line]
+    other = [HEADER, entry(0, "user", f"what is {TOKEN}?"), entry(1, "assistant", "a token")]
+    path.write_bytes(b"".join(lines))
+    add_session(layout.root, "main/other", jsonl(*other))
+    set_idle(path)
+    clock.ahead += 120
+    caller.recover()
+    assert {file.split("/")[0] for file in said(layout, TOKEN)} == {"agents", "archive"}
+    assert any("history" in file for file in said(layout, TOKEN[9:]))
+    assert redact(layout, clock, "github-pat").complete
+    assert said(layout, TOKEN[9:]) == []
+
+
 def test_what_cannot_be_changed_is_told(layout: Layout, clock: Clock) -> None:
     lines = entries()
     lines[0] = {**HEADER, "cwd": f"/home/{TOKEN}"}
