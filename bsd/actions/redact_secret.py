@@ -24,6 +24,7 @@ from bsd.core.errors import BsdError, Conflict, Invalid, NotFound, os_problem
 from bsd.core.files import plain_stream
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
+from bsd.core.locks import own_lock
 from bsd.maintenance.deleted_sessions import is_deleted
 from bsd.maintenance.forget import Forget
 from bsd.maintenance.references import References, ReferringSession, belongings_with
@@ -294,9 +295,10 @@ def _redact(
         try:
             layout.refuse_excluded(name)
             if is_deleted(layout, name):
-                concern.redactor = _redact_copy(context, name, text, tainted)
+                concern.redactor = _redact_copies(context, name, text, tainted)
             else:
                 _redact_in_place(context, name, text, tainted, concern)
+                _redact_copies(context, name, text, tainted, concern.redactor)
             # At once: a call that is killed later shall find the rest by the secret's own places.
             change = _as_final(concern.redactor)
             concern.copies = forget.lines(name, (), concern.touched, change)
@@ -360,12 +362,31 @@ def _redact_in_place(
     concern.touched |= set(touched)
 
 
-def _redact_copy(
-    context: ActionContext, name: SessionName, text: SecretText, tainted: frozenset[str]
+def _redact_copies(
+    context: ActionContext,
+    name: SessionName,
+    text: SecretText,
+    tainted: frozenset[str],
+    redactor: TextRedactor | None = None,
 ) -> TextRedactor | None:
-    """Store new originals for the copies of a session that is gone; return what changes these."""
+    """Store new originals for the copies of a session; return what changes these.
+
+    `redactor`: of the session in its place, in which a value may stand that is out in a copy.
+    """
+    layout, budget = context.layout, context.budget
+    with own_lock(layout, name, budget.wait, sleep=budget.sleep):
+        return _store_for_copies(context, name, text, tainted, redactor)
+
+
+def _store_for_copies(
+    context: ActionContext,
+    name: SessionName,
+    text: SecretText,
+    tainted: frozenset[str],
+    redactor: TextRedactor | None,
+) -> TextRedactor | None:
     layout, store = context.layout, SessionStore(context.layout, name)
-    redactor: TextRedactor | None = None
+    is_gone, stored = redactor is None, len(redactor.keeps) if redactor else 0
     for snapshot in snapshots_of(layout, name):
         with closing(SnapshotReader(snapshot)) as source:
             fmt = format_of(source, program_of(layout, name.agent))
@@ -373,11 +394,12 @@ def _redact_copy(
                 continue
             redactor = redactor or TextRedactor(str(name), text, fmt, store, tainted)
             for line in source.lines():
-                if redactor.may_concern(line.raw):
+                if redactor.may_concern(line.raw) if is_gone else redactor.needs_new(line.raw):
                     redactor.line(line)
-    if redactor is not None and redactor.keeps:
+    keeps = redactor.keeps[stored:] if redactor else []
+    if keeps:
         at = iso_utc(context.now())
-        store.add(redactor.keeps)
+        store.add(keeps)
         store.index.add(
             Record(
                 entry_id=keep.entry_id,
@@ -389,7 +411,7 @@ def _redact_copy(
                 sizes_bytes=keep.sizes_bytes,
                 extracted_at=at,
             )
-            for keep in redactor.keeps
+            for keep in keeps
         )
     return redactor
 

@@ -169,6 +169,10 @@ class TextRedactor:
             hash_.encode() in raw for hash_ in self.tainted if MARKER.encode() in raw
         )
 
+    def needs_new(self, raw: bytes) -> bool:
+        """True if a line names a stored line with the secret for which there is no other yet."""
+        return any(hash_.encode() in raw for hash_ in self.tainted - self._new.keys())
+
     def line(self, line: Line) -> bytes:
         """Return a line without the secret, as far as that can be done."""
         located = Located.of(line, self.format)

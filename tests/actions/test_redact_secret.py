@@ -237,6 +237,22 @@ def test_undo_data_of_an_earlier_edit_goes_too(layout: Layout, clock: Clock) -> 
     assert said(layout, TOKEN) == []
 
 
+def test_a_copy_made_before_a_restore_keeps_all_but_the_secret(
+    layout: Layout, clock: Clock
+) -> None:
+    path = session(layout)
+    extract(layout, NAME, clock, trigger_types=("tool_result",))
+    keep(layout, clock)
+    performed.restore_all(make_caller(layout, clock), NAME)
+    set_idle(path)
+    assert redact(layout, clock, "github-pat").complete
+    assert said(layout, TOKEN) == []
+    path.unlink()
+    bring_back(layout, str(NAME), clock)
+    performed.restore_all(make_caller(layout, clock), NAME)
+    assert f"GITHUB_TOKEN=[redacted-github-pat]\\n{LONG}" in path.read_text()
+
+
 def test_a_copy_that_is_older_than_the_session_and_an_edit_within_the_secret(
     layout: Layout, clock: Clock
 ) -> None:
