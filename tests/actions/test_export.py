@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from bsd.actions.export import ExportFormat, export_session
 from bsd.core.errors import Conflict
@@ -142,6 +143,24 @@ def test_hostile_content_stays_text(layout: Layout, clock: Clock, tmp_path: Path
     marked = (tmp_path / "a.md").read_text()
     assert "\n\\<script>alert(1)" in marked
     assert marked.count("```") % 2 == 0
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        *("", "\\", "\\\\", "text ", "``` a`b\n", "```\n```\u00a0\n```\n```\n", "- a\n  ```\n"),
+        *("~~~\n  ~~~ \t\n", "```\n    ```\n```\n", "    ```\n", "\t~~~\n", "``\n", "> ```\n"),
+    ],
+)
+def test_no_html_begins_in_markdown_wherever_it_stands(
+    layout: Layout, clock: Clock, tmp_path: Path, before: str
+) -> None:
+    hostile = f"{before}<img src=x onerror=alert(1)>\n{before}![z](https://evil.example/z.png)"
+    add_session(layout.root, str(NAME), jsonl(HEADER, entry(0, "user", hostile)))
+    export_session(make_caller(layout, clock), NAME, ExportFormat.MARKDOWN, tmp_path / "a.md")
+    shown = MarkdownIt("commonmark").render((tmp_path / "a.md").read_text())
+    assert "img" not in {tag for tag, _ in _Tags(shown).seen}, shown
+    assert "onerror" in shown
 
 
 def test_sub_agents_follow(tmp_path: Path, clock: Clock) -> None:
