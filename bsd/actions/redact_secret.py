@@ -306,6 +306,8 @@ def _redact(
             concern.problem = os_problem(error, f"redacting {name}")
     removed = tainted - frozenset(stay)
     for name, concern in concerns.items():
+        if concern.redactor is not None:
+            removed -= concern.redactor.stay
         if concern.problem is not None:
             removed -= _named_in(layout.with_excluded(), name, removed)
     for name, concern in concerns.items():

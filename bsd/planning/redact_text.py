@@ -142,9 +142,10 @@ class TextRedactor:
         tainted: hashes of the stored lines, of any session, that hold the secret.
         stored: the session's store.
         keeps: new originals, to be stored before their lines are written.
-        forgotten: entries whose taken-out values cannot be kept without the secret.
+        forgotten: entries whose taken-out values are not there any more.
         left: what stays.
         bound: changed entries that a later signature covers.
+        stay: hashes of stored lines from which it cannot be taken, and which stay as they are.
         values: number of values that were changed.
         is_final: nothing is noted any more, and no new original is made: copies get the lines that
             the session has got.
@@ -161,6 +162,7 @@ class TextRedactor:
     bound: list[str] = field(default_factory=list)
     values: int = 0
     is_final: bool = False
+    stay: set[str] = field(default_factory=set)
     _new: dict[str, StoredOriginal] = field(default_factory=dict)  # by the hash of the old one
 
     def may_concern(self, raw: bytes) -> bool:
@@ -212,7 +214,13 @@ class TextRedactor:
             if why := self._why_it_stays(path, entry, removes=bool(value and value.removes)):
                 self._leave(located.name, why)
                 continue
-            changes[path] = encode_string(self.secret.replaced(text))
+            name = ends_in_placeholder(text)
+            end = "" if name is None else placeholder(name)
+            replaced = self.secret.replaced(text.removesuffix(end)) + end
+            if replaced == text:
+                self._leave(located.name, "it stands in the placeholder of what was taken out")
+                continue
+            changes[path] = encode_string(replaced)
             removed += value.removes if value else ()
         if not changes:
             return raw
@@ -246,6 +254,8 @@ class TextRedactor:
     def _with_new_original(self, located: Located, raw: bytes, marker: Marker) -> bytes:
         """Return a line whose marker names a new original, which lacks the secret."""
         new = self._new.get(marker.hash) or self._new_original(located, marker)
+        if marker.hash in self.stay:
+            return raw
         if new is None:
             if not self.is_final:
                 self.forgotten.append(located.name)
@@ -274,13 +284,14 @@ class TextRedactor:
             return None
         raw = located.line.raw
         was = stored_line(raw, located.entry, marker, self.format, self.stored)
-        entry = None if isinstance(was, Missing) else parse_kept(was)
-        if entry is None or isinstance(was, Missing):
+        if isinstance(was, Missing):
             return None
-        left = len(self.left)
-        line = self._without(located, was, entry)
+        entry = parse_kept(was)
+        line = was if entry is None else self._without(located, was, entry)
         if self.secret.is_in(line):
-            del self.left[left:]  # it is forgotten as a whole
+            self._leave(located.name, "it stands in what was taken out of it")
+        if line == was:
+            self.stay.add(marker.hash)
             return None
         used = {keep.ref for keep in self.keeps}
         ref = self.stored.free_ref(marker.ref, used)

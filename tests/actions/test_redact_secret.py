@@ -293,6 +293,42 @@ def test_what_cannot_be_changed_is_told(layout: Layout, clock: Clock) -> None:
     assert path.read_bytes().count(TOKEN.encode()) == 3
 
 
+def test_text_taken_out_stays_if_the_secret_is_the_name_of_a_member(
+    layout: Layout, clock: Clock
+) -> None:
+    lines = entries()
+    lines[3]["message"]["content"][1]["arguments"] = {TOKEN: LONG, "again": TOKEN}
+    path = add_session(layout.root, str(NAME), jsonl(*lines))
+    set_idle(path, 2 * DAY)
+    extract(layout, NAME, clock, trigger_types=("tool_call", "tool_result"))
+    assert "[[extracted-e2]]" in path.read_text()
+    done = redact(layout, clock, "github-pat")
+    assert "it stands in what was taken out of it" in {one.why for one in done.left}
+    assert (done.complete, done.sessions[0].forgotten) == (False, ())
+    performed.restore_all(make_caller(layout, clock), NAME)
+    call = json.loads(path.read_text().split("\n")[3])["message"]["content"][1]
+    assert call["arguments"] == {TOKEN: LONG, "again": "[redacted-github-pat]"}
+
+
+def test_a_placeholder_stays_that_has_the_secret_in_its_name(layout: Layout, clock: Clock) -> None:
+    id_ = "k9QzX7pL2vR8w3Tb"
+    lines = [
+        HEADER,
+        entry(0, "user", f'api_key = "{id_}"'),
+        entry(1, "toolResult", LONG, id=id_),
+        *(entry(n, "assistant", "seen") for n in range(2, 8)),
+    ]
+    path = add_session(layout.root, str(NAME), jsonl(*lines))
+    set_idle(path, 2 * DAY)
+    extract(layout, NAME, clock, trigger_types=("tool_result",))
+    assert f"[[extracted-{id_}]]" in path.read_text()
+    done = redact(layout, clock, "generic-api-key")
+    assert 'api_key = \\"[redacted-' in path.read_text()
+    assert not done.complete
+    assert performed.restore_all(make_caller(layout, clock), NAME).entries == 1
+    assert LONG in path.read_text()
+
+
 def test_a_session_that_cannot_be_changed_stops_no_other(layout: Layout, clock: Clock) -> None:
     path = session(layout)
     extract(layout, NAME, clock, trigger_types=("tool_result",))
