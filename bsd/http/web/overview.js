@@ -5,6 +5,7 @@ import { ask, button, describe, fill, h, problem, toast } from "./dom.js";
 import { ago, bytes, count, number } from "./format.js";
 import { paced } from "./live.js";
 import { badges, spent } from "./session_row.js";
+import { undoSinceDialog } from "./undoing.js";
 import { addressOf, savedWords, table, tile, when } from "./widgets.js";
 
 const LARGEST = 8;
@@ -40,7 +41,15 @@ class Overview {
         this.below = h("div", null);
         fill(
             this.page.main,
-            h("h1", null, "Overview"),
+            h(
+                "div",
+                { class: "title" },
+                h("h1", null, "Overview"),
+                button("Undo what bsd did since…", () => undoSinceDialog(() => this.load()), {
+                    class: "small writes",
+                    "data-focus": "undo-since",
+                }),
+            ),
             this.tiles,
             this.trouble,
             this.leaving,
