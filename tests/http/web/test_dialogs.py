@@ -53,7 +53,8 @@ def test_dialogs_and_notes_look_well(tmp_path: Path) -> None:
         for name in _OF_SESSION:
             opener = page.get_by_role("button", name=name).first
             look(page, opener)
-        page.locator(".tools").first.click()
+        restore = page.get_by_role("button", name="Restore")
+        page.locator(".entry", has=restore).first.locator(".tools").first.click()
         look(page, page.get_by_role("button", name="Edit…").first)
         look(page, page.get_by_role("button", name="Compare…").first)
         look(page, page.locator("#find-open"))
@@ -62,7 +63,7 @@ def test_dialogs_and_notes_look_well(tmp_path: Path) -> None:
         look(page, page.get_by_role("button", name="Extract now…"))
         look(seen.open("jobs"), page.get_by_role("button", name="Run retention now…"))
         seen.open("find")
-        expect(page.get_by_role("option").first).to_be_visible()
+        expect(page.locator(".finder-option").first).to_be_visible()
         assert too_wide(page) == []
 
 
