@@ -31,7 +31,7 @@ export async function secretsView(page) {
 
     const begin = () => search();
     const stopper = button("Stop", () => stop?.abort(), { "data-focus": "secrets-go" });
-    const starter = button("Find secrets", begin, { class: "primary", "data-focus": "secrets-go" });
+    const starter = button("Look for secrets", begin, { class: "primary", "data-focus": "secrets-go" });
     const buttons = h("div", { class: "buttons start" }, choice, starter);
 
     const merge = (answer) => {
