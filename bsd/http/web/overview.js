@@ -5,14 +5,9 @@ import { ask, button, describe, fill, h, problem, toast } from "./dom.js";
 import { ago, bytes, count, number } from "./format.js";
 import { paced } from "./live.js";
 import { badges, spent } from "./session_row.js";
-<<<<<<< HEAD
 import { askTonight, deletedSoon, tonightTile } from "./tonight.js";
 import { undoSinceDialog } from "./undoing.js";
 import { addressOf, leads, savedWords, table, tile, when } from "./widgets.js";
-=======
-import { undoSinceDialog } from "./undoing.js";
-import { addressOf, savedWords, table, tile, when } from "./widgets.js";
->>>>>>> part-looks
 
 const LARGEST = 8;
 const ORDERS = { size: "Size", saved: "Saved", date: "Date", cost: "Cost" };
@@ -51,13 +46,8 @@ class Overview {
                 "div",
                 { class: "title" },
                 h("h1", null, "Overview"),
-<<<<<<< HEAD
                 button("Undo what bsd did since…", () => undoSinceDialog(this.refresh), {
                     class: "writes",
-=======
-                button("Undo what bsd did since…", () => undoSinceDialog(() => this.load()), {
-                    class: "small writes",
->>>>>>> part-looks
                     "data-focus": "undo-since",
                 }),
             ),

@@ -14,7 +14,6 @@ _TOO_WIDE = """() => {
 }"""
 
 
-<<<<<<< HEAD
 def findings(page: Page) -> list[str]:
     """Return the violations that axe finds, each with its elements.
 
@@ -22,15 +21,6 @@ def findings(page: Page) -> list[str]:
     """
     dialog = "dialog[open]" if page.locator("dialog[open]").count() else None
     response = _AXE.run(page, dialog).response
-=======
-def findings(page: Page, where: str | None = None) -> list[str]:
-    """Return the violations that axe finds in the view as it is shown, each with its elements.
-
-    Args:
-        where: Only what this selector finds is looked at.
-    """
-    response = _AXE.run(page, where).response
->>>>>>> part-looks
     assert len(response["passes"]) > 5, "axe has looked at nothing"
     return [
         f"{violation['id']}: {node['html'][:120]} ({node['failureSummary']})"
