@@ -30,7 +30,7 @@ from bsd.maintenance.forget import Forget
 from bsd.maintenance.references import References, ReferringSession, belongings_with
 from bsd.maintenance.secret_patterns import Secret
 from bsd.maintenance.secrets import SecretSearch
-from bsd.maintenance.stored_lines import StoredLineReader, StoredLines
+from bsd.maintenance.stored_lines import StoredLineReader, StoredLines, TextPlace
 from bsd.planning.plan import Plan
 from bsd.planning.redact_text import LeftInPlace, SecretText, TextRedactor, plan_text_redaction
 from bsd.planning.rules import Policy
@@ -42,7 +42,7 @@ from bsd.store.originals import SessionStore, digest
 from bsd.store.pack import Pack, PackDamaged
 from bsd.store.recipes import Place
 from bsd.store.snapshot_parts import SnapshotReader
-from bsd.store.snapshots import archive_directories, snapshots_in, snapshots_of
+from bsd.store.snapshots import snapshots_of
 from bsd.transcripts.agents.entry import MARKER
 from bsd.transcripts.agents.programs import kind_of, program_of
 from bsd.transcripts.reader import Line, TranscriptFile
@@ -187,14 +187,14 @@ def _concerns(context: ActionContext, text: SecretText) -> dict[SessionName, _Co
     def look(lines: StoredLines) -> None:
         if text.is_in(lines.data):
             concern = found.setdefault(lines.session, _Concern())
+            if lines.place is TextPlace.COPIED:
+                return
             if lines.is_stored:
                 concern.tainted.add(digest(lines.data))
             else:
                 concern.inline += sum(map(text.is_in, lines.data.split(b"\n")))
 
     StoredLineReader(layout, progress=context.progress).run(look)
-    for name in _copied_with(layout, text):
-        found.setdefault(name, _Concern())
     for directory in layout.history.iterdir() if layout.history.is_dir() else ():
         name_of_history = layout.session_of_store(directory.name)
         if name_of_history and (entries := set(_in_history(layout, name_of_history, text))):
@@ -252,18 +252,6 @@ def _named_by(session: ReferringSession, hashes: Collection[str]) -> set[str]:
         for line in source.lines_holding(MARKER.encode()):
             named.update(each for each in hashes if each.encode() in line.raw)
     return named
-
-
-def _copied_with(layout: Layout, text: SecretText) -> Iterator[SessionName]:
-    """Yield the sessions of whose copies a transcript has the secret; it may be in no other."""
-    exclusions = layout.exclusions()
-    for directory in archive_directories(layout):
-        for snapshot in snapshots_in(directory):
-            name = snapshot.name
-            if not exclusions.session(name.agent, name.session):
-                with suppress(BsdError, OSError), closing(SnapshotReader(snapshot)) as source:
-                    if any(map(text.is_in, source.whole())):
-                        yield name
 
 
 def _in_history(layout: Layout, name: SessionName, text: SecretText) -> Iterator[str | None]:

@@ -324,4 +324,4 @@ def plan_text_redaction(source: Transcript, redactor: TextRedactor, binds: Binds
         bound = (each for each in touched if conversation.is_bound(each.index))
         redactor.bound += [name_of(each.entry_id, each.index) for each in bound]
     plan = Plan.of("redact_text", source.identity, edits, touched, values=redactor.values)
-    return replace(plan, keeps=tuple(redactor.keeps))
+    return replace(plan, keeps=tuple(redactor.keeps), keeps_former=False)

@@ -24,6 +24,7 @@ from tests.actions import performed
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.test_forgetting import said
 from tests.openclaw_tree import add_session, set_idle
+from tests.refusing import raising
 from tests.session_files import HEADER, LONG, NAME, Clock, Talk, entry, jsonl, make_caller
 
 # Put together here, so that no scanner takes this file for a leak.
@@ -251,6 +252,30 @@ def test_a_copy_made_before_a_restore_keeps_all_but_the_secret(
     bring_back(layout, str(NAME), clock)
     performed.restore_all(make_caller(layout, clock), NAME)
     assert f"GITHUB_TOKEN=[redacted-github-pat]\\n{LONG}" in path.read_text()
+
+
+@pytest.mark.parametrize("step", ["lines", "rewrite_snapshot", "tidy_snapshot"])
+def test_a_redaction_that_was_killed_leaves_nothing_that_is_not_found_again(
+    layout: Layout, clock: Clock, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = add_session(layout.root, str(NAME), jsonl(HEADER, entry(0, "user", f"use {TOKEN}")))
+    set_idle(path, 2 * DAY)
+    keep(layout, clock)
+    search(layout, "use")
+    with monkeypatch.context() as patch:
+        place = "store.snapshot_parts" if step == "tidy_snapshot" else "maintenance.forget"
+        name = f"bsd.{place}.{'Forget.' if step == 'lines' else ''}{step}"
+        patch.setattr(name, raising(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            redact(layout, clock, "github-pat")
+    assert TOKEN not in path.read_text()
+    clock.ahead += 120
+    make_caller(layout, clock).recover()  # the replaced version of the session goes
+    set_idle(path)
+    (one,) = find_secrets(make_caller(layout, clock)).secrets
+    assert [place.where for place in one.places] == ["copied"]
+    assert redact_secret(context_of(layout, clock), one.hash).complete
+    assert said(layout, TOKEN) == []
 
 
 def test_a_copy_that_is_older_than_the_session_and_an_edit_within_the_secret(

@@ -6,7 +6,7 @@ import { bytes, count, number } from "./format.js";
 import { addressOf, badge } from "./widgets.js";
 
 const SHOWN = 20; // places of one secret
-const PLACES = { extracted: "taken out", archived: "archived" };
+const PLACES = { extracted: "taken out", archived: "archived", copied: "in a copy or undo data" };
 
 export async function secretsView(page) {
     const { main, values } = page;
@@ -168,7 +168,7 @@ function secretCard(one, open, redact) {
                     h(
                         "li",
                         null,
-                        place.where === "archived"
+                        ["archived", "copied"].includes(place.where)
                             ? h("a", { class: "mono", href: "#/archive" }, place.session)
                             : h(
                                   "a",
