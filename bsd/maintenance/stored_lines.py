@@ -209,15 +209,18 @@ class StoredLineReader:
 
     def _in_copies(self, name: SessionName, look: Look, at: str) -> Iterator[_Piece]:
         """All that lies in copies, also what a process left there that was killed."""
+        last, _, number = at.partition(":")
         for directory in snapshot_directories(self.layout.archive_dir(name)):
             for path in packs_in(directory):
                 place = f"{directory.name}/{path.name}"
-                if place <= at:
+                if place < last:
                     continue
+                done = int(number) if place == last else -1
                 with suppress(FileNotFoundError), Pack(path) as pack:  # merged since
-                    for packed in pack:
+                    for packed in pack.lines_from(done + 1):
+                        done += 1
                         look(StoredLines(name, TextPlace.COPIED, packed.line, 0))
-                yield _COPIES, place, 0
+                        yield _COPIES, f"{place}:{done}", 0
 
     def _in_history(self, name: SessionName, look: Look, at: str) -> Iterator[_Piece]:
         history = History(self.layout, name)
