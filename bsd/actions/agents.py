@@ -16,7 +16,7 @@ from bsd.core.errors import Conflict, NotFound
 from bsd.core.layout import Layout, SessionName
 from bsd.setup.additions import SetupContext
 from bsd.setup.discovery import find_agents, sessions_of
-from bsd.setup.states import AgentState, available
+from bsd.setup.states import AgentState, available, leave_command
 from bsd.setup.stored import stored_sessions
 from bsd.setup.switch import (
     FileEdit,
@@ -38,6 +38,7 @@ class AgentsHere:
 
     root: Path
     settings_file: Path
+    leave: Annotated[str, Field(description="The command that leaves bsd for good")]
     agents: list[AgentState]
     not_followed: Annotated[
         list[str],
@@ -104,6 +105,7 @@ def list_agents(context: ActionContext, setup: SetupContext) -> AgentsHere:
     return AgentsHere(
         root=setup.layout.root,
         settings_file=setup.settings_file,
+        leave=leave_command(setup),
         agents=available(setup, context.now()),
         not_followed=sorted({kind for kind, _ in now ^ then}),
     )

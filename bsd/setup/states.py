@@ -125,3 +125,8 @@ def _state(
 def command_of(context: SetupContext, agent: str, turn: str) -> str:
     """Return the command that turns an agent on or off."""
     return shlex.join(("bsd", *context.commands.options, "agents", turn, agent))
+
+
+def leave_command(context: SetupContext) -> str:
+    """Return the command that leaves bsd for good."""
+    return shlex.join(("bsd", *context.commands.options, "leave"))

@@ -76,7 +76,7 @@ class AgentsView {
         this.leftOut.draw(this.status, this.config);
         fill(
             this.foot,
-            leaveCard(),
+            leaveCard(here.leave),
             absent.length > 0 &&
                 h("p", { class: "note" }, `Not on this machine: ${absent.map((a) => a.title).join(", ")}.`),
             h(

@@ -2,13 +2,14 @@
 
 import { copyButton, h } from "./dom.js";
 
-const COMMANDS = [
-    ["bsd leave --dry-run", "Say what would be done"],
-    ["bsd leave", "Leave bsd"],
-    ["bsd leave --purge", "Leave, and delete what bsd keeps, after a question"],
+const OPTIONS = [
+    [" --dry-run", "says what it would do"],
+    ["", "puts everything back and ends bsd"],
+    [" --purge", "also deletes what bsd keeps, after a question"],
 ];
 
-export function leaveCard() {
+/** `command`: `bsd leave`, with the options that it needs here. */
+export function leaveCard(command) {
     return h(
         "section",
         { class: "card", "aria-label": "Leave bsd" },
@@ -16,16 +17,16 @@ export function leaveCard() {
         h(
             "p",
             null,
-            "Every value comes back into its session, the agents are turned off, and the service is removed. That ends this page, too, so it is done in a terminal.",
+            "Every value comes back into its session, the agents are turned off, and the service is removed. The page ends with it, so this is done in a terminal.",
         ),
-        COMMANDS.map(([command, does]) =>
+        OPTIONS.map(([option, does]) =>
             h(
                 "p",
                 { class: "command" },
-                h("code", null, command),
+                h("code", null, command + option),
                 " ",
-                copyButton(command, "Copy", `the command ${command}`),
-                h("span", { class: "note" }, ` ${does}.`),
+                copyButton(command + option, "Copy", `the command that ${does}`),
+                h("span", { class: "note" }, ` ${does}`),
             ),
         ),
     );

@@ -46,8 +46,8 @@ class Overview {
                 "div",
                 { class: "title" },
                 h("h1", null, "Overview"),
-                button("Undo what bsd did since…", () => undoSinceDialog(this.refresh), {
-                    class: "writes",
+                button("Undo what bsd did since…", () => undoSinceDialog(() => this.load()), {
+                    class: "small writes",
                     "data-focus": "undo-since",
                 }),
             ),

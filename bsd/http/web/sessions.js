@@ -58,7 +58,7 @@ class SessionsView {
 
     async start() {
         this.note = h("p", { class: "note", role: "status" });
-        this.project = h("span", { class: "buttons" });
+        this.project = h("span", { class: "actions" });
         this.drawProject();
         this.trouble = h("div", null);
         this.hits = h("section", { class: "card", hidden: true, "aria-label": "Found in the text" });
@@ -66,7 +66,7 @@ class SessionsView {
             this.page.main,
             h("h1", { class: "offscreen" }, "Sessions"),
             this.form(),
-            h("div", { class: "title" }, this.note, this.project),
+            h("div", { class: "told" }, this.note, this.project),
             this.trouble,
             this.hits,
             this.everything.element,

@@ -18,6 +18,7 @@ from tests.daemon.running import Running, running
 from tests.http.web.browser import Watched, chromium, watched
 from tests.http.web.looks import findings, too_wide
 from tests.lived_in_home import LARGEST, LOGIN, OLD, SECRET, SEEN, VANISHED, make_home, path_of
+from tests.openclaw_tree import set_idle
 from tests.tasks import task
 from tests.waiting import wait_for
 
@@ -92,7 +93,6 @@ def what_stands_on_the_first_view(desk: Desk) -> None:
         expect(tile(page, "Would leave now")).to_contain_text(re.compile(r"KB\d+ % of all"))
     with task("what was saved", most=0):
         expect(tile(page, "Saved")).to_contain_text("KB left the sessions, bsd keeps")
-    page.screenshot(path="/tmp/h-tasks/overview.png")
     looks_well(page)
 
 
@@ -105,11 +105,13 @@ def what_the_model_saw_of_a_file(desk: Desk) -> None:
         page.keyboard.type("auth.py")
         files = page.get_by_role("dialog").get_by_role("group", name="Files").get_by_role("option")
         expect(files).to_have_count(4)
-        page.screenshot(path="/tmp/h-tasks/files.png")
         files.filter(has_text=LOGIN).click()
-        page.wait_for_timeout(1500)
-        page.screenshot(path="/tmp/h-tasks/file.png")
-        expect(page.get_by_text(SEEN).first).to_be_visible()
+        entry = page.locator(".entry[data-index='1']")
+        expect(entry).to_contain_text(SEEN)
+        step("Restore")
+        set_idle(path_of(desk.home, LOGIN), 3600)
+        entry.get_by_role("button", name="Restore").click()
+        wait_for(lambda: SEEN in path_of(desk.home, LOGIN).read_text(), "it to be back")
 
 
 def what_is_deleted_tonight(desk: Desk) -> None:
@@ -121,7 +123,6 @@ def what_is_deleted_tonight(desk: Desk) -> None:
         tonight.click()
         card = page.get_by_role("region", name="Deleted tonight")
         expect(card.get_by_role("link")).to_have_text(OLD)
-        page.screenshot(path="/tmp/h-tasks/tonight.png")
         looks_well(page)
 
 
@@ -162,7 +163,6 @@ def bsd_stops_for_one_project(desk: Desk) -> None:
         step("the project")
         page.get_by_role("link", name="/home/me/secret", exact=True).click()
         expect(page.get_by_role("list", name="Sessions").get_by_role("link")).to_have_count(1)
-        page.screenshot(path="/tmp/h-tasks/project.png")
         looks_well(page)
         step("Leave out…")
         page.get_by_role("button", name=f"Leave out… {SECRET}").click()
@@ -180,7 +180,7 @@ def what_bsd_did_since_yesterday(desk: Desk) -> None:
         step("Undo")
         page.get_by_role("dialog").get_by_role("button", name=re.compile("^Undo \\d")).click()
         expect(page.get_by_text(re.compile("undone in . session"))).to_be_visible()
-        assert SEEN in path_of(desk.home, LOGIN).read_text()
+        assert SEEN in path_of(desk.home, OLD).read_text()
 
 
 def leaving(desk: Desk) -> None:
@@ -190,8 +190,7 @@ def leaving(desk: Desk) -> None:
         page.get_by_role("link", name="Agents").click()
         card = page.get_by_role("region", name="Leave bsd")
         step("copy the command")
-        card.get_by_role("button", name="Copy the command bsd leave", exact=True).click()
-        expect(page.get_by_text("the command bsd leave copied")).to_be_visible()
-        assert clipboard(page) == "bsd leave"
-        page.screenshot(path="/tmp/h-tasks/leave.png", full_page=True)
+        card.get_by_role("button", name=re.compile("puts everything back")).click()
+        expect(page.get_by_text("copied")).to_be_visible()
+        assert clipboard(page) == f"bsd --root {desk.daemon.root} leave"
         looks_well(page)
