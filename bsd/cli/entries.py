@@ -100,7 +100,8 @@ def show_command(
             raise Invalid("--file goes without ENTRY and --key", hint=hint)
         with call.context(changes=False, session=session) as context:
             shown = show_file(context, session, path)
-        call.answer(shown, tell_file)
+        with paged(wanted=not (no_pager or call.json)):
+            call.answer(shown, tell_file)
         return
     if key is not None and entry is None:
         hint = f"bsd show {session} --entry ID --key {key}"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from bsd.actions.leave import LeftBehind
-from bsd.cli.output import counted, note, say, say_check, size
+from bsd.cli.output import counted, note, say, say_check, say_wrapped, size
 from bsd.core.answers import OMIT_EMPTY, Internal
 
 _MOST_NAMED = 10
@@ -74,7 +74,7 @@ def tell_plan(found: LeaveReport) -> None:
     """Print what `bsd leave` would do."""
     entries, amount = counted(found.entries_back, "entry"), size(found.bytes_back)
     where = counted(found.sessions_back, "session")
-    say(f"put {entries} ({amount}) back into {where}, and switch extraction off")
+    say_wrapped(f"put {entries} ({amount}) back into {where}, and switch extraction off")
     for agent in found.agents:
         say(f"turn {agent.title} off{':' if agent.files else ''}")
         for file in agent.files:
@@ -88,9 +88,9 @@ def tell_plan(found: LeaveReport) -> None:
     if found.left is not None:
         verb = "delete what bsd keeps in" if found.purge else "leave what bsd keeps in"
         lines = list(_kept(found.left))
-        say(f"{verb} {found.left.root} ({size(found.left.bytes)}){':' if lines else ''}")
+        say_wrapped(f"{verb} {found.left.root} ({size(found.left.bytes)}){':' if lines else ''}")
         for line in lines:
-            say(f"  {line}")
+            say_wrapped(f"  {line}", 4)
 
 
 def tell_service(service: ServiceGone) -> None:
@@ -125,19 +125,23 @@ def tell_left(report: LeaveReport, not_back: Sequence[str]) -> None:
         say()
         lines = list(_kept(left))
         about = "it holds" if lines else "nothing in it is needed any more"
-        say(f"What stays in {left.root} ({size(left.bytes)}): {about}{':' if lines else ''}")
+        say_wrapped(
+            f"What stays in {left.root} ({size(left.bytes)}): {about}{':' if lines else ''}"
+        )
         for line in lines:
-            say(f"  {line}")
+            say_wrapped(f"  {line}", 4)
         if report.complete and not report.purge:
             say("`bsd leave --purge` deletes it, after a question.")
     if report.complete and report.settings_file and os.path.lexists(report.settings_file):
-        say(f"{report.settings_file} stays: delete it if it is of no use.")
+        say_wrapped(f"{report.settings_file} stays: delete it if it is of no use.")
     for name in not_back[:_MOST_NAMED]:
         note(f"{name} is not back")
     if (more := len(not_back) - _MOST_NAMED) > 0:
         note(f"… and {counted(more, 'session')} more")
     if not_back:
         note("Try: `bsd leave` again when these sessions are idle; it goes on where it stopped")
+    elif not report.complete and not (report.purge and left is not None):
+        note("Try: `bsd leave` again; it goes on where it stopped")
     elif report.complete:
         say_check("ok", "bsd has left; its package is still installed")
 

@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bsd.cli.call import Call
-from bsd.cli.output import cache_wait, counted, note, print_json, print_table, say, share, size
+from bsd.cli.output import (
+    cache_wait,
+    counted,
+    note,
+    print_json,
+    print_table,
+    say,
+    say_wrapped,
+    share,
+    size,
+)
 from bsd.cli.problem import Problem
 from bsd.cli.status_lines import in_flight_line
 from bsd.core.answers import as_json
@@ -124,7 +134,7 @@ def report(call: Call, outcomes: Outcomes, *, named: bool) -> None:
     elif outcomes.dry_run and not call.json:
         say("\nThis was a dry run: nothing was changed.")
     elif not call.json and (found := in_flight_use(call.layout)).files:
-        say(in_flight_line(found.as_json(), time.time()))
+        say_wrapped(in_flight_line(found.as_json(), time.time()))
 
 
 def _print_sessions(outcomes: Outcomes, shown: Sequence[SessionResult]) -> None:
@@ -161,8 +171,8 @@ def _print_totals(outcomes: Outcomes) -> None:
             saved = outcomes.total("bytes_saved")
             percent = share(saved, outcomes.total("bytes_before"))
             tokens = outcomes.total("tokens_saved")
-            say(f"{text}: {size(saved)} ({percent}) and ~{tokens:,} tokens saved")
-            say(_estimate([result.rate for result in touched]))
+            say_wrapped(f"{text}: {size(saved)} ({percent}) and ~{tokens:,} tokens saved")
+            say_wrapped(_estimate([result.rate for result in touched]))
         else:
             say(text)
     if count := outcomes.count(Status.UNCHANGED):

@@ -16,6 +16,7 @@ from bsd.core.formatting import format_size
 
 _DAY_SECONDS = 86_400.0
 _MANY_TOKENS = 10_000  # from which on they are told in thousands
+_FURTHER = 2  # columns before further lines of a sentence
 _SIGNS = {"ok": ("✓", "32"), "warn": ("!", "33"), "fail": ("✗", "1;31")}
 
 
@@ -34,12 +35,12 @@ def say(text: str = "", *, style: str = "") -> None:
     sys.stdout.write(f"{styled(shown, style, sys.stdout)}\n")
 
 
-def say_wrapped(text: str, indent: int) -> None:
+def say_wrapped(text: str, indent: int = _FURTHER, *, style: str = "") -> None:
     """Print a line for people; on a terminal its further lines are indented by so many columns."""
     shown = safe(text)
     width = get_terminal_size().columns if sys.stdout.isatty() else None
     for line in wrap_line(shown, width, indent):
-        sys.stdout.write(f"{line}\n")
+        sys.stdout.write(f"{styled(line, style, sys.stdout)}\n")
 
 
 def say_check(level: str, text: str, indent: int = 2) -> None:
@@ -56,8 +57,14 @@ def say_check(level: str, text: str, indent: int = 2) -> None:
 
 
 def note(text: str) -> None:
-    """Print a line for people that is not the answer itself: to stderr."""
-    sys.stderr.write(safe(text, lines=True) + "\n")
+    """Print a line for people that is not the answer itself: to stderr.
+
+    On a terminal, further lines of a line that is too long are indented.
+    """
+    width = get_terminal_size().columns if sys.stderr.isatty() else None
+    for line in safe(text, lines=True).split("\n"):
+        for part in wrap_line(line, width, _FURTHER):
+            sys.stderr.write(f"{part}\n")
 
 
 def styled(text: str, code: str, stream: IO[str]) -> str:

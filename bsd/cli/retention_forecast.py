@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from bsd.actions.retention import ProgramDeletions, RetentionForecast
-from bsd.cli.output import counted, note, print_table, say, size
+from bsd.cli.output import counted, note, print_table, say, say_wrapped, size
 from bsd.cli.status_lines import spell_when
 from bsd.maintenance.retention import ForecastAll
 
@@ -17,13 +17,13 @@ def tell_forecast(found: RetentionForecast, now: float) -> None:
     """Print what goes until a moment; `now` is epoch seconds."""
     say(f"Until {spell_moment(found.at, now)} ({spell_when(found.at, now)})", style="1")
     for line in _runs(found, now):
-        say(line)
+        say_wrapped(line, 4)
     for program in found.programs:
         _tell_program(program, now)
     if not found.programs:
         say("No agent's program deletes a session by its age until then.")
     say()
-    say(_total(found))
+    say_wrapped(_total(found))
     held = {} if found.until is None else found.until.held_places
     for what, why in held.items():
         note(f"Nothing of {what} is deleted by the next run: {why}.")
@@ -86,11 +86,15 @@ def _going(found: ForecastAll) -> Iterator[str]:
 
 
 def _tell_program(program: ProgramDeletions, now: float) -> None:
-    copies = "each has a copy in the archive"
-    if program.uncopied:
+    copies = (
+        "with a copy in the archive" if program.count == 1 else "all with a copy in the archive"
+    )
+    if program.uncopied == program.count:
+        copies = "without a copy in the archive"
+    elif program.uncopied:
         copies = f"{program.uncopied:,} of them without a copy in the archive"
     amount = f"{counted(program.count, 'session')} ({size(program.bytes)})"
-    say(f"{program.rule}: {amount}, {copies}.")
+    say_wrapped(f"{program.rule}: {amount}, {copies}.")
     rows = [
         (
             each.session,

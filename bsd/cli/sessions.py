@@ -26,6 +26,7 @@ from bsd.cli.output import (
     one_line,
     print_table,
     say,
+    say_wrapped,
     size,
 )
 from bsd.cli.progress import waiting
@@ -133,7 +134,7 @@ def tell_sessions(
         say()
     out = sum(row.extracted_bytes for row in found.sessions)
     total = f"{counted(len(found.sessions), 'session')}, {size(found.total_size)}"
-    say(f"{total}; {size(out)} is out of them, in store or archive" if out else total)
+    say_wrapped(f"{total}; {size(out)} is out of them, in store or archive" if out else total)
     if found.problem:
         note(f"The text of the sessions was not searched: {found.problem}")
     for row in found.sessions:

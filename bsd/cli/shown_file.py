@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bsd.actions.files_touched import FileTouch, ShownFile
-from bsd.cli.output import counted, minute, say
+from bsd.cli.output import counted, minute, say, say_wrapped
 from bsd.core.formatting import document
 
 _SHORT = 100  # characters of an argument that stands on one line
@@ -21,14 +21,14 @@ def _print_touch(touch: FileTouch) -> None:
     time = minute(touch.time) if touch.time else ""
     badge = "📎 extracted" if touch.extracted or touch.result_extracted else ""
     head = (f"#{touch.index}", touch.use.value, touch.tool, ", ".join(touch.paths), time, badge)
-    say("  ".join(filter(None, head)), style="1")
+    say_wrapped("  ".join(filter(None, head)), style="1")
     for line in _arguments(touch):
         say(line)
     if touch.unavailable:
         say(f"  {touch.unavailable}")
     if touch.result_index is not None:
         say(f"→ #{touch.result_index}")
-        say(touch.result_unavailable or touch.result or "(nothing)")
+        say((touch.result_unavailable or touch.result or "(nothing)").removesuffix("\n"))
     say()
 
 

@@ -5,6 +5,7 @@ Pure: cells in, lines out. Widths are columns of the terminal, in which a wide c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ _INDENT = 2  # of the cells below a name on a line of its own
 _LEAST = 20  # of a column that shrinks or wraps
 _FOLDED = 8  # of any column, where nothing else helps
 _LONG_HEAD = 3  # a name is long if it takes more than such a part of the terminal
+_WORD = re.compile(r"\s*(?:`[^`]*`|\S)+")  # a command in backquotes is one, too
 _CONSOLE = Console(width=1 << 16, color_system=None, force_terminal=False)
 
 
@@ -86,14 +88,20 @@ def fit_table(columns: Sequence[TableColumn], width: int | None) -> TableLines:
 
 
 def wrap_line(text: str, width: int | None, indent: int) -> list[str]:
-    """Break a line at this width (None: not at all), between words; further lines are indented."""
+    """Break a line at this width (None: not at all), between words; further lines are indented.
+
+    What is longer, such as a path, a name or a command in backquotes, stays whole: it is copied.
+    """
     if width is None or cell_len(text) <= width or width <= 2 * indent:
         return [text]
-    first, *_ = Text(text).wrap(_CONSOLE, width)
-    begun = first.plain.rstrip()
-    rest = Text(text[len(begun) :].lstrip())
-    further = rest.wrap(_CONSOLE, width - indent, overflow="fold")
-    return [begun, *(" " * indent + line.plain.rstrip() for line in further)]
+    lines, line = [], ""
+    for word in _WORD.findall(text):
+        if line.strip() and cell_len(line + word) > width:
+            lines.append(line)
+            line = " " * indent + word.lstrip()
+        else:
+            line += word
+    return [*lines, line]
 
 
 def _least_width(columns: Sequence[TableColumn]) -> int:

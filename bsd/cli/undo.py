@@ -12,7 +12,7 @@ from bsd.actions.undo_since import SessionUndone, UndoneSince, UndoStatus, undo_
 from bsd.cli import completion
 from bsd.cli.call import BsdCommand, Call, ask_first
 from bsd.cli.options import yes_option
-from bsd.cli.output import counted, note, print_table, say, size
+from bsd.cli.output import counted, note, print_table, say, say_wrapped, size
 from bsd.cli.problem import Problem
 from bsd.core.errors import Busy, Invalid
 from bsd.core.layout import SessionName
@@ -50,7 +50,7 @@ def undo_command(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Take back what was done to a session, or what bsd did to all of them since a moment.
+    """Take back what was done to sessions.
 
     Every line that the operation changed becomes what it was, exact to the byte. Without OP the
     newest operation that is not undone; OP is a number from `bsd history`. An older one can be
@@ -225,7 +225,7 @@ def tell_undone_since(answer: UndoneSince) -> None:
         print_table(columns, rows, right=columns[2:])
         say()
     for line in _totals(answer):
-        say(line)
+        say_wrapped(line, 4)
     if answer.dry_run:
         say(_DRY)
     elif answer.undone:

@@ -12,7 +12,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from bsd.cli.call import Call, become_owner
-from bsd.cli.output import counted, one_line, print_table, safe, say, share, size
+from bsd.cli.output import counted, one_line, print_table, safe, say, say_wrapped, share, size
 from bsd.cli.status_lines import disk_lines
 from bsd.core.errors import BsdError
 from bsd.core.locations import has_openclaw, is_set_up, usual_roots
@@ -163,7 +163,7 @@ def _tell_rest(found: Overview, *, runs: bool) -> None:
     for name, text in _facts(found):
         _say_wrapped(f"{name:<{_INDENT - 1}} {text}")
     say()
-    say(_next_step(found, runs=runs))
+    say_wrapped(_next_step(found, runs=runs))
 
 
 def _facts(found: Overview) -> Iterator[tuple[str, str]]:
@@ -202,7 +202,8 @@ def _deleted_soon(agent: AgentShare) -> str:
     )
     if not agent.without_copy:
         return f"{text}; bsd has copies"
-    return f"{text}; {agent.without_copy:,} have no copy yet (`bsd archive keep`)"
+    has = "has" if agent.without_copy == 1 else "have"
+    return f"{text}; {agent.without_copy:,} {has} no copy yet (`bsd archive keep`)"
 
 
 def _next_step(found: Overview, *, runs: bool) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.cli import service
+from bsd.cli import leave, service
 from bsd.cli.main import run
 from bsd.cli.service_manager import LABEL, Launchd, Systemd
 from tests.needs import require_program
@@ -381,3 +381,34 @@ def test_launchd_reads_a_changed_agent_anew_and_lets_it_go(
     assert run(["service", "uninstall"]) == 0
     assert verbs() == ["bootout"]
     assert not agent.exists()
+
+
+def test_leaving_removes_the_service_of_its_root_and_no_other(
+    manager: FakeManager,
+    root: Path,
+    unit: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leave, "manager_here", Systemd)
+    other = tmp_path / "other"
+    (other / "agents").mkdir(parents=True)
+    assert run(["--root", str(other), "service", "install"]) == 0
+    assert run(["extract"]) == 0
+    manager.calls()
+    assert run(["leave", "--yes"]) == 0
+    assert (unit.exists(), manager.calls()) == (True, [])
+    assert "starts another bsd" in capsys.readouterr().err
+    assert run(["service", "install", "--yes"]) == 0
+    manager.calls()
+    assert run(["leave", "--yes"]) == 0
+    assert not unit.exists()
+    gone = ["--user disable --now bsd.service", "--user daemon-reload"]
+    assert [call for call in manager.calls() if "environment" not in call] == gone
+    assert run(["service", "install"]) == 0
+    manager.fail("disable", "no such bus")
+    assert run(["leave", "--purge", "--yes"]) == 1
+    told = capsys.readouterr().err
+    assert "no such bus" in told
+    assert "bsd's directory is not deleted" in told

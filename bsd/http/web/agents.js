@@ -3,6 +3,7 @@
 import { get, post } from "./api.js";
 import { button, copyButton, describe, fill, h, problem, toast } from "./dom.js";
 import { bytes, count, number } from "./format.js";
+import { leaveCard } from "./goodbye.js";
 import { excludeButton, pauseButton } from "./leaving_out.js";
 import { leftOut } from "./left_out.js";
 import { paced } from "./live.js";
@@ -75,6 +76,7 @@ class AgentsView {
         this.leftOut.draw(this.status, this.config);
         fill(
             this.foot,
+            leaveCard(),
             absent.length > 0 &&
                 h("p", { class: "note" }, `Not on this machine: ${absent.map((a) => a.title).join(", ")}.`),
             h(

@@ -1,12 +1,13 @@
 // The entries of a session as a conversation of any length: loaded about the viewport, followed
 // while the session grows, and gone through by keyboard.
 
-import { entryPath, get, query, sessionPath } from "./api.js";
-import { blocksOf, isSame } from "./blocks.js";
+import { get, query, sessionPath } from "./api.js";
+import { blocksOf } from "./blocks.js";
 import { button, fill, h } from "./dom.js";
 import { EntryCard } from "./entry.js";
 import { count } from "./format.js";
 import { Lines } from "./lines.js";
+import { Reading } from "./reading.js";
 import { VirtualList } from "./virtual.js";
 import { addressOf } from "./widgets.js";
 
@@ -17,71 +18,6 @@ const PER_LINE = 70; // pixels of a line that is not loaded, until others are me
 const MOST_PIXELS = 8e6; // of all gaps: browsers draw no element of any height
 
 let latest = null; // the session that was left last is found again as it was
-
-/** What cards need of a session: where its entries are, and what is open. */
-export class Reading {
-    constructor(session, page) {
-        Object.assign(this, { session, page });
-        this.open = new Map();
-        this.raws = new Set();
-        this.wholes = new Map();
-        this.rawAll = false;
-        this.subagents = null;
-        this.active = null;
-    }
-
-    isSame(one, other) {
-        return isSame(one, other);
-    }
-
-    isOpen(key, byItself) {
-        return this.open.get(key) ?? byItself;
-    }
-
-    setOpen(key, open) {
-        this.open.set(key, open);
-    }
-
-    isRaw(key) {
-        return this.raws.has(key) !== this.rawAll;
-    }
-
-    flipRaw(card) {
-        const { key } = card.block;
-        if (!this.raws.delete(key)) this.raws.add(key);
-        card.setRaw();
-    }
-
-    activate(card) {
-        if (this.active !== card) this.active?.activate(false);
-        this.active = card;
-        card.activate(true);
-    }
-
-    pathOf(row, ...more) {
-        return entryPath(this.session, row, ...more);
-    }
-
-    linkOf(row) {
-        return new URL(`${addressOf(this.session)}${query({ at: row.index })}`, document.baseURI).href;
-    }
-
-    subagentsOf(block) {
-        return this.subagents?.of(block) ?? null;
-    }
-
-    partnerButton() {
-        return null;
-    }
-
-    /** Something has another height than before. */
-    moved() {}
-
-    /** Something was drawn anew, in which hits are to be marked. */
-    marked() {}
-
-    async refreshAll() {}
-}
 
 export class Conversation extends Reading {
     /** `told(answer)` hears each page; `seen(line)`, which line is at the top of the viewport. */
@@ -367,7 +303,9 @@ export class Conversation extends Reading {
         if (!at || !step || event.ctrlKey || event.metaKey || event.altKey) return;
         event.preventDefault();
         if (step === -Infinity) {
-            await this.goTo(this.lines.stretches[0]?.rows?.[0]?.index ?? 0);
+            if (!this.lines.has(0)) await this.lines.loadFrom(0);
+            this.build();
+            this.list.showStart();
             this.list.element.querySelector(".entry-open")?.focus({ preventScroll: true });
         } else if (step === Infinity) {
             await this.goToEnd();
@@ -393,9 +331,7 @@ export class Conversation extends Reading {
 
 function gap(item) {
     const element = h("li", { class: "block gap", "aria-hidden": "true" });
-    const update = ({ estimate }) => {
-        element.style.height = `${Math.round(estimate)}px`;
-    };
+    const update = ({ estimate }) => (element.style.height = `${Math.round(estimate)}px`);
     update(item);
     return { element, update, leave() {} };
 }

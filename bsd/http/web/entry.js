@@ -257,11 +257,10 @@ export class EntryCard {
 
     folded() {
         const { kind, result, texts } = this.block;
-        if (kind !== "call" && kind !== "result") return null;
         const shown = kind === "call" ? result && textsOf(result).filter(({ display }) => !display) : texts;
-        if (!shown?.length) return null;
-        const missing = shown.find(({ unavailable }) => unavailable);
+        const missing = shown?.find(({ unavailable }) => unavailable);
         if (missing) return h("p", { class: "preview missing" }, missing.unavailable);
+        if (!shown?.length || (kind !== "call" && kind !== "result")) return null;
         const text = shown.map((one) => (one.media ? `[${one.media.type ?? "picture"}, ${bytes(one.media.size)}]` : one.text)).join("\n");
         if (!text?.trim()) return null;
         const away = shown.some(({ extracted }) => extracted);

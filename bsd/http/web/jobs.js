@@ -4,6 +4,7 @@ import { get, path, post } from "./api.js";
 import { ask, button, fill, h, problem, toast } from "./dom.js";
 import { ago, bytes, count, howLongKept } from "./format.js";
 import { following } from "./live.js";
+import { askTonight, tonightCard } from "./tonight.js";
 import { badge, facts, table, when } from "./widgets.js";
 
 const MEANING = {
@@ -22,6 +23,7 @@ export async function jobsView(page) {
     const jobs = h("div", null);
     const told = h("div", { "aria-live": "polite" });
     const retention = h("section", { class: "card", "aria-labelledby": "retention-title" });
+    const tonight = h("div", null);
     let before = "";
 
     const load = async () => {
@@ -31,6 +33,9 @@ export async function jobsView(page) {
         before = now;
         drawJobs(answer.jobs);
         drawRetention(status.retention ?? {});
+        askTonight()
+            .then((found) => fill(tonight, tonightCard(found)))
+            .catch((error) => fill(tonight, problem(error)));
     };
 
     const drawJobs = (list) =>
@@ -135,7 +140,7 @@ export async function jobsView(page) {
         await load();
     };
 
-    fill(page.main, h("h1", null, "Jobs"), told, jobs, retention);
+    fill(page.main, h("h1", null, "Jobs"), told, jobs, tonight, retention);
     await load();
     return following(load);
 }

@@ -5,8 +5,9 @@ import { ask, button, describe, fill, h, problem, toast } from "./dom.js";
 import { ago, bytes, count, number } from "./format.js";
 import { paced } from "./live.js";
 import { badges, spent } from "./session_row.js";
+import { askTonight, deletedSoon, tonightTile } from "./tonight.js";
 import { undoSinceDialog } from "./undoing.js";
-import { addressOf, savedWords, table, tile, when } from "./widgets.js";
+import { addressOf, leads, savedWords, table, tile, when } from "./widgets.js";
 
 const LARGEST = 8;
 const ORDERS = { size: "Size", saved: "Saved", date: "Date", cost: "Cost" };
@@ -45,8 +46,8 @@ class Overview {
                 "div",
                 { class: "title" },
                 h("h1", null, "Overview"),
-                button("Undo what bsd did since…", () => undoSinceDialog(() => this.load()), {
-                    class: "small writes",
+                button("Undo what bsd did since…", () => undoSinceDialog(this.refresh), {
+                    class: "writes",
                     "data-focus": "undo-since",
                 }),
             ),
@@ -63,7 +64,11 @@ class Overview {
             this.agents,
             this.below,
         );
+        this.tonight = leads("#/jobs", tonightTile(null));
         await this.load();
+        askTonight()
+            .then((told) => fill(this.tonight, ...tonightTile(told).childNodes))
+            .catch(() => this.tonight.remove());
         this.loadPlots().catch(() => {});
     }
 
@@ -179,6 +184,7 @@ class Overview {
                     `${count(found.archived, "session")} that their programs deleted`,
                 ),
             ),
+            this.tonight,
             leaving > 0 &&
                 tile(
                     "Deleted soon",
@@ -341,27 +347,7 @@ class Overview {
     showLeaving({ agents }) {
         const going = agents.filter((agent) => agent.deleted_soon > 0);
         this.leaving.hidden = !going.length;
-        fill(
-            this.leaving,
-            h("h2", null, "Deleted soon by their program"),
-            going.map((agent) => [
-                h("p", null, leavingWords(agent)),
-                h(
-                    "ul",
-                    { class: "plain" },
-                    agent.leaving.map((one) =>
-                        h(
-                            "li",
-                            null,
-                            h("a", { class: "mono", href: addressOf(one.session) }, one.session),
-                            `, ${bytes(one.size)}, ${goes(one.deleted_at)}${one.has_copy ? "" : ", no copy yet"}`,
-                        ),
-                    ),
-                    agent.deleted_soon > agent.leaving.length &&
-                        h("li", null, `and ${number(agent.deleted_soon - agent.leaving.length)} more`),
-                ),
-            ]),
-        );
+        fill(this.leaving, h("h2", null, "Deleted soon by their program"), going.map(deletedSoon));
     }
 }
 
@@ -369,15 +355,6 @@ const sum = (all, name) => all.reduce((total, one) => total + (one[name] ?? 0), 
 
 const projectLink = ({ agent, title }) =>
     h("a", { href: `#/sessions${query({ agent, sort: "size" })}` }, title);
-
-const goes = (iso) => (Date.parse(iso) <= Date.now() ? "when it starts next" : ago(iso));
-
-/** A tile that leads to the view with more of it. */
-function leads(where, shown) {
-    const link = h("a", { class: "tile", href: where });
-    link.append(...shown.childNodes);
-    return link;
-}
 
 function fillPart(one, at) {
     const part = h("span", { class: `plot-${at + 1}` });
@@ -399,10 +376,4 @@ function share(one, title, note = null) {
         one.archived ? h("a", { href: "#/archive" }, number(one.archived)) : "",
         one.updated ? when(one.updated) : "",
     ];
-}
-
-function leavingWords({ title, deleted_soon: soon, without_copy: lacking }) {
-    const text = `${count(soon, "session")} will be deleted by ${title} within 7 days`;
-    if (!lacking) return `${text}; bsd has copies.`;
-    return `${text}; ${number(lacking)} of them have no copy yet: bsd makes one as soon as they are idle.`;
 }

@@ -189,7 +189,7 @@ function secretCard(one, open, redact) {
 function remains(done) {
     const lines = [
         ...done.sessions.filter((one) => one.error).map((one) => `${one.session}: ${one.error}`),
-        ...done.left.map((one) => `${one.session} ${one.entry}: ${one.why}`),
+        ...done.left.map((one) => [`${one.session} ${one.entry}`.trim(), one.why].filter(Boolean).join(": ")),
         ...done.still_in.map((file) => `still in ${file}`),
     ];
     return h(

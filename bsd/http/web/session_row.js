@@ -70,7 +70,7 @@ export function hit(found) {
         {
             class: "mono",
             href: found.gone
-                ? "#/archive"
+                ? `#/archive${query({ session: found.session, at: found.index })}`
                 : `${addressOf(found.session)}${query({ from: Math.max(0, found.index - 2), at: found.index })}`,
         },
         `${found.session} #${found.index}`,

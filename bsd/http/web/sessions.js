@@ -4,6 +4,7 @@ import { get, query } from "./api.js";
 import { describe, fill, h, problem } from "./dom.js";
 import { Everything } from "./everything.js";
 import { count, number } from "./format.js";
+import { excludeButton, pauseButton } from "./leaving_out.js";
 import { paced } from "./live.js";
 import { Rows } from "./rows.js";
 import { hit, sessionRow } from "./session_row.js";
@@ -57,13 +58,15 @@ class SessionsView {
 
     async start() {
         this.note = h("p", { class: "note", role: "status" });
+        this.project = h("span", { class: "buttons" });
+        this.drawProject();
         this.trouble = h("div", null);
         this.hits = h("section", { class: "card", hidden: true, "aria-label": "Found in the text" });
         fill(
             this.page.main,
             h("h1", { class: "offscreen" }, "Sessions"),
             this.form(),
-            this.note,
+            h("div", { class: "title" }, this.note, this.project),
             this.trouble,
             this.hits,
             this.everything.element,
@@ -165,7 +168,19 @@ class SessionsView {
         this.filter[name] = value;
         this.page.remember(`#/sessions${query(this.filter)}`);
         this.page.main.scrollTop = 0;
+        this.drawProject();
         this.load();
+    }
+
+    /** What can be done with the agent or project that is chosen, as a whole. */
+    drawProject() {
+        const { agent } = this.filter;
+        const props = { class: "small writes" };
+        fill(
+            this.project,
+            agent && pauseButton(agent, () => this.load(), props),
+            agent && excludeButton(agent, () => this.choose("agent", ""), props),
+        );
     }
 
     async fillAgents() {

@@ -2,10 +2,10 @@
 
 import { get, query, sessionPath } from "./api.js";
 import { blocksOf } from "./blocks.js";
-import { Reading } from "./conversation.js";
 import { button, fill, h, problem } from "./dom.js";
 import { EntryCard } from "./entry.js";
 import { bytes, count } from "./format.js";
+import { Reading } from "./reading.js";
 import { linkTo } from "./widgets.js";
 
 const SHOWN = 50; // entries of a sub-agent that are opened in place

@@ -132,6 +132,13 @@ export class VirtualList {
         return this.items.slice(this.at(top), this.at(top + this.scroller.clientHeight) + 1);
     }
 
+    /** Show what stands above the list, and its beginning. */
+    showStart() {
+        this.scroller.scrollTop = this.placed = 0;
+        this.anchor = null;
+        this.draw();
+    }
+
     /** Show the end, and stay there until the reader scrolls. */
     showEnd() {
         this.placed = this.scroller.scrollTop;

@@ -23,6 +23,13 @@ export function tile(name, value, more = null) {
     );
 }
 
+/** A tile that leads to the view with more of it. */
+export function leads(where, shown) {
+    const link = h("a", { class: "tile", href: where });
+    link.append(...shown.childNodes);
+    return link;
+}
+
 /** What is saved on this disk, as `bsd status` says it; of an older daemon nothing is known. */
 export function savedTile(disk) {
     if (typeof disk?.kept !== "number") return tile("Saved", "–");

@@ -14,13 +14,13 @@ _TOO_WIDE = """() => {
 }"""
 
 
-def findings(page: Page, where: str | None = None) -> list[str]:
-    """Return the violations that axe finds in the view as it is shown, each with its elements.
+def findings(page: Page) -> list[str]:
+    """Return the violations that axe finds, each with its elements.
 
-    Args:
-        where: Only what this selector finds is looked at.
+    It looks at the dialog that is open, else at the whole view.
     """
-    response = _AXE.run(page, where).response
+    dialog = "dialog[open]" if page.locator("dialog[open]").count() else None
+    response = _AXE.run(page, dialog).response
     assert len(response["passes"]) > 5, "axe has looked at nothing"
     return [
         f"{violation['id']}: {node['html'][:120]} ({node['failureSummary']})"

@@ -198,7 +198,7 @@ def test_pictures(tmp_path: Path) -> None:
         for scheme in ("light", "dark"):
             with watched(browser, address, color_scheme=scheme) as seen:
                 _take(seen.open("sessions"), "sessions", scheme)
-                _take(_opened(seen.open(f"s/{_SESSION}?order=oldest")), "session", scheme)
+                _take(_opened(seen.open(f"s/{_SESSION}")), "session", scheme)
                 page = seen.open()
                 expect(page.locator(".plot canvas").first).to_be_visible()
                 _take(page, "overview", scheme)
@@ -213,8 +213,8 @@ def test_pictures(tmp_path: Path) -> None:
         phone = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 1.5}
         with watched(browser, address, **phone) as seen:
             _take(seen.open("sessions"), "sessions", "phone")
-            page = _opened(seen.open(f"s/{_SESSION}?order=oldest"))
-            page.locator(".filters").scroll_into_view_if_needed()
+            page = _opened(seen.open(f"s/{_SESSION}"))
+            page.locator(".reading-bar").scroll_into_view_if_needed()
             page.locator("main").evaluate("(main) => main.scrollBy(0, 640)")
             _take(page, "session", "phone")
 

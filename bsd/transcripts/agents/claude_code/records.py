@@ -1,6 +1,6 @@
 """The lines that Claude Code writes beside a conversation and never sends to its model.
 
-Three kinds of lines, as far as the program (2.1.330, in print mode and in a terminal) resumes with
+Three kinds of lines, as far as the program (2.1.332, in print mode and in a terminal) resumes with
 the same request when their content is gone:
 
 - `progress`: the state of a tool while it runs; of a subagent, its messages again and again. Old
