@@ -301,7 +301,7 @@ function tryLine(hint) {
 
 function sessionsOf(agent) {
     if (!agent.subagents) return number(agent.sessions);
-    return `${number(agent.sessions)} and ${count(agent.subagents, "subagent")}`;
+    return `${number(agent.sessions)} and ${count(agent.subagents, "sub-agent")}`;
 }
 
 function setUp(agent) {
