@@ -20,7 +20,7 @@ from tests.http.web.browser import SCREENSHOTS, chromium, screenshot, watched
 from tests.http.web.sample import text
 from tests.openclaw_tree import add_session
 from tests.searching import read_all
-from tests.session_files import sample
+from tests.session_files import jsonl, sample
 
 pytestmark = [
     pytest.mark.web,
@@ -40,6 +40,8 @@ _THOUGHT = (
     "The failing cases are all on Sunday. The tide table is read by weekday, and Python counts "
     "weekdays from Monday = 0, while the table counts from Sunday = 0. "
 )
+_KEY = "aZ3kQ9xWm2Lr7TtYv5BnC8dEfG1hJ4pS6uVw"  # made up
+_WHEN = "2026-01-05T09:00:00Z"
 _OTHERS = (  # label, agent, session, turns, hours since, status, parent
     ("agent:main:telegram:dm:ada", "main", "tide-table-import", 16, 2, "done", None),
     ("agent:main:subagent:read-tide-tables", "main", "b3c1f7e2", 5, 2, "done", "tide-table-import"),
@@ -64,12 +66,25 @@ def tell_story(root: Path, daemon: FakeDaemon) -> None:
         lines = sample(turns, seed)
         path = add_session(root, f"{agent}/{session}", lines)
         os.utime(path, (now - hours * _HOUR,) * 2)
-        entry = {"sessionId": session, "status": status}
+        title = session.replace("-", " ").capitalize()
+        entry = {"sessionId": session, "status": status, "displayName": title}
         registry[agent][key] = entry | ({"parentSessionId": parent} if parent else {})
+    told = [
+        {"type": "session", "version": 3, "id": "push-to-forge", "cwd": "/home/ada/harbour"},
+        _message("0001c0de", "user", f"Push it, please: the key is ghp_{_KEY}."),
+        _message("0002c0de", "assistant", "Pushed.", stopReason="stop"),
+    ]
+    path = add_session(root, "main/push-to-forge", jsonl(*told))
+    os.utime(path, (now - 30 * _HOUR,) * 2)
     for agent, listed in registry.items():
         (root / "agents" / agent / "sessions" / "sessions.json").write_text(json.dumps(listed))
     _keep_books(root, now)
     _say(daemon)
+
+
+def _message(id: str, role: str, said: str, **more: Any) -> dict[str, Any]:
+    message = {"role": role, "content": [text(said)], **more}
+    return {"type": "message", "id": id, "timestamp": _WHEN, "message": message}
 
 
 def _conversation(now: float) -> list[bytes]:
@@ -168,6 +183,7 @@ def _say(daemon: FakeDaemon) -> None:
     document["workers"] = [{**one, "session": None} for one in document["workers"]]
     document["totals"] |= {"sessions": 1 + len(_OTHERS), "bytes_saved": 8_400_000, "failed": 0}
     document["totals"] |= {"tokens_saved": 2_096_000, "values": 511, "entries": 497}
+    document["notices"] = []
     document["orphans"] = {"count": 0, "bytes": 0}
     document["left_alone"] = {"count": 0, "reasons": {}}
     document["sessions"] = [
@@ -195,27 +211,29 @@ def test_pictures(tmp_path: Path) -> None:
             assert status == 200
         read_all(Layout(root))
         address = f"http://{server.addresses[0]}"
-        for scheme in ("light", "dark"):
-            with watched(browser, address, color_scheme=scheme) as seen:
-                _take(seen.open("sessions"), "sessions", scheme)
-                _take(_opened(seen.open(f"s/{_SESSION}")), "session", scheme)
-                page = seen.open()
-                expect(page.locator(".plot canvas").first).to_be_visible()
-                _take(page, "overview", scheme)
-                _take(seen.open("status"), "status", scheme)
-                if scheme == "light":
-                    page = seen.open("settings")
-                    page.get_by_label("Messages to keep").fill("300")
-                    page.get_by_label("Extracted content").fill("5x")
-                    page.get_by_role("button", name="Save").click()
-                    expect(page.locator("[aria-invalid]")).to_have_count(2)
-                    _take(page, "settings", scheme)
+        light: dict[str, Any] = {"color_scheme": "light"}
+        with watched(browser, address, **light) as seen:
+            page = seen.open()
+            expect(page.locator(".plot canvas").first).to_be_visible()
+            expect(page.locator(".fill-bar > span").nth(9)).to_be_visible()
+            _take(page, "overview", "light")
+            _take(_opened(seen.open(f"s/{_SESSION}")), "session", "light")
+            page = seen.open("secrets")
+            page.get_by_role("button", name="Look for secrets").click()
+            page.get_by_text("in 1 entry").click()
+            _take(page, "secrets", "light")
+            page = seen.open("trash")
+            expect(page.get_by_text("The trash is empty")).to_be_visible()
+            page.keyboard.press("Control+k")
+            page.get_by_role("dialog").get_by_role("combobox").first.fill("tides")
+            expect(page.locator(".finder-option mark").first).to_be_visible()
+            _take(page, "finder", "light")
+        with watched(browser, address, color_scheme="dark") as seen:
+            _take(_opened(seen.open(f"s/{_SESSION}")), "session", "dark")
         phone = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 1.5}
         with watched(browser, address, **phone) as seen:
-            _take(seen.open("sessions"), "sessions", "phone")
             page = _opened(seen.open(f"s/{_SESSION}"))
-            page.locator(".reading-bar").scroll_into_view_if_needed()
-            page.locator("main").evaluate("(main) => main.scrollBy(0, 640)")
+            page.locator("main").evaluate("(main) => main.scrollBy(0, 560)")
             _take(page, "session", "phone")
 
 
