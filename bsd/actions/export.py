@@ -39,6 +39,8 @@ from bsd.transcripts.reader import InBlocks, parse_entry
 from bsd.transcripts.spans import SpliceError
 from bsd.transcripts.splice import edit, encode_string
 
+_OTHER_FILE = "name another file: -o FILE"
+
 
 class ExportFormat(StrEnum):
     """How a session is written; also the ending of the file's name."""
@@ -106,7 +108,7 @@ def export_session(
     layout = context.layout
     layout.refuse_excluded(session)
     if file is not None and os.path.lexists(file) and not dry_run:
-        raise Conflict(f"{file} is there already", hint="name another file: -o FILE")
+        raise Conflict(f"{file} is there already", hint=_OTHER_FILE)
     export = _Export(context, format)
     with ExitStack() as opened:
         export.open(session, opened)
@@ -181,13 +183,17 @@ class _Export:
         secrets = sorted(self._secrets.values(), key=lambda each: -len(each.text))
         texts = [SecretText(each.text, each.replacement) for each in secrets] if redact else []
         try:
-            with open(create_private(file), "wb") as stream:
+            descriptor = create_private(file)
+        except FileExistsError as error:  # another process has just made it
+            raise Conflict(f"{file} is there already", hint=_OTHER_FILE) from error
+        except OSError as error:
+            raise os_problem(error, f"writing {file}") from error
+        try:
+            with open(descriptor, "wb") as stream:
                 stream.writelines(self._pieces(texts))
                 return stream.tell()
         except BaseException as error:
             file.unlink(missing_ok=True)
-            if isinstance(error, FileExistsError):
-                raise Conflict(f"{file} is there already") from error
             if isinstance(error, OSError):
                 raise os_problem(error, f"writing {file}") from error
             raise
@@ -206,7 +212,9 @@ class _Export:
         program = program_of(self._context.layout, name.agent)
         fmt = format_of(source, program)
         assert fmt is not None  # noqa: S101 - `open` has seen to it
-        title = ends_in(source, program).title or str(name)
+        # A title is cut, and on one line: a secret cannot be found in it any more.
+        ends = ends_in(source, program, lambda line: _without(line, texts))
+        title = ends.title or str(name)
         for text in texts:
             title = text.replaced(title)
 
@@ -241,15 +249,15 @@ class _Export:
 def _without(raw: bytes, texts: list[SecretText]) -> bytes:
     """Return a line without these secrets."""
     for text in texts:
-        if text.needle not in raw:
+        if not text.may_be_in(raw):
             continue
+        entry = parse_entry(raw)
+        new = {path: encode_string(text.replaced(each)) for path, each in text.texts(entry)}
+        if new:
+            with suppress(SpliceError):
+                raw = edit(raw, replace=new)
+        # Names of members, members that stand twice, lines that are no JSON.
         raw = text.replaced(raw.decode("utf-8", "surrogateescape")).encode(
             "utf-8", "surrogateescape"
         )
-        entry = parse_entry(raw)
-        # Characters beyond ASCII may be written as escapes.
-        left = {path: encode_string(text.replaced(each)) for path, each in text.texts(entry)}
-        if left:
-            with suppress(SpliceError):
-                raw = edit(raw, replace=left)
     return raw

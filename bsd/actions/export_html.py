@@ -57,12 +57,12 @@ def html_pieces(parts: Iterable[ExportedPart], *, redacted: int) -> Iterator[str
                 '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
                 '<meta name="referrer" content="no-referrer">\n'
                 f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-                f"<h1>{title}</h1>\n"
+                f"<header>\n<h1>{title}</h1>\n"
             )
             note = f", {counted(redacted, 'secret')} replaced" if redacted else ""
             yield (
                 f'<p class="about">Session {escape(part.session)}, '
-                f"written by bsd {escape(__version__)}{note}</p>\n<main>\n"
+                f"written by bsd {escape(__version__)}{note}</p>\n</header>\n<main>\n"
             )
         else:
             yield f'<h2 class="agent">Sub-agent: {title}</h2>\n'

@@ -10,8 +10,10 @@ from bsd.actions.export_entries import Block, BlockKind, ExportedPart, counted
 from bsd.core.formatting import format_size
 
 _TICKS = re.compile(r"`{3,}")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_MARKUP = re.compile(r"<(?=[A-Za-z/!?])")
+# An indented one may belong to a list, and end with it; a name of a language has no backtick.
+_FENCE = re.compile(r"(`{3,})[^`]*$|(~{3,})")
+_MARKUP = re.compile(r"(\\*)(<(?=[A-Za-z/!?])|!(?=\[))")
+_MOST_INDENTED = 3  # spaces before the end of a fence
 _HEADING = re.compile(r"^(#{1,6} )")
 
 
@@ -60,21 +62,32 @@ def _fenced(text: str) -> str:
     return f"{fence}\n{text.rstrip()}\n{fence}\n\n"
 
 
+def _ends(line: str, fence: str) -> bool:
+    """Whether a line ends what stands in a fence: as CommonMark has it, not earlier or later."""
+    mark = line.rstrip(" \t")
+    mark = mark.lstrip(" ") if len(mark) - len(mark.lstrip(" ")) <= _MOST_INDENTED else ""
+    return mark.startswith(fence) and not mark.strip(fence[0])
+
+
+def _escaped(mark: re.Match[str]) -> str:
+    """Return a mark behind a backslash, if an odd number of them does not escape it already."""
+    return mark[0] if len(mark[1]) % 2 else f"{mark[1]}\\{mark[2]}"
+
+
 def _without_markup(text: str) -> str:
-    """Return Markdown in which no HTML begins, and headings do not pass for the file's own.
+    """Return Markdown in which no HTML and no picture begins, nor headings like the file's own.
 
     Inside fences everything stays. A fence that is open at the end is closed.
     """
     lines, fence = [], ""
     for written in text.split("\n"):
         line = written
-        mark = _FENCE.match(line)
         if fence:
-            if mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
+            if _ends(line, fence):
                 fence = ""
-        elif mark:
-            fence = mark[1]
+        elif mark := _FENCE.match(line):
+            fence = mark[1] or mark[2]
         else:
-            line = _HEADING.sub(r"##\1", _MARKUP.sub(r"\\<", line))
+            line = _HEADING.sub(r"##\1", _MARKUP.sub(_escaped, line))
         lines.append(line)
     return "\n".join([*lines, fence] if fence else lines)

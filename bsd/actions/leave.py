@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -9,10 +11,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from bsd.actions.context import ActionContext
-from bsd.core.errors import BsdError, Conflict
+from bsd.core.errors import BsdError, ConfigError, Conflict, Forbidden, NotFound
 from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout, SessionName
 from bsd.core.pauses import end_pause, pauses_of
+from bsd.core.sources import Source
 from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.maintenance.disk_use import disk_use
@@ -21,6 +24,8 @@ from bsd.maintenance.purge import Purged
 from bsd.maintenance.purge import purge as purge_root
 from bsd.maintenance.targets import TrashedSessions
 from bsd.sessions.commit.late import list_orphans
+from bsd.store.archive import SessionArchive
+from bsd.store.snapshots import archive_directories
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ def left_behind(context: ActionContext) -> LeftBehind:
     gone = deleted_sessions(layout)
     trash = TrashedSessions(layout, NEVER)  # all of it, however long it is kept
     trashed = [file.size for place in trash.places() for file in trash.look(place).files]
-    stores = list(stores_without_transcript(layout))
+    stores = _without_transcript(layout, {snapshot.name for snapshot in gone})
     use: dict[str, Any] = disk_use(layout)
     facts = 0
     with suppress(OSError):
@@ -70,10 +75,63 @@ def left_behind(context: ActionContext) -> LeftBehind:
         trash_sessions=len(trashed),
         trash_bytes=sum(trashed),
         stores=len(stores),
-        stores_bytes=sum(each.size for each in stores),
+        stores_bytes=sum(stores.values()),
         orphans=len(list_orphans(layout)),
         facts_bytes=0 if layout.agents.is_dir() else facts,
     )
+
+
+def _without_transcript(layout: Layout, gone: Collection[SessionName]) -> dict[str, int]:
+    """Return the bytes of values whose session is not there, in stores and packs, by its name.
+
+    Without the packs of `gone` sessions, of which the archive has a copy.
+    """
+    found: dict[str, int] = {}
+    for store in stores_without_transcript(layout):
+        found[store.directory.name] = store.size
+    there = {layout.store_name(name) for name in (*_names(layout), *gone)}
+    for directory in archive_directories(layout):
+        with suppress(OSError):
+            size = sum(pack.stat().st_size for pack in SessionArchive(directory).packs())
+            if size and directory.name not in there:
+                found[directory.name] = found.get(directory.name, 0) + size
+    return found
+
+
+def _names(layout: Layout) -> list[SessionName]:
+    """Return all sessions that can be looked at; none of a root without agents."""
+    with suppress(ConfigError, Forbidden):
+        return list(catalog.names(layout))
+    return []
+
+
+def out_of_reach(layout: Layout) -> Iterator[tuple[str, BsdError]]:
+    """Yield what keeps sessions from being looked at, with the agent or source.
+
+    Values of these may be kept here, and nothing can be put back into them now.
+    """
+    layout = layout.with_excluded()
+    yield from catalog.unreadable(layout)
+    for source in layout.sources:
+        if not source.path.is_dir() and (many := len(_stores_of(layout, source))):
+            values = "1 session" if many == 1 else f"{many} sessions"
+            yield (
+                source.name,
+                NotFound(
+                    f"{source.path} is not there, and values of {values} of it are kept here",
+                    hint="mount it; if it is gone for good, take it out of bsd.toml",
+                ),
+            )
+
+
+def _stores_of(layout: Layout, source: Source) -> set[str]:
+    """Return the names of the stores and archives of a source's sessions."""
+    found: set[str] = set()
+    for place in (layout.extracted, layout.archive):
+        with suppress(OSError):
+            found.update(os.listdir(place))
+    agents = ((name, layout.session_of_store(name)) for name in found)
+    return {store for store, name in agents if name and layout.source_of(name.agent) == source}
 
 
 def sessions_to_restore(layout: Layout) -> list[SessionName]:

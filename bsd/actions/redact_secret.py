@@ -10,7 +10,7 @@ read once more, and the answer names those that still have it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,13 +24,13 @@ from bsd.core.errors import BsdError, Conflict, Invalid, NotFound, os_problem
 from bsd.core.files import plain_stream
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
-from bsd.maintenance import catalog
+from bsd.core.locks import own_lock
 from bsd.maintenance.deleted_sessions import is_deleted
 from bsd.maintenance.forget import Forget
-from bsd.maintenance.references import belongings_with
+from bsd.maintenance.references import References, ReferringSession, belongings_with
 from bsd.maintenance.secret_patterns import Secret
 from bsd.maintenance.secrets import SecretSearch
-from bsd.maintenance.stored_lines import StoredLineReader, StoredLines
+from bsd.maintenance.stored_lines import StoredLineReader, StoredLines, TextPlace
 from bsd.planning.plan import Plan
 from bsd.planning.redact_text import LeftInPlace, SecretText, TextRedactor, plan_text_redaction
 from bsd.planning.rules import Policy
@@ -40,6 +40,7 @@ from bsd.store.history import History
 from bsd.store.index import Record
 from bsd.store.originals import SessionStore, digest
 from bsd.store.pack import Pack, PackDamaged
+from bsd.store.recipes import Place
 from bsd.store.snapshot_parts import SnapshotReader
 from bsd.store.snapshots import snapshots_of
 from bsd.transcripts.agents.entry import MARKER
@@ -137,9 +138,10 @@ def redact_secret(
     secret = _find(context, hash, sessions)
     text = SecretText(secret.text, secret.replacement)
     concerns = _concerns(context, text)
+    stay, left = _needed(layout, concerns)
     if not dry_run:
-        _redact(context, text, concerns)
-    left = [each for one in concerns.values() if one.redactor for each in one.redactor.left]
+        _redact(context, text, concerns, stay)
+    left += [each for one in concerns.values() if one.redactor for each in one.redactor.left]
     still_in = tuple(_files_with(layout, text, concerns)) if not dry_run else ()
     done = tuple(_told(name, one) for name, one in sorted(concerns.items()))
     failed = any(one.problem for one in concerns.values())
@@ -178,25 +180,21 @@ def _find(context: ActionContext, hash: str, sessions: Sequence[SessionName]) ->
 
 
 def _concerns(context: ActionContext, text: SecretText) -> dict[SessionName, _Concern]:
-    """Find the sessions in which the secret stands, and those that refer to such a stored line."""
+    """Find the sessions in which the secret stands."""
     layout = context.layout
     found: dict[SessionName, _Concern] = {}
 
     def look(lines: StoredLines) -> None:
         if text.is_in(lines.data):
             concern = found.setdefault(lines.session, _Concern())
+            if lines.place is TextPlace.COPIED:
+                return
             if lines.is_stored:
                 concern.tainted.add(digest(lines.data))
             else:
                 concern.inline += sum(map(text.is_in, lines.data.split(b"\n")))
 
     StoredLineReader(layout, progress=context.progress).run(look)
-    tainted = {hash_.encode() for one in found.values() for hash_ in one.tainted}
-    for name in catalog.names(layout) if tainted else ():
-        if name not in found:
-            with suppress(BsdError, OSError), TranscriptFile(layout.session_file(name)) as source:
-                if any(hash_ in lines for lines in source.whole_lines() for hash_ in tainted):
-                    found[name] = _Concern()
     for directory in layout.history.iterdir() if layout.history.is_dir() else ():
         name_of_history = layout.session_of_store(directory.name)
         if name_of_history and (entries := set(_in_history(layout, name_of_history, text))):
@@ -204,43 +202,104 @@ def _concerns(context: ActionContext, text: SecretText) -> dict[SessionName, _Co
     return found
 
 
+def _needed(
+    layout: Layout, concerns: dict[SessionName, _Concern]
+) -> tuple[set[str], list[LeftInPlace]]:
+    """Find the other sessions that need a stored line which holds the secret.
+
+    Each becomes one of the concerns, excluded ones too. A session in the trash, or one that its
+    program has renamed, cannot be changed.
+
+    Returns:
+        The hashes of the stored lines that must stay, and why.
+    """
+    hashes = {hash_ for one in concerns.values() for hash_ in one.tainted}
+    stay: set[str] = set()
+    left: list[LeftInPlace] = []
+    try:
+        for session in References(layout).sessions() if hashes else ():
+            name, where = session.name, _not_in_place(layout, session)
+            if not where and name in concerns:
+                continue
+            if not (named := _named_by(session, hashes)):
+                continue
+            if where:
+                stay |= named
+                why = f"{where}, and it needs stored text that holds the secret"
+                left.append(LeftInPlace(str(name), "", why))
+            else:
+                concerns[name] = _Concern()
+    except (BsdError, OSError) as error:
+        why = os_problem(error, "reading all sessions").message
+        left.append(LeftInPlace("", "", f"stored text stays, since a session may need it: {why}"))
+        stay = hashes
+    return stay, left
+
+
+def _not_in_place(layout: Layout, session: ReferringSession) -> str | None:
+    """Return why a session cannot be changed: it is neither in its place nor kept as a copy."""
+    if session.store is not None:
+        return "it is in the trash"
+    if session.snapshot is None and session.transcript != layout.transcript(session.name):
+        return "its program has renamed it"
+    return None
+
+
+def _named_by(session: ReferringSession, hashes: Collection[str]) -> set[str]:
+    """Return which stored lines a session names in its markers; raises as reading does."""
+    named: set[str] = set()
+    with suppress(NotFound), session.open() as source:
+        for line in source.lines_holding(MARKER.encode()):
+            named.update(each for each in hashes if each.encode() in line.raw)
+    return named
+
+
 def _in_history(layout: Layout, name: SessionName, text: SecretText) -> Iterator[str | None]:
     """Yield the entries of whose former lines the undo data of a session has the secret."""
     history = History(layout, name)
     with suppress(BsdError, OSError):
         for operation in history.operations():
-            if not _holds(operation.path, text):
-                continue
             with plain_stream(operation.path) as stream:
                 for line in history.lines(operation):
                     stream.seek(line.kept_at)
-                    if text.is_in(stream.read(line.kept)):
+                    kept = stream.read(line.kept)
+                    pieces = (kept[at:end] for place, at, end in line.recipe if place is Place.KEPT)
+                    # An edit may have begun within it: then the rest of it is kept.
+                    if text.is_in(kept) or any(map(text.is_cut_by, pieces)):
                         yield line.entry_id
 
 
 def _redact(
-    context: ActionContext, text: SecretText, concerns: dict[SessionName, _Concern]
+    context: ActionContext,
+    text: SecretText,
+    concerns: dict[SessionName, _Concern],
+    stay: Collection[str],
 ) -> None:
-    """Change all sessions, and then remove what is stored of them."""
+    """Change all sessions, and then remove what is stored of them, but for `stay`."""
     layout = context.layout
     tainted = frozenset(hash_ for one in concerns.values() for hash_ in one.tainted)
     forget = Forget(layout, actor=context.actor, budget=context.budget)
     for name, concern in concerns.items():
         try:
+            layout.refuse_excluded(name)
             if is_deleted(layout, name):
-                concern.redactor = _redact_copy(context, name, text, tainted)
+                concern.redactor = _redact_copies(context, name, text, tainted)
             else:
                 _redact_in_place(context, name, text, tainted, concern)
+                _redact_copies(context, name, text, tainted, concern.redactor)
             # At once: a call that is killed later shall find the rest by the secret's own places.
             change = _as_final(concern.redactor)
             concern.copies = forget.lines(name, (), concern.touched, change)
         except (BsdError, OSError) as error:
             concern.problem = os_problem(error, f"redacting {name}")
+    removed = tainted - frozenset(stay)
     for name, concern in concerns.items():
+        if concern.redactor is not None:
+            removed -= concern.redactor.stay
         if concern.problem is not None:
-            tainted -= _named_in(layout, name, tainted)
+            removed -= _named_in(layout.with_excluded(), name, removed)
     for name, concern in concerns.items():
-        stored = concern.tainted & tainted
+        stored = concern.tainted & removed
         if concern.problem is None and stored:
             try:
                 forget.lines(name, stored, (), lambda line: line.raw)
@@ -293,12 +352,31 @@ def _redact_in_place(
     concern.touched |= set(touched)
 
 
-def _redact_copy(
-    context: ActionContext, name: SessionName, text: SecretText, tainted: frozenset[str]
+def _redact_copies(
+    context: ActionContext,
+    name: SessionName,
+    text: SecretText,
+    tainted: frozenset[str],
+    redactor: TextRedactor | None = None,
 ) -> TextRedactor | None:
-    """Store new originals for the copies of a session that is gone; return what changes these."""
+    """Store new originals for the copies of a session; return what changes these.
+
+    `redactor`: of the session in its place, in which a value may stand that is out in a copy.
+    """
+    layout, budget = context.layout, context.budget
+    with own_lock(layout, name, budget.wait, sleep=budget.sleep):
+        return _store_for_copies(context, name, text, tainted, redactor)
+
+
+def _store_for_copies(
+    context: ActionContext,
+    name: SessionName,
+    text: SecretText,
+    tainted: frozenset[str],
+    redactor: TextRedactor | None,
+) -> TextRedactor | None:
     layout, store = context.layout, SessionStore(context.layout, name)
-    redactor: TextRedactor | None = None
+    is_gone, stored = redactor is None, len(redactor.keeps) if redactor else 0
     for snapshot in snapshots_of(layout, name):
         with closing(SnapshotReader(snapshot)) as source:
             fmt = format_of(source, program_of(layout, name.agent))
@@ -306,11 +384,12 @@ def _redact_copy(
                 continue
             redactor = redactor or TextRedactor(str(name), text, fmt, store, tainted)
             for line in source.lines():
-                if redactor.may_concern(line.raw):
+                if redactor.may_concern(line.raw) if is_gone else redactor.needs_new(line.raw):
                     redactor.line(line)
-    if redactor is not None and redactor.keeps:
+    keeps = redactor.keeps[stored:] if redactor else []
+    if keeps:
         at = iso_utc(context.now())
-        store.add(redactor.keeps)
+        store.add(keeps)
         store.index.add(
             Record(
                 entry_id=keep.entry_id,
@@ -322,7 +401,7 @@ def _redact_copy(
                 sizes_bytes=keep.sizes_bytes,
                 extracted_at=at,
             )
-            for keep in redactor.keeps
+            for keep in keeps
         )
     return redactor
 

@@ -49,7 +49,7 @@ def run_daemon(call: Call, http: str | None, *, is_open: bool) -> int:
             app = app_of(
                 daemon,
                 now,
-                setup=lambda: setup_context(call, call.load_settings()),
+                setup=lambda: setup_context(call, read_again()),
                 restart=signals.ask_restart,
             )
             server = ApiServer(app, now, daemon.state.beats)

@@ -16,6 +16,7 @@ from bsd.actions.leave import (
     LeftBehind,
     end_all_pauses,
     left_behind,
+    out_of_reach,
     purge,
     sessions_to_restore,
 )
@@ -181,6 +182,7 @@ class _Steps:
     """The results of the steps so far."""
 
     outcomes: Outcomes
+    unread: dict[str, BsdError] = field(default_factory=dict)  # by agent or source
     agents: list[AgentOff] = field(default_factory=list)
     service: ServiceGone = field(default_factory=ServiceGone)
     left: LeftBehind | None = None
@@ -201,14 +203,17 @@ class _Steps:
         """True if all is back, off and removed."""
         agents = all(agent.off and not agent.problems for agent in self.agents)
         stopped = self.outcomes.stopped_by is not None
-        return not (self.not_back or self.service.problem or stopped or self.watched) and agents
+        missing = self.not_back or self.unread
+        return not (missing or self.service.problem or stopped or self.watched) and agents
 
 
 def _leave(call: Call, layout: Layout, *, purges: bool, yes: bool) -> int:
     with call.context(changes=True) as context:
         _switch_off(call, context)
     service = _remove_service(call)
-    steps = _Steps(_restore(call, layout), service=service)
+    steps = _Steps(_restore(call, layout), dict(out_of_reach(layout)), service=service)
+    for name, problem in steps.unread.items():
+        Problem(f"sessions of {name} are not back: {problem.message}", 1, problem.hint).show()
     if steps.outcomes.stopped_by is None:
         # A session whose agent is off is not known any more: its late lines would have no place.
         steps.watched = not _wait_for_in_flight(call)
@@ -217,7 +222,7 @@ def _leave(call: Call, layout: Layout, *, purges: bool, yes: bool) -> int:
             text = "no agent is turned off: replaced versions of sessions are still watched"
             Problem(text, _FAILED, hint).show()
         else:
-            steps.agents = list(_turn_off(call, layout, steps.not_back))
+            steps.agents = list(_turn_off(call, layout, steps))
         if not call.json:
             tell_agents(steps.agents)
         if steps.is_complete:
@@ -228,7 +233,7 @@ def _leave(call: Call, layout: Layout, *, purges: bool, yes: bool) -> int:
     if purges and steps.left is not None:
         if complete:
             lost = sum(len(result.unavailable) for result in steps.outcomes.results)
-            purged = _purge(call, purge_question(steps.left, lost), yes=yes)
+            purged = _purge(call, layout, purge_question(steps.left, lost), yes=yes)
             complete = purged
         else:
             why = "something is not as it was before bsd"
@@ -287,7 +292,7 @@ def _end_daemon(call: Call, layout: Layout) -> int | None:
     return process
 
 
-def _restore(call: Call, layout: Layout) -> Outcomes:
+def _restore(call: Call, layout: Layout, *, told: bool = True) -> Outcomes:
     """Put everything back into all sessions; one that fails does not stop the others."""
 
     def put_back(context: ActionContext, name: SessionName) -> SessionResult:
@@ -302,7 +307,7 @@ def _restore(call: Call, layout: Layout) -> Outcomes:
         note(problem.message)
         names = []
     outcomes = each_session(call, put_back, names, Status.RESTORED, may_go=True)
-    if not call.json:
+    if told and not call.json:
         report(call, outcomes, named=False)
     return outcomes
 
@@ -326,12 +331,14 @@ def _wait_for_in_flight(call: Call) -> bool:
     return True
 
 
-def _turn_off(call: Call, layout: Layout, not_back: list[SessionResult]) -> Iterable[AgentOff]:
+def _turn_off(call: Call, layout: Layout, steps: _Steps) -> Iterable[AgentOff]:
     """Turn off each agent of which all sessions are back; others stay on."""
     waiting: dict[str, list[str]] = {}
-    for result in not_back:
+    for result in steps.not_back:
         name = SessionName.parse(result.session)
-        waiting.setdefault(_kind_of(layout, name), []).append(result.session)
+        waiting.setdefault(_kind_of(layout, name.agent), []).append(result.session)
+    for agent_or_source in steps.unread:
+        waiting.setdefault(_kind_of(layout, agent_or_source), []).append(agent_or_source)
     for agent in agent_setups():
         setups = setup_context(call)
         try:
@@ -366,9 +373,10 @@ def _give_up_claims(layout: Layout) -> None:
         note(problem.message)
 
 
-def _kind_of(layout: Layout, name: SessionName) -> str:
-    """Return the agent, as `bsd agents` calls it, to which a session belongs."""
-    source = layout.source_of(name.agent)
+def _kind_of(layout: Layout, agent: str) -> str:
+    """Return how `bsd agents` calls the program of an agent or source."""
+    source = layout.source_of(agent)
+    source = source or next((each for each in layout.sources if each.name == agent), None)
     if source is not None:
         return source.kind
     return next(kind for kind, setup in agent_setups().items() if setup.is_root)
@@ -377,11 +385,15 @@ def _kind_of(layout: Layout, name: SessionName) -> str:
 # --- deleting bsd's directory ---
 
 
-def _purge(call: Call, question: str, *, yes: bool) -> bool:
+def _purge(call: Call, layout: Layout, question: str, *, yes: bool) -> bool:
     """Delete bsd's directory, after a question; return whether that is done."""
     root = call.layout.root
     if not yes and not confirm(question, "`bsd leave --purge --yes`"):
         note(f"{root} stays: `bsd leave --purge` deletes what bsd keeps there")
+        return False
+    if (again := _changed_since(call, layout)) is not None:
+        hint = "`bsd leave --purge` again"
+        Problem(f"bsd's directory is not deleted: {again}", _FAILED, hint).show()
         return False
     with call.context(changes=True) as context:
         close_logs()  # the log goes, too
@@ -395,6 +407,22 @@ def _purge(call: Call, question: str, *, yes: bool) -> bool:
     if not call.json:
         say_check("fail" if done.failed else "ok", f"deleted what bsd kept in {root}")
     return not done.failed
+
+
+def _changed_since(call: Call, layout: Layout) -> str | None:
+    """Return why bsd's directory is needed again; None if nothing has changed since.
+
+    Meanwhile a program may have copied a session, or written one that it had in memory, with its
+    placeholders; or a daemon may have been started.
+    """
+    if is_running(layout):
+        return f"a daemon of {layout.root} runs"
+    again = _Steps(_restore(call, layout, told=False), dict(out_of_reach(layout)))
+    _give_up_claims(layout)  # what is put back claims its source
+    changed = again.outcomes.count(Status.RESTORED) + len(again.not_back) + len(again.unread)
+    if again.outcomes.stopped_by is not None:
+        return "it was interrupted"
+    return "sessions have changed since they were put back" if changed else None
 
 
 def _tell(call: Call, steps: _Steps, *, purges: bool, purged: bool, complete: bool) -> None:

@@ -143,7 +143,8 @@ def tell_redacted(done: SecretRedacted) -> None:
             many = counted(len(session.bound), "changed entry")
             say(f"    a later signature covers {many}: the provider may refuse the session now")
     for left in done.left:
-        note(f"  left: {left.session} {left.entry}: {left.why}")
+        place = " ".join(filter(None, (left.session, left.entry)))
+        note(f"  left: {f'{place}: ' if place else ''}{left.why}")
     for path in done.still_in:
         note(f"  still in {safe(path)}")
     if done.dry_run:

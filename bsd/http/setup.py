@@ -83,8 +83,9 @@ class TurnBody(Input):
 
 
 @router.post("/restart")
-def restart(request: Request, *, trusted: Trusted) -> None:
+def restart(request: Request, setup: Setup, *, trusted: Trusted) -> None:  # noqa: ARG001
     """Start the daemon again, so that it follows bsd.toml; it answers again within seconds."""
+    # `setup` is read: a daemon that could not start by bsd.toml as it is now goes on as before.
     if not trusted:
         raise Forbidden(f"bsd is not started again from here: {_OPEN}", hint="use a terminal")
     request.app.state.restart()

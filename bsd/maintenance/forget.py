@@ -56,7 +56,7 @@ from bsd.store.originals import SessionStore, digest
 from bsd.store.pack import Pack, PackDamaged, PackWriter
 from bsd.store.search import ask
 from bsd.store.search_deletion import forget_sessions
-from bsd.store.snapshot_parts import SnapshotReader, rewrite_snapshot
+from bsd.store.snapshot_parts import SnapshotReader, rewrite_snapshot, tidy_snapshot
 from bsd.store.snapshots import (
     Snapshot,
     delete_snapshot,
@@ -223,8 +223,13 @@ class Forget:
                 records = store.index.records.values()
                 store.index.replace([record for record in records if record.ref not in gone])
             self._forget_packed(archive, _digests(hashes), None)
+            # Before the copies, too, by which the next call knows that there is something to do.
+            forget_sessions(layout.search_db, [name])
             for snapshot in snapshots_in(archive, strictly=True):
-                lines += rewrite_snapshot(snapshot, change, self._budget.clock())
+                changed = rewrite_snapshot(snapshot, change, self._budget.clock())
+                if not changed:  # a process that was killed may have left former parts
+                    tidy_snapshot(snapshot, self._budget.clock(), strictly=True)
+                lines += changed
             contents_of(layout).changed()
             clear_returning(layout, name)
             forget_sessions(layout.search_db, [name])  # it is indexed again, as it is now

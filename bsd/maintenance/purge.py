@@ -8,6 +8,7 @@ that nothing which sessions need is left here.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,6 +19,8 @@ from bsd.core.errors import BsdError, os_problem
 from bsd.core.layout import Layout
 from bsd.maintenance.trashed import TrashPlace, ids
 from bsd.sessions.commit.inflight import InFlight
+
+_CUT = re.compile("_.*~[0-9a-f]{16}$")  # the end of a store's name that was too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,8 @@ def own_paths(layout: Layout) -> Iterator[Path]:
     Facts of agents are among them only if the root is no directory of an agent's program: there
     its memory plugin may have made the database.
     """
-    yield layout.extracted
-    yield layout.archive
+    for place in (layout.extracted, layout.archive):
+        yield from _stores(layout, place)
     with suppress(BsdError, OSError):  # a trash that cannot be read stays
         for each in ids(layout):
             yield from TrashPlace(layout.trash_dir(), each).parts
@@ -44,6 +47,21 @@ def own_paths(layout: Layout) -> Iterator[Path]:
     yield from sorted(layout.log_file.parent.glob(f"{layout.log_file.name}*"))
     yield from (place.parent for place in InFlight(layout).directories())
     yield layout.own
+
+
+def _stores(layout: Layout, place: Path) -> Iterator[Path]:
+    """Yield the directories of sessions in a place, the place itself if it is a link.
+
+    Its name is a common one: anything else that lies there is not bsd's.
+    """
+    if place.is_symlink():
+        yield place
+        return
+    with suppress(OSError):  # there is none; or deleting it tells why it cannot be read
+        for path in sorted(place.iterdir()):
+            is_cut = _CUT.search(path.name) is not None
+            if path.is_dir() and (is_cut or layout.session_of_store(path.name) is not None):
+                yield path
 
 
 def purge(layout: Layout) -> Purged:
@@ -66,7 +84,8 @@ def purge(layout: Layout) -> Purged:
             failed[str(path)] = os_problem(error, f"deleting {path}").message
         else:
             deleted.append(str(path))
-    shared = (layout.trash, layout.log_file.parent, layout.facts_db.parent, layout.root)
+    beside = (layout.trash, layout.log_file.parent, layout.facts_db.parent)
+    shared = (layout.extracted, layout.archive, *beside, layout.root)
     for directory in shared:
         with suppress(OSError):  # it holds something of others
             directory.rmdir()

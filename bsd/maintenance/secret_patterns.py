@@ -42,6 +42,7 @@ _ESCAPES = (
     (b"\\/", b"/"),
     (b"\\\n", b"\n"),
 )
+_CODE = re.compile(rb"\\+u(?![dD][89a-fA-F]|00[01][0-8bcefBCEF])([0-9a-fA-F]{4})")
 # A value with a digit: the rules for assignments take no other for a secret.
 _ASSIGNED = re.compile(rb"[=:>,|][\x60'\"\s=]{0,5}(?=[a-z_.+/~@-]{0,64}[0-9])(?=[\w.=+/~@-]{5})")
 # Bytes that a name is made of; everything else ends it.
@@ -294,6 +295,8 @@ def rules_version() -> str:
 def without_escapes(line: bytes) -> bytes:
     """Return a line of JSON with the escapes of its strings resolved, without backslashes."""
     if b"\\" in line:
+        if b"\\u00" in line:
+            line = _CODE.sub(lambda code: chr(int(code[1], 16)).encode(), line)
         for escaped, plain in _ESCAPES:
             line = line.replace(escaped, plain)
     return line

@@ -81,6 +81,10 @@ class SecretSearch:
                 self.unlisted += 1
                 return
             known = self.found[secret.text] = FoundSecret(secret)
+        if lines.place is TextPlace.COPIED and any(
+            place.session == lines.session for place in known.places
+        ):
+            return  # it is known of this session
         if len(known.places) >= MOST_PLACES:
             known.more += 1
             return

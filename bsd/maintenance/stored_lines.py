@@ -1,4 +1,4 @@
-"""Reads every line that bsd can get at: of sessions, of stores and of archive packs.
+"""Reads every line that bsd can get at: of sessions, of stores, of archive packs and of copies.
 
 The newest sessions are read first. A reader can stop anywhere and go on from that `ScanPosition`
 later. A deleted session is read from its snapshot.
@@ -14,18 +14,21 @@ from enum import StrEnum
 from typing import Any
 
 from bsd.core.errors import BsdError, NotFound, Unavailable, os_problem
+from bsd.core.files import plain_stream
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted, open_or_snapshot
 from bsd.maintenance.scan import ScanPosition
 from bsd.sessions.session import format_of
 from bsd.store.archive import SessionArchive, is_pack, ref_of
+from bsd.store.history import History
 from bsd.store.originals import SessionStore
 from bsd.store.pack import Pack, PackDamaged
+from bsd.store.snapshots import packs_in, snapshot_directories
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.programs import program_of
 
-_TRANSCRIPT, _STORE, _PACKS = range(3)
+_TRANSCRIPT, _STORE, _PACKS, _COPIES, _UNDO = range(5)
 _PIECE = 1 << 20  # bytes of a pack's lines between two looks at whether to stop
 
 
@@ -35,6 +38,7 @@ class TextPlace(StrEnum):
     TRANSCRIPT = "transcript"
     EXTRACTED = "extracted"  # in the store
     ARCHIVED = "archived"  # in a pack, or in the copy of a session that is gone
+    COPIED = "copied"  # in another copy of a session, or in what undo keeps of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,13 @@ class StoredLineReader:
     def _pieces(
         self, name: SessionName, look: Look, position: ScanPosition
     ) -> Generator[_Piece, None, None]:
-        readers = (self._in_transcript, self._in_store, self._in_packs)
+        readers = (
+            self._in_transcript,
+            self._in_store,
+            self._in_packs,
+            self._in_copies,
+            self._in_history,
+        )
         for part in range(position.part, len(readers)):
             at = position.at if part == position.part else ""
             try:
@@ -196,6 +206,34 @@ class StoredLineReader:
                 problem = damaged
         if problem is not None:
             raise problem
+
+    def _in_copies(self, name: SessionName, look: Look, at: str) -> Iterator[_Piece]:
+        """All that lies in copies, also what a process left there that was killed."""
+        last, _, number = at.partition(":")
+        for directory in snapshot_directories(self.layout.archive_dir(name)):
+            for path in packs_in(directory):
+                place = f"{directory.name}/{path.name}"
+                if place < last:
+                    continue
+                done = int(number) if place == last else -1
+                with suppress(FileNotFoundError), Pack(path) as pack:  # merged since
+                    for packed in pack.lines_from(done + 1):
+                        done += 1
+                        look(StoredLines(name, TextPlace.COPIED, packed.line, 0))
+                        yield _COPIES, f"{place}:{done}", 0
+
+    def _in_history(self, name: SessionName, look: Look, at: str) -> Iterator[_Piece]:
+        history = History(self.layout, name)
+        for operation in history.operations():
+            place = f"{operation.number:012d}"
+            if place <= at:
+                continue
+            with plain_stream(operation.path) as stream:
+                for line in history.lines(operation):
+                    stream.seek(line.kept_at)
+                    kept = stream.read(line.kept)
+                    look(StoredLines(name, TextPlace.COPIED, kept, line.index, line.entry_id))
+            yield _UNDO, place, 0
 
 
 def _stored(

@@ -179,8 +179,13 @@ def _read_ends(layout: Layout, name: SessionName) -> Ends:
         return Ends()
 
 
-def ends_in(source: Transcript, program: AgentProgram) -> Ends:
-    """Return title and time of an open session, by its first and last lines; raises BsdError."""
+def ends_in(
+    source: Transcript, program: AgentProgram, change: Callable[[bytes], bytes] = bytes
+) -> Ends:
+    """Return title and time of an open session, by its first and last lines; raises BsdError.
+
+    `change`: returns a line as it shall be read.
+    """
     size = source.identity.size
     head = source.read(0, min(size, _HEAD))
     lines = _whole_lines(head, at_end=size <= _HEAD)
@@ -188,10 +193,10 @@ def ends_in(source: Transcript, program: AgentProgram) -> Ends:
     fmt = found.reads if isinstance(found, NotOurs) else found
     if fmt is None:
         return Ends()
-    ends = _read(lines, fmt)
+    ends = _read(map(change, lines), fmt)
     if size <= _HEAD:
         return Ends(ends.title and ends.title.text, ends.newest_ms, ends.directory)
-    title, later = ends.title, _read(_last_lines(source), fmt)
+    title, later = ends.title, _read(map(change, _last_lines(source)), fmt)
     # A prompt among the last lines is not the first one.
     if later.title and later.title.rank is not Rank.PROMPT:
         title = better(title, later.title)

@@ -84,6 +84,7 @@ class Plan:
     keeps: tuple[StoredOriginal, ...] = ()
     touched: tuple[TouchedLine, ...] = ()  # for the history: the subject of each edit
     undoes: int | None = None  # number of the operation that this one undoes
+    keeps_former: bool = True  # False: the history keeps nothing by which it can be undone
     noting: Noting = NOTHING  # notes of entries to keep from then on
     complete: bool = True  # False: the budget ended it; plan again after the commit
     due_at: float | None = None  # epoch seconds at which planning again could find more

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from bsd.planning.context_window import Binds, never
@@ -30,11 +30,12 @@ from bsd.transcripts.spans import SpliceError, ValuePath, format_path, paths_of,
 from bsd.transcripts.splice import edit, encode_string
 
 _DEEPEST = 200
+_SHORTEST_CUT = 6  # characters
 # How members of a block are called by which a provider proves that its text is its own.
 _PROOFS = ("ignature", "encrypted_content")
-_SPECIAL = re.compile(r"[\n\r\t\"'/]")
 # How line ends and tabs may be written in a text that holds JSON, which may itself hold JSON.
-_WRITTEN = {"\n": r"\\*(?:\r?\n|r\\*n|[nr])", "\r": r"\\*(?:\r|r)", "\t": r"\\*(?:\t|t)"}
+_WRITTEN = {"\n": r"\r?\n|r\\*n|[nr]", "\r": r"\r|r", "\t": r"\t|t"}
+_CODE = re.compile(rb"\\+u00([2-7][0-9A-Fa-f])")
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,14 @@ class SecretText:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """The text, also where its line ends and quotes are escaped."""
-        written = (
-            _WRITTEN.get(each)
-            or (rf"\\*{re.escape(each)}" if _SPECIAL.match(each) else re.escape(each))
-            for each in self.text
+        """The text as it is, and as JSON may write it: any character may be escaped.
+
+        Rules find secrets in texts without backslashes, so some may stand before any character.
+        """
+        first, *others = list(self.text.replace("\\", ""))
+        return re.compile(
+            _written(first, r"\\") + "".join(r"\\*" + _written(each) for each in others)
         )
-        return re.compile("".join(written))
 
     @cached_property
     def needle(self) -> bytes:
@@ -63,9 +65,30 @@ class SecretText:
         pieces = re.split(r"[^!-~]|[\"'\\/]", self.text)
         return max(pieces, key=len).encode()
 
+    def may_be_in(self, data: bytes) -> bool:
+        """False if a line, or any text, does not hold it."""
+        if self.needle in data:
+            return True
+        if b"\\" not in data:
+            return False
+        if b"\\u00" in data:
+            data = _CODE.sub(lambda code: bytes.fromhex(code[1].decode()), data)
+        return self.needle in data.translate(None, b"\\")
+
+    def is_cut_by(self, piece: bytes) -> bool:
+        """True if a piece that was cut out of a line may begin or end within it, or both.
+
+        Fewer than `_SHORTEST_CUT` characters of it do not count.
+        """
+        needle, shortest = self.needle, _SHORTEST_CUT
+        if len(piece) >= shortest and piece in needle:
+            return True
+        cuts = range(shortest, min(len(needle), len(piece)) + 1)
+        return any(piece.startswith(needle[-n:]) or piece.endswith(needle[:n]) for n in cuts)
+
     def is_in(self, data: bytes) -> bool:
         """True if a line, or any text, holds it."""
-        if self.needle not in data:
+        if not self.may_be_in(data):
             return False
         return self.pattern.search(data.decode("utf-8", "replace")) is not None
 
@@ -78,6 +101,17 @@ class SecretText:
     def replaced(self, text: str) -> str:
         """Return a text without it."""
         return self.pattern.sub(lambda _: self.replacement, text)
+
+
+@cache
+def _written(character: str, before: str = "") -> str:
+    """Return a pattern for a character as it is, or by its code in JSON, after `before`."""
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    code = r"\\*".join(
+        "u" + "".join(f"[{each}{each.upper()}]" if each.isalpha() else each for each in unit)
+        for unit in re.findall("....", units)
+    )
+    return f"(?:{_WRITTEN.get(character) or re.escape(character)}|{before}{code})"
 
 
 def _texts(value: Any, path: ValuePath, depth: int) -> Iterator[tuple[ValuePath, str]]:
@@ -96,7 +130,7 @@ class LeftInPlace:
     """A place from which a secret cannot be taken, and the reason."""
 
     session: str
-    entry: str  # its id, or `#` and its line number
+    entry: str  # its id, or `#` and its line number; empty: the session as a whole
     why: str
 
 
@@ -108,9 +142,10 @@ class TextRedactor:
         tainted: hashes of the stored lines, of any session, that hold the secret.
         stored: the session's store.
         keeps: new originals, to be stored before their lines are written.
-        forgotten: entries whose taken-out values cannot be kept without the secret.
+        forgotten: entries whose taken-out values are not there any more.
         left: what stays.
         bound: changed entries that a later signature covers.
+        stay: hashes of stored lines from which it cannot be taken, and which stay as they are.
         values: number of values that were changed.
         is_final: nothing is noted any more, and no new original is made: copies get the lines that
             the session has got.
@@ -127,13 +162,18 @@ class TextRedactor:
     bound: list[str] = field(default_factory=list)
     values: int = 0
     is_final: bool = False
+    stay: set[str] = field(default_factory=set)
     _new: dict[str, StoredOriginal] = field(default_factory=dict)  # by the hash of the old one
 
     def may_concern(self, raw: bytes) -> bool:
         """False for lines that need not be read."""
-        return self.secret.needle in raw or any(
+        return self.secret.may_be_in(raw) or any(
             hash_.encode() in raw for hash_ in self.tainted if MARKER.encode() in raw
         )
+
+    def needs_new(self, raw: bytes) -> bool:
+        """True if a line names a stored line with the secret for which there is no other yet."""
+        return any(hash_.encode() in raw for hash_ in self.tainted - self._new.keys())
 
     def line(self, line: Line) -> bytes:
         """Return a line without the secret, as far as that can be done."""
@@ -174,7 +214,13 @@ class TextRedactor:
             if why := self._why_it_stays(path, entry, removes=bool(value and value.removes)):
                 self._leave(located.name, why)
                 continue
-            changes[path] = encode_string(self.secret.replaced(text))
+            name = ends_in_placeholder(text)
+            end = "" if name is None else placeholder(name)
+            replaced = self.secret.replaced(text.removesuffix(end)) + end
+            if replaced == text:
+                self._leave(located.name, "it stands in the placeholder of what was taken out")
+                continue
+            changes[path] = encode_string(replaced)
             removed += value.removes if value else ()
         if not changes:
             return raw
@@ -208,6 +254,8 @@ class TextRedactor:
     def _with_new_original(self, located: Located, raw: bytes, marker: Marker) -> bytes:
         """Return a line whose marker names a new original, which lacks the secret."""
         new = self._new.get(marker.hash) or self._new_original(located, marker)
+        if marker.hash in self.stay:
+            return raw
         if new is None:
             if not self.is_final:
                 self.forgotten.append(located.name)
@@ -236,13 +284,14 @@ class TextRedactor:
             return None
         raw = located.line.raw
         was = stored_line(raw, located.entry, marker, self.format, self.stored)
-        entry = None if isinstance(was, Missing) else parse_kept(was)
-        if entry is None or isinstance(was, Missing):
+        if isinstance(was, Missing):
             return None
-        left = len(self.left)
-        line = self._without(located, was, entry)
+        entry = parse_kept(was)
+        line = was if entry is None else self._without(located, was, entry)
         if self.secret.is_in(line):
-            del self.left[left:]  # it is forgotten as a whole
+            self._leave(located.name, "it stands in what was taken out of it")
+        if line == was:
+            self.stay.add(marker.hash)
             return None
         used = {keep.ref for keep in self.keeps}
         ref = self.stored.free_ref(marker.ref, used)
@@ -275,4 +324,4 @@ def plan_text_redaction(source: Transcript, redactor: TextRedactor, binds: Binds
         bound = (each for each in touched if conversation.is_bound(each.index))
         redactor.bound += [name_of(each.entry_id, each.index) for each in bound]
     plan = Plan.of("redact_text", source.identity, edits, touched, values=redactor.values)
-    return replace(plan, keeps=tuple(redactor.keeps))
+    return replace(plan, keeps=tuple(redactor.keeps), keeps_former=False)

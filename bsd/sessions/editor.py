@@ -285,7 +285,14 @@ class SessionEditor:
             undoes=plan.undoes,
         )
         return session.history.begin(
-            act, plan.edits, plan.touched, plan.keeps, source, session.store, plan.noting
+            act,
+            plan.edits,
+            plan.touched,
+            plan.keeps,
+            source,
+            session.store,
+            plan.noting,
+            keeps_former=plan.keeps_former,
         )
 
     def _index(self, plan: Plan) -> bool:

@@ -272,7 +272,7 @@ class History:
 
     # --- writing ---
 
-    def begin(
+    def begin(  # noqa: PLR0913 - a plan, its session, and what is kept of it
         self,
         act: Act,
         edits: Sequence[Edit],
@@ -281,12 +281,15 @@ class History:
         source: Readable,
         store: SessionStore,
         noting: Noting = NOTHING,
+        *,
+        keeps_former: bool = True,
     ) -> int:
         """Make the undo data of these edits durable, and the notes of entries in the plan.
 
         The store has the `originals` by now. Each edit replaces one line, takes one out, or
-        puts one in. Returns the operation's number; `done` or `discard` must follow. Raises
-        Unavailable, Forbidden.
+        puts one in. Without `keeps_former` only that they were made is noted, as `forget` leaves
+        it. Returns the operation's number; `done` or `discard` must follow. Raises Unavailable,
+        Forbidden.
         """
         names = self._names()
         number = names[-1][0] + 1 if names else 1
@@ -300,7 +303,8 @@ class History:
                 stream.write(_json({**head, "entries": len(edits), **asdict(act)}))
                 for edit, about in zip(edits, touched, strict=True):
                     original = by_index.get(about.index)
-                    stream.writelines(_recorded(edit, about, original, source, store))
+                    recorded = _recorded if keeps_former else _recorded_alone
+                    stream.writelines(recorded(edit, about, original, source, store))
                 stream.flush()
                 os.fchmod(stream.fileno(), 0o600)
                 os.fsync(stream.fileno())
@@ -400,6 +404,14 @@ def _recorded(
     if about.gap is not None:
         line["gap"] = about.gap.as_json()
     return _json(line), kept, b"\n"
+
+
+def _recorded_alone(
+    edit: Edit, about: TouchedLine, _: StoredOriginal | None, source: Readable, store: SessionStore
+) -> tuple[bytes, bytes, bytes]:
+    """Return the record of one edit without what makes the former line."""
+    recorded, _kept, end = _recorded(edit, about, None, source, store)
+    return _json(orjson.loads(recorded) | {"recipe": [], "kept": 0}), b"", end
 
 
 def _json(document: Mapping[str, Any]) -> bytes:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from bsd.actions.export import ExportFormat, export_session
 from bsd.core.errors import Conflict
@@ -84,6 +86,36 @@ def test_redacted_it_has_no_secret(
     assert was != path.read_bytes()
 
 
+def test_a_title_has_no_piece_of_a_secret(layout: Layout, clock: Clock, tmp_path: Path) -> None:
+    path = session(layout)
+    lines = entries()
+    lines[1]["message"]["content"][0]["text"] = f"take this key:\n{KEY}\nand do it"
+    path.write_bytes(jsonl(*lines))
+    caller = make_caller(layout, clock)
+    for form in (ExportFormat.HTML, ExportFormat.MARKDOWN):
+        export_session(caller, NAME, form, tmp_path / form, redact=True)
+        text = (tmp_path / form).read_text()
+        assert "take this key: " in text
+        assert not [piece for piece in KEY.split("\n")[1:-1] if piece in text]
+
+
+def test_a_file_that_another_process_has_just_made_stays(
+    layout: Layout, clock: Clock, tmp_path: Path
+) -> None:
+    session(layout)
+    file = tmp_path / "out.md"
+    caller = make_caller(layout, clock)
+
+    def meanwhile(done: int, of: int | None = None) -> None:
+        file.write_text("of another")
+
+    with pytest.raises(Conflict):
+        export_session(
+            replace(caller, progress=meanwhile), NAME, ExportFormat.MARKDOWN, file, redact=True
+        )
+    assert file.read_text() == "of another"
+
+
 def test_hostile_content_stays_text(layout: Layout, clock: Clock, tmp_path: Path) -> None:
     call = {"type": "toolCall", "id": "c", "name": "<b>bash</b>", "arguments": {"x": HOSTILE}}
     lines = [HEADER, entry(0, "user", HOSTILE), entry(1, "assistant", HOSTILE)]
@@ -111,6 +143,24 @@ def test_hostile_content_stays_text(layout: Layout, clock: Clock, tmp_path: Path
     marked = (tmp_path / "a.md").read_text()
     assert "\n\\<script>alert(1)" in marked
     assert marked.count("```") % 2 == 0
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        *("", "\\", "\\\\", "text ", "``` a`b\n", "```\n```\u00a0\n```\n```\n", "- a\n  ```\n"),
+        *("~~~\n  ~~~ \t\n", "```\n    ```\n```\n", "    ```\n", "\t~~~\n", "``\n", "> ```\n"),
+    ],
+)
+def test_no_html_begins_in_markdown_wherever_it_stands(
+    layout: Layout, clock: Clock, tmp_path: Path, before: str
+) -> None:
+    hostile = f"{before}<img src=x onerror=alert(1)>\n{before}![z](https://evil.example/z.png)"
+    add_session(layout.root, str(NAME), jsonl(HEADER, entry(0, "user", hostile)))
+    export_session(make_caller(layout, clock), NAME, ExportFormat.MARKDOWN, tmp_path / "a.md")
+    shown = MarkdownIt("commonmark").render((tmp_path / "a.md").read_text())
+    assert "img" not in {tag for tag, _ in _Tags(shown).seen}, shown
+    assert "onerror" in shown
 
 
 def test_sub_agents_follow(tmp_path: Path, clock: Clock) -> None:

@@ -9,18 +9,22 @@ from typing import Any
 import pytest
 
 from bsd.actions.context import ActionContext
+from bsd.actions.export import ExportFormat, export_session
 from bsd.actions.redact_secret import SecretRedacted, redact_secret
 from bsd.actions.secrets import find_secrets
 from bsd.core.errors import Conflict, NotFound
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search
+from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.planning.edit import setting
+from bsd.planning.redact_text import SecretText
 from tests.actions import performed
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.test_forgetting import said
 from tests.openclaw_tree import add_session, set_idle
+from tests.refusing import raising
 from tests.session_files import HEADER, LONG, NAME, Clock, Talk, entry, jsonl, make_caller
 
 # Put together here, so that no scanner takes this file for a leak.
@@ -119,6 +123,109 @@ def test_a_fork_that_needs_the_stored_line_gets_one_without_the_secret(
         assert b"GITHUB_TOKEN=[redacted-github-pat]" in layout.session_file(name).read_bytes()
 
 
+def fork_without_inline_secrets(layout: Layout, path: Path) -> tuple[SessionName, Path]:
+    """A copy of a session in which only the text that was taken out holds a secret."""
+    fork = SessionName("main", "fork")
+    lines = [line for line in path.read_bytes().splitlines(True) if TOKEN.encode() not in line]
+    copy = add_session(layout.root, str(fork), b"".join(lines))
+    set_idle(copy, 2 * DAY)
+    return fork, copy
+
+
+def test_a_copy_of_a_fork_that_is_gone_keeps_all_but_the_secret(
+    layout: Layout, clock: Clock
+) -> None:
+    path = session(layout)
+    extract(layout, NAME, clock, trigger_types=("tool_result",))
+    fork, copy = fork_without_inline_secrets(layout, path)
+    keep(layout, clock)
+    copy.unlink()
+    assert redact(layout, clock, "github-pat").complete
+    assert said(layout, TOKEN) == []
+    bring_back(layout, str(fork), clock)
+    performed.restore_all(make_caller(layout, clock), fork)
+    assert f"GITHUB_TOKEN=[redacted-github-pat]\\n{LONG}" in copy.read_text()
+    assert verify(layout).clean
+
+
+@pytest.mark.parametrize("place", ["excluded", "trash"])
+def test_stored_text_that_a_session_needs_stays_if_that_cannot_be_changed(
+    layout: Layout, clock: Clock, place: str
+) -> None:
+    path = session(layout)
+    extract(layout, NAME, clock, trigger_types=("tool_result",))
+    fork, copy = fork_without_inline_secrets(layout, path)
+    caller, trash = make_caller(layout, clock), Trash(layout, "14d")
+    if place == "trash":
+        (item,) = trash.delete(fork).items
+    else:
+        caller.config.update({"exclude": [str(fork)]})
+    done = redact(layout, clock, "github-pat")
+    assert not done.complete
+    assert len([file for file in done.still_in if "/extracted/" in file]) == 2
+    reasons = [one.why for one in done.left] + [str(one.error) for one in done.sessions]
+    assert any(place in why for why in reasons)
+    assert TOKEN not in path.read_text()
+    if place == "trash":
+        trash.restore(item.id)
+    else:
+        caller.config.update({"exclude": []})
+    performed.restore_all(caller, fork)
+    assert f"GITHUB_TOKEN={TOKEN}\\n{LONG}" in copy.read_text()
+    assert redact(layout, clock, "github-pat").complete
+    assert said(layout, TOKEN) == []
+
+
+def escaped(text: str, at: int) -> str:
+    """A text as some programs write it in JSON: one character by its code."""
+    return f"{text[:at]}\\u{ord(text[at]):04X}{text[at + 1 :]}"
+
+
+def test_a_secret_written_with_codes_or_backslashes_is_the_same_secret(
+    layout: Layout, clock: Clock, tmp_path: Path
+) -> None:
+    password = "k9\\\\QzX7+pL2/vR8w"  # as JSON writes it: with one backslash
+    lines = [HEADER, *(entry(n, "toolResult", f"{n} @{n} {LONG}") for n in range(2))]
+    lines += [entry(2, "user", "@2 @3"), *(entry(n, "assistant", "seen") for n in range(3, 8))]
+    raw = jsonl(*lines)
+    for n, text in enumerate(
+        (
+            escaped(TOKEN, 12),
+            f'db_password = \\"{password}\\"',
+            f'db_password = \\"{escaped(password, 8)}\\"',
+            f"{TOKEN} {escaped(TOKEN, 0)} {escaped(TOKEN, len(TOKEN) - 1)}",
+        )
+    ):
+        raw = raw.replace(b"@%d" % n, text.encode())
+    path = add_session(layout.root, str(NAME), raw)
+    set_idle(path, 2 * DAY)
+    caller = make_caller(layout, clock)
+    pieces = (TOKEN[13:30], "QzX7", "pL2", "vR8w")
+    for form in ExportFormat:
+        file = tmp_path / f"out.{form}"
+        done_export = export_session(caller, NAME, form, file, redact=True)
+        assert {one.rule for one in done_export.secrets} == {"github-pat", "generic-api-key"}
+        assert not [piece for piece in pieces if piece in file.read_text()], form
+    extract(layout, NAME, clock, trigger_types=("tool_result",))
+    found = find_secrets(caller).secrets
+    assert sorted(one.rule for one in found) == ["generic-api-key", "github-pat"]
+    for one in found:
+        done = redact_secret(caller, one.hash)
+        assert done.complete
+        assert done.sessions[0].values == 2
+    assert [said(layout, piece) for piece in pieces] == [[], [], [], []]
+    performed.restore_all(caller, NAME)
+    assert all(json.loads(line) for line in path.read_bytes().splitlines())
+    assert verify(layout).clean
+
+
+@pytest.mark.parametrize("run", ["\\" * 400_000, "ghp_\\" * 90_000, "gh\\\\" * 90_000])
+def test_runs_of_backslashes_are_read_once(run: str) -> None:
+    text = SecretText(TOKEN, "gone")
+    assert not text.is_in(run.encode())
+    assert text.replaced(f"{run} {TOKEN[:9]}\\{TOKEN[9:]}") == f"{run} gone"
+
+
 def test_undo_data_of_an_earlier_edit_goes_too(layout: Layout, clock: Clock) -> None:
     path = session(layout)
     caller = make_caller(layout, clock)
@@ -129,6 +236,68 @@ def test_undo_data_of_an_earlier_edit_goes_too(layout: Layout, clock: Clock) -> 
     assert any("history" in file for file in said(layout, TOKEN))
     assert redact(layout, clock, "github-pat").complete
     assert said(layout, TOKEN) == []
+
+
+def test_a_copy_made_before_a_restore_keeps_all_but_the_secret(
+    layout: Layout, clock: Clock
+) -> None:
+    path = session(layout)
+    extract(layout, NAME, clock, trigger_types=("tool_result",))
+    keep(layout, clock)
+    performed.restore_all(make_caller(layout, clock), NAME)
+    set_idle(path)
+    assert redact(layout, clock, "github-pat").complete
+    assert said(layout, TOKEN) == []
+    path.unlink()
+    bring_back(layout, str(NAME), clock)
+    performed.restore_all(make_caller(layout, clock), NAME)
+    assert f"GITHUB_TOKEN=[redacted-github-pat]\\n{LONG}" in path.read_text()
+
+
+@pytest.mark.parametrize("step", ["lines", "rewrite_snapshot", "tidy_snapshot"])
+def test_a_redaction_that_was_killed_leaves_nothing_that_is_not_found_again(
+    layout: Layout, clock: Clock, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = add_session(layout.root, str(NAME), jsonl(HEADER, entry(0, "user", f"use {TOKEN}")))
+    set_idle(path, 2 * DAY)
+    keep(layout, clock)
+    search(layout, "use")
+    with monkeypatch.context() as patch:
+        place = "store.snapshot_parts" if step == "tidy_snapshot" else "maintenance.forget"
+        name = f"bsd.{place}.{'Forget.' if step == 'lines' else ''}{step}"
+        patch.setattr(name, raising(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            redact(layout, clock, "github-pat")
+    assert TOKEN not in path.read_text()
+    clock.ahead += 120
+    make_caller(layout, clock).recover()  # the replaced version of the session goes
+    set_idle(path)
+    (one,) = find_secrets(make_caller(layout, clock)).secrets
+    assert [place.where for place in one.places] == ["copied"]
+    assert redact_secret(context_of(layout, clock), one.hash).complete
+    assert said(layout, TOKEN) == []
+
+
+def test_a_copy_that_is_older_than_the_session_and_an_edit_within_the_secret(
+    layout: Layout, clock: Clock
+) -> None:
+    path = session(layout)
+    keep(layout, clock)
+    caller = make_caller(layout, clock)
+    new = setting([(("message", "content", 0, "text"), f"my token is {TOKEN[:9]}, keep it")])
+    performed.edit(caller, NAME, "e0", new)
+    # Its program has written it anew, without the other places.
+    lines = [line for line in path.read_bytes().splitlines(True) if TOKEN.encode() not in line]
+    other = [HEADER, entry(0, "user", f"what is {TOKEN}?"), entry(1, "assistant", "a token")]
+    path.write_bytes(b"".join(lines))
+    add_session(layout.root, "main/other", jsonl(*other))
+    set_idle(path)
+    clock.ahead += 120
+    caller.recover()
+    assert {file.split("/")[0] for file in said(layout, TOKEN)} == {"agents", "archive"}
+    assert any("history" in file for file in said(layout, TOKEN[9:]))
+    assert redact(layout, clock, "github-pat").complete
+    assert said(layout, TOKEN[9:]) == []
 
 
 def test_what_cannot_be_changed_is_told(layout: Layout, clock: Clock) -> None:
@@ -147,6 +316,42 @@ def test_what_cannot_be_changed_is_told(layout: Layout, clock: Clock) -> None:
         "e5": "it stands in the name of a member, or in a number",
     }
     assert path.read_bytes().count(TOKEN.encode()) == 3
+
+
+def test_text_taken_out_stays_if_the_secret_is_the_name_of_a_member(
+    layout: Layout, clock: Clock
+) -> None:
+    lines = entries()
+    lines[3]["message"]["content"][1]["arguments"] = {TOKEN: LONG, "again": TOKEN}
+    path = add_session(layout.root, str(NAME), jsonl(*lines))
+    set_idle(path, 2 * DAY)
+    extract(layout, NAME, clock, trigger_types=("tool_call", "tool_result"))
+    assert "[[extracted-e2]]" in path.read_text()
+    done = redact(layout, clock, "github-pat")
+    assert "it stands in what was taken out of it" in {one.why for one in done.left}
+    assert (done.complete, done.sessions[0].forgotten) == (False, ())
+    performed.restore_all(make_caller(layout, clock), NAME)
+    call = json.loads(path.read_text().split("\n")[3])["message"]["content"][1]
+    assert call["arguments"] == {TOKEN: LONG, "again": "[redacted-github-pat]"}
+
+
+def test_a_placeholder_stays_that_has_the_secret_in_its_name(layout: Layout, clock: Clock) -> None:
+    id_ = "k9QzX7pL2vR8w3Tb"
+    lines = [
+        HEADER,
+        entry(0, "user", f'api_key = "{id_}"'),
+        entry(1, "toolResult", LONG, id=id_),
+        *(entry(n, "assistant", "seen") for n in range(2, 8)),
+    ]
+    path = add_session(layout.root, str(NAME), jsonl(*lines))
+    set_idle(path, 2 * DAY)
+    extract(layout, NAME, clock, trigger_types=("tool_result",))
+    assert f"[[extracted-{id_}]]" in path.read_text()
+    done = redact(layout, clock, "generic-api-key")
+    assert 'api_key = \\"[redacted-' in path.read_text()
+    assert not done.complete
+    assert performed.restore_all(make_caller(layout, clock), NAME).entries == 1
+    assert LONG in path.read_text()
 
 
 def test_a_session_that_cannot_be_changed_stops_no_other(layout: Layout, clock: Clock) -> None:

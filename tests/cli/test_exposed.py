@@ -100,9 +100,8 @@ def test_wherever_the_address_is_said(program: Program, bsd_toml: Path, where: s
     assert looking.code == 0, "only the daemon listens"
 
 
-@pytest.mark.parametrize("keys", ["", " , "])
-def test_an_empty_list_is_no_key(program: Program, keys: str) -> None:
-    env = {"BRAINSURGEON_API_KEYS": keys}
+def test_an_empty_list_is_no_key(program: Program) -> None:
+    env = {"BRAINSURGEON_API_KEYS": " , "}
     assert program("run", "--http", "0.0.0.0:0", **env).code == 78
 
 
@@ -112,7 +111,7 @@ def test_with_a_key_it_listens_and_asks_for_it(program: Program) -> None:
         assert status_of(port, **{"X-API-Key": "k1"}) == 200
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:0", "127.0.0.2:0", "localhost:0"])
+@pytest.mark.parametrize("address", ["127.0.0.2:0", "localhost:0"])
 def test_this_machine_needs_no_key(program: Program, address: str) -> None:
     with serving(program, "run", "--http", address) as (_, _):
         assert "is open to whoever reaches it" in log_of(program)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ import pytest
 from bsd.actions.context import ActionContext
 from bsd.actions.restore import restore_all
 from bsd.cli import leave
-from bsd.core.errors import Busy
+from bsd.core.errors import Busy, Forbidden
 from bsd.core.layout import SessionName
 from bsd.planning.result import SessionResult, Status
 from bsd.transcripts.agents.programs import claims_directory
 from tests.cli.test_agents_command import call
 from tests.cli.test_left_in_flight import let_pass
-from tests.setup.homes import fill_home, foreign
+from tests.openclaw_tree import set_idle
+from tests.setup.homes import CLAUDE_SESSION, fill_home, foreign
 
 OWN = (".openclaw/extracted", ".openclaw/archive", ".openclaw/trash")
 
@@ -104,6 +106,69 @@ def test_a_session_in_use_stops_no_other_and_no_directory_is_deleted(
     assert (home / ".openclaw/extracted").is_dir()
     then = call(capsys, "leave", "--yes")
     assert (then.code, others(home)) == (0, before)
+
+
+def test_sessions_that_cannot_be_looked_at_keep_their_values(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set_up(home, capsys)
+    projects, away = home / ".claude/projects", home / ".claude/unmounted"
+    projects.rename(away)
+    left = call(capsys, "leave", "--purge", "--yes")
+    assert left.code == 1
+    assert f"{projects} is not there, and values of 1 session of it are kept here" in left.err
+    assert "bsd's directory is not deleted" in left.err
+    assert "Claude Code stays on" in left.out
+    away.rename(projects)
+
+    def unreadable(_: object) -> Iterator[tuple[str, Forbidden]]:
+        yield "main", Forbidden("no permission to read it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bsd.actions.leave.catalog.unreadable", unreadable)
+        again = call(capsys, "leave", "--purge", "--yes")
+    assert (again.code, (home / ".openclaw/extracted").is_dir()) == (1, True)
+    assert "sessions of main are not back: no permission to read it" in again.err
+    assert call(capsys, "leave", "--purge", "--yes").code == 0
+    assert others(home) == before
+
+
+def test_a_session_that_comes_with_placeholders_before_the_purge_stops_it(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_up(home, capsys)
+    session = home / CLAUDE_SESSION
+    with_placeholders = session.read_bytes()
+
+    def meanwhile(_question: str, _hint: str) -> bool:
+        session.write_bytes(with_placeholders)  # by a program that had it in memory
+        set_idle(session)
+        return True
+
+    monkeypatch.setattr(leave, "ask_first", lambda *_: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(leave, "confirm", meanwhile)
+        left = call(capsys, "leave", "--purge")
+    assert left.code == 1
+    assert "sessions have changed since they were put back" in left.err
+    assert b"[[extracted-" not in session.read_bytes()
+    let_pass(home / ".openclaw", 61)
+    assert call(capsys, "leave", "--purge", "--yes").code == 0
+    assert not (home / ".openclaw/extracted").exists()
+
+
+def test_what_is_not_bsds_own_stays_where_its_own_was(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up(home, capsys)
+    mine = home / ".openclaw/archive/taxes-2025"
+    mine.mkdir(parents=True)
+    (mine / "return.pdf").write_bytes(b"%PDF")
+    note = home / ".openclaw/extracted/notes.txt"
+    note.write_text("mine")
+    assert call(capsys, "leave", "--purge", "--yes").code == 0
+    assert (mine / "return.pdf").read_bytes() == b"%PDF"
+    assert [path.name for path in note.parent.iterdir()] == ["notes.txt"]
 
 
 def test_purging_deletes_what_is_bsds_own_and_names_what_is_lost(

@@ -77,6 +77,18 @@ def test_it_is_shown_first_then_done_and_taken_back(home: Home) -> None:
     assert home.agent("claude-code")["turned_off"]
 
 
+def test_a_daemon_that_could_not_start_again_goes_on(home: Home) -> None:
+    assert (home.ask("POST", "setup/restart").status, home.restarts) == (200, 1)
+    settings = home.path / ".config/bsd/bsd.toml"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text("[[sources]\nkind = ")
+    for path, body in (("setup/restart", None), ("setup/codex", {"turn": "on"})):
+        refused = home.ask("POST", path, body)
+        assert "bsd.toml" in str(refused.json()), refused
+        assert refused.status >= 400
+    assert (home.restarts, settings.read_text()) == (1, "[[sources]\nkind = ")
+
+
 def test_on_tcp_without_a_key_the_command_is_told_instead(home: Home) -> None:
     before = foreign(home.path)
     for path, body in (("setup/codex", {"turn": "on", "dry_run": True}), ("setup/restart", None)):

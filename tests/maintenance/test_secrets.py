@@ -12,8 +12,10 @@ from bsd.core.answers import as_json
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.secrets import SecretSearch
+from bsd.planning.edit import setting
+from tests.actions import performed
 from tests.actions.test_redact_secret import KEY, TOKEN, session
-from tests.maintenance.keeping import DAY, extract
+from tests.maintenance.keeping import DAY, extract, keep
 from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import HEADER, NAME, Clock, entry, jsonl, make_caller
 
@@ -113,3 +115,25 @@ def test_what_is_kept_in_memory_is_bounded(layout: Layout, monkeypatch: pytest.M
     assert len(search.found) == 10
     assert all((len(one.places), one.more) == (1, 1) for one in search.found.values())
     assert search.unlisted == 40
+
+
+def test_copies_and_undo_data_are_searched_page_by_page(
+    layout: Layout, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bsd.actions.secrets._PAGE_SECONDS", 0.0)
+    path = session(layout)
+    keep(layout, clock)
+    caller = make_caller(layout, clock)
+    new = setting([(("message", "content", 0, "text"), "nothing")])
+    performed.edit(caller, NAME, "e0", new)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line for line in lines if TOKEN.encode() not in line))
+    set_idle(path)
+    found: set[tuple[str, str, int]] = set()
+    cursor = None
+    while cursor is not None or not found:
+        page = secrets_page(caller, cursor=cursor)
+        found |= {(rule, where, entry) for rule, _, entry, where, _ in places(page)}
+        cursor = page.cursor
+    assert {each[:2] for each in found} == {("github-pat", "copied"), ("private-key", "copied")}
+    assert ("github-pat", "copied", 1) in found  # the line number that undo keeps

@@ -69,6 +69,7 @@ class AgentsView {
         const absent = here.agents.filter((agent) => !shown.includes(agent));
         fill(
             this.list,
+            this.whyNone() && h("p", { class: "note" }, this.whyNone()),
             here.not_followed.length > 0 && this.notFollowed(),
             shown.map((agent) => this.card(agent)),
         );
@@ -127,10 +128,16 @@ class AgentsView {
         );
     }
 
-    /** Why an agent cannot be turned on or off here; null if it can. */
-    whyNot(agent) {
+    /** Why no agent can be turned on or off here; null if one can. */
+    whyNone() {
         if (this.here.locked) return `${capital(this.here.locked)}, so agents are turned on and off in a terminal.`;
         if (this.page.readonly()) return "bsd only reads here, its settings say.";
+        return null;
+    }
+
+    /** Why an agent cannot be turned on or off here; null if it can. */
+    whyNot(agent) {
+        if (this.whyNone()) return this.whyNone();
         if (agent.read_only.length) return `This bsd may not write ${agent.read_only.join(", ")}: use a terminal.`;
         return null;
     }
@@ -156,7 +163,7 @@ class AgentsView {
         return h(
             "div",
             { class: "command" },
-            h("p", { class: "note" }, why),
+            !this.whyNone() && h("p", { class: "note" }, why),
             h("code", null, agent.command),
             " ",
             copyButton(agent.command, "Copy", `the command that turns ${agent.title} ${agent.on ? "off" : "on"}`),
@@ -294,7 +301,7 @@ function tryLine(hint) {
 
 function sessionsOf(agent) {
     if (!agent.subagents) return number(agent.sessions);
-    return `${number(agent.sessions)} and ${count(agent.subagents, "subagent")}`;
+    return `${number(agent.sessions)} and ${count(agent.subagents, "sub-agent")}`;
 }
 
 function setUp(agent) {

@@ -162,7 +162,7 @@ function mark(name) {
         else link.removeAttribute("aria-current");
         if (!here) continue;
         document.title = `${link.textContent} · bsd`;
-        link.scrollIntoView({ block: "nearest", inline: "nearest" }); // on a phone the bar is longer than the screen
+        link.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone the bar is longer than the screen
     }
 }
 

@@ -2,7 +2,7 @@
 
 import { query } from "./api.js";
 import { dialog, fill, h } from "./dom.js";
-import { number, span } from "./format.js";
+import { count, number, span } from "./format.js";
 import { addressOf } from "./widgets.js";
 
 export class Contents {
@@ -38,7 +38,7 @@ export class Contents {
                     },
                 },
                 h("span", { class: "contents-text" }, prompt.text || "(no text)"),
-                h("span", { class: "note" }, [passed, number(prompt.entries)].filter(Boolean).join(" · ")),
+                h("span", { class: "note" }, [passed, count(prompt.entries, "entry", "entries")].filter(Boolean).join(" · ")),
             );
             return h("li", null, link);
         });

@@ -55,12 +55,17 @@ export function describe(error) {
     return error.hint ? `${error.message} — ${error.hint}` : error.message;
 }
 
+/** A text in which commands stand between backticks, as elements. */
+export function withCode(text) {
+    return text.split("`").map((part, at) => (at % 2 ? h("code", null, part) : part));
+}
+
 export function problem(error, again) {
     return h(
         "div",
         { class: "problem", role: "alert" },
-        h("p", null, h("strong", null, error.message)),
-        error.hint && h("p", null, error.hint),
+        h("p", null, h("strong", null, withCode(error.message))),
+        error.hint && h("p", null, withCode(error.hint)),
         again && button("Try again", again, { class: "quiet" }),
     );
 }

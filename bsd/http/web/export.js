@@ -52,7 +52,12 @@ export async function exportDialog(session) {
                 { class: "note" },
                 "What was taken out stands in its place again, and sub-agents follow. Read the file before you share it: no rule knows all that is secret.",
             ),
-            h("div", { class: "buttons" }, button("Save", save, { class: "primary", "data-focus": "save" })),
+            h(
+                "div",
+                { class: "buttons" },
+                h("button", { type: "button", onclick: () => close() }, "Cancel"),
+                button("Save", save, { class: "primary", "data-focus": "save" }),
+            ),
         ),
     );
     form.focus();

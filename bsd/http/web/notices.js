@@ -1,7 +1,7 @@
 // What needs a person, in the words of `bsd status`: below the bar at the top, until dismissed.
 
 import { post } from "./api.js";
-import { button, h } from "./dom.js";
+import { button, h, withCode } from "./dom.js";
 
 const SHOWN = 2; // more would push the view away; all stand on the status page
 
@@ -42,7 +42,7 @@ function banner(notice, changed) {
             "p",
             null,
             noticeText(notice),
-            notice.about === "agent" && [" ", h("a", { href: "#/agents" }, "Agents")],
+            notice.about === "agent" && [", or see ", h("a", { href: "#/agents" }, "Agents"), "."],
         ),
         button("×", dismiss, { class: "quiet small", "aria-label": `Dismiss: ${notice.text}` }),
     );
@@ -54,9 +54,4 @@ export function noticeText({ about, text, try: remedy }) {
     const named = ["agent", "parked", "copies", "source"].includes(about);
     const sentence = named ? text : text.charAt(0).toUpperCase() + text.slice(1);
     return [sentence, remedy && [". Try: ", withCode(remedy)]];
-}
-
-/** A text in which commands stand between backticks, as elements. */
-export function withCode(text) {
-    return text.split("`").map((part, at) => (at % 2 ? h("code", null, part) : part));
 }

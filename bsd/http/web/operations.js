@@ -311,7 +311,7 @@ export async function deleteDialog(info) {
                 ? "The trash keeps it until you empty it."
                 : `The trash keeps it for ${keep ?? "a while"}; until then it can be brought back.`,
         ),
-        h("p", null, forGood, " ", h("label", { for: "for-good" }, "Delete it for good, past the trash")),
+        h("p", { class: "check" }, forGood, h("label", { for: "for-good" }, "Delete it for good, past the trash")),
         told,
         h("div", { class: "buttons" }, cancel, go),
     );

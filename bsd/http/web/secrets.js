@@ -6,7 +6,7 @@ import { bytes, count, number } from "./format.js";
 import { addressOf, badge } from "./widgets.js";
 
 const SHOWN = 20; // places of one secret
-const PLACES = { extracted: "taken out", archived: "archived" };
+const PLACES = { extracted: "taken out", archived: "archived", copied: "in a copy or undo data" };
 
 export async function secretsView(page) {
     const { main, values } = page;
@@ -31,7 +31,7 @@ export async function secretsView(page) {
 
     const begin = () => search();
     const stopper = button("Stop", () => stop?.abort(), { "data-focus": "secrets-go" });
-    const starter = button("Search", begin, { class: "primary", "data-focus": "secrets-go" });
+    const starter = button("Look for secrets", begin, { class: "primary", "data-focus": "secrets-go" });
     const buttons = h("div", { class: "buttons start" }, choice, starter);
 
     const merge = (answer) => {
@@ -168,7 +168,7 @@ function secretCard(one, open, redact) {
                     h(
                         "li",
                         null,
-                        place.where === "archived"
+                        ["archived", "copied"].includes(place.where)
                             ? h("a", { class: "mono", href: "#/archive" }, place.session)
                             : h(
                                   "a",
@@ -189,7 +189,7 @@ function secretCard(one, open, redact) {
 function remains(done) {
     const lines = [
         ...done.sessions.filter((one) => one.error).map((one) => `${one.session}: ${one.error}`),
-        ...done.left.map((one) => `${one.session} ${one.entry}: ${one.why}`),
+        ...done.left.map((one) => [`${one.session} ${one.entry}`.trim(), one.why].filter(Boolean).join(": ")),
         ...done.still_in.map((file) => `still in ${file}`),
     ];
     return h(

@@ -122,8 +122,9 @@ class SessionView {
             conversation.element,
             this.subagents.loose,
         );
+        this.tell("Loading…");
         fill(this.page.main, h("div", { class: "reading" }, reading, this.contents.element));
-        for (const above of [this.head, this.bar.element, this.state]) conversation.list.observe(above);
+        for (const above of [this.head, this.bar.element, this.state, this.note]) conversation.list.observe(above);
     }
 
     /** Show the entry of the address, the end of a session that runs, or the beginning. */

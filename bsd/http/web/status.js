@@ -69,7 +69,9 @@ function card(title, ...content) {
     return h("section", { class: "card", "aria-label": title }, h("h2", null, title), content);
 }
 
+/** Problems are red; what bsd only has to tell, is not. */
 function problems(status, health) {
+    const title = health.status === "ok" ? "Notices" : "Problems";
     const notices = status.notices ?? [];
     const others = (health.problems ?? []).filter(
         (text) =>
@@ -81,8 +83,8 @@ function problems(status, health) {
         found.length > 0 &&
         h(
             "section",
-            { class: "card problem", "aria-label": "Problems" },
-            h("h2", null, "Problems"),
+            { class: health.status === "ok" ? "card told" : "card problem", "aria-label": title },
+            h("h2", null, title),
             h(
                 "ul",
                 { class: "plain" },

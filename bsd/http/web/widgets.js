@@ -36,8 +36,9 @@ export function savedTile(disk) {
     return tile("Saved", bytes(disk.net), savedWords(disk));
 }
 
-export function savedWords({ saved, kept }) {
-    return `${bytes(saved)} left the sessions, bsd keeps ${bytes(kept)}`;
+export function savedWords({ saved, kept, net, net_when_packed: later }) {
+    const words = `${bytes(saved)} left the sessions, bsd keeps ${bytes(kept)}`;
+    return net < 0 && later > 0 ? `${words}; saves ${bytes(later)} once it is packed` : words;
 }
 
 /** A moment as “5 min ago”; it is kept true while it is shown. */

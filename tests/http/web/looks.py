@@ -8,15 +8,19 @@ from playwright.sync_api import Page
 _AXE = Axe()
 
 _TOO_WIDE = """() => {
-  const main = document.getElementById("main");
-  const wide = [document.documentElement, main].filter((one) => one.scrollWidth > one.clientWidth);
+  const shown = [document.documentElement, ...document.querySelectorAll("#main, dialog[open]")];
+  const wide = shown.filter((one) => one.scrollWidth > one.clientWidth);
   return wide.map((one) => `${one.tagName}: ${one.scrollWidth} in ${one.clientWidth}`);
 }"""
 
 
 def findings(page: Page) -> list[str]:
-    """Return the violations that axe finds in the view as it is shown, each with its elements."""
-    response = _AXE.run(page).response
+    """Return the violations that axe finds, each with its elements.
+
+    It looks at the dialog that is open, else at the whole view.
+    """
+    dialog = "dialog[open]" if page.locator("dialog[open]").count() else None
+    response = _AXE.run(page, dialog).response
     assert len(response["passes"]) > 5, "axe has looked at nothing"
     return [
         f"{violation['id']}: {node['html'][:120]} ({node['failureSummary']})"

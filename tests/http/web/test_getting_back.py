@@ -45,7 +45,7 @@ _VIEW = """async ([session]) => {
             main.prepend(h("ol", { "aria-label": "Away" }, items));
         },
     };
-    main.replaceChildren();
+    main.replaceChildren(h("h1", null, "Away"));
     await view.refreshAll();
 }"""
 

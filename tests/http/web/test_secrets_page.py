@@ -37,7 +37,7 @@ def test_a_secret_is_found_exported_without_it_and_replaced(tmp_path: Path) -> N
         )
         with watched(browser, f"http://{address}", accept_downloads=True) as seen:
             page = seen.open("secrets")
-            page.get_by_role("button", name="Search").click()
+            page.get_by_role("button", name="Look for secrets").click()
             card = page.get_by_role("region", name="github-pat, ghp_… (40 characters)")
             expect(card).to_be_visible()
             expect(page.get_by_role("status").filter(has_text="2 secrets")).to_be_visible()
@@ -63,7 +63,7 @@ def test_a_secret_is_found_exported_without_it_and_replaced(tmp_path: Path) -> N
             assert TOKEN not in file.read_text()
 
             page = seen.open("secrets")
-            page.get_by_role("button", name="Search").click()
+            page.get_by_role("button", name="Look for secrets").click()
             page.get_by_role("button", name="Replace github-pat").click()
             page.get_by_role("button", name="Replace it", exact=True).click()
             expect(page.get_by_text("bsd knows of no copy any more")).to_be_visible()
