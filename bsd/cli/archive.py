@@ -30,7 +30,17 @@ from bsd.cli.each_session import is_there
 from bsd.cli.entries import print_entries
 from bsd.cli.names import archived_session
 from bsd.cli.options import agent_option, sessions_argument, yes_option
-from bsd.cli.output import counted, minute, note, one_line, print_table, safe, say, size
+from bsd.cli.output import (
+    counted,
+    minute,
+    note,
+    one_line,
+    print_table,
+    safe,
+    say,
+    say_wrapped,
+    size,
+)
 from bsd.cli.problem import Problem
 from bsd.cli.search import print_commands, print_hits, print_snippet
 from bsd.core.config import OFF
@@ -112,7 +122,7 @@ def tell_gone(found: GoneList) -> None:
         say(f"… and {counted(found.more, 'session')} more: --limit {len(rows) + found.more}")
     use = found.copies
     gone = f"{len(rows) + found.more:,} of them" if rows else "none of them"
-    say(
+    say_wrapped(
         f"{counted(use.sessions, 'session')} copied ({size(use.content)} in {size(use.kept)}), "
         f"{gone} gone; archive_sessions is {found.keep}"
     )

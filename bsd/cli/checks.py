@@ -74,7 +74,7 @@ def tell_verified(found: Verification) -> None:
     state = f"{counted(left, 'problem')} left" if left else "all as it should be"
     if found.damaged_lines and not left:
         state = "all that was taken out is there"
-    say(f"{', '.join(numbers)}: {state}")
+    say_wrapped(f"{', '.join(numbers)}: {state}")
 
 
 class _DoctorCommand(BsdCommand):

@@ -8,7 +8,7 @@ import click
 
 from bsd.actions.retention import foretell_retention, run_retention
 from bsd.cli.call import BsdCommand, Call
-from bsd.cli.output import counted, note, print_table, say, size
+from bsd.cli.output import counted, note, print_table, say, say_wrapped, size
 from bsd.cli.retention_forecast import tell_forecast
 from bsd.cli.service import daemon_process
 from bsd.cli.status_lines import in_flight_line
@@ -104,24 +104,26 @@ def tell_retention(call: Call, answer: Retention) -> None:
 def _tell_cleaned(call: Call, done: CleanedAll) -> None:
     amount = f"{counted(done.store.cleaned, 'extracted file')} ({size(done.store.bytes)})"
     if done.archived_bytes is None:
-        say(f"deleted {amount}, kept {done.keep}")
+        say_wrapped(f"deleted {amount}, kept {done.keep}")
     else:
         new = f": {size(done.archived_bytes)} there" if done.store.cleaned else ""
-        say(f"moved {amount}, kept {done.keep}, into the archive{new}")
+        say_wrapped(f"moved {amount}, kept {done.keep}, into the archive{new}")
     if done.archive.cleaned:
         gone = f"{_parts(done.archive.cleaned)} ({size(done.archive.bytes)})"
-        say(f"deleted {gone} of the archive for good: {_archive_settings(call, done.archive.keep)}")
+        say_wrapped(
+            f"deleted {gone} of the archive for good: {_archive_settings(call, done.archive.keep)}"
+        )
     if done.sessions.cleaned:
         gone = f"{counted(done.sessions.cleaned, 'session')} ({size(done.sessions.bytes)})"
-        say(f"deleted {gone} in the archive that were gone, kept {done.sessions.keep}")
+        say_wrapped(f"deleted {gone} in the archive that were gone, kept {done.sessions.keep}")
     if done.history.cleaned:
         gone = counted(done.history.cleaned, "operation")
-        say(f"forgot {gone} that can no longer be undone, kept {done.history.keep}")
+        say_wrapped(f"forgot {gone} that can no longer be undone, kept {done.history.keep}")
     if done.trash.cleaned:
         gone = f"{counted(done.trash.cleaned, 'file')} ({size(done.trash.bytes)})"
-        say(f"deleted {gone} in the trash, kept {done.trash.keep}")
+        say_wrapped(f"deleted {gone} in the trash, kept {done.trash.keep}")
     if done.failures:
-        say(f"{counted(done.failures, 'failure')}: see {call.layout.log_file}")
+        say_wrapped(f"{counted(done.failures, 'failure')}: see {call.layout.log_file}")
     if done.problem:
         note(f"It is not noted that there was a run: {done.problem}")
 
@@ -133,14 +135,14 @@ def _tell_forecast(call: Call, found: ForecastAll) -> None:
         going = f"{_parts(len(archive.going))} ({size(archive.bytes)})"
         staying = counted(archive.staying, "pack")
         settings = _archive_settings(call, archive.keep)
-        say(f"{going} of the archive would be deleted now, {staying} kept: {settings}")
+        say_wrapped(f"{going} of the archive would be deleted now, {staying} kept: {settings}")
     for place, thing, what_becomes, setting in (
         (found.sessions, "session", "that are gone would leave the archive", "archive_sessions"),
         (found.history, "operation", "in the history would be forgotten", "trash_retention"),
         (found.trash, "session", "in the trash would go", "trash_retention"),
     ):
         if place.going or place.staying:
-            say(
+            say_wrapped(
                 f"{counted(len(place.going), thing)} ({size(place.bytes)}) {what_becomes} now, "
                 f"{place.staying:,} kept: {setting} is {place.keep}"
             )
@@ -154,19 +156,19 @@ def _tell_store(found: Forecast, archived_bytes: int | None) -> None:
         ]
         print_table(("STORE", "FILE", "SIZE", "EXTRACTED (UTC)"), rows, right=("SIZE",))
         if len(found.going) > _MOST_FILES:
-            say(f"… and {counted(len(found.going) - _MOST_FILES, 'file')} more")
+            say_wrapped(f"… and {counted(len(found.going) - _MOST_FILES, 'file')} more")
         say()
     going = f"{counted(len(found.going), 'extracted file')}, {size(found.bytes)}"
     if archived_bytes is None:
-        say(f"deletes {going}, for good: retention is {found.keep}")
+        say_wrapped(f"deletes {going}, for good: retention is {found.keep}")
     else:
         about = f": about {size(archived_bytes)}" if found.going else ""
-        say(f"moves {going}, into the archive{about} (retention is {found.keep})")
+        say_wrapped(f"moves {going}, into the archive{about} (retention is {found.keep})")
     if found.expires is not None:
         staying = counted(found.staying, "file")
-        say(f"{staying} would stay, the oldest until {found.expires[:19]} UTC")
+        say_wrapped(f"{staying} would stay, the oldest until {found.expires[:19]} UTC")
     elif found.staying:
-        say(f"{counted(found.staying, 'file')} would stay, for ever")
+        say_wrapped(f"{counted(found.staying, 'file')} would stay, for ever")
 
 
 def _archive_settings(call: Call, keep: str) -> str:

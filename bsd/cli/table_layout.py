@@ -18,7 +18,8 @@ _INDENT = 2  # of the cells below a name on a line of its own
 _LEAST = 20  # of a column that shrinks or wraps
 _FOLDED = 8  # of any column, where nothing else helps
 _LONG_HEAD = 3  # a name is long if it takes more than such a part of the terminal
-_WORD = re.compile(r"\s*(?:`[^`]*`|\S)+")  # a command in backquotes is one, too
+# A command in backquotes is one word, and a number with its unit.
+_WORD = re.compile(r"\s*(?:`[^`]*`|\d (?:[KMGT]?B\b|%)|\S)+")
 _CONSOLE = Console(width=1 << 16, color_system=None, force_terminal=False)
 
 

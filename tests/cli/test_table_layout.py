@@ -59,6 +59,10 @@ def test_a_long_line_goes_on_below_its_text() -> None:
     first, second = wrap_line(line, 40, 13)
     assert first == "  disk       12 MB: store 3 MB, archive"
     assert second == " " * 13 + "4 MB, history 5 MB"
+    command = "`bsd archive bring-back main/4f2a`"
+    assert wrap_line(f"it takes 12.0 KB: try {command} now", 16, 2) == [
+        *("it takes", "  12.0 KB: try", f"  {command}", "  now")
+    ]
 
 
 @pytest.mark.parametrize("width", ["60", "160"])

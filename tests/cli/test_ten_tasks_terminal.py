@@ -72,11 +72,13 @@ def terminal(place: Path, width: int) -> Iterator[Terminal]:
     program.chmod(0o755)
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
     tmux = (require_program("tmux"), "-u", "-f", "/dev/null", "-S", str(place / "tmux"))
+    # The terminal alone says how large it is.
+    sized = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "LINES")}
     size = ("-x", str(width), "-y", str(_LINES))
     subprocess.run(
         [*tmux, "new-session", "-d", "-s", "bsd", *size, "-c", str(_TOP), "sh"],
         check=True,
-        env=os.environ | {"PATH": path, "PS1": "$ ", "ENV": "", "PYTHONPATH": str(_TOP)},
+        env=sized | {"PATH": path, "PS1": "$ ", "ENV": "", "PYTHONPATH": str(_TOP)},
     )
     try:
         yield Terminal(tmux, width)
