@@ -212,8 +212,8 @@ def test_nothing_is_shown_without_a_terminal(program: Program) -> None:
 class _Daemon:
     stopped = False
 
-    def stop(self) -> bool:
-        self.stopped = True
+    def stop(self, *, again: bool) -> bool:
+        self.stopped = not again
         return True
 
 
