@@ -22,21 +22,23 @@ help: ## this list
 demo: .venv/.runtime ## extract and restore generated sessions, before your eyes
 	$(BIN)/bsd demo
 
-# Many tests wait for a daemon, a clock or a disk: five workers on two cores.
-WORKERS ?= $(shell echo $$(( 5 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) / 2 )))
+# Many tests wait for a daemon, a clock or a disk: six workers on two cores.
+WORKERS ?= $(shell echo $$(( 3 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) )))
 
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -p no:cacheprovider
 
+# What takes minutes and repeats a promise in another form is left to soak (marker `soak`).
 # What takes long or needs programs of npm or a browser is left to test-all.
 test: .venv ## the tests; some minutes, nothing but .venv is needed
-	$(PYTEST) -m "not (slow or chaos or compat or web)" $(TESTS)
+	$(PYTEST) -m "not (slow or chaos or compat or web or soak)" $(TESTS)
 
 # What cannot be installed is skipped, with the reason; with CI=true that is a failure.
-test-all: .venv ## all tests: also slow ones, the page in Chromium, and agents' programs (1.5 GB from npm)
+test-all: .venv ## also slow tests, the page in Chromium, agents' programs (1.5 GB from npm)
 	$(BIN)/python -m tests.compat.install || test "$$CI" != true
-	$(PYTEST) --durations=40 $(TESTS)
+	$(PYTEST) -m "not soak" --durations=40 $(TESTS)
 
-soak: .venv ## chaos, crashes and properties at full length: 30 s of writers, 50 kills, 300 examples
+soak: .venv compat-install ## what test-all leaves out; chaos, crashes and properties at full length: 30 s of writers, 50 kills, 300 examples
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --timeout 3600 -p no:cacheprovider -m "soak and not chaos"
 	BSD_CHAOS_SECONDS=30 BSD_KILLS=50 BSD_WORKSPACE_SECONDS=20 \
 		$(BIN)/python -m pytest --timeout 3600 -p no:cacheprovider -s -m chaos
 	BSD_EXAMPLES=300 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 -p no:cacheprovider \
@@ -44,9 +46,9 @@ soak: .venv ## chaos, crashes and properties at full length: 30 s of writers, 50
 	BSD_CRASH_ALL=1 BSD_KILL_EVERY=1 \
 		$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --timeout 3600 -p no:cacheprovider \
 		-m crash
-	BSD_FULL_DISKS=30 BSD_MANY_SESSIONS=10000 \
+	BSD_FULL_DISKS=30 BSD_MANY_SESSIONS=10000 BSD_MANY_ENTRIES=10000 \
 		$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --timeout 3600 -p no:cacheprovider \
-		tests/daemon/test_full_disk.py tests/http/web/test_frame.py
+		tests/daemon/test_full_disk.py tests/http/web/test_frame.py tests/http/web/test_reading.py
 
 bench: .venv ## measure bsd beside its peers; BENCH_MB=64 sets the corpus
 	$(BIN)/python -m tests.bench

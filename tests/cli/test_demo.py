@@ -70,6 +70,7 @@ def test_demo(program: Program, place: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "nobody").exists()
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("short")
 def test_a_byte_that_is_lost_is_noticed(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -92,6 +93,7 @@ def test_a_byte_that_is_lost_is_noticed(
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("short")
 def test_the_directory_may_be_kept(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["demo", "--keep"]) == 0

@@ -19,8 +19,6 @@ from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = pytest.mark.daemon
 
-EVERYWHERE = ("0.0.0.0:0", "[::]:0")
-
 
 @pytest.fixture
 def bsd_toml(tmp_path: Path) -> Path:
@@ -76,7 +74,7 @@ def status_of(port: int, **headers: str) -> int:
         connection.close()
 
 
-@pytest.mark.parametrize("address", [*EVERYWHERE, "[::ffff:0.0.0.0]:0", "192.0.2.1:8000"])
+@pytest.mark.parametrize("address", ["[::]:0", "[::ffff:0.0.0.0]:0"])
 def test_without_a_key_an_address_that_others_reach_is_refused(
     program: Program, address: str
 ) -> None:
@@ -117,13 +115,12 @@ def test_this_machine_needs_no_key(program: Program, address: str) -> None:
         assert "is open to whoever reaches it" in log_of(program)
 
 
-@pytest.mark.parametrize("where", ["command line", "environment", "bsd.toml"])
+@pytest.mark.parametrize("where", ["command line", "bsd.toml"])
 def test_it_is_open_if_that_is_said(program: Program, bsd_toml: Path, where: str) -> None:
     bsd_toml.write_text("http_open = true\n" if where == "bsd.toml" else "")
-    env = {"BRAINSURGEON_HTTP_OPEN": "true"} if where == "environment" else {}
     options = ["--open"] if where == "command line" else []
     arguments = ["--config", str(bsd_toml), "run", "--http", "0.0.0.0:0", *options]
-    with serving(program, *arguments, **env) as (_, port):
+    with serving(program, *arguments) as (_, port):
         assert status_of(port) == 200
         assert "is open to whoever reaches it" in log_of(program)
 

@@ -95,6 +95,7 @@ def test_permanent_leaves_nothing_in_the_trash(bsd: Call, root: Path) -> None:
     assert not (root / "agents/main/sessions/alpha.jsonl").exists()
 
 
+@pytest.mark.soak
 @pytest.mark.slow  # a command waits for 30 s
 def test_a_running_session_is_busy(bsd: Call, root: Path) -> None:
     set_status(root, "main/alpha", "running")

@@ -146,6 +146,7 @@ def test_the_hooks_are_called(claude: ClaudeCode, session: str, tmp_path: Path) 
     assert json.loads((tmp_path / "SessionStart").read_bytes())["source"] == "resume"
 
 
+@pytest.mark.soak
 def test_an_ordinary_user_does_it_too(programs: str) -> None:
     user = as_ordinary_user()
     with tempfile.TemporaryDirectory() as directory:

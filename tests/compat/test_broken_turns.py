@@ -95,6 +95,7 @@ def test_claude_code_goes_on_with_a_turn_that_a_person_said_is_over(
     assert path.read_bytes() == killed + grown[len(lean) :]
 
 
+@pytest.mark.soak
 def test_pi_goes_on_after_an_error_in_its_only_turn(
     programs: str, failing: Model, tmp_path: Path
 ) -> None:

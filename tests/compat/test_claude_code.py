@@ -90,6 +90,7 @@ def copied(claude: ClaudeCode, fork: str, session: str) -> dict[str, bytes]:
     return {key: but_for_names(line) for key, line in lines.items() if key in originals}
 
 
+@pytest.mark.soak
 def test_a_fork_gets_all_back_when_its_original_is_gone(claude: ClaudeCode, session: str) -> None:
     original = lines_by_id(claude.path(session).read_bytes())
     claude.beside.extract()
@@ -101,6 +102,7 @@ def test_a_fork_gets_all_back_when_its_original_is_gone(claude: ClaudeCode, sess
         assert but_for_names(lines[key]) == but_for_names(line)
 
 
+@pytest.mark.soak
 def test_a_project_that_was_moved_takes_its_sessions_along(
     claude: ClaudeCode, session: str
 ) -> None:
@@ -203,6 +205,7 @@ def test_single_values_of_a_fork_are_restored(claude: ClaudeCode, session: str) 
     assert claude.run("And now?", "--resume", fork) == fork
 
 
+@pytest.mark.soak
 def test_version_1_writes_a_session_anew_without_markers_and_all_comes_back(
     claude: ClaudeCode, session: str, programs: str, tmp_path: Path
 ) -> None:
@@ -230,6 +233,7 @@ def copied_by_version_1(content: bytes) -> list[bytes]:
     return [_ITS_OWN.sub(b"", line) for line in lines]
 
 
+@pytest.mark.soak
 def test_a_person_rewinds(claude: ClaudeCode, session: str) -> None:
     path = claude.path(session)
     original = path.read_bytes()
@@ -280,6 +284,7 @@ def test_a_person_renames_compacts_and_branches(claude: ClaudeCode, session: str
         assert but_for_names(lines[key]) == but_for_names(line)
 
 
+@pytest.mark.soak
 def test_an_ordinary_user_gets_all_back(programs: str, model: Model) -> None:
     """All tests are run as one, but where they are run as root."""
     assert programs

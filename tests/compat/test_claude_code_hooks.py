@@ -94,6 +94,7 @@ def newest(model: Model) -> Json:
     return [request for request in model.requests if request.get("tools")][-1]
 
 
+@pytest.mark.soak
 def test_in_ten_turns_values_leave_at_once_and_a_long_one_is_shown_whole(
     claude: ClaudeCode, model: Model, tmp_path: Path
 ) -> None:

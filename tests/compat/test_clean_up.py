@@ -161,6 +161,7 @@ def test_after_the_daemon_has_started(projects: Projects, tmp_path: Path) -> Non
     assert projects.files() == before
 
 
+@pytest.mark.soak
 def test_after_archive_keep_without_a_daemon(projects: Projects, tmp_path: Path) -> None:
     """Values had been taken out of them; each comes back whole, and is gone on with."""
     claude, before, notes = projects.claude, projects.files(), projects.files("memory")

@@ -112,6 +112,7 @@ def test_a_subagents_command_is_that_of_its_session(claude: ClaudeCode, session:
     assert len(set(found.values())) == 1
 
 
+@pytest.mark.soak
 def test_pi_goes_on_from_another_directory(programs: str, model: Model, tmp_path: Path) -> None:
     beside = pi_program.home(tmp_path / "pi", tmp_path / "a work place", model)
     pi = Pi(beside, pi_program.newest(programs))

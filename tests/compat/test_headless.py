@@ -104,6 +104,7 @@ def test_a_turn_of_claude_code_that_ended_in_its_midst_stays(
     assert thinking.refused == []
 
 
+@pytest.mark.soak
 def test_pi_goes_on_with_a_session_of_one_prompt(
     programs: str, thinking: Model, tmp_path: Path
 ) -> None:

@@ -69,6 +69,7 @@ def compact_in(terminal: Terminal, claude: ClaudeCode, path: Path, option: str) 
     terminal.wait_for(claude.is_idle, "the end of it")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("option", "results"), [("2", 2), ("3", 1)], ids=["from here", "up to here"]
 )
@@ -83,6 +84,7 @@ def test_a_part_that_a_person_had_summarized(
     assert len(sent(model)) == results
 
 
+@pytest.mark.soak
 def test_a_session_that_a_person_took_back(claude: ClaudeCode, session: str, model: Model) -> None:
     path = claude.path(session)
     answers = path.read_bytes().count(b'"end_turn"')

@@ -159,6 +159,7 @@ def test_codex_gives_its_model_the_text_in_the_same_turn(
         assert without_restored(path.read_bytes()).startswith(before)
 
 
+@pytest.mark.soak
 def test_pis_model_gets_the_text_from_its_shell(
     programs: str, model: Model, tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ def commands(pi: Pi, path: Path, lean: bytes) -> Iterator[Commands]:
         yield commands
 
 
+@pytest.mark.soak
 def test_names_compactions_and_copies_of_all_kinds(
     pi: Pi, path: Path, original: bytes, lean: bytes, commands: Commands
 ) -> None:
@@ -126,6 +127,7 @@ def test_names_compactions_and_copies_of_all_kinds(
     assert_holds(fork, original[: original.rindex(b"\n", 0, last) + 1])
 
 
+@pytest.mark.soak
 def test_an_imported_session_is_known_and_gets_all_back(
     pi: Pi, path: Path, original: bytes, lean: bytes, tmp_path: Path
 ) -> None:
@@ -143,6 +145,7 @@ def test_an_imported_session_is_known_and_gets_all_back(
     assert_holds(imported, original)
 
 
+@pytest.mark.soak
 def test_a_session_of_version_2_that_pi_writes_anew_gets_all_back(
     pi: Pi, path: Path, original: bytes
 ) -> None:

@@ -74,6 +74,7 @@ def test_a_model_in_claude_code_has_the_text_in_the_same_turn(
     assert [BOOK in text for text in model.results()[-4:]] == [True] * 4
 
 
+@pytest.mark.soak
 def test_a_model_in_a_fork_has_the_text_of_its_original(
     claude: ClaudeCode, session: str, model: Model, tmp_path: Path
 ) -> None:

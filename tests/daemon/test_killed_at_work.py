@@ -248,6 +248,7 @@ def _some_vanish(layout: Layout, names: list[SessionName], chance: random.Random
             layout.transcript(name).unlink(missing_ok=True)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_beside_an_archive_that_takes_merges_and_gives_it_loses_nothing(tmp_path: Path) -> None:
     """Daemon, children and another bsd are killed; agents write; some sessions are deleted."""

@@ -32,6 +32,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.soak
 def test_asked_twice_it_ends_at_once_and_nothing_is_lost(root: Path, tmp_path: Path) -> None:
     with launched(root, tmp_path) as daemon:
         wait_for(daemon.is_running, "the daemon to be ready")
@@ -79,6 +80,7 @@ def test_it_does_not_wait_until_a_long_text_can_be_searched(root: Path, tmp_path
         assert daemon.stop() == 0, daemon.log()
 
 
+@pytest.mark.soak
 def test_killed_again_and_again_under_load_it_loses_nothing(root: Path, tmp_path: Path) -> None:
     originals = {f"main/s{n}": sample(8, 20 + n) for n in range(6)}
     for name, content in originals.items():

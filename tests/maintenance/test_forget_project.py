@@ -99,6 +99,7 @@ def tree(root: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
+@pytest.mark.soak
 def test_one_that_is_worked_on_stops_no_other(home: ClaudeHome, clock: Clock) -> None:
     busy = home.names[0]
     with own_lock(home.layout, busy, 0.0):

@@ -225,6 +225,7 @@ def test_killed_while_a_session_comes_back(claude: ClaudeHome, clock: Clock) -> 
     assert killed > 50
 
 
+@pytest.mark.soak
 def test_without_room_while_a_session_comes_back(
     claude: ClaudeHome, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def put_in(path: Path, line: bytes) -> None:
     set_idle(path)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "line",
     [

@@ -32,6 +32,7 @@ _IS_INSIDE = """(note) => {
 }"""
 
 
+@pytest.mark.soak
 def test_dialogs_and_notes_look_well(tmp_path: Path) -> None:
     root = tmp_path / ".openclaw"
     for name in ("main/large", "main/gone"):
@@ -88,7 +89,7 @@ def look(page: Page, opener: Locator) -> None:
     title = dialog.get_by_role("heading").first.inner_text()
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
-        assert (title, scheme, findings(page)) == (title, scheme, [])
+        assert (title, scheme, findings(page, scheme)) == (title, scheme, [])
     assert (title, too_wide(page)) == (title, [])
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)

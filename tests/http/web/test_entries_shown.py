@@ -130,6 +130,7 @@ def test_an_entry_that_was_found_is_in_sight(browser: Browser, tmp_path: Path) -
         expect(entry_of(page, 41)).to_be_in_viewport()
 
 
+@pytest.mark.soak
 def test_pictures_are_shown_as_pictures(browser: Browser, tmp_path: Path) -> None:
     root = tmp_path / ".openclaw"
     with serving(root, FakeDaemon(), **OPEN) as (server, _):
@@ -172,6 +173,7 @@ def test_pictures_are_shown_as_pictures(browser: Browser, tmp_path: Path) -> Non
             expect(entry.locator("img")).to_have_count(0)
 
 
+@pytest.mark.soak
 def test_what_is_no_picture_or_too_large_is_not_shown_as_one(
     browser: Browser, tmp_path: Path
 ) -> None:

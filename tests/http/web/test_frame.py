@@ -98,6 +98,7 @@ def test_thousands_of_sessions_are_a_handful_of_rows(browser: Browser, crowd: Pa
         expect(page.get_by_text("No session fits")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_a_long_session_is_read_without_end(browser: Browser, tmp_path: Path) -> None:
     root = tmp_path / ".openclaw"
     lines = [b'{"type":"session","version":3,"id":"long"}\n']
@@ -132,6 +133,7 @@ def test_a_long_session_is_read_without_end(browser: Browser, tmp_path: Path) ->
         expect(page.get_by_role("dialog")).to_contain_text("too much to be edited here")
 
 
+@pytest.mark.soak
 def test_a_name_without_end_makes_no_page_wide(browser: Browser, tmp_path: Path) -> None:
     root = tmp_path / ".openclaw"
     name = "n" * 100_000
@@ -301,6 +303,7 @@ def test_a_daemon_that_goes_is_missed_and_found_again(browser: Browser, tmp_path
                 expect(rows_of(page)).to_have_count(3)
 
 
+@pytest.mark.soak
 def test_without_events_it_looks_for_itself(browser: Browser, tmp_path: Path) -> None:
     root = small_root(tmp_path)
     daemon = FakeDaemon()
@@ -326,6 +329,7 @@ def test_without_events_it_looks_for_itself(browser: Browser, tmp_path: Path) ->
         expect(page.locator(".entry")).to_have_count(3)
 
 
+@pytest.mark.soak
 def test_a_long_day_leaves_nothing_behind(browser: Browser, tmp_path: Path) -> None:
     root = small_root(tmp_path)
     daemon = FakeDaemon()

@@ -198,6 +198,7 @@ def _show_what_takes_long(page: Page) -> None:
         assert len(told["text"]) <= 110_000
 
 
+@pytest.mark.soak
 def test_texts_look_as_they_are_meant(browser: Browser, address: str) -> None:
     with watched(browser, address) as seen:
         page = seen.open()

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.web
 KEPT = "24h in the store, then for 90d in the archive"
 
 
+@pytest.mark.soak
 def test_the_archive_counts(tmp_path: Path) -> None:
     root = tmp_path / ".openclaw"
     add_session(root, "main/one", short_session())

@@ -88,7 +88,7 @@ def test_the_first_view(tmp_path: Path) -> None:  # noqa: PLR0915 - one browser 
 
         for scheme in ("dark", "light"):
             page.emulate_media(color_scheme=scheme)
-            assert (scheme, findings(page)) == (scheme, [])
+            assert (scheme, findings(page, scheme)) == (scheme, [])
         page.set_viewport_size({"width": 360, "height": 800})
         assert too_wide(page) == []
         page.set_viewport_size({"width": 1280, "height": 800})

@@ -512,7 +512,7 @@ def test_every_view_can_be_read_operated_and_fits_a_phone(desk: Desk) -> None:
                 expect(page.locator(".fill-bar").first).to_be_visible()
             for scheme in SCHEMES:
                 page.emulate_media(color_scheme=scheme)
-                found[view, scheme] = findings(page)
+                found[view, scheme] = findings(page, scheme)
             page.set_viewport_size({"width": 320, "height": 800})
             found[view, "phone"] = too_wide(page)
             page.set_viewport_size({"width": 1280, "height": 800})
