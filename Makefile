@@ -38,6 +38,7 @@ test-all: .venv ## also slow tests, the page in Chromium, agents' programs (1.5 
 	$(PYTEST) -m "not soak" --durations=40 $(TESTS)
 
 soak: .venv compat-install ## what test-all leaves out; chaos, crashes and properties at full length: 30 s of writers, 50 kills, 300 examples
+	$(BIN)/mypy --platform darwin bsd packaging
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --timeout 3600 -p no:cacheprovider -m "soak and not chaos"
 	BSD_CHAOS_SECONDS=30 BSD_KILLS=50 BSD_WORKSPACE_SECONDS=20 \
 		$(BIN)/python -m pytest --timeout 3600 -p no:cacheprovider -s -m chaos
@@ -56,11 +57,10 @@ bench: .venv ## measure bsd beside its peers; BENCH_MB=64 sets the corpus
 growth: .venv ## measure how time and memory grow, and draw tests/bench/growth.svg
 	$(BIN)/python -m tests.bench.growth
 
-lint: .venv ## ruff, mypy (what is installed, for macOS too), and the floors
+lint: .venv ## ruff, mypy, and the floors
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy --platform darwin bsd packaging
 	$(BIN)/lint-imports --no-logo
 
 format: .venv ## put the code into shape

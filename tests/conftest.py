@@ -27,7 +27,7 @@ from tests.waiting import DEADLINE_SECONDS
 settings.register_profile(
     "unhurried",
     settings.get_profile(settings.get_current_profile_name()),
-    max_examples=int(os.environ.get("BSD_EXAMPLES", "20")),  # more, to look for trouble
+    max_examples=int(os.environ.get("BSD_EXAMPLES", "10")),  # more, to look for trouble
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -87,6 +87,7 @@ def test_without_a_key_an_address_that_others_reach_is_refused(
     assert sorted(program.root.rglob("*")) == before, "nothing has begun"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("where", ["environment", "bsd.toml"])
 def test_wherever_the_address_is_said(program: Program, bsd_toml: Path, where: str) -> None:
     bsd_toml.write_text('http = "0.0.0.0:0"\n' if where == "bsd.toml" else "")

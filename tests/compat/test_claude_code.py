@@ -40,6 +40,7 @@ def test_it_goes_on_with_what_is_left_and_all_comes_back(
     assert "[[extracted-" not in json.dumps(model.requests[-1]["messages"])
 
 
+@pytest.mark.soak
 def test_compacted_sessions_get_all_back(claude: ClaudeCode, session: str) -> None:
     path = claude.path(session)
     original = path.read_bytes()
@@ -182,6 +183,7 @@ def wait_for_text(path: Path, text: str) -> str:
     )
 
 
+@pytest.mark.soak
 def test_single_values_of_a_fork_are_restored(claude: ClaudeCode, session: str) -> None:
     """One after the other, by the entries' names, as a person or the model asks for them."""
     originals = lines_by_id(claude.path(session).read_bytes())
@@ -257,6 +259,7 @@ def test_a_person_rewinds(claude: ClaudeCode, session: str) -> None:
     assert path.read_bytes() == original + grown[len(lean) :]
 
 
+@pytest.mark.soak
 def test_a_person_renames_compacts_and_branches(claude: ClaudeCode, session: str) -> None:
     path = claude.path(session)
     original = path.read_bytes()

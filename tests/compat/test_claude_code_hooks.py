@@ -145,6 +145,7 @@ def test_a_session_that_ends_is_lean_soon_and_its_model_is_told_when_it_goes_on(
         assert told(model) == 0
 
 
+@pytest.mark.soak
 def test_a_model_is_told_after_a_compaction(
     claude: ClaudeCode, session: str, model: Model, tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ def test_claude_code(served: Model, tmp_path: Path, name: str) -> None:
     assert agents_after_excluding(beside, project) == (2, 1)
 
 
+@pytest.mark.soak
 def test_pi(programs: str, served: Model, tmp_path: Path) -> None:
     (project := tmp_path / "work" / NAMES[0]).mkdir(parents=True)
     (tmp_path / "other").mkdir()

@@ -68,6 +68,7 @@ def test_it_goes_on_with_what_is_left_and_all_comes_back(
     assert "[[extracted-" not in json.dumps(model.requests[-1]["messages"])
 
 
+@pytest.mark.soak
 def test_forks_of_a_session_that_is_gone_get_back_what_is_in_its_store(
     pi: Pi, path: Path, original: bytes, lean: bytes, node: str
 ) -> None:
@@ -157,6 +158,7 @@ def test_a_session_of_version_2_that_pi_writes_anew_gets_all_back(
     assert path.read_bytes().startswith(original)
 
 
+@pytest.mark.soak
 def test_sessions_in_a_directory_of_their_own_get_all_back(
     programs: str, served: Model, model: Model, tmp_path: Path
 ) -> None:

@@ -171,7 +171,9 @@ def ask_in_terminal(claude: ClaudeCode, session: str) -> None:
 
 
 @pytest.mark.parametrize("go_on", [ask, ask_in_terminal], ids=["print", "terminal"])
-@pytest.mark.parametrize("only_records", [False, True], ids=["all", "records"])
+@pytest.mark.parametrize(
+    "only_records", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["all", "records"]
+)
 def test_a_session_is_resumed_with_the_same_request(
     full: tuple[ClaudeCode, str],
     model: Model,

@@ -100,6 +100,7 @@ def test_after_many_events_the_session_is_looked_at_once_it_is_quiet(
         assert daemon.is_sound()
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_restored_value_leaves_again_although_the_file_did_not_change(
     root: Path, tmp_path: Path

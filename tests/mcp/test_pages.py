@@ -62,7 +62,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> House:
     return house
 
 
-@pytest.fixture(params=PROGRAMS)
+@pytest.fixture(params=["claude-code", pytest.param("some-program", marks=pytest.mark.soak)])
 def program(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -29,7 +29,7 @@ from tests.planning.test_undo import Patient
 from tests.session_files import Talk, call, jsonl, sample, text, thought
 from tests.transcripts import nasty
 
-EXAMPLES = int(os.environ.get("BSD_EXAMPLES", "25"))  # more, to look for trouble
+EXAMPLES = int(os.environ.get("BSD_EXAMPLES", "12"))  # more, to look for trouble
 TOOLS = ("restore_remote", "restore", "purge_control", "exec", "read")
 ALL_TYPES = ["thinking", "tool_call", "tool_result", "assistant", "user", "system"]
 

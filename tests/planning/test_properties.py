@@ -27,7 +27,7 @@ policies = st.fixed_dictionaries(
     }
 )
 Given = tuple[bytes, TranscriptFormat]
-EXAMPLES = int(os.environ.get("BSD_EXAMPLES", "20"))  # more, to look for trouble
+EXAMPLES = int(os.environ.get("BSD_EXAMPLES", "10"))  # more, to look for trouble
 
 
 @settings(nasty.unhurried, max_examples=EXAMPLES)

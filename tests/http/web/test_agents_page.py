@@ -52,6 +52,7 @@ def desk(clean_environment: Path, tmp_path: Path) -> Iterator[Desk]:
         yield Desk(home, daemon, f"http://{address}", browser)
 
 
+@pytest.mark.soak
 def test_an_agent_is_turned_on_left_out_and_paused(desk: Desk) -> None:
     before, pid = desk.files(), desk.daemon.process.pid
     with watched(desk.browser, desk.address) as seen:
