@@ -37,7 +37,6 @@ from bsd.planning.rules import Policy
 from bsd.sessions.session import OpenSession, format_of
 from bsd.store.archive import is_pack
 from bsd.store.history import History
-from bsd.store.index import Record
 from bsd.store.originals import SessionStore, digest
 from bsd.store.pack import Pack, PackDamaged
 from bsd.store.recipes import Place
@@ -390,19 +389,7 @@ def _store_for_copies(
     if keeps:
         at = iso_utc(context.now())
         store.add(keeps)
-        store.index.add(
-            Record(
-                entry_id=keep.entry_id,
-                index=keep.index,
-                file=f"{keep.ref}.json",
-                hash=keep.hash,
-                size=keep.size,
-                keys=keep.keys,
-                sizes_bytes=keep.sizes_bytes,
-                extracted_at=at,
-            )
-            for keep in keeps
-        )
+        store.index.add(keep.record(at) for keep in keeps)
     return redactor
 
 

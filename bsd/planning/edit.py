@@ -325,7 +325,7 @@ def _check(located: Located, fmt: TranscriptFormat, line: bytes, wanted: Documen
 
 
 def changed_tie(old: EntryInfo, new: EntryInfo) -> str | None:
-    """Return which of the properties that others rely on an edit has changed; None: no one."""
+    """Return the property that other entries rely on and that an edit has changed, or None."""
     for what in _TIES:
         if _tie(old, what) != _tie(new, what):
             return what.replace("_", " ").removeprefix("is ")

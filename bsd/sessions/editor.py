@@ -28,7 +28,6 @@ from bsd.sessions.session import OpenSession, Session
 from bsd.store.changed_lines import resolve_pending
 from bsd.store.contents import contents_of
 from bsd.store.history import Act
-from bsd.store.index import Record
 from bsd.store.state import state_at
 from bsd.transcripts.agents.programs import in_use, secure
 from bsd.transcripts.change import Change, Identity
@@ -305,16 +304,7 @@ class SessionEditor:
             # All at once, those of a large session would make the peak of its memory.
             for start in range(0, len(plan.keeps) or 1, _INDEXED_AT_ONCE):
                 self._session.store.index.add(
-                    Record(
-                        entry_id=keep.entry_id,
-                        index=keep.index,
-                        file=f"{keep.ref}.json",
-                        hash=keep.hash,
-                        size=keep.size,
-                        keys=keep.keys,
-                        sizes_bytes=keep.sizes_bytes,
-                        extracted_at=extracted_at,
-                    )
+                    keep.record(extracted_at)
                     for keep in plan.keeps[start : start + _INDEXED_AT_ONCE]
                 )
         except Unavailable as problem:

@@ -32,7 +32,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.store.archive import SessionArchive
 from bsd.store.contents import Contents, StoredPlace, contents_of
 from bsd.store.entry_notes import forgotten_in
-from bsd.store.index import INDEX_FILE, Index
+from bsd.store.index import INDEX_FILE, Index, Record
 from bsd.store.origins import ids_of, is_origin
 from bsd.transcripts.change import Readable
 
@@ -73,6 +73,19 @@ class StoredOriginal:
     def sizes_bytes(self) -> dict[str, int]:
         """Bytes of each text, by its key."""
         return dict(zip(self.keys, self.sizes, strict=bool(self.sizes)))
+
+    def record(self, extracted_at: str) -> Record:
+        """Return its record for the index of the store; `extracted_at`: ISO 8601, Z."""
+        return Record(
+            entry_id=self.entry_id,
+            index=self.index,
+            file=f"{self.ref}.json",
+            hash=self.hash,
+            size=self.size,
+            keys=self.keys,
+            sizes_bytes=self.sizes_bytes,
+            extracted_at=extracted_at,
+        )
 
 
 class Missing(StrEnum):
