@@ -22,7 +22,7 @@ from tests.openclaw_tree import add_session
 
 pytestmark = pytest.mark.web
 
-MANY = int(os.environ.get("BSD_MANY_SESSIONS", "1000"))  # `make soak` has ten thousand
+MANY = int(os.environ.get("BSD_MANY_SESSIONS", "2500"))  # `make soak` has ten thousand
 OPEN = {"BRAINSURGEON_HTTP": "127.0.0.1:0"}
 
 
