@@ -28,7 +28,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import deleted_sessions
 from bsd.maintenance.snapshots import SOON_SECONDS, deletion_of
 from bsd.maintenance.titles import Titles
-from bsd.planning.session_outline import Fill
+from bsd.planning.session_fills import Fill
 from bsd.planning.survey import fingerprint
 from bsd.store.state import state_at
 from bsd.transcripts.agents.programs import elsewhere, kind_of, program_of

@@ -15,9 +15,9 @@ from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.catalog import ListedSession
 from bsd.planning.originals import original_of
+from bsd.planning.session_fills import Fill
 from bsd.planning.session_outline import (
     ContextInOutline,
-    Fill,
     PromptInOutline,
     SessionMeter,
     SessionParts,

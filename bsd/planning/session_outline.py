@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
@@ -16,8 +16,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from bsd.core.models import ContextLimit, context_limit_of
 from bsd.planning.context_window import ContextWindow
 from bsd.planning.plan import Rate
+from bsd.planning.session_fills import MEDIA, Fill, Fills
 from bsd.planning.tokens import Meter
 from bsd.planning.view import guard_of, has_grown, time_text
 from bsd.transcripts.agents.entry import (
@@ -26,7 +28,6 @@ from bsd.transcripts.agents.entry import (
     Marker,
     context_limit,
     model_of,
-    proof_size,
     sent_tokens,
     time_ms,
 )
@@ -42,9 +43,8 @@ from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import Line, Transcript, parse_entry
 from bsd.transcripts.spans import paths_of
 
-# Shorter texts in arguments, details and copies of results count as `other`.
+# Shorter texts in details and in objects are no values.
 _LEAST_DETAIL = 32  # characters
-_OTHER = "other"
 _PROGRESS_STEP = 1 << 20  # bytes
 
 # Bytes of the values that a marker names, by key; empty if they are not known.
@@ -75,7 +75,10 @@ class ToolInOutline:
     name: str
     calls: int
     errors: int
-    seconds: Annotated[float, Field(description="From each call to its result, in all")]
+    timed_calls: Annotated[int, Field(description="Those of which it is known how long they took")]
+    seconds: Annotated[
+        float, Field(description="That these took: as the program noted, or up to the result")
+    ]
     bytes: Annotated[int, Field(description="Of its results, as they stand in the session")]
     extracted_bytes: Annotated[int, Field(description="Of its results, taken out")]
 
@@ -105,21 +108,18 @@ class ContextInOutline:
         int,
         Field(description="Tokens of the texts in context, without the program's own instructions"),
     ]
-    limit: Annotated[int | None, Field(description="Of the model, if the session says it")]
+    limit: Annotated[
+        int | None, Field(description="The most tokens that the model takes; null: not known")
+    ]
+    limit_reason: Annotated[str | None, Field(description="How the limit is known, in words")]
+    most_seen: Annotated[
+        int | None,
+        Field(description="The most tokens that were sent: the limit is not lower"),
+    ]
     model: str | None
     since: Annotated[int, Field(description="The first line after the last compaction")]
     extracted_tokens: Annotated[int, Field(description="About; taken out of what is in context")]
     last_usage: RecordedUsage | None
-
-
-@dataclass(frozen=True, slots=True)
-class Fill:
-    """The part of a session that values of one kind fill. Sizes are bytes."""
-
-    what: Annotated[str, Field(description="In words, as `tool results: Bash`")]
-    bytes: int
-    extracted_bytes: int
-    share: Annotated[float, Field(description="Of the session's bytes, 0 to 1")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +151,19 @@ class _Prompt:
 class _Tool:
     calls: int = 0
     errors: int = 0
+    timed: int = 0
     seconds: float = 0.0
     bytes: int = 0
     extracted: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _CallMade:
     name: str
     index: int
     time_ms: float | None
+    seconds: float | None = None  # that it took; None: not known yet
+    is_noted: bool = False  # by the program; else by the time of its result
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +188,7 @@ class SessionMeter:
         self._identity: Identity | None = None  # of the file, when it was read
         self._end, self._guard = 0, b""  # behind the last line, and what stands before that
         self._is_torn = False  # the last line has no end: more of it may come
-        self._lines = self._entries = self._bytes = 0
+        self._lines = self._entries = 0
         self._prompts: list[_Prompt] = []
         self._tools: defaultdict[str, _Tool] = defaultdict(_Tool)
         self._calls: dict[str, _CallMade] = {}
@@ -196,10 +199,10 @@ class SessionMeter:
         self._away: list[_Away] = []
         self._since = 0
         self._usage: tuple[int, float | None, int] | None = None  # line, time, tokens
-        self._limit: int | None = None
+        self._limit: int | None = None  # as the session says it
+        self._most_seen = 0  # tokens that were sent to the present model
         self._model: str | None = None
-        self._fills: Counter[str] = Counter()
-        self._extracted: Counter[str] = Counter()
+        self._fills = Fills()
 
     @property
     def memory(self) -> int:
@@ -245,38 +248,35 @@ class SessionMeter:
 
     def _follow(self, line: Line) -> None:
         self._lines = line.index + 1
-        self._bytes += len(line.raw)
         entry = parse_entry(line.raw)
         if entry is None:
+            self._fills.take_unreadable(line.raw)
             return
         info = self._fmt.info(entry)
         self._entries += 1
-        if info.is_header:
-            return
         marker = Marker.of(entry) if MARKER in entry else None
         values = self._fmt.values(entry, 1 if marker else _LEAST_DETAIL)
-        tool = self._note_calls(line, entry, info)
+        tool = "" if info.is_header else self._note_calls(line, entry, info)
+        counted = self._fills.take(line.raw, entry, info, self._fmt, values, tool)
+        if info.result_of is not None:
+            self._tools[tool].bytes += counted.result
+        if info.is_header:
+            return
         self._note_prompt(line, entry, info, marker)
         self._note_answer(line.index, values)
         self._note_context(line.index, entry, info, values)
-        sizes = [_size_of(value) for value in values]
-        for value, size in zip(values, sizes, strict=True):
-            self._fills[_kind_of(value, tool)] += size
-        self._fills["thinking"] += proof_size(entry)
-        result = sum(
-            size
-            for value, size in zip(values, sizes, strict=True)
-            if value.type == "tool_result" and not value.display
-        )
-        if info.result_of is not None:
-            self._tools[tool].bytes += result
         if marker:
-            self._note_extracted(line, info, marker, values, tool)
+            self._note_extracted(line, info, marker, values, counted.kinds, tool)
 
     # --- parts of an entry ---
 
     def _note_calls(self, line: Line, entry: Entry, info: EntryInfo) -> str:
         """Note calls and results; returns the tool whose result this is, else an empty text."""
+        tool = self._note_call_or_result(line, entry, info)
+        self._note_started(entry)
+        return tool
+
+    def _note_call_or_result(self, line: Line, entry: Entry, info: EntryInfo) -> str:
         for call in info.calls:
             self._tools[call.name].calls += 1
             if call.id:
@@ -290,10 +290,26 @@ class SessionMeter:
         tool = self._tools[name]
         tool.errors += any(flag for _, flag in self._fmt.error_flags(entry))
         if asked and asked.time_ms is not None and info.time_ms is not None:
-            tool.seconds += max(0.0, info.time_ms - asked.time_ms) / 1000
-        if asked and (session := self._fmt.subagent(entry)):
-            self._subagents.setdefault(session, asked.index)
+            seconds = max(0.0, info.time_ms - asked.time_ms) / 1000
+            if seconds >= self._fmt.least_call_seconds:
+                self._note_seconds(asked, seconds, is_noted=False)
         return name
+
+    def _note_seconds(self, call: _CallMade, seconds: float, *, is_noted: bool) -> None:
+        """Note how long a call took; a time that the program has noted counts, the first of it."""
+        if call.is_noted or (call.seconds is not None and not is_noted):
+            return
+        tool = self._tools[call.name]
+        tool.timed += call.seconds is None
+        tool.seconds += seconds - (call.seconds or 0.0)
+        call.seconds, call.is_noted = seconds, is_noted
+
+    def _note_started(self, entry: Entry) -> None:
+        """Note a call's time and the sub-agent that it has started, if an entry tells them."""
+        if (told := self._fmt.call_seconds(entry)) and (call := self._calls.get(told[0])):
+            self._note_seconds(call, told[1], is_noted=True)
+        if (started := self._fmt.subagent(entry)) and (call := self._calls.get(started.call)):
+            self._subagents.setdefault(started.session, call.index)
 
     def _note_prompt(
         self, line: Line, entry: Entry, info: EntryInfo, marker: Marker | None
@@ -337,31 +353,38 @@ class SessionMeter:
             self._since = index + 1
         is_answer = info.is_assistant or info.cache is not None or info.role == "assistant"
         usage = sent_tokens(entry) if is_answer or info.role is None else None
+        if is_answer and (model := model_of(entry)) and model != self._model:
+            self._model, self._most_seen = model, 0
+        seen = self._fmt.tokens_before(entry) or 0 if info.is_compaction else 0
         if usage:
             self._usage = index, info.time_ms, usage.tokens
             self._limit = context_limit(entry) or self._limit
-        if is_answer:
-            self._model = model_of(entry) or self._model
+            seen = usage.tokens
+        self._most_seen = max(self._most_seen, seen)
 
     def _note_extracted(
-        self, line: Line, info: EntryInfo, marker: Marker, values: list[Value], tool: str
+        self,
+        line: Line,
+        info: EntryInfo,
+        marker: Marker,
+        values: list[Value],
+        kinds: list[str],
+        tool: str,
     ) -> None:
         paths = paths_of(marker.keys)
         known = self._sizes(marker)
         # Where nothing is known of each value: the bytes that the line has lost, in equal parts.
         share = max(0, marker.size - len(line.raw)) // max(1, len(paths))
-        by_path = {value.path: value for value in values}
+        by_path = {value.path: (value, kind) for value, kind in zip(values, kinds, strict=True)}
         characters = 0
         for key, path in paths.items():
             size = known.get(key, share)
-            value = by_path.get(path)
-            if value is None:  # a block, of which a text stands there now
-                kind = "images"
-            else:
-                kind = _kind_of(value, tool)
-                characters += size if _is_sent(value) else 0
-            self._extracted[kind] += size
-            if info.result_of is not None and kind != "never sent":
+            # Without a value: a block, of which a text stands there now.
+            value, kind = by_path.get(path, (None, MEDIA))
+            if value is not None and _is_sent(value):
+                characters += size
+            self._fills.extracted[kind] += size
+            if info.result_of is not None and not (value and value.display):
                 self._tools[tool].extracted += size
         if characters:
             self._away.append(_Away(len(self._characters) - 1, characters, time_ms(marker.at)))
@@ -387,8 +410,8 @@ class SessionMeter:
             prompts=tuple(map(_prompt, self._prompts)),
             tools=tuple(self._tool_rows()),
             context=self._context(),
-            fills=tuple(self._fill_rows()),
-            extracted_bytes=self._extracted.total(),
+            fills=self._fills.rows(),
+            extracted_bytes=self._fills.extracted.total(),
         )
 
     def _tool_rows(self) -> Iterator[ToolInOutline]:
@@ -400,6 +423,7 @@ class SessionMeter:
                 name=name,
                 calls=tool.calls,
                 errors=tool.errors,
+                timed_calls=tool.timed,
                 seconds=round(tool.seconds, 3),
                 bytes=tool.bytes,
                 extracted_bytes=tool.extracted,
@@ -416,16 +440,24 @@ class SessionMeter:
         if self._usage:
             index, at, sent_then = self._usage
             usage = RecordedUsage(index, time_text(at), sent_then)
+        limit = self._context_limit()
         return ContextInOutline(
             tokens=tokens,
             source=source,
             estimate=estimate,
-            limit=self._limit,
+            limit=limit.tokens if limit else None,
+            limit_reason=limit.reason if limit else None,
+            most_seen=self._most_seen or None,
             model=self._model,
             since=self._since,
             extracted_tokens=rate.tokens(sum(one.characters for one in away)),
             last_usage=usage,
         )
+
+    def _context_limit(self) -> ContextLimit | None:
+        if self._limit is not None:
+            return ContextLimit(self._limit, "as the session says")
+        return context_limit_of(self._model, self._most_seen) if self._model else None
 
     def _tokens(self, rate: Rate, away: list[_Away]) -> tuple[int, str] | None:
         """The tokens of the newest usage; None if there is none since the last compaction."""
@@ -440,20 +472,6 @@ class SessionMeter:
         if not later:
             return tokens, "usage"
         return max(0, tokens - rate.tokens(sum(later))), "less"
-
-    def _fill_rows(self) -> Iterator[Fill]:
-        fills = self._fills.copy()
-        fills[_OTHER] += max(0, self._bytes - fills.total())
-        kinds = sorted(
-            fills.keys() | self._extracted.keys(),
-            key=lambda kind: fills[kind] + self._extracted[kind],
-            reverse=True,
-        )
-        for kind in kinds:
-            size, extracted = fills[kind], self._extracted[kind]
-            if size or extracted:
-                share = round(size / self._bytes, 4) if self._bytes else 0.0
-                yield Fill(kind, size, extracted, share)
 
 
 def _prompt(prompt: _Prompt) -> PromptInOutline:
@@ -474,30 +492,3 @@ def _prompt(prompt: _Prompt) -> PromptInOutline:
 def _is_sent(value: Value) -> bool:
     """Whether a value counts as characters of the context, as `Meter` counts them."""
     return not value.display and value.type != "thinking"
-
-
-def _kind_of(value: Value, tool: str) -> str:
-    if value.display:
-        return "never sent"
-    if value.shape.is_block:
-        return "images"
-    match value.type:
-        case "thinking":
-            return "thinking"
-        case "tool_call":
-            return "arguments of calls"
-        case "tool_result":
-            return f"tool results: {tool}" if tool else "tool results"
-        case "user":
-            return "user text"
-        case "assistant":
-            return "assistant text"
-    return _OTHER
-
-
-def _size_of(value: Value) -> int:
-    """Bytes of a value in UTF-8; of a picture those of its base64."""
-    text = value.text
-    if text is None:
-        return value.length
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

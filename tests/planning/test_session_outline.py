@@ -82,7 +82,7 @@ def test_prompts_tools_and_fillings_are_those_of_the_lines() -> None:
     assert tool.bytes == len(LONG) + 10
     fills = {fill.what: fill.bytes for fill in parts.fills}
     assert fills["tool results: bash"] == tool.bytes
-    assert fills["user text"] == len("Build it.") + len("Thanks, " + "that is all. " * 40)
+    assert fills["prompts"] == len("Build it.") + len("Thanks, " + "that is all. " * 40)
     assert sum(fills.values()) == len(content)
     assert sum(fill.share for fill in parts.fills) == pytest.approx(1, abs=0.01)
     assert (parts.context.tokens, parts.context.source) == (1500, "usage")

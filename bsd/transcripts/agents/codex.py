@@ -27,6 +27,12 @@ from bsd.core.files import open_plain
 from bsd.core.layout import SessionName
 from bsd.core.locations import expand
 from bsd.core.sources import ProgramArchive
+from bsd.transcripts.agents.codex_lines import (
+    BEFORE_A_PROMPT,
+    call_seconds,
+    fillings_of,
+    started_thread,
+)
 from bsd.transcripts.agents.entry import (
     Entry,
     arguments_at,
@@ -39,9 +45,11 @@ from bsd.transcripts.agents.format import (
     TIES,
     CacheUse,
     EntryInfo,
+    Filling,
     NotOurs,
     Rank,
     Shape,
+    StartedSubagent,
     Title,
     ToolCall,
     TranscriptFormat,
@@ -94,13 +102,6 @@ _SHOWN = {
 # Never extracted from these, at any depth: ids that tie them to others, and pictures.
 _NEVER = frozenset(("call_id", "turn_id", "data", "blob", "encrypted_content"))
 
-# The text that Codex and its extension for editors put before a person's prompt.
-_BEFORE_A_PROMPT = re.compile(
-    r"\s*(?:# AGENTS\.md instructions for [^\n]*\n\s*<INSTRUCTIONS>.*?</INSTRUCTIONS>"
-    r"|# Context from my IDE setup:.*?\n## My request for Codex:"
-    r"|# Context from my IDE setup:.*)\s*",
-    re.DOTALL,
-)
 # How results say with which code a command has ended: in JSON behind the output, or before it.
 _EXIT_CODE = re.compile(
     r'"exit_code":(-?[0-9]+)|(?:Exit code:|Process exited with code) (-?[0-9]+)'
@@ -115,6 +116,7 @@ class Codex(TranscriptFormat):
     parent_key = None
     ties = TIES | {"ordinal"}
     tells_origin = True
+    least_call_seconds = 0.01  # some versions write a call and its result together
 
     def info(self, entry: Entry) -> EntryInfo:
         kind, payload = text_of(entry.get("type")) or "unknown", payload_of(entry)
@@ -170,9 +172,9 @@ class Codex(TranscriptFormat):
             if what == "thread_name_updated":
                 return named(payload.get("thread_name"), Rank.GIVEN)
             said = payload.get("message") if what == "user_message" else None
-            return asked(texts_in(said), _BEFORE_A_PROMPT)
+            return asked(texts_in(said), BEFORE_A_PROMPT)
         if entry.get("type") == "response_item" and payload.get("role") == "user":
-            return asked(texts_in(payload.get("content")), _BEFORE_A_PROMPT)
+            return asked(texts_in(payload.get("content")), BEFORE_A_PROMPT)
         return None
 
     def error_flags(self, entry: Entry) -> Iterator[tuple[ValuePath, bool]]:
@@ -196,6 +198,15 @@ class Codex(TranscriptFormat):
         if what == "reasoning":
             return _said(payload.get("summary"), "summary", "thinking")
         return []
+
+    def fillings(self, entry: Entry) -> Iterable[Filling]:
+        return fillings_of(entry)
+
+    def call_seconds(self, entry: Entry) -> tuple[str, float] | None:
+        return call_seconds(payload_of(entry))
+
+    def subagent(self, entry: Entry) -> StartedSubagent | None:
+        return started_thread(payload_of(entry))
 
 
 def _id(entry: Entry, payload: Entry) -> str | None:

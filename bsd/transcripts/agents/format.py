@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
@@ -124,6 +124,33 @@ class EntryInfo:
     cache: CacheUse | None = None
 
 
+# Names of kinds of content that fill a session (`Filling`), beside those by type and tool.
+SETUP = "system and setup text"
+ADDED = "text that the program adds"
+SUMMARIES = "summaries of compactions"
+ATTACHMENTS = "attachments"
+# Of content that no model is sent.
+PROGRAM_NOTES = "never sent: notes of the program"
+RESULT_COPIES = "never sent: copies of results"
+TOKEN_COUNTS = "never sent: token counts"  # noqa: S105 - no password
+EXTENSION_STATE = "never sent: state of extensions"
+
+
+class Filling(NamedTuple):
+    """A member that fills bytes of an entry and counts as a whole, with the values inside it."""
+
+    path: ValuePath  # empty: the whole line
+    what: str  # the kind of content, for people
+
+
+@dataclass(frozen=True, slots=True)
+class StartedSubagent:
+    """A sub-agent that a call has started."""
+
+    call: str  # its id
+    session: str  # by one of the ids that its program knows it by
+
+
 @dataclass(frozen=True, slots=True)
 class NotOurs:
     """A file that is left alone, and why."""
@@ -160,6 +187,8 @@ class TranscriptFormat(ABC):
     # Copies name the sessions that they are of, each by its header, and lines are copied behind it
     # without gaps: so a copied line has a known place.
     tells_origin: bool = False
+    # A shorter time from a call to its result was spent writing, and tells nothing about the tool.
+    least_call_seconds: float = 0.0
 
     @abstractmethod
     def info(self, entry: Entry) -> EntryInfo:
@@ -200,11 +229,20 @@ class TranscriptFormat(ABC):
             if isinstance(flag, bool):
                 yield path, flag
 
-    def subagent(self, entry: Entry) -> str | None:
-        """Return the session of the sub-agent whose work is the result in an entry, if it is one.
+    def fillings(self, entry: Entry) -> Iterable[Filling]:
+        """Name the members of an entry that fill bytes beside its values; none in another."""
+        return ()
 
-        The session's own name, without its agent.
-        """
+    def call_seconds(self, entry: Entry) -> tuple[str, float] | None:
+        """Return the id of a call and the seconds that it took, if an entry says so."""
+        return None
+
+    def tokens_before(self, entry: Entry) -> int | None:
+        """Return the tokens that stood in context before a compaction, if its entry says so."""
+        return None
+
+    def subagent(self, entry: Entry) -> StartedSubagent | None:
+        """Return the sub-agent that a call has started, if an entry names both."""
         return None
 
     def command(self, tool: str, arguments: Any) -> Any:
@@ -295,6 +333,19 @@ def in_short(text: str) -> str:
 
 
 _LONGEST_PATH = 4096  # characters
+
+
+_LONGEST_NAME = 60  # characters of a type or tool in the name of a kind of content
+
+
+def line_of_type(kind: str) -> str:
+    """Name the content of lines of a type that a format does not know."""
+    return f"lines of type {in_short(kind)[:_LONGEST_NAME]}"
+
+
+def with_tool(what: str, tool: str) -> str:
+    """Name the content of calls or results of one tool."""
+    return f"{what}: {in_short(tool)[:_LONGEST_NAME]}" if tool else what
 
 
 def path_text(value: Any) -> str | None:

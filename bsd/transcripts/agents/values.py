@@ -116,7 +116,7 @@ def object_values(
     leaves = leaf_values(tree, path, type_, at_least, custom=custom)
     if leaves or not tree or not isinstance(tree, (dict, list)):
         return leaves
-    text = _compact_json(tree)
+    text = compact_json(tree)
     length = _characters(text)
     if length < at_least or _START in text or any(link in text for link in _LINKS):
         return []
@@ -135,7 +135,7 @@ def unit_values(
         is_long = len(value) >= max(at_least, 1)
         return [text_value(path, value, type_, display=display, leaf=True)] if is_long else []
     if at_least > 1 and isinstance(value, (dict, list)):
-        text = _compact_json(value)
+        text = compact_json(value)
         if (length := _characters(text)) < at_least:
             return []
         if _START not in text:
@@ -148,7 +148,8 @@ def _characters(text: bytes) -> int:
     return len(text) if text.isascii() else len(text.decode("utf-8", "surrogatepass"))
 
 
-def _compact_json(tree: Any) -> bytes:
+def compact_json(tree: Any) -> bytes:
+    """Write a value as JSON without spaces; empty if it is nested too deeply."""
     try:
         return orjson.dumps(tree)
     except (TypeError, ValueError):  # lone surrogates, integers of more than 64 bits

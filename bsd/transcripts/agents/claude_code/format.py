@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bsd.transcripts.agents.claude_code.records import (
+    filling_of_line,
     is_record,
     made_of,
     record_id,
@@ -27,10 +28,16 @@ from bsd.transcripts.agents.claude_code.records import (
 from bsd.transcripts.agents.claude_code.usage import cache_use
 from bsd.transcripts.agents.entry import Entry, entry_time_ms, first_entries, message_of, text_of
 from bsd.transcripts.agents.format import (
+    ADDED,
+    RESULT_COPIES,
+    SUMMARIES,
     TIES,
+    TOKEN_COUNTS,
     EntryInfo,
+    Filling,
     NotOurs,
     Rank,
+    StartedSubagent,
     Title,
     TranscriptFormat,
     Turn,
@@ -184,10 +191,30 @@ class ClaudeCode(TranscriptFormat):
             ):
                 yield (*_CONTENT, index, "is_error"), flag
 
-    def subagent(self, entry: Entry) -> str | None:
+    def fillings(self, entry: Entry) -> Iterator[Filling]:
+        if entry.get("type") not in _MESSAGES:
+            yield Filling((), filling_of_line(entry))
+            return
+        message = message_of(entry)
+        if "toolUseResult" in entry:
+            yield Filling(("toolUseResult",), RESULT_COPIES)
+        if "usage" in message:
+            yield Filling(("message", "usage"), TOKEN_COUNTS)
+        if entry.get("isCompactSummary") is True:
+            yield Filling(_CONTENT, SUMMARIES)
+        elif entry.get("isMeta") is True or _is_notification(entry, message):
+            yield Filling(_CONTENT, ADDED)
+
+    def tokens_before(self, entry: Entry) -> int | None:
+        metadata = entry.get("compactMetadata")
+        tokens = metadata.get("preTokens") if isinstance(metadata, dict) else None
+        return tokens if type(tokens) is int else None
+
+    def subagent(self, entry: Entry) -> StartedSubagent | None:
         told = entry.get("toolUseResult")
         agent = text_of(told.get("agentId")) if isinstance(told, dict) else None
-        return f"agent-{agent}" if agent else None
+        call = _result_of(message_of(entry)) if agent else None
+        return StartedSubagent(call, f"agent-{agent}") if call else None
 
     def _is_aside(self, entry: Entry) -> bool:
         """Whether a subagent was asked or did this: once, that stood among a session's lines."""

@@ -24,7 +24,14 @@ from collections.abc import Iterator
 from typing import Any, TypeGuard
 
 from bsd.transcripts.agents.entry import Entry, is_structural, text_of
-from bsd.transcripts.agents.format import Value
+from bsd.transcripts.agents.format import (
+    ADDED,
+    ATTACHMENTS,
+    PROGRAM_NOTES,
+    SETUP,
+    Value,
+    line_of_type,
+)
 from bsd.transcripts.agents.values import unit_values
 from bsd.transcripts.spans import ValuePath, value_at
 
@@ -37,6 +44,8 @@ _RECORDS: dict[str, tuple[ValuePath, ...]] = {
 }
 # Members of such a line that stay, and that a copy of it in a fork has, too.
 _TELLING = ("type", "agentId", "id", "shapeHash", "hash", "timestamp")
+# Types of lines about the session itself, of which some versions give an id.
+_NOTES = frozenset(("summary", "queue-operation"))
 _DIGITS = 24  # hex digits of a hash, in an id
 
 # Hooks whose `content` is sent, and those whose output is compared with that of their next run.
@@ -51,6 +60,7 @@ _HOOK_OUTPUT = {
     "hook_system_message": ("content",),
     "async_hook_response": _OUTPUT,
 }
+_HOOKS = ("hook_", "async_hook_")
 
 
 def is_record(kind: Any) -> TypeGuard[str]:
@@ -79,6 +89,31 @@ def unsent_values(entry: Entry, at_least: int) -> list[Value]:
     for path, value in _unsent(entry):
         values += unit_values(value, path, "tool_result", at_least, display=True)
     return values
+
+
+def filling_of_line(entry: Entry) -> str:
+    """Name the content of a line that is no message."""
+    kind = text_of(entry.get("type")) or "unknown"
+    if is_record(kind):
+        return "never sent: records of requests"
+    if kind == "attachment":
+        return _filling_of_attachment(entry.get("attachment"))
+    if kind == "progress":
+        return "never sent: progress"
+    if kind.startswith("file-history-"):
+        return "never sent: snapshots of files"
+    if kind == "system" or kind in _NOTES or text_of(entry.get("uuid")) is None:
+        return PROGRAM_NOTES
+    return line_of_type(kind)
+
+
+def _filling_of_attachment(attachment: Any) -> str:
+    kind = text_of(attachment.get("type")) if isinstance(attachment, dict) else None
+    if kind == "prompt_snapshot":
+        return SETUP
+    if kind in _HOOK_OUTPUT and attachment.get("hookEvent") not in _SENT_EVENTS:
+        return "never sent: output of hooks"
+    return ADDED if kind is not None and kind.startswith(_HOOKS) else ATTACHMENTS
 
 
 def _unsent(entry: Entry) -> Iterator[tuple[ValuePath, Any]]:

@@ -7,7 +7,7 @@ object a line, named by `__id` or `id`, without turns.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import Any
 
@@ -24,17 +24,24 @@ from bsd.transcripts.agents.entry import (
     text_of,
 )
 from bsd.transcripts.agents.format import (
+    EXTENSION_STATE,
+    PROGRAM_NOTES,
+    SUMMARIES,
+    TOKEN_COUNTS,
     VALUE_TYPES,
     CacheUse,
     EntryInfo,
+    Filling,
     NotOurs,
     Rank,
+    StartedSubagent,
     Title,
     ToolCall,
     TranscriptFormat,
     Turn,
     Value,
     asked,
+    line_of_type,
     named,
     path_text,
     texts_in,
@@ -68,6 +75,24 @@ _LONG_LIFE_SECONDS, _SHORT_LIFE_SECONDS = 3600.0, 300.0
 
 # Records of summaries: the program rebuilds its context from them.
 _RECORDS = frozenset(("branchSummary", "compactionSummary"))
+# The content of lines that are no messages, and of messages that count as a whole.
+_LINES = {
+    "compaction": SUMMARIES,
+    "branch_summary": SUMMARIES,
+    "custom": EXTENSION_STATE,
+    "custom_message": "messages of extensions",
+    **dict.fromkeys(
+        ("session", "model_change", "thinking_level_change", "label", "session_info", "usage"),
+        PROGRAM_NOTES,
+    ),
+    "context_edit": "edits of the context",
+}
+_MESSAGES_AS_A_WHOLE = {
+    **dict.fromkeys(_RECORDS, SUMMARIES),
+    "bashExecution": "commands you ran",
+}
+_DETAILS = "never sent: details of results"
+_SPAWNED = "childSessionKey"  # in the result of a call that has started a sub-agent
 
 
 class OpenClaw(TranscriptFormat):
@@ -120,6 +145,30 @@ class OpenClaw(TranscriptFormat):
         if kind == "custom":
             return _state(entry, at_least)
         return []
+
+    def fillings(self, entry: Entry) -> Iterator[Filling]:
+        kind = text_of(entry.get("type")) or "unknown"
+        if kind != "message":
+            yield Filling((), _LINES.get(kind) or line_of_type(kind))
+            return
+        message = message_of(entry)
+        if whole := _MESSAGES_AS_A_WHOLE.get(text_of(message.get("role")) or ""):
+            yield Filling((), whole)
+            return
+        for key, what in (("details", _DETAILS), ("usage", TOKEN_COUNTS)):
+            if key in message:
+                yield Filling(("message", key), what)
+
+    def tokens_before(self, entry: Entry) -> int | None:
+        tokens = entry.get("tokensBefore")
+        return tokens if type(tokens) is int else None
+
+    def subagent(self, entry: Entry) -> StartedSubagent | None:
+        message = message_of(entry)
+        details = message.get("details")
+        key = text_of(details.get(_SPAWNED)) if isinstance(details, dict) else None
+        call = text_of(message.get("toolCallId"))
+        return StartedSubagent(call, key) if call and key else None
 
 
 def _message_facts(entry: Entry, message: Entry) -> EntryInfo:
@@ -285,6 +334,12 @@ class Flat(TranscriptFormat):
             for text in texts_in(content)
         ]
         return asked(texts)
+
+    def fillings(self, entry: Entry) -> Iterator[Filling]:
+        if _is_beside(entry):
+            yield Filling((), _LINES[entry["type"]])
+        elif "details" in message_of(entry):
+            yield Filling(("message", "details"), _DETAILS)
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
         custom = entry.get("type") == "custom" and _is_beside(entry)

@@ -1,0 +1,156 @@
+"""What fills a session: each byte of its lines counts to one kind of content.
+
+Arguments of calls count by their tool, members that a format names by that name
+(`TranscriptFormat.fillings`), other values by their type. The rest of a line is the JSON around
+them: ids, times, keys, braces and escapes. Names of kinds are words for people.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from bsd.transcripts.agents.entry import Entry, proof_size
+from bsd.transcripts.agents.format import (
+    SETUP,
+    EntryInfo,
+    Filling,
+    TranscriptFormat,
+    Value,
+    line_of_type,
+    with_tool,
+)
+from bsd.transcripts.agents.values import compact_json
+from bsd.transcripts.spans import ValuePath, value_at
+
+MEDIA = "images and documents"
+_THINKING = "thinking"
+_CALLS, _RESULTS = "tool calls", "tool results"
+_NEVER_SENT = "never sent"
+_JSON_AROUND = "JSON around the values"
+_UNREADABLE = "lines that cannot be read"
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """The part of a session that content of one kind fills. Sizes are bytes."""
+
+    what: Annotated[str, Field(description="In words, as `tool results: Bash`")]
+    bytes: int
+    extracted_bytes: int
+    share: Annotated[float, Field(description="Of the session's bytes, 0 to 1")]
+
+
+class Counted(NamedTuple):
+    """The content of one entry."""
+
+    kinds: list[str]  # of its values, in their order
+    result: int  # bytes of a tool's result that the model is sent
+
+
+class Fills:
+    """Adds up the kinds of content of a session, entry by entry."""
+
+    def __init__(self) -> None:
+        self._bytes: Counter[str] = Counter()
+        self.extracted: Counter[str] = Counter()  # bytes that were taken out, by kind
+
+    def take_unreadable(self, raw: bytes) -> None:
+        """Count a line that holds no entry."""
+        self._bytes[_UNREADABLE if raw.strip() else _JSON_AROUND] += len(raw)
+
+    def take(
+        self,
+        raw: bytes,
+        entry: Entry,
+        info: EntryInfo,
+        fmt: TranscriptFormat,
+        values: Sequence[Value],
+        tool: str,
+    ) -> Counted:
+        """Count each byte of a line to one kind.
+
+        Args:
+            raw: the line, with its end.
+            tool: whose result it is; empty if it is none, or the tool is not known.
+        """
+        places = [
+            Filling(call.arguments, with_tool(_CALLS, call.name))
+            for call in info.calls
+            if call.arguments
+        ]
+        places += fmt.fillings(entry)
+        inside = [_kind_at(value.path, places) for value in values]
+        kinds = [
+            kind or _kind_of(value, tool, info) for value, kind in zip(values, inside, strict=True)
+        ]
+        if whole := next((place.what for place in places if not place.path), None):
+            self._bytes[whole] += len(raw)
+            return Counted(kinds, 0)
+        parts = [(place.what, len(compact_json(value_at(entry, place.path)))) for place in places]
+        result = 0
+        for value, kind, place in zip(values, kinds, inside, strict=True):
+            if place is None:
+                size = _size_of(value)
+                parts.append((kind, size))
+                result += size if value.type == "tool_result" and not value.display else 0
+        parts.append((_THINKING, proof_size(entry)))
+        left = len(raw)
+        for kind, size in parts:
+            fitting = min(size, left)  # another program may write a number shorter than bsd
+            self._bytes[kind] += fitting
+            left -= fitting
+        self._bytes[_JSON_AROUND] += left
+        return Counted(kinds, result)
+
+    def rows(self) -> tuple[Fill, ...]:
+        """Return the kinds, those first that have filled the most."""
+        total = self._bytes.total()
+        found = [
+            Fill(
+                kind,
+                self._bytes[kind],
+                self.extracted[kind],
+                round(self._bytes[kind] / total, 4) if total else 0.0,
+            )
+            for kind in self._bytes.keys() | self.extracted.keys()
+        ]
+        found = [fill for fill in found if fill.bytes or fill.extracted_bytes]
+        return tuple(
+            sorted(found, key=lambda fill: (-fill.bytes - fill.extracted_bytes, fill.what))
+        )
+
+
+def _kind_at(path: ValuePath, places: Sequence[Filling]) -> str | None:
+    """Name the content that a value is a part of; None if it counts by itself."""
+    return next((place.what for place in places if path[: len(place.path)] == place.path), None)
+
+
+def _kind_of(value: Value, tool: str, info: EntryInfo) -> str:
+    if value.display:
+        return _NEVER_SENT
+    if value.shape.is_block:
+        return MEDIA
+    match value.type:
+        case "thinking":
+            return _THINKING
+        case "tool_call":
+            return _CALLS
+        case "tool_result":
+            return with_tool(_RESULTS, tool)
+        case "user":
+            return "prompts"
+        case "assistant":
+            return "assistant text"
+        case "system":
+            return SETUP
+    return line_of_type(info.kind)
+
+
+def _size_of(value: Value) -> int:
+    """Return the bytes of a value as JSON, without quotes; of a picture those of its base64."""
+    return value.length if value.text is None else len(compact_json(value.text)) - 2
