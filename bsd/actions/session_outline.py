@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
@@ -151,24 +153,33 @@ def _subagents(
     context: ActionContext, head: SessionName, meter: SessionMeter
 ) -> tuple[Subagent, ...]:
     """The sub-agents of a session, each below the one that has started it."""
-    listed = {info.name: info for info in _related(context.layout, head, meter.subagents)}
-    by_session = {name.session: name for name in listed}
-    calls = {
-        by_session[session]: _StartingCall(head, index)
-        for session, index in meter.subagents.items()
-        if session in by_session
-    }
-    calls |= _calls_by_others(context, listed, calls)
-    for member in catalog.family(context.layout, head)[1:]:
-        if member.name in listed and member.parent is not None and member.parent != head:
-            calls.setdefault(member.name, _StartingCall(member.parent, None))
-    for name in listed:
-        if name not in calls:
-            started = _started_ms(context.layout, name)
-            calls[name] = _StartingCall(
-                head, None if started is None else meter.call_before(started)
-            )
-    return _below(head, listed, calls, frozenset((head,)))
+    layout = context.layout
+    names, meters = _Names(layout, head), _Meters(context, head, meter)
+    listed, calls = names.listed, dict[SessionName, _StartingCall]()
+
+    def follow(parents: list[SessionName]) -> None:
+        """Note the sub-agents that these sessions have started, and so on."""
+        for parent in parents:  # it grows
+            if not names.may_have_more(calls, parent):
+                continue
+            started = meters.of(parent)
+            for session, index in started.subagents.items() if started else ():
+                name = names.find(session)
+                if name is not None and name != head and name not in calls:
+                    calls[name] = _StartingCall(parent, index)
+                    parents.append(name)
+
+    follow([head])
+    if names.is_part:  # the others are those of other sessions
+        for name in listed.keys() - calls.keys():
+            del listed[name]
+    follow([name for name in listed if name not in calls])
+    for name, parent in names.unlinked(calls):
+        known, at = meters.of(parent), _started_ms(layout, name)
+        line = known.call_before(at) if known is not None and at is not None else None
+        calls[name] = _StartingCall(parent, line)
+    described = {name: catalog.describe(layout, name, listed[name]) for name in calls}
+    return _below(head, described, calls, frozenset((head,)))
 
 
 def _below(
@@ -198,50 +209,91 @@ def _below(
     return tuple(found)
 
 
-def _related(layout: Layout, head: SessionName, named: Collection[str]) -> Iterator[ListedSession]:
+class _Names:
     """The sessions that may be sub-agents of a session, or of its sub-agents."""
-    transcript = layout.transcript(head)
-    program = program_of(layout, head.agent)
-    if program.part_of is not None:
-        # Sub-agents of one session lie side by side: those below this one are named in it.
-        for name, stat in catalog.with_stats(layout, head.agent, strays=False):
-            if name != head and name.session in named:
-                yield catalog.describe(layout, name, stat)
-        return
-    below = transcript.with_name(transcript.name.removesuffix(ENDING))
-    for agent, directory in layout.session_dirs():
-        if not directory.is_relative_to(below):
-            continue
-        if program_of(layout, agent).part_of == transcript:
-            with suppress(BsdError):
-                for name, stat in catalog.with_stats(layout, agent, strays=False):
-                    yield catalog.describe(layout, name, stat)
-    for member in catalog.family(layout, head)[1:]:
-        with suppress(OSError, BsdError):
-            stat = layout.session_file(member.name).lstat()
-            yield catalog.describe(layout, member.name, stat)
+
+    def __init__(self, layout: Layout, head: SessionName) -> None:
+        self._layout = layout
+        self._head = head
+        self._program = program_of(layout, head.agent)
+        self.is_part = self._program.part_of is not None
+        self._parents = {member.name: member.parent for member in catalog.family(layout, head)[1:]}
+        self._keys = {record.key: record.session for record in self._program.registry().sessions}
+        self.listed = dict(self._related())
+        self._by_id = {name.session: name for name in self.listed}
+        source = layout.source_of(head.agent)
+        # Programs that keep all sessions in one place, or by day, keep those of sub-agents there.
+        self._source = source if source is not None and source.project_directory is None else None
+
+    def _related(self) -> Iterator[tuple[SessionName, os.stat_result]]:
+        layout, head = self._layout, self._head
+        top = self._program.part_of or layout.transcript(head)
+        below = top.with_name(top.name.removesuffix(ENDING))
+        for agent, directory in layout.session_dirs():
+            if not directory.is_relative_to(below):
+                continue
+            if program_of(layout, agent).part_of == top:
+                with suppress(BsdError):
+                    found = catalog.with_stats(layout, agent, strays=False)
+                    yield from ((name, stat) for name, stat in found if name != head)
+        for member in self._parents:
+            with suppress(OSError, BsdError):
+                yield member, layout.session_file(member).lstat()
+
+    def may_have_more(self, calls: Collection[SessionName], parent: SessionName) -> bool:
+        """Whether a session may have started sub-agents of which the call is not known."""
+        return self._source is not None or any(
+            name not in calls and name != parent for name in self.listed
+        )
+
+    def find(self, session: str) -> SessionName | None:
+        """The session of a sub-agent, by the id or the key that its program knows it by."""
+        name = self._by_id.get(self._keys.get(session) or session)
+        if name is None and self._source is not None:
+            name = self._elsewhere.get(session)
+            if name is not None and name not in self.listed:
+                with suppress(OSError, BsdError):
+                    self.listed[name] = self._layout.session_file(name).lstat()
+        return name if name in self.listed else None
+
+    @cached_property
+    def _elsewhere(self) -> dict[str, SessionName]:
+        """The other sessions of the source, by each of their ids."""
+        found: dict[str, SessionName] = {}
+        for agent, _ in self._layout.session_dirs():
+            if self._layout.source_of(agent) == self._source:
+                with suppress(BsdError):
+                    program = program_of(self._layout, agent)
+                    for name, _ in catalog.with_stats(self._layout, agent, strays=False):
+                        found |= dict.fromkeys(program.ids_in(name.session), name)
+        return found
+
+    def unlinked(self, calls: Collection[SessionName]) -> Iterator[tuple[SessionName, SessionName]]:
+        """Yield each sub-agent of which no call is known, and the session that has started it."""
+        for name in [name for name in self.listed if name not in calls]:
+            parent = self._parents.get(name)
+            yield name, parent if parent is not None and parent in self.listed else self._head
 
 
-def _calls_by_others(
-    context: ActionContext,
-    listed: Mapping[SessionName, ListedSession],
-    known: Mapping[SessionName, _StartingCall],
-) -> dict[SessionName, _StartingCall]:
-    """The calls, in other sub-agents, that started those of which the session holds no call."""
-    left = {name.session: name for name in listed if name not in known}
-    found: dict[SessionName, _StartingCall] = {}
-    budget = _MOST_READ
-    for name, info in listed.items():
-        budget -= info.size
-        if budget < 0 or not left.keys() - {name.session}:
-            continue
-        with suppress(OSError, BsdError), context.reader(name) as opened:
-            meter = SessionMeter(opened.format)
-            meter.read(opened.transcript, lambda _: {}, lambda *_: None)
-            for session, index in meter.subagents.items():
-                if session in left and session != name.session:
-                    found[left.pop(session)] = _StartingCall(name, index)
-    return found
+class _Meters:
+    """Reads sub-agents to find the calls in them, within a bound."""
+
+    def __init__(self, context: ActionContext, head: SessionName, meter: SessionMeter) -> None:
+        self._context = context
+        self._read: dict[SessionName, SessionMeter | None] = {head: meter}
+        self._budget = _MOST_READ
+
+    def of(self, name: SessionName) -> SessionMeter | None:
+        """Return what is known of a session's calls; None if it was not read."""
+        if name not in self._read:
+            self._read[name] = None
+            with suppress(OSError, BsdError), self._context.reader(name) as opened:
+                self._budget -= opened.transcript.identity.size
+                if self._budget >= 0:
+                    meter = SessionMeter(opened.format)
+                    meter.read(opened.transcript, lambda _: {}, lambda *_: None)
+                    self._read[name] = meter
+        return self._read[name]
 
 
 def _started_ms(layout: Layout, name: SessionName) -> float | None:
