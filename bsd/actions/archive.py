@@ -319,7 +319,7 @@ def show_archived(
         found = program_of(layout, copy.name.agent).detect(line.raw for line in source.lines())
         fmt = found.reads if isinstance(found, NotOurs) else found
         if fmt is None:
-            why = found.reason if isinstance(found, NotOurs) else "nobody knows its lines"
+            why = found.reason if isinstance(found, NotOurs) else "its lines are not understood"
             raise LeftAlone(
                 f"{copy.name} cannot be shown: {why}",
                 hint=f"`bsd archive bring-back {copy.id}` brings it back as it was",

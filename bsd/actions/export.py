@@ -153,7 +153,10 @@ class _Export:
         """Open a session; raises NotFound, LeftAlone."""
         source = opened.enter_context(open_or_snapshot(self._context.layout, name))
         if format_of(source, program_of(self._context.layout, name.agent)) is None:
-            raise LeftAlone(f"the lines of {name} are not understood")
+            raise LeftAlone(
+                f"{name} cannot be exported: its lines are not understood",
+                hint="copying its file as it is: bsd changes nothing in it",
+            )
         self._sources.append((name, source))
 
     def _lines(self, name: SessionName, source: InBlocks) -> Iterator[tuple[bytes, int]]:

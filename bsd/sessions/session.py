@@ -31,6 +31,15 @@ from bsd.transcripts.reader import Transcript, TranscriptFile
 
 _log: BoundLogger = structlog.get_logger(module="session")
 
+# Hints about sessions that bsd leaves alone.
+_READABLE = (
+    "`bsd show` to read it: nothing in it is changed, and a newer version of bsd may know its form"
+)
+_UNREADABLE = (
+    "a newer version of bsd, or the setting `exclude` to leave it out of lists: its lines are not"
+    " understood, and nothing in the file is changed"
+)
+
 
 class Session:
     """The session of this name under a root, whether it is there or not; nothing is held open."""
@@ -93,7 +102,7 @@ class Session:
         source, fmt, left_alone = self.open_to_read(path)
         if left_alone is not None:
             source.close()
-            raise LeftAlone(left_alone)
+            raise LeftAlone(left_alone, hint=_READABLE)
         return source, fmt
 
     def open_to_read(
@@ -111,7 +120,8 @@ class Session:
         _log.trace("A session is opened", session=str(self))
         self.layout.refuse_excluded(self.name)
         if database := self.program.database():
-            raise LeftAlone(f"the sessions of {self.name.agent} are in {database}")
+            hint = "its own program to read them: nothing in the database is changed"
+            raise LeftAlone(f"the sessions of {self.name.agent} are in {database}", hint=hint)
         path = path or self.path
         self._refuse_no_session(unless_stored=True)
         source = TranscriptFile(path)
@@ -130,7 +140,7 @@ class Session:
         if found.reads is not None:
             return source, found.reads, found.reason
         source.close()
-        raise LeftAlone(found.reason)
+        raise LeftAlone(found.reason, hint=found.hint or _UNREADABLE)
 
     def opened(
         self,
@@ -203,7 +213,7 @@ class SessionReader:
         self._file, fmt, left_alone = self._session.open_to_read()
         if left_alone is not None and self._to_edit:
             self._file.close()
-            raise LeftAlone(left_alone)
+            raise LeftAlone(left_alone, hint=_READABLE)
         return self._session.opened(self._file, fmt, self._now, self._config, left_alone)
 
     def __exit__(self, *_: object) -> None:

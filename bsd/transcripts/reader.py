@@ -145,7 +145,10 @@ class InBlocks(ABC):
 
     def _refuse_endless(self, length: int) -> None:
         if length > LARGEST_LINE:
-            raise LeftAlone(f"a line of it is longer than {LARGEST_LINE} bytes")
+            raise LeftAlone(
+                f"a line of it is longer than {LARGEST_LINE} bytes",
+                hint="its own program to read it: nothing in the file is changed",
+            )
 
     @abstractmethod
     def read(self, offset: int, length: int) -> bytes:

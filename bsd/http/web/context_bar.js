@@ -33,8 +33,8 @@ export class ContextBar {
         this.element.hidden = false;
     }
 
-    bar({ tokens, limit, extracted_tokens: away }) {
-        const whole = Math.max(limit ?? 0, tokens + away, 1);
+    bar({ tokens, limit, most_seen: seen, extracted_tokens: away }) {
+        const whole = Math.max(limit ?? seen ?? 0, tokens + away, 1);
         const part = (name, size) => {
             const element = h("span", { class: name });
             element.style.width = `${(100 * size) / whole}%`;
@@ -43,8 +43,9 @@ export class ContextBar {
         return h("div", { class: "context-bar", "aria-hidden": "true" }, part("context-seen", tokens), part("context-away", away));
     }
 
-    words({ tokens, limit, model, since, source, extracted_tokens: away }, goTo) {
+    words({ tokens, limit, limit_reason: reason, most_seen: seen, model, since, source, extracted_tokens: away }, goTo) {
         const of = limit ? ` of ${short(limit)} tokens (${Math.round((100 * tokens) / limit)} %)` : " tokens";
+        const unknown = seen > tokens ? `its limit is not known, at least ${short(seen)} tokens` : "its limit is not known";
         const link = h(
             "button",
             { type: "button", class: "quiet inline", onclick: () => goTo(since), "data-focus": "since" },
@@ -55,6 +56,7 @@ export class ContextBar {
             { class: "context-words" },
             h("strong", { title: `${number(tokens)} tokens, ${SOURCES[source] ?? source}` }, `The model sees ${short(tokens)}${of}`),
             model && h("span", { class: "note" }, model),
+            h("span", { class: "note" }, limit ? `limit ${reason}` : unknown),
             since > 0 && h("span", { class: "note" }, link),
             away > 0 && h("span", { class: "note context-out", title: "An estimate" }, `${short(away)} tokens taken out`),
         );
@@ -85,13 +87,20 @@ export class ContextBar {
             one.name,
             number(one.calls),
             one.errors ? number(one.errors) : "–",
-            one.seconds >= 1 ? span(one.seconds) : "< 1 s",
+            toolTime(one),
             bytes(one.bytes),
             one.extracted_bytes ? bytes(one.extracted_bytes) : "–",
         ]);
         const columns = [["Tool", null], ["Calls", "num"], ["Errors", "num"], ["Time", "num"], ["Results", "num"], ["Taken out", "num"]];
         return table("Tools", columns, rows);
     }
+}
+
+/** The time of a tool's calls; of some calls it may not be known. */
+function toolTime({ calls, timed_calls: timed, seconds }) {
+    if (!timed) return "not known";
+    const time = seconds >= 1 ? span(seconds) : "< 1 s";
+    return timed < calls ? `${time} in ${number(timed)}` : time;
 }
 
 /** “85k”: tokens are estimates, their digits say nothing. */

@@ -157,6 +157,7 @@ class NotOurs:
 
     reason: str
     reads: TranscriptFormat | None = None  # its dialect, if its lines are understood all the same
+    hint: str | None = None  # a way to make it one that bsd edits, if there is one
 
 
 # Members that tie entries, calls and results together, at any place of a message.

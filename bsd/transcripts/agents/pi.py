@@ -121,7 +121,7 @@ class PiProject(AgentProgram):
             found = found if isinstance(further, NotOurs) and further.reads is None else further
         if not isinstance(found, NotOurs):
             return NotOurs("not a session of pi")
-        return NotOurs(found.reason, None if found.reads is None else PI)
+        return replace(found, reads=None if found.reads is None else PI)
 
 
 class PiRuns(PiProject):

@@ -419,6 +419,11 @@ FLAT = Flat()
 
 # --- which files hold them ---
 
+_MIGRATES = (
+    "opening it once with its program, which gives its entries ids: until then bsd changes nothing"
+    " in it"
+)
+
 
 def header_ids(entry: Entry) -> set[str]:
     """The id of the conversation that a header names."""
@@ -450,11 +455,11 @@ def detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
 def _by_header(header: Entry) -> TranscriptFormat | NotOurs:
     version = header.get("version")
     if version is None:
-        return NotOurs("version 1 session: its entries have no ids")
+        return NotOurs("version 1 session: its entries have no ids", hint=_MIGRATES)
     if isinstance(version, bool) or not isinstance(version, (int, float)):
         return NotOurs(f"session header of unknown version {version!r:.40}", OPENCLAW)
     if version < 2:
-        return NotOurs(f"version {version} session: its entries have no ids")
+        return NotOurs(f"version {version} session: its entries have no ids", hint=_MIGRATES)
     return OPENCLAW
 
 
