@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, NamedTuple
@@ -84,17 +84,24 @@ def outline_session(context: ActionContext, session: SessionName) -> SessionOutl
         NotFound: there is no such session.
         LeftAlone: its lines are not understood.
     """
-    with context.reader(session) as opened:
-        source, size = opened.transcript, opened.transcript.identity.size
-        with context.outlines.meter_of(session, source, opened.format) as meter:
-            meter.read(
-                source,
-                lambda marker: _sizes(opened, marker),
-                lambda line, entry, marker: _original(opened, line, entry, marker),
-                lambda done: context.progress(done, size),
-            )
-            parts, below = meter.parts(), _subagents(context, session, meter)
+    with context.reader(session) as opened, metered(context, opened) as meter:
+        size = opened.transcript.identity.size
+        parts, below = meter.parts(), _subagents(context, session, meter)
     return _answer(session, size, parts, below)
+
+
+@contextmanager
+def metered(context: ActionContext, opened: OpenSession) -> Iterator[SessionMeter]:
+    """Lend the meter of an open session, which has followed all of its lines."""
+    source = opened.transcript
+    with context.outlines.meter_of(opened.name, source, opened.format) as meter:
+        meter.read(
+            source,
+            lambda marker: _sizes(opened, marker),
+            lambda line, entry, marker: _original(opened, line, entry, marker),
+            lambda done: context.progress(done, source.identity.size),
+        )
+        yield meter
 
 
 def _answer(

@@ -1,4 +1,4 @@
-"""summarize_session: the subject of a session, by plain rules on its words; no model is asked."""
+"""summarize_session: the subject of a session, by plain rules on its words, and what fills it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from bsd.actions.context import ActionContext
+from bsd.actions.session_outline import metered
 from bsd.core.answers import Internal
 from bsd.core.formatting import format_duration, iso_utc
 from bsd.core.layout import SessionName
 from bsd.maintenance.catalog import resume_command
+from bsd.planning.session_fills import Fill
+from bsd.planning.session_outline import ContextInOutline
 from bsd.store.markers import stored_line
 from bsd.store.originals import OriginalStore
 from bsd.transcripts.agents.entry import Entry, Marker, error_text, model_of
@@ -150,6 +153,10 @@ class Summary:
     resume: Annotated[
         str | None, Field(description="The command that continues it in its program")
     ] = None
+    fills: Annotated[tuple[Fill, ...], Field(description="What fills it, the most first")] = ()
+    context: Annotated[
+        ContextInOutline | None, Field(description="What the model is sent if it goes on")
+    ] = None
 
 
 def summarize(
@@ -167,7 +174,9 @@ def summarize(
 
 
 def summarize_session(context: ActionContext, session: SessionName) -> Summary:
-    """Return the subject of a session, by plain rules on its words; no model is asked.
+    """Return the subject of a session, by plain rules on its words, and what fills it.
+
+    No model is asked.
 
     Raises:
         NotFound: there is no such session.
@@ -176,8 +185,19 @@ def summarize_session(context: ActionContext, session: SessionName) -> Summary:
     with context.reader(session) as opened:
         found, damaged = summarize(opened.transcript, opened.format, opened.store)
         at, left_alone = iso_utc(opened.now), opened.left_alone
-    resume = resume_command(context.layout, session)
-    return Summary(session.session, session.agent, found, at, damaged, left_alone, resume)
+        with metered(context, opened) as meter:
+            parts = meter.parts()
+    return Summary(
+        session_id=session.session,
+        agent=session.agent,
+        summary=found,
+        generated_at=at,
+        damaged=damaged,
+        left_alone=left_alone,
+        resume=resume_command(context.layout, session),
+        fills=tuple(sorted(parts.fills, key=lambda fill: -fill.bytes)),
+        context=parts.context,
+    )
 
 
 def _original(raw: bytes, entry: Entry, fmt: TranscriptFormat, stored: OriginalStore) -> Entry:

@@ -27,11 +27,14 @@ from bsd.cli.output import (
     print_table,
     say,
     say_wrapped,
+    share,
     size,
 )
 from bsd.cli.progress import waiting
 from bsd.core.layout import SessionName
+from bsd.planning.session_outline import ContextInOutline
 
+_LEAST_SHARE = 0.001  # of a session, of a kind of content that is listed
 _TITLE, _WIDE_TITLE = 60, 200  # characters of a title in a table; on a terminal it is cut to fit
 
 
@@ -200,6 +203,38 @@ def summary_command(call: Call, /, session: SessionName) -> None:
     call.answer(answer, tell_summary)
 
 
+def _context_words(context: ContextInOutline) -> str:
+    """Return what the model still sees of a session, and its limit."""
+    about = "" if context.source == "usage" else "about "
+    if context.limit is not None:
+        percent = share(context.tokens, context.limit)
+        of = f"{about}{context.tokens:,} of {context.limit:,} tokens ({percent})"
+        return f"{of}, limit {context.limit_reason}"
+    least = f", at least {context.most_seen:,} tokens" if context.most_seen else ""
+    return f"{about}{context.tokens:,} tokens; its limit is not known{least}"
+
+
+def _tell_fills(found: Summary) -> None:
+    if found.context is not None:
+        say(f"\nThe model sees {_context_words(found.context)}")
+    if found.fills:
+        say("\nWhat fills it")
+        print_table(
+            ("what", "size", "share", "taken out"),
+            [
+                (
+                    fill.what,
+                    size(fill.bytes),
+                    f"{100 * fill.share:.1f} %",
+                    size(fill.extracted_bytes) if fill.extracted_bytes else "–",
+                )
+                for fill in found.fills
+                if fill.share >= _LEAST_SHARE or fill.extracted_bytes
+            ],
+            right=("size", "share", "taken out"),
+        )
+
+
 def tell_summary(found: Summary) -> None:
     summary = found.summary
     counts = (
@@ -224,6 +259,7 @@ def tell_summary(found: Summary) -> None:
             say(f"\n{title}")
             for line in lines:
                 say(f"  - {line}")
+    _tell_fills(found)
     if found.damaged.count:
         note(found.damaged.in_words())
     if found.left_alone is not None:

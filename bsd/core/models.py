@@ -75,7 +75,8 @@ def context_limit_of(model: str, seen: int) -> ContextLimit | None:
     fitting = [tokens for tokens in windows if tokens >= seen]
     if not fitting:
         return None
-    reason = f"by the model's name ({facts.source}, {facts.date})"
+    site = facts.source.partition("/")[0]
+    reason = f"by the model's name ({site}, {facts.date})"
     if others := [f"{tokens:,}" for tokens in fitting[1:]]:
         reason += f"; the model is also offered with {', '.join(others)}"
     elif len(windows) > 1:

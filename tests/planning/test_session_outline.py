@@ -6,16 +6,21 @@ from typing import Any
 
 import pytest
 
-from bsd.planning.session_outline import SessionMeter, SessionParts
+from bsd.planning.session_outline import ContextInOutline, SessionMeter, SessionParts
 from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE
 from bsd.transcripts.agents.codex import CODEX
 from bsd.transcripts.agents.entry import Entry, Marker
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.openclaw.format import OPENCLAW
+from bsd.transcripts.agents.pi import PI
 from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import BytesTranscript, Line, parse_kept
 from tests.planning.in_memory import Session, data
-from tests.transcripts.agents.sources.tree import EVERYTHING, LONG, raw
+from tests.transcripts.agents.sources import CLAUDE_CODE as CLAUDE_CODE_KIND
+from tests.transcripts.agents.sources import CODEX as CODEX_KIND
+from tests.transcripts.agents.sources import PI as PI_KIND
+from tests.transcripts.agents.sources.codex import codex_line, codex_meta
+from tests.transcripts.agents.sources.tree import EVERYTHING, LONG, Kind, raw
 
 _EVERYTHING: Any = EVERYTHING
 
@@ -154,15 +159,15 @@ def test_it_goes_on_where_it_has_stopped(cut: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "fmt", "prompts", "calls", "errors"),
+    ("name", "fmt", "prompts", "calls", "errors", "limit"),
     [
-        ("claude-code-long.jsonl", CLAUDE_CODE, 2, 177, 13),
-        ("codex-rollout.jsonl", CODEX, 13, 123, 8),
-        ("openclaw-v3-medium.jsonl", OPENCLAW, 84, 391, 19),
+        ("claude-code-long.jsonl", CLAUDE_CODE, 2, 177, 13, 200_000),
+        ("codex-rollout.jsonl", CODEX, 13, 123, 8, 272_000),
+        ("openclaw-v3-medium.jsonl", OPENCLAW, 84, 391, 19, 200_000),
     ],
 )
 def test_recorded_sessions(
-    name: str, fmt: TranscriptFormat, prompts: int, calls: int, errors: int
+    name: str, fmt: TranscriptFormat, prompts: int, calls: int, errors: int, limit: int
 ) -> None:
     content = data(name)
     parts = parts_of(content, fmt)
@@ -171,4 +176,90 @@ def test_recorded_sessions(
     assert sum(tool.errors for tool in parts.tools) == errors
     assert sum(fill.bytes for fill in parts.fills) == len(content)
     assert 0 < parts.context.tokens < 1_000_000
-    assert (parts.context.limit == 272_000) == (fmt is CODEX)
+    assert parts.context.limit == limit
+    assert (parts.context.limit_reason == "as the session says") == (fmt is CODEX)
+    unnamed = [fill for fill in parts.fills if fill.what.startswith("lines")]
+    assert sum(fill.share for fill in unnamed) < 0.05
+    assert all(tool.timed_calls for tool in parts.tools if tool.seconds)
+
+
+@pytest.mark.parametrize("kind", [CLAUDE_CODE_KIND, CODEX_KIND, PI_KIND])
+def test_every_byte_of_a_session_has_a_name(kind: Kind) -> None:
+    """Made-up sessions hold each kind of line that a program writes."""
+    fmt = {"claude-code": CLAUDE_CODE, "codex": CODEX, "pi": PI}[kind.kind]
+    content = raw(kind.lines())
+    fills = {fill.what: fill.bytes for fill in parts_of(content, fmt).fills}
+    assert sum(fills.values()) == len(content)
+    assert not [what for what in fills if what.startswith("lines") or what == "never sent"]
+    assert fills["JSON around the values"] < len(content) / 2
+    assert fills["images and documents"] > 0
+    # Each holds a long text, and nothing of it is counted twice.
+    for what in {
+        "claude-code": ("never sent: copies of results", "never sent: snapshots of files"),
+        "codex": ("never sent: copies of messages", "never sent: settings of turns"),
+        "pi": ("system and setup text", "never sent: details of results"),
+    }[kind.kind]:
+        assert fills[what] >= len(LONG), what
+    [call] = [what for what in fills if what in ("tool calls: Write", "tool calls: shell", WRITE)]
+    assert fills[call] >= len(LONG)
+
+
+WRITE = "tool calls: write"
+
+
+def result(call: str, output: str) -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": call, "output": output}
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [
+        (("response_item", result("c", "Wall time: 2.5 seconds\nOutput:\nok")), 2.5),
+        (("response_item", result("c", '{"output":"","metadata":{"duration_seconds":1.5}}')), 1.5),
+        (
+            (
+                "event_msg",
+                {
+                    "type": "exec_command_end",
+                    "call_id": "c",
+                    "duration": {"secs": 3, "nanos": 500_000_000},
+                },
+            ),
+            3.5,
+        ),
+        (("response_item", result("c", "ok")), None),
+    ],
+)
+def test_the_time_of_a_call_is_what_codex_notes(
+    told: tuple[str, dict[str, Any]], seconds: float | None
+) -> None:
+    """The call and its result have one time in the file; then only a note tells."""
+    call = {"type": "function_call", "name": "shell", "arguments": "{}", "call_id": "c"}
+    lines = [
+        codex_meta(),
+        codex_line(5, "response_item", **call),
+        codex_line(5, told[0], **told[1]),
+        codex_line(5, "response_item", **result("c", "ok")),
+    ]
+    [tool] = parts_of(raw(lines), CODEX).tools
+    assert (tool.timed_calls, tool.seconds) == ((0, 0.0) if seconds is None else (1, seconds))
+
+
+def context_with(model: str, tokens: int, *more: dict[str, Any]) -> ContextInOutline:
+    answer = entry(0, said(text("Yes."), tokens=tokens) | {"model": model})
+    return parts_of(raw([answer, *more]), OPENCLAW).context
+
+
+def test_the_limit_is_the_models_or_not_known() -> None:
+    """By its name; what was sent decides between the windows that a model is offered with."""
+    assert context_with("claude-opus-5-5", 1000).limit == 1_000_000
+    smaller = context_with("anthropic/claude-sonnet-4-5-20250929", 1000)
+    assert (smaller.limit, smaller.most_seen) == (200_000, 1000)
+    assert "also offered with 1,000,000" in str(smaller.limit_reason)
+    assert context_with("claude-sonnet-4-5", 300_000).limit == 1_000_000
+    assert context_with("claude-opus-4-6[1m]", 1000).limit == 1_000_000
+    compaction = {"type": "compaction", "id": "k", "tokensBefore": 90_000}
+    unknown = context_with("a-model-of-mine", 1000, compaction)
+    assert (unknown.limit, unknown.limit_reason, unknown.most_seen) == (None, None, 90_000)
+    # More was sent than the table says: it is not believed.
+    assert context_with("claude-opus-4-1", 300_000).limit is None

@@ -420,7 +420,7 @@ FLAT = Flat()
 # --- which files hold them ---
 
 _MIGRATES = (
-    "opening it once with its program, which gives its entries ids: until then bsd changes nothing"
+    "opening it once with its program, which gives its entries ids; until then bsd changes nothing"
     " in it"
 )
 
