@@ -155,7 +155,7 @@ class _Export:
         if format_of(source, program_of(self._context.layout, name.agent)) is None:
             raise LeftAlone(
                 f"{name} cannot be exported: its lines are not understood",
-                hint="copying its file as it is; bsd changes nothing in it",
+                hint="copy its file as it is; nothing in it is changed",
             )
         self._sources.append((name, source))
 

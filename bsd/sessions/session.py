@@ -32,13 +32,8 @@ from bsd.transcripts.reader import Transcript, TranscriptFile
 _log: BoundLogger = structlog.get_logger(module="session")
 
 # Hints about sessions that bsd leaves alone.
-_READABLE = (
-    "`bsd show` to read it: nothing in it is changed, and a newer version of bsd may know its form"
-)
-_UNREADABLE = (
-    "a newer version of bsd, or the setting `exclude` to leave it out of lists: its lines are not"
-    " understood, and nothing in the file is changed"
-)
+_READABLE = "read it with `bsd show`, or update bsd; nothing in it is changed"
+_UNREADABLE = "update bsd, or leave it out with the setting `exclude`; nothing in it is changed"
 
 
 class Session:
@@ -120,7 +115,7 @@ class Session:
         _log.trace("A session is opened", session=str(self))
         self.layout.refuse_excluded(self.name)
         if database := self.program.database():
-            hint = "its own program to read them: nothing in the database is changed"
+            hint = "read them with their program; nothing in the database is changed"
             raise LeftAlone(f"the sessions of {self.name.agent} are in {database}", hint=hint)
         path = path or self.path
         self._refuse_no_session(unless_stored=True)

@@ -147,7 +147,7 @@ class InBlocks(ABC):
         if length > LARGEST_LINE:
             raise LeftAlone(
                 f"a line of it is longer than {LARGEST_LINE} bytes",
-                hint="its own program to read it: nothing in the file is changed",
+                hint="read it with its program; nothing in it is changed",
             )
 
     @abstractmethod

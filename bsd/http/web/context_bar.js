@@ -63,7 +63,9 @@ export class ContextBar {
     }
 
     fills({ fills, total }) {
-        const rows = fills.slice(0, FILLS).map((one) => [
+        const rest = fills.slice(FILLS);
+        const shown = [...fills.slice(0, FILLS), ...(rest.length ? [together(rest)] : [])];
+        const rows = shown.map((one) => [
             one.what,
             bytes(one.bytes),
             `${Math.round(100 * one.share)} %`,
@@ -96,11 +98,22 @@ export class ContextBar {
     }
 }
 
+/** Kinds of content that have no row of their own. */
+function together(fills) {
+    const sum = (name) => fills.reduce((total, one) => total + one[name], 0);
+    return {
+        what: count(fills.length, "other kind"),
+        bytes: sum("bytes"),
+        share: sum("share"),
+        extracted_bytes: sum("extracted_bytes"),
+    };
+}
+
 /** The time of a tool's calls; of some calls it may not be known. */
 function toolTime({ calls, timed_calls: timed, seconds }) {
     if (!timed) return "not known";
     const time = seconds >= 1 ? span(seconds) : "< 1 s";
-    return timed < calls ? `${time} in ${number(timed)}` : time;
+    return timed < calls ? `${time} for ${count(timed, "call")}` : time;
 }
 
 /** “85k”: tokens are estimates, their digits say nothing. */

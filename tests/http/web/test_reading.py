@@ -162,7 +162,8 @@ def _cards(page: Page) -> None:
     expect(thought.locator(".value")).to_have_count(0)
     thought.locator(".entry-open").click()
     expect(thought.locator(".value")).to_have_text("The tide table, perhaps.")
-    expect(page.get_by_role("group", name="What the model sees")).to_contain_text("tokens")
+    seen = page.get_by_role("group", name="What the model sees")
+    expect(seen).to_contain_text(re.compile("The model sees .* tokens.*limit"))
 
 
 def _contents_focus_and_raw(page: Page) -> None:

@@ -420,8 +420,7 @@ FLAT = Flat()
 # --- which files hold them ---
 
 _MIGRATES = (
-    "opening it once with its program, which gives its entries ids; until then bsd changes nothing"
-    " in it"
+    "open it once with its program, which gives its entries ids; until then bsd does not change it"
 )
 
 
