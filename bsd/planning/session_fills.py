@@ -45,7 +45,7 @@ class Fill:
     share: Annotated[float, Field(description="Of the session's bytes, 0 to 1")]
 
 
-class Counted(NamedTuple):
+class EntryContent(NamedTuple):
     """The content of one entry."""
 
     kinds: list[str]  # of its values, in their order
@@ -71,7 +71,7 @@ class Fills:
         fmt: TranscriptFormat,
         values: Sequence[Value],
         tool: str,
-    ) -> Counted:
+    ) -> EntryContent:
         """Count each byte of a line to one kind.
 
         Args:
@@ -90,7 +90,7 @@ class Fills:
         ]
         if whole := next((place.what for place in places if not place.path), None):
             self._bytes[whole] += len(raw)
-            return Counted(kinds, 0)
+            return EntryContent(kinds, 0)
         parts = [(place.what, len(compact_json(value_at(entry, place.path)))) for place in places]
         result = 0
         for value, kind, place in zip(values, kinds, inside, strict=True):
@@ -105,7 +105,7 @@ class Fills:
             self._bytes[kind] += fitting
             left -= fitting
         self._bytes[_JSON_AROUND] += left
-        return Counted(kinds, result)
+        return EntryContent(kinds, result)
 
     def rows(self) -> tuple[Fill, ...]:
         """Return the kinds, those first that have filled the most."""

@@ -91,7 +91,9 @@ def test_all_fields_of_the_answer(layout: Layout) -> None:
     }
     whole = performed.summary(layout, NAME)
     named = ["session_id", "agent", "summary", "generated_at", "damaged", "left_alone", "resume"]
-    assert list(whole) == named
+    assert list(whole) == [*named, "fills", "context"]
+    assert {fill["what"] for fill in whole["fills"]} >= {"prompts", "tool calls: write"}
+    assert whole["context"]["limit"] == 200_000
     assert abs(datetime.fromisoformat(whole["generated_at"]).timestamp() - time.time()) < 60
 
 
