@@ -353,14 +353,22 @@ class SessionMeter:
             self._since = index + 1
         is_answer = info.is_assistant or info.cache is not None or info.role == "assistant"
         usage = sent_tokens(entry) if is_answer or info.role is None else None
-        if is_answer and (model := model_of(entry)) and model != self._model:
-            self._model, self._most_seen = model, 0
+        if info.is_message and not info.may_be_last:
+            return  # a sub-agent's, among the lines of the session
+        self._note_model(entry, info, is_answer=is_answer)
         seen = self._fmt.tokens_before(entry) or 0 if info.is_compaction else 0
         if usage:
             self._usage = index, info.time_ms, usage.tokens
             self._limit = context_limit(entry) or self._limit
             seen = usage.tokens
         self._most_seen = max(self._most_seen, seen)
+
+    def _note_model(self, entry: Entry, info: EntryInfo, *, is_answer: bool) -> None:
+        """Note the model that answers from here on; a line in its place names none."""
+        if not (is_answer and info.turn is not Turn.BREAKS) and "modelId" not in entry:
+            return
+        if (model := model_of(entry)) and model != self._model:
+            self._model, self._limit, self._most_seen = model, None, 0
 
     def _note_extracted(
         self,

@@ -19,6 +19,7 @@ from tests.planning.in_memory import Session, data
 from tests.transcripts.agents.sources import CLAUDE_CODE as CLAUDE_CODE_KIND
 from tests.transcripts.agents.sources import CODEX as CODEX_KIND
 from tests.transcripts.agents.sources import PI as PI_KIND
+from tests.transcripts.agents.sources.claude_code import claude_code_line
 from tests.transcripts.agents.sources.codex import codex_line, codex_meta
 from tests.transcripts.agents.sources.tree import EVERYTHING, LONG, Kind, raw
 
@@ -250,6 +251,17 @@ def context_with(model: str, tokens: int, *more: dict[str, Any]) -> ContextInOut
     return parts_of(raw([answer, *more]), OPENCLAW).context
 
 
+def test_lines_of_others_tell_nothing_of_the_model() -> None:
+    """A sub-agent's lines, and those that Claude Code writes in the model's name."""
+    answer = claude_code_line(1, "assistant", [text("Yes.")], stop_reason="end_turn")
+    aside = claude_code_line(2, "assistant", [text("Found.")], isSidechain=True)
+    aside["message"] |= {"model": "claude-haiku-4-5", "usage": {"input_tokens": 250_000}}
+    error = claude_code_line(3, "assistant", [text("API Error")], isApiErrorMessage=True)
+    error["message"]["model"] = "<synthetic>"
+    context = parts_of(raw([answer, aside, error]), CLAUDE_CODE).context
+    assert (context.model, context.limit, context.tokens) == ("claude-opus-4-6", 200_000, 3)
+
+
 def test_the_limit_is_the_models_or_not_known() -> None:
     """By its name; what was sent decides between the windows that a model is offered with."""
     assert context_with("claude-opus-5-5", 1000).limit == 1_000_000
@@ -261,5 +273,8 @@ def test_the_limit_is_the_models_or_not_known() -> None:
     compaction = {"type": "compaction", "id": "k", "tokensBefore": 90_000}
     unknown = context_with("a-model-of-mine", 1000, compaction)
     assert (unknown.limit, unknown.limit_reason, unknown.most_seen) == (None, None, 90_000)
+    change = {"type": "model_change", "id": "n", "modelId": "gpt-4.1", "provider": "openai"}
+    changed = context_with("claude-opus-5-5", 1000, change)
+    assert (changed.model, changed.limit, changed.most_seen) == ("gpt-4.1", 1_047_576, None)
     # More was sent than the table says: it is not believed.
     assert context_with("claude-opus-4-1", 300_000).limit is None
