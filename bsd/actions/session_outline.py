@@ -28,7 +28,7 @@ from bsd.planning.session_outline import (
 from bsd.sessions.session import OpenSession
 from bsd.store.originals import Missing
 from bsd.transcripts.agents.entry import Entry, Marker, entry_time_ms, first_entries
-from bsd.transcripts.agents.program import ENDING
+from bsd.transcripts.agents.program import ENDING, Registry
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.reader import Line, TranscriptFile
 
@@ -224,8 +224,9 @@ class _Names:
         self._head = head
         self._program = program_of(layout, head.agent)
         self.is_part = self._program.part_of is not None
-        self._parents = {member.name: member.parent for member in catalog.family(layout, head)[1:]}
-        self._keys = {record.key: record.session for record in self._program.registry().sessions}
+        registry = self._program.registry()
+        self._parents = _parents(registry, head)
+        self._keys = {record.key: record.session for record in registry.sessions if record.session}
         self.listed = dict(self._related())
         self._by_id = {name.session: name for name in self.listed}
         source = layout.source_of(head.agent)
@@ -255,12 +256,14 @@ class _Names:
 
     def find(self, session: str) -> SessionName | None:
         """The session of a sub-agent, by the id or the key that its program knows it by."""
-        name = self._by_id.get(self._keys.get(session) or session)
-        if name is None and self._source is not None:
-            name = self._elsewhere.get(session)
-            if name is not None and name not in self.listed:
-                with suppress(OSError, BsdError):
-                    self.listed[name] = self._layout.session_file(name).lstat()
+        name = self._by_id.get(self._keys.get(session, session))
+        with suppress(OSError, BsdError):
+            if name is None and session in self._keys:
+                name = SessionName(self._head.agent, self._keys[session])
+            elif name is None and self._source is not None:
+                name = self._elsewhere.get(session)
+            if name is not None and name not in self.listed and name != self._head:
+                self.listed[name] = self._layout.session_file(name).lstat()
         return name if name in self.listed else None
 
     @cached_property
@@ -280,6 +283,20 @@ class _Names:
         for name in [name for name in self.listed if name not in calls]:
             parent = self._parents.get(name)
             yield name, parent if parent is not None and parent in self.listed else self._head
+
+
+def _parents(registry: Registry, head: SessionName) -> dict[SessionName, SessionName]:
+    """The sub-agents below a session by its program's list, and the session above each."""
+    found: dict[SessionName, SessionName] = {}
+    queue = [head]
+    for parent in queue:  # it grows
+        for session in (*registry.children(parent.session), *registry.started(parent.session)):
+            with suppress(BsdError):  # a name that no session can have
+                name = SessionName(parent.agent, session)
+                if name != head and name not in found:
+                    found[name] = parent
+                    queue.append(name)
+    return found
 
 
 class _Meters:

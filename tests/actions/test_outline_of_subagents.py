@@ -111,7 +111,7 @@ def test_sub_agents_of_sub_agents_of_a_root(tmp_path: Path) -> None:
         "agent:main:main": {"sessionId": "head"},
         "agent:main:subagent:c": {"sessionId": "child", "parentSessionId": "head"},
         KEY: {"sessionId": "named", "parentSessionId": "child"},
-        "agent:main:subagent:t": {"sessionId": "timed", "parentSessionId": "child"},
+        "agent:main:subagent:t": {"sessionId": "timed", "spawnedBy": "agent:main:subagent:c"},
     }
     path = tmp_path / "agents" / "main" / "sessions" / "sessions.json"
     path.write_text(json.dumps(listed))

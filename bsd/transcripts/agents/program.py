@@ -52,6 +52,7 @@ class Registered:
     status: str | None  # running, done, failed, killed, timeout
     parent: str | None  # session id
     title: str | None = None  # how people call it, on one line
+    started_by: str | None = None  # key of the conversation of which it is a sub-agent
 
     @property
     def session(self) -> str | None:
@@ -83,6 +84,11 @@ class Registry:
         """The sessions that this one began."""
         ids = {session} | {record.session_id for record in self.find(session)}
         return [one.session for one in self.sessions if one.session and one.parent in ids]
+
+    def started(self, session: str) -> list[str]:
+        """The sub-agents that this one started. Some of them live on without it."""
+        keys = set(self.keys(session))
+        return [one.session for one in self.sessions if one.session and one.started_by in keys]
 
     def title(self, session: str) -> str | None:
         """How people call it: several conversations may have had it, some of them by no name."""

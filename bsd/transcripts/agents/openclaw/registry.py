@@ -140,6 +140,7 @@ def registered(content: dict[str, Any]) -> Iterator[Registered]:
                 status=text_of(value.get("status")),
                 parent=text_of(value.get("parentSessionId")),
                 title=_called(value),
+                started_by=text_of(value.get("spawnedBy")),
             )
 
 
