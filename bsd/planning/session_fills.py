@@ -84,20 +84,19 @@ class Fills:
             if call.arguments
         ]
         places += fmt.fillings(entry)
-        inside = [_kind_at(value.path, places) for value in values]
-        kinds = [
-            kind or _kind_of(value, tool, info) for value, kind in zip(values, inside, strict=True)
-        ]
-        if whole := next((place.what for place in places if not place.path), None):
+        whole = next((place.what for place in places if not place.path), None)
+        if whole is not None:
             self._bytes[whole] += len(raw)
-            return EntryContent(kinds, 0)
+            return EntryContent([whole] * len(values), 0)
         parts = [(place.what, len(compact_json(value_at(entry, place.path)))) for place in places]
-        result = 0
-        for value, kind, place in zip(values, kinds, inside, strict=True):
-            if place is None:
-                size = _size_of(value)
+        kinds, result = [], 0
+        for value in values:
+            kind = _kind_at(value.path, places) if places else None
+            if kind is None:
+                kind, size = _kind_of(value, tool, info), _size_of(value)
                 parts.append((kind, size))
                 result += size if value.type == "tool_result" and not value.display else 0
+            kinds.append(kind)
         parts.append((_THINKING, proof_size(entry)))
         left = len(raw)
         for kind, size in parts:

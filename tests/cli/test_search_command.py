@@ -94,7 +94,7 @@ def test_the_list_has_figures_of_what_was_searched(with_a_wombat: Call) -> None:
 def test_the_document_of_a_summary(bsd: Call) -> None:
     document = bsd("summary", "main/alpha", "--json").document
     named = {"session_id", "agent", "summary", "generated_at", "damaged", "left_alone", "resume"}
-    assert set(document) == named
+    assert set(document) == named | {"fills", "context"}
     assert document["summary"]["user_messages"] > 0
     told = bsd("summary", "main/alpha").out
     assert told.startswith(f"main/alpha: {document['summary']['session_type']}, ")
