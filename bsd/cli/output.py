@@ -113,10 +113,10 @@ def print_table(
         for number, title in enumerate(columns)
     ]
     width = get_terminal_size().columns if sys.stdout.isatty() else None
-    table = fit_table(fitted, width)
-    for line in table.title:
+    titles, lines = fit_table(fitted, width)
+    for line in titles:
         sys.stdout.write(styled(line, "1", sys.stdout) + "\n")
-    sys.stdout.writelines(f"{line}\n" for line in table.rows)
+    sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
 def _finite(value: Any) -> Any:

@@ -277,8 +277,8 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> 
         )
         for number, title in enumerate(titles)
     ]
-    table = fit_table(columns, width)
-    return [*table.title, *table.rows]
+    title, lines = fit_table(columns, width)
+    return [*title, *lines]
 
 
 def sessions_in_use(layout: Layout, now: float) -> Iterator[SessionInUse]:

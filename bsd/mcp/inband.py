@@ -30,7 +30,6 @@ from bsd.mcp.calls import (
     ChangeContextCall,
     GetContextCall,
     ParsedCall,
-    ReadCall,
     RestoreCall,
     SearchCall,
     SetExtractableCall,
@@ -265,7 +264,7 @@ class _Round:
         """Plan the request of a call, or read it; raises the errors of planners."""
         source, fmt, opened = self._revised, self._fmt, self._opened
         match asked:
-            case RestoreCall(inline=False) | ReadCall():
+            case RestoreCall(inline=False):
                 page = read_page(opened, asked.entry, asked.keys, asked.offset)
                 outcome = f"[{len(page.texts)} values read]"
                 done = Answered(call, "read_extracted", describe_texts(page), outcome=outcome)
