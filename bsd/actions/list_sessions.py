@@ -304,14 +304,14 @@ def listed(layout: Layout, infos: list[ListedSession], now: float) -> Iterator[S
     """Sessions as the list shows them, with the figures that are known of them."""
     known = catalog.counted(layout, infos)
     for info in infos:
-        found = known.get(info.name)
+        statistics, is_current = known.get(info.name, (None, False))
         is_stale = catalog.is_stale(info.updated, now)
         row, figures = vars(session_row(info, now)), _uncounted(is_stale=is_stale)
-        if found is not None:
-            figures = vars(figures_of(found.statistics, is_stale=is_stale))
-        if info.saved_bytes is not None and (found is not None or info.saved_bytes):
+        if statistics is not None:
+            figures = vars(figures_of(statistics, is_stale=is_stale))
+        if info.saved_bytes is not None and (statistics is not None or info.saved_bytes):
             figures |= {"saved_bytes": info.saved_bytes}
-        yield SessionInList(**row, **figures, counted=found is not None and found.current)
+        yield SessionInList(**row, **figures, counted=is_current)
 
 
 def check_agent(layout: Layout, agent: str, hint: str = "/api/agents lists them") -> None:
