@@ -69,7 +69,7 @@ def diagnose(context: ActionContext, *, repair: bool = False) -> Examined:
     """
     if repair:
         root = context.layout.root
-        if any(each.uid != os.geteuid() for each in wrongly_owned(root, os.environ)):
+        if any(uid != os.geteuid() for _, uid in wrongly_owned(root, os.environ)):
             hint = f"`sudo bsd --root {root} doctor --repair`"
             raise Forbidden("only root can give away what belongs to root", hint=hint)
     return _examined(_checks(context))

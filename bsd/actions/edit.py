@@ -83,7 +83,7 @@ def edit_entry(
         NotFound: there is no such session or entry.
         Busy: the session is in use.
         Invalid: the change would break the session.
-        EntryChanged: the line is not the one that was `seen`.
+        Conflict: the line is not the one that was `seen`.
     """
     editor = context.editor(session)
     answer = editor.apply(

@@ -6,8 +6,7 @@ import base64
 import heapq
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from itertools import islice
@@ -25,6 +24,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.catalog import AgentInfo, ListedSession
 from bsd.maintenance.search import SessionFilter
 from bsd.maintenance.titles import Titles
+from bsd.planning.view import time_text
 from bsd.store.statistics import NOTHING_OUT, Statistics
 from bsd.transcripts.agents.program import Registry
 from bsd.transcripts.agents.programs import program_of
@@ -210,17 +210,12 @@ def figures_of(found: Statistics, *, is_stale: bool) -> Figures:
         model=found.models[-1] if found.models else None,
         models=found.models,
         tokens=found.tokens,
-        created=_iso(found.created_ms),
+        created=time_text(found.created_ms),
         cost=round(found.cost, 6) or None,
         duration_minutes=round(lasted / 60_000, 1),
         is_stale=is_stale,
         saved_bytes=found.saved_bytes,
     )
-
-
-def _uncounted(*, is_stale: bool) -> dict[str, Any]:
-    """Return the figures of a session that was not read yet."""
-    return {one.name: None for one in fields(Figures)} | {"is_stale": is_stale}
 
 
 def list_sessions(
@@ -304,14 +299,20 @@ def listed(layout: Layout, infos: list[ListedSession], now: float) -> Iterator[S
     """Sessions as the list shows them, with the figures that are known of them."""
     known = catalog.counted(layout, infos)
     for info in infos:
-        found = known.get(info.name)
-        is_stale = catalog.is_stale(info.updated, now)
-        row, figures = vars(session_row(info, now)), _uncounted(is_stale=is_stale)
-        if found is not None:
-            figures = vars(figures_of(found.statistics, is_stale=is_stale))
-        if info.saved_bytes is not None and (found is not None or info.saved_bytes):
-            figures |= {"saved_bytes": info.saved_bytes}
-        yield SessionInList(**row, **figures, counted=found is not None and found.current)
+        statistics, is_current = known.get(info.name, (None, False))
+        yield SessionInList(**_with_figures(info, statistics, now), counted=is_current)
+
+
+def _with_figures(info: ListedSession, statistics: Statistics | None, now: float) -> dict[str, Any]:
+    """Return the fields of `SessionRow` and `Figures` for a session."""
+    is_stale = catalog.is_stale(info.updated, now)
+    if statistics is not None:
+        figures = vars(figures_of(statistics, is_stale=is_stale))
+    else:
+        figures = {one.name: None for one in fields(Figures)} | {"is_stale": is_stale}
+    if info.saved_bytes is not None and (statistics is not None or info.saved_bytes):
+        figures |= {"saved_bytes": info.saved_bytes}
+    return {**vars(session_row(info, now)), **figures}
 
 
 def check_agent(layout: Layout, agent: str, hint: str = "/api/agents lists them") -> None:
@@ -340,12 +341,6 @@ def _matching(
             called.append(titles.of(name, stat).title)
         if words.fits(name, called):
             yield name, stat
-
-
-def _iso(time_ms: float | None) -> str | None:
-    with suppress(OverflowError, ValueError, OSError):  # a time that no calendar has
-        return None if time_ms is None else iso_utc(time_ms / 1000)
-    return None
 
 
 # --- all of them, without pages ---
@@ -405,9 +400,9 @@ def list_all_sessions(
         if wanted.fits(info.name, (info.label, info.title))
     )
     infos = list(islice(matching, limit))
-    known = catalog.warm(layout, infos) if figures else {}
+    known, now = catalog.warm(layout, infos) if figures else {}, context.now()
     return AllSessions(
-        tuple(_counted(infos, known, context.now())),
+        tuple(CountedSession(**_with_figures(info, known.get(info.name), now)) for info in infos),
         tuple(agents),
         sum(info.size for info in infos),
         wanted.problem,
@@ -420,16 +415,3 @@ def _sorted(layout: Layout, agent: str | None, sort: SessionOrder) -> Iterator[L
     rank = _rank(layout, agent, sort, titles)
     found = sorted(catalog.with_stats(layout, agent), key=lambda each: (-rank(*each), str(each[0])))
     return (catalog.describe(layout, name, stat, titles) for name, stat in found)
-
-
-def _counted(
-    infos: list[ListedSession], known: Mapping[SessionName, Statistics], now: float
-) -> Iterator[CountedSession]:
-    for info in infos:
-        is_stale = catalog.is_stale(info.updated, now)
-        figures = _uncounted(is_stale=is_stale)
-        if (counted := known.get(info.name)) is not None:
-            figures = vars(figures_of(counted, is_stale=is_stale))
-        if info.saved_bytes:
-            figures |= {"saved_bytes": info.saved_bytes}
-        yield CountedSession(**vars(session_row(info, now)), **figures)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import orjson
 from pydantic import Field
@@ -440,14 +440,6 @@ class InPieces:
     state: Written | None = None  # of the file, when its hash was compared
 
 
-class _Own(NamedTuple):
-    """A stored line, and its file."""
-
-    line: bytes
-    path: Path
-    state: Written
-
-
 def show_extracted(context: ActionContext, session: SessionName, entry: str) -> InPieces:
     """Show the extracted values of an entry, as they are stored, without putting them back.
 
@@ -467,10 +459,12 @@ def show_extracted(context: ActionContext, session: SessionName, entry: str) -> 
             # more.
             found = extracted_content(source, fmt, located.name, store)
             return InPieces((document(as_json(found)),))
-    return _in_pieces(located, marker, own)
+    return _in_pieces(located, marker, *own)
 
 
-def _in_pieces(located: Located, marker: Marker, own: _Own) -> InPieces:
+def _in_pieces(
+    located: Located, marker: Marker, line: bytes, path: Path, state: Written
+) -> InPieces:
     head = {
         "entry_id": located.info.id,
         "index": located.line.index,
@@ -479,14 +473,14 @@ def _in_pieces(located: Located, marker: Marker, own: _Own) -> InPieces:
         "size_bytes": marker.size,
     }
     paths = paths_of(marker.keys)
-    spans = _spans(own.line, paths.values())
-    known = {key: spans[path] for key, path in paths.items() if path in spans}
+    spans = _spans(line, paths.values())
+    known = {key: spans[at] for key, at in paths.items() if at in spans}
     missing = {key: UNAVAILABLE[Missing.CORRUPT] for key in paths if key not in known}
     parts: list[bytes | Span] = [document(head)[:-1] + b',"content":{']
     for number, (key, span) in enumerate(known.items()):
         parts += [b"," * bool(number) + orjson.dumps(key) + b":", span]
     parts.append(b'},"unavailable":' + orjson.dumps(missing) + b"}")
-    return InPieces(tuple(parts), own.path, own.state)
+    return InPieces(tuple(parts), path, state)
 
 
 def _is_of(store: SessionStore, marker: Marker, located: Located) -> bool:
@@ -496,8 +490,8 @@ def _is_of(store: SessionStore, marker: Marker, located: Located) -> bool:
     return any(store.is_own(place) and (place.ref, place.hash) == named for place in places)
 
 
-def _read_own(store: SessionStore, marker: Marker) -> _Own | None:
-    """The file that a marker names, if it is there with the right content."""
+def _read_own(store: SessionStore, marker: Marker) -> tuple[bytes, Path, Written] | None:
+    """The line that a marker names, its file and the state of that, if the content is right."""
     try:
         path = store.file(marker.ref)
         file = plain_file(path)
@@ -507,7 +501,7 @@ def _read_own(store: SessionStore, marker: Marker) -> _Own | None:
         # A large one is not held in memory before it is known to be the right one.
         if f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}" == marker.hash:
             file.seek(0)
-            return _Own(file.read(), path, Written.of(os.fstat(file.fileno())))
+            return file.read(), path, Written.of(os.fstat(file.fileno()))
     return None
 
 

@@ -23,7 +23,7 @@ from bsd.planning.restore import (
 )
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.uninstall import plan_leaving
-from bsd.sessions.editor import left_as
+from bsd.sessions.editor import SessionEditor, left_as
 from bsd.sessions.notes import told_expired
 from bsd.sessions.session import OpenSession, Session
 from bsd.store.originals import Missing
@@ -103,6 +103,19 @@ def restore_entries(
         return revised.plan("restore"), answers
 
     editor = context.editor(session)
+    result, _ = _restore_by(editor, context.layout, session, plan)
+    result = replace(result, unavailable={**result.unavailable, **refused})
+    editor.notes.concluded("restore", result)
+    return result
+
+
+def _restore_by(
+    editor: SessionEditor,
+    layout: Layout,
+    session: SessionName,
+    plan: Callable[[OpenSession], tuple[Plan, Sequence[Restored]]],
+) -> tuple[SessionResult, BsdError | None]:
+    """Apply the plans of one restore; return the result, and the error that ended it early."""
     result = SessionResult(str(session), Status.UNCHANGED)
     try:
         for done, outcome, answers in editor.apply_all(plan):
@@ -110,14 +123,12 @@ def restore_entries(
                 done, Status.RESTORED, in_effect=outcome is not None, left_as=left_as(done, outcome)
             )
             for answer in answers:
-                explained = explain_missing(context.layout, answer)
+                explained = explain_missing(layout, answer)
                 editor.notes.restored(explained)
                 result = result.missing(explained)
     except BsdError as error:
-        result = result.failed(error)
-    result = replace(result, unavailable={**result.unavailable, **refused})
-    editor.notes.concluded("restore", result)
-    return result
+        return result.failed(error), error
+    return result, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,20 +198,9 @@ def restore_all(
         )
 
     editor = context.editor(session)
-    result = SessionResult(str(session), Status.UNCHANGED)
-    try:
-        for done, outcome, answers in editor.apply_all(plan):
-            result = result.plus(
-                done, Status.RESTORED, in_effect=outcome is not None, left_as=left_as(done, outcome)
-            )
-            for answer in answers:
-                explained = explain_missing(layout, answer)
-                editor.notes.restored(explained)
-                result = result.missing(explained)
-    except LeftAlone as error:
-        result = _with_placeholders(context, session, result.failed(error))
-    except BsdError as error:
-        result = result.failed(error)
+    result, problem = _restore_by(editor, layout, session, plan)
+    if isinstance(problem, LeftAlone):
+        result = _with_placeholders(context, session, result)
     editor.notes.concluded("restore_all", result)
     return result
 

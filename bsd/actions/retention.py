@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pydantic import Field
 
@@ -17,6 +17,7 @@ from bsd.core.moments import parse_moment
 from bsd.maintenance.program_deletions import DueSession, due_sessions
 from bsd.maintenance.retention import ForecastAll, Retention, RetentionRun, forecast_all
 
+NextRun = Callable[[float], float]  # of a schedule, after a moment; epoch seconds
 # From so many seconds before a moment on, the last run of a schedule before it is looked for.
 _STEPS_BACK = (3600.0, 86_400.0, 8 * 86_400.0, 400 * 86_400.0)
 
@@ -69,13 +70,6 @@ class RetentionForecast:
     ]
 
 
-class Schedule(Protocol):
-    """The times at which a job runs."""
-
-    def after(self, moment: float) -> float:
-        """Return the first time after a moment, both epoch seconds."""
-
-
 def run_retention(
     context: ActionContext,
     *,
@@ -116,14 +110,14 @@ def run_retention(
     return done
 
 
-def foretell_retention(context: ActionContext, at: str, schedule: Schedule) -> RetentionForecast:
+def foretell_retention(context: ActionContext, at: str, run_after: NextRun) -> RetentionForecast:
     """Return the files that go until a moment: by scheduled runs, and by agents' programs.
 
     Changes nothing. Values that are extracted from now on are not foretold.
 
     Args:
         at: a moment as `parse_moment` reads it.
-        schedule: that of the setting `retention_cron`.
+        run_after: returns the first run after a moment, by the setting `retention_cron`.
 
     Raises:
         Invalid: `at` is no moment, or has passed.
@@ -133,8 +127,8 @@ def foretell_retention(context: ActionContext, at: str, schedule: Schedule) -> R
     clock = check_clock(layout, "retention", context.now)
     next_run = last_run = None
     if lifetime_seconds(config.retention) is not None:
-        next_run = schedule.after(clock.now)
-        last_run = _last_until(schedule, next_run, moment)
+        next_run = run_after(clock.now)
+        last_run = _last_until(run_after, next_run, moment)
     following = None if next_run is None else forecast_all(layout, config, _at(clock, next_run))
     until = following
     if last_run is None:
@@ -167,16 +161,16 @@ def _at(clock: RunTime, moment: float) -> RunTime:
     return replace(clock, now=moment)
 
 
-def _last_until(schedule: Schedule, first: float, end: float) -> float | None:
+def _last_until(run_after: NextRun, first: float, end: float) -> float | None:
     """Return the last run until `end`; `first`: the next run from now on."""
     if first > end:
         return None
     last = first
     for step in _STEPS_BACK:
-        found = schedule.after(max(first, end - step) - 1.0)
+        found = run_after(max(first, end - step) - 1.0)
         if found <= end:
             while found <= end:
-                last, found = found, schedule.after(found)
+                last, found = found, run_after(found)
             return last
     return last
 

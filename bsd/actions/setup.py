@@ -36,10 +36,6 @@ class WouldLeave:
         return self.read_sessions < self.sessions
 
 
-class _TimeIsOver(Exception):
-    """The dry run has taken all the time that it has."""
-
-
 def foretell_extraction(
     context: ActionContext,
     files: Sequence[tuple[SessionName, int]],
@@ -64,7 +60,7 @@ def foretell_extraction(
     def progress(done: int, of: int | None = None) -> None:  # noqa: ARG001
         context.progress(read_bytes + done, total)
         if clock() >= end:
-            raise _TimeIsOver
+            raise TimeoutError
 
     timed = replace(context, progress=progress)
     order = list(files)
@@ -73,7 +69,7 @@ def foretell_extraction(
         try:
             progress(0)
             result = extract(timed, name, dry_run=True)
-        except _TimeIsOver:
+        except TimeoutError:
             break
         except BsdError:  # deleted meanwhile, or no session
             result = None

@@ -22,10 +22,6 @@ class NotRunning(BsdError):
     status: ClassVar[int] = 503
 
 
-class DaemonRefused(BsdError):
-    """The daemon answered with an error."""
-
-
 class Client:
     """The daemon of one root. Each request is a connection of its own.
 
@@ -43,7 +39,7 @@ class Client:
             NotRunning: no daemon listens.
             Unavailable: it does not answer within 10 seconds, or breaks off.
             Forbidden: the socket belongs to another user.
-            DaemonRefused: it answers with an error.
+            BsdError: it answers with an error.
         """
         return self._ask("GET", path, _ANSWER_SECONDS)
 
@@ -70,7 +66,7 @@ class Client:
         # A daemon that is not healthy answers its state with 503, too.
         if status >= 400 and "error" in document:
             errors = tuple(FieldError(e["field"], e["message"]) for e in document.get("errors", ()))
-            raise DaemonRefused(document["error"], hint=document.get("hint"), errors=errors)
+            raise BsdError(document["error"], hint=document.get("hint"), errors=errors)
         return document
 
     def _exchange(self, method: str, path: str, seconds: float | None) -> tuple[int, Any]:

@@ -75,9 +75,9 @@ def _print(line: bytes, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json_line(line) + "\n")
         return
-    shown = console_line(line)
-    head = f"{shown.time} {styled(f'{shown.level:<5}', _STYLES.get(shown.level, ''), sys.stdout)}"
-    sys.stdout.write(f"{head} {shown.rest}\n")
+    moment, level, rest = console_line(line)
+    shown = styled(f"{level:<5}", _STYLES.get(level, ""), sys.stdout)
+    sys.stdout.write(f"{moment} {shown} {rest}\n")
 
 
 class LogReader(Closing):
@@ -193,19 +193,11 @@ class LineFilter(NamedTuple):
         return self.session is None or fields.get("session") == self.session
 
 
-class ShownLine(NamedTuple):
-    """A line for people, in three parts."""
-
-    time: str
-    level: str
-    rest: str
-
-
-def console_line(line: bytes) -> ShownLine:
-    """Turn a line into local time, level, event and `key=value`; nothing in it is dangerous."""
+def console_line(line: bytes) -> tuple[str, str, str]:
+    """Return the local time of a line, its level, and its event with `key=value`; all harmless."""
     fields = _parse(line)
     if fields is None:
-        return ShownLine("-" * 19, "?", safe(line.decode(errors="backslashreplace")))
+        return "-" * 19, "?", safe(line.decode(errors="backslashreplace"))
     parts = [safe(str(fields.get("event", "")))]
     parts += [f"{safe(name)}={_value(fields[name])}" for name in fields if _is_short(name)]
     if fields.get("module"):
@@ -214,7 +206,7 @@ def console_line(line: bytes) -> ShownLine:
     rest = " ".join(parts)
     for text in texts:
         rest += "\n    " + text.rstrip("\n").replace("\n", "\n    ")
-    return ShownLine(_local(str(fields.get("time", ""))), safe(str(fields.get("level", "?"))), rest)
+    return _local(str(fields.get("time", ""))), safe(str(fields.get("level", "?"))), rest
 
 
 def json_line(line: bytes) -> str:

@@ -99,6 +99,26 @@ def print_table(
         spare: the columns that are left out on a narrow terminal, the first of them first.
         whole: the columns whose cells are to be copied: they are neither cut nor wrapped.
     """
+    width = get_terminal_size().columns if sys.stdout.isatty() else None
+    how = {"right": right, "wraps": wraps, "spare": spare, "whole": whole}
+    titles, lines = table_lines(columns, rows, width, last_may_shrink=last_may_shrink, **how)
+    for line in titles:
+        sys.stdout.write(styled(line, "1", sys.stdout) + "\n")
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+def table_lines(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    width: int | None,
+    *,
+    right: Sequence[str] = (),
+    last_may_shrink: bool = False,
+    wraps: Sequence[str] = (),
+    spare: Sequence[str] = (),
+    whole: Sequence[str] = (),
+) -> tuple[list[str], list[str]]:
+    """Return the lines of a table, as `print_table` prints it and `fit_table` returns them."""
     cells = [[safe(cell) for cell in row] for row in rows]
     fitted = [
         TableColumn(
@@ -112,11 +132,7 @@ def print_table(
         )
         for number, title in enumerate(columns)
     ]
-    width = get_terminal_size().columns if sys.stdout.isatty() else None
-    table = fit_table(fitted, width)
-    for line in table.title:
-        sys.stdout.write(styled(line, "1", sys.stdout) + "\n")
-    sys.stdout.writelines(f"{line}\n" for line in table.rows)
+    return fit_table(fitted, width)
 
 
 def _finite(value: Any) -> Any:

@@ -78,8 +78,8 @@ def _foretell(call: Call, at: str, *, dry_run: bool, alone: bool) -> None:
             hint=f"`bsd retention --dry-run --at {at}`",
         )
     with call.context(changes=False) as context:
-        schedule = Cron(context.config.current.retention_cron)
-        answer = foretell_retention(context, at, schedule)
+        run_after = Cron(context.config.current.retention_cron).after
+        answer = foretell_retention(context, at, run_after)
     call.answer(answer, lambda answer: tell_forecast(answer, time.time()))
     if not call.json and answer.schedule is not None and daemon_process(call) is None:
         note("No daemon runs now: bsd does nothing of that by itself before `bsd run`")

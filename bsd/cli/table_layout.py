@@ -59,16 +59,10 @@ class TableColumn:
         return not any(self.cells)
 
 
-@dataclass(frozen=True, slots=True)
-class TableLines:
-    """The lines of a table, the title's first; none of them ends with spaces."""
-
-    title: list[str]
-    rows: list[str]
-
-
-def fit_table(columns: Sequence[TableColumn], width: int | None) -> TableLines:
+def fit_table(columns: Sequence[TableColumn], width: int | None) -> tuple[list[str], list[str]]:
     """Lay out a table for a terminal of this width; None: nothing is cut, wrapped or left out.
+
+    Returns the lines of the title, and those of the rows; none of them ends with spaces.
 
     If the table is too wide, columns without any cell go first. A first column whose cells are
     long then gets a line of its own above the rest of its row, and is never cut, so that a name
@@ -146,7 +140,7 @@ def _widths(columns: list[TableColumn], width: int | None) -> list[int]:
 
 def _lines(
     columns: Sequence[TableColumn], widths: Sequence[int], head: TableColumn | None
-) -> TableLines:
+) -> tuple[list[str], list[str]]:
     indent = " " * _INDENT if head else ""
 
     def row(cells: Sequence[str], first: str) -> list[str]:
@@ -159,7 +153,7 @@ def _lines(
     if not columns:
         cells = [()] * len(names)
     rows = [row(each, name) or [""] for each, name in zip(cells, names, strict=True)]
-    return TableLines(title, [line for lines in rows for line in lines])
+    return title, [line for lines in rows for line in lines]
 
 
 def _row(columns: Sequence[TableColumn], widths: Sequence[int], cells: Sequence[str]) -> list[str]:

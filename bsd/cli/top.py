@@ -21,9 +21,9 @@ from rich.text import Text
 
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.client import Client, NotRunning
-from bsd.cli.output import counted, one_line, safe, size
+from bsd.cli.output import counted, one_line, safe, size, table_lines
 from bsd.cli.status_lines import queue_text, spell_when, unserved_lines
-from bsd.cli.table_layout import TableColumn, fit_table, wrap_line
+from bsd.cli.table_layout import wrap_line
 from bsd.core.durations import spell_seconds
 from bsd.core.errors import BsdError, Invalid, Unavailable
 from bsd.core.formatting import iso_utc
@@ -239,46 +239,37 @@ class TopView:
     def _table_in_use(self, now: float, width: int) -> list[str]:
         rows = [
             (
-                safe(str(each.name)),
+                str(each.name),
                 size(each.size),
                 spell_when(iso_utc(each.written), now),
-                safe(one_line(each.why or "written to just now", 60)),
+                one_line(each.why or "written to just now", 60),
             )
             for each in self.sessions
         ]
         if not rows:
             return ["No session is in use."]
-        return _table(("IN USE", "SIZE", "WRITTEN", "BY"), rows, width)
+        title, lines = table_lines(
+            ("IN USE", "SIZE", "WRITTEN", "BY"), rows, width, right=("SIZE",), last_may_shrink=True
+        )
+        return [*title, *lines]
 
     def _table_of_changes(self, now: float, width: int) -> list[str]:
         rows = [
             (
-                safe(str(each["session"])),
+                str(each["session"]),
                 spell_when(each["at"], now),
                 str(each["status"]).replace("_", " "),
                 size(each["bytes_saved"]) if each["bytes_saved"] > 0 else "",
-                safe(one_line(each["reason"] or "", 80)),
+                one_line(each["reason"] or "", 80),
             )
             for each in self.status.get("sessions", ())[:_MOST_CHANGES]
             if each["status"] != "unchanged" or each["values"]
         ]
         if not rows:
             return ["Nothing has changed since the start of the daemon."]
-        return _table(("LAST CHANGES", "WHEN", "", "SAVED", "WHY"), rows, width)
-
-
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    columns = [
-        TableColumn(
-            title,
-            tuple(row[number] for row in rows),
-            right=title in {"SIZE", "SAVED"},
-            cuts=number == len(titles) - 1,
-        )
-        for number, title in enumerate(titles)
-    ]
-    table = fit_table(columns, width)
-    return [*table.title, *table.rows]
+        columns = ("LAST CHANGES", "WHEN", "", "SAVED", "WHY")
+        title, lines = table_lines(columns, rows, width, right=("SAVED",), last_may_shrink=True)
+        return [*title, *lines]
 
 
 def sessions_in_use(layout: Layout, now: float) -> Iterator[SessionInUse]:

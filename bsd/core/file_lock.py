@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bsd.core.errors import Busy, os_problem
+from bsd.core.errors import BsdError, Busy, os_problem
 from bsd.core.files import make_private_dir
 
 _LOCK_SECONDS = 10.0
@@ -20,21 +20,24 @@ def file_locked(path: Path) -> Iterator[None]:
         Busy: another process has held the lock for ten seconds.
         BsdError: the lock cannot be taken.
     """
+    hint = "wait a moment and run it again"
+    refusal = Busy(f"{path} is being changed by another bsd", hint=hint)
+    with holding(path.with_name(f"{path.name}.lock"), _LOCK_SECONDS, refusal):
+        yield
+
+
+@contextmanager
+def holding(path: Path, seconds: float, refusal: BsdError) -> Iterator[None]:
+    """Hold the lock file at a path; raises `refusal` after so many seconds, BsdError."""
     # Only here: reading needs no lock, and importing it takes longer than reading.
     from filelock import FileLock, Timeout  # noqa: PLC0415
 
+    lock = FileLock(path, timeout=seconds, mode=0o600, fallback_to_soft=False)
     try:
         make_private_dir(path.parent)
-        lock = FileLock(
-            path.with_name(f"{path.name}.lock"),
-            timeout=_LOCK_SECONDS,
-            mode=0o600,
-            fallback_to_soft=False,
-        )
         lock.acquire()
     except Timeout:
-        hint = "wait a moment and run it again"
-        raise Busy(f"{path} is being changed by another bsd", hint=hint) from None
+        raise refusal from None
     except OSError as error:
         raise os_problem(error, f"locking {path}") from error
     try:

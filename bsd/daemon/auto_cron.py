@@ -71,7 +71,8 @@ class AutoCron:
 
     def _waiting(self) -> Iterator[tuple[SessionName, Written]]:
         """Yield the sessions that wait for their prompt cache, which bsd has left so."""
-        for name in self._state.waiting.names():
+        waiting = self._state.waiting.copy()  # other threads change it
+        for name in sorted(waiting, key=waiting.__getitem__):
             with suppress(BsdError, OSError):  # it is gone
                 yield name, Written.of(os.lstat(self._state.layout.transcript(name)))
 

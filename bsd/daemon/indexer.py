@@ -41,12 +41,6 @@ _LOCK_SECONDS = 1.0  # that another bsd may have the index: it can wait
 _LEAST_FREE = 0.02  # of the disk
 
 
-class _Wanted:
-    """A session that is to be read; a change while it is read makes another one of it."""
-
-    __slots__ = ()
-
-
 class Indexer:
     """A loop's `step`, and calls by others from any thread. Children read the sessions."""
 
@@ -63,7 +57,8 @@ class Indexer:
         self._complete = False  # everything was, since the start
         self._filled = False  # there was something in the index when it was opened last
         # Ordered, as a dict would look at all that were taken from its front, each time.
-        self._waiting: OrderedDict[SessionName, _Wanted] = OrderedDict()
+        # A change of a session while it is read puts another object in.
+        self._waiting: OrderedDict[SessionName, object] = OrderedDict()
         self._not_before = self._clock() + _FIRST_SECONDS
         self._busy_since: float | None = None
         self._problem: str | None = None
@@ -76,7 +71,7 @@ class Indexer:
             hurry = not self._waiting and not self._all
             if self._all and not self._looking and self._is_ahead(name.agent):
                 return  # it is looked at with all others
-            self._waiting[name] = _Wanted()
+            self._waiting[name] = object()
             if hurry:
                 self._not_before = max(self._not_before, self._clock() + _GATHER_SECONDS)
         if hurry:
@@ -178,7 +173,7 @@ class Indexer:
         )
         self._dropped |= dropped
         with self._lock:
-            found = OrderedDict((each.name, _Wanted()) for each in due)
+            found = OrderedDict((each.name, object()) for each in due)
             self._waiting = found | self._waiting
             self._looking = False
             if self._asked != asked:
@@ -198,7 +193,7 @@ class Indexer:
         self._children.call(child_tasks.sweep_words, background=True)
         self._dropped = False
 
-    def _read_some(self, some: dict[SessionName, _Wanted]) -> None:
+    def _read_some(self, some: dict[SessionName, object]) -> None:
         dues = list(map(Due, some))
         self._carefully = max(0, self._carefully - 1)
         try:
@@ -219,9 +214,9 @@ class Indexer:
                 if self._waiting.get(name) is some[name]:
                     del self._waiting[name]
                     if turn.more:  # behind the others: a huge one shall not keep them waiting
-                        self._waiting[name] = _Wanted()
+                        self._waiting[name] = object()
 
-    def _after_death(self, some: dict[SessionName, _Wanted]) -> None:
+    def _after_death(self, some: dict[SessionName, object]) -> None:
         """Leave a session out that ends the child that reads it; find out which it is."""
         if len(some) > 1:
             self._carefully = len(some)

@@ -82,7 +82,7 @@ class JobRunner:
             if exclusions.session(left.session.agent, left.session.session):
                 continue
             state.scan.note(left.session, left.file)
-            state.waiting.note(left.session, left.warm_until)
+            state.note_waiting(left.session, left.warm_until)
             if left.due_at is not None:
                 state.enqueuer.put(left.session, now + max(0.0, left.due_at - wall))
 

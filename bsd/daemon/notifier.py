@@ -88,23 +88,16 @@ def watchdog_seconds(environ: Mapping[str, str] = os.environ, pid: int | None = 
     return max(seconds, 0.0) if wanted in {0, pid or os.getpid()} else 0.0
 
 
-class Watchdog:
-    """Pings only if every loop keeps its promise: systemd restarts us otherwise."""
+def ping_watchdog(
+    notifier: Notifier, beats: Beats, every: float, late: Callable[[list[str]], None], now: float
+) -> float | None:
+    """Ping if every loop keeps its promise, else tell which are late: systemd restarts bsd then.
 
-    def __init__(
-        self, notifier: Notifier, beats: Beats, every: float, late: Callable[[list[str]], None]
-    ) -> None:
-        self._notifier = notifier
-        self._beats = beats
-        self._pause = every / 2
-        self._late = late
-
-    def step(self, now: float) -> float | None:
-        """Ping if all is well, else tell which loops are late; returns when to come again."""
-        late = self._beats.late()
-        if late:
-            self._notifier.status(f"not answering: {', '.join(late)}")
-            self._late(late)
-        elif self._pause > 0:
-            self._notifier.alive()
-        return now + self._pause if self._pause > 0 else None
+    Returns when to come again; None if no watchdog waits (`every` is 0).
+    """
+    if names := beats.late():
+        notifier.status(f"not answering: {', '.join(names)}")
+        late(names)
+    elif every > 0:
+        notifier.alive()
+    return now + every / 2 if every > 0 else None

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 
@@ -28,7 +29,7 @@ from bsd.daemon.instance import SingleInstance
 from bsd.daemon.jobs import JobRunner
 from bsd.daemon.library_jobs import memory_job, workspace_job
 from bsd.daemon.loops import Clocks, Loop, awake
-from bsd.daemon.notifier import Notifier, Watchdog, watchdog_seconds
+from bsd.daemon.notifier import Notifier, ping_watchdog, watchdog_seconds
 from bsd.daemon.paused import PauseFollower
 from bsd.daemon.recovery import Recovery
 from bsd.daemon.report import DaemonReport
@@ -158,8 +159,8 @@ class Daemon:
             loop("children", self.children.step),
         ]
         if self._notifier.listening and (every := watchdog_seconds()):
-            dog = Watchdog(self._notifier, state.beats, every, _say_what_is_late)
-            loops.append(loop("watchdog", dog.step, awake))
+            ping = partial(ping_watchdog, self._notifier, state.beats, every, _say_what_is_late)
+            loops.append(loop("watchdog", ping, awake))
         state.loops |= {each.name: each for each in loops}
         # Beside the others: it ends when it has nothing more to do.
         self._first_copies = loop("first-copies", self._copy_first, work_seconds=_LONG_STEP_SECONDS)

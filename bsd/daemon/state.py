@@ -241,31 +241,6 @@ class PendingSavings:
             self._since.pop(name, None)
 
 
-class WaitingForCache:
-    """The sessions that wait for their prompt cache to get cold. Thread-safe; epoch seconds."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._until: dict[SessionName, float] = {}
-
-    def __len__(self) -> int:
-        """Return the number of sessions that wait."""
-        return len(self._until)
-
-    def note(self, name: SessionName, until: float | None) -> None:
-        """Note until when a session waits; None: it does not."""
-        with self._lock:
-            if until is None:
-                self._until.pop(name, None)
-            else:
-                self._until[name] = until
-
-    def names(self) -> list[SessionName]:
-        """Return the sessions that wait, those whose time comes first before others."""
-        with self._lock:
-            return sorted(self._until, key=self._until.__getitem__)
-
-
 class DaemonState:
     """Made once for a daemon; only four attributes are ever replaced.
 
@@ -291,7 +266,8 @@ class DaemonState:
         self.state_db = state_at(self.layout.state_db)
         self.idle_sessions = IdleSessions(self.state_db, self.config)
         self.savings = PendingSavings()
-        self.waiting = WaitingForCache()
+        # Sessions that wait for their prompt cache to get cold: until when (epoch seconds).
+        self.waiting: dict[SessionName, float] = {}
         self.in_flight = InFlight(self.layout)
         self.mounts = Mounts(self._can_exchange)
         self.scan = Scan(self.layout)
@@ -305,6 +281,13 @@ class DaemonState:
             wake=lambda: self.wake("debounce"),
             clock=self.clocks.steady,
         )
+
+    def note_waiting(self, name: SessionName, until: float | None) -> None:
+        """Note until when a session waits for its prompt cache (epoch); None: it does not."""
+        if until is None:
+            self.waiting.pop(name, None)
+        else:
+            self.waiting[name] = until
 
     def wake(self, loop: str) -> None:
         """Let the next step of a loop come now. From any thread."""

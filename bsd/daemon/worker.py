@@ -175,7 +175,7 @@ class Worker:
                 state.scan.note(name, before)
                 state.idle_sessions.left(name, before, None)
                 state.savings.clear(name)
-                state.waiting.note(name, None)
+                state.note_waiting(name, None)
                 return Finished()
         return Finished(self._next_due(name, result))
 
@@ -199,7 +199,7 @@ class Worker:
             due.append(state.savings.due(name) or now)
         else:
             state.savings.clear(name)
-        state.waiting.note(name, result.warm_until)
+        state.note_waiting(name, result.warm_until)
         if result.due_at is not None:
             due.append(now + max(0.0, result.due_at - state.clocks.wall()))
         return min(due, default=None)
@@ -240,7 +240,7 @@ class Worker:
         self._state.scan.forget(name)
         self._state.ledger.forget(name)
         self._state.savings.clear(name)
-        self._state.waiting.note(name, None)
+        self._state.note_waiting(name, None)
         return Finished()
 
 

@@ -114,7 +114,7 @@ _PARTS = (
 _QUEUE = ("debouncing", "waiting", "ready", "working", "gathering")
 
 
-class MetricsPage:
+class MetricsPage(Collector):
     """Renders the page. `status`, `jobs` and `health` are asked once for each."""
 
     content_type = CONTENT_TYPE_LATEST
@@ -125,24 +125,15 @@ class MetricsPage:
         jobs: Callable[[], list[dict[str, Any]]],
         health: Callable[[], Document],
     ) -> None:
+        self._status, self._jobs, self._health = status, jobs, health
         # Not the global registry, in which libraries put metrics of their own.
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_Daemon(status, jobs, health))
+        self._registry.register(self)
         ProcessCollector(namespace="bsd", registry=self._registry)
 
     def render(self) -> bytes:
         """Return the page as Prometheus reads it."""
         return generate_latest(self._registry)
-
-
-class _Daemon(Collector):
-    def __init__(
-        self,
-        status: Callable[[], Document],
-        jobs: Callable[[], list[dict[str, Any]]],
-        health: Callable[[], Document],
-    ) -> None:
-        self._status, self._jobs, self._health = status, jobs, health
 
     def describe(self) -> list[Metric]:
         """Describe nothing: at registration there is no status yet."""

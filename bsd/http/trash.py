@@ -69,4 +69,4 @@ def forecast(
     ] = "tonight",
 ) -> RetentionForecast:
     """Tell what goes until a moment: by scheduled runs, and by the rules of agents' programs."""
-    return foretell_retention(context, at, Cron(context.config.current.retention_cron))
+    return foretell_retention(context, at, Cron(context.config.current.retention_cron).after)

@@ -506,16 +506,13 @@ def is_stale(updated: float, now: float) -> bool:
     return now - updated > _STALE_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """The figures of a session; `current`: of the whole file, as it is now."""
+def counted(
+    layout: Layout, infos: Collection[ListedSession]
+) -> dict[SessionName, tuple[Statistics, bool]]:
+    """Return the figures of sessions that the index has; reads none, and creates nothing.
 
-    statistics: Statistics
-    current: bool
-
-
-def counted(layout: Layout, infos: Collection[ListedSession]) -> dict[SessionName, Counted]:
-    """Return the figures of sessions that the index has; reads none, and creates nothing."""
+    With each, whether they are of the whole file as it is now.
+    """
 
     def read(index: SearchIndex) -> dict[str, Known]:
         return index.known_among(str(info.name) for info in infos)
@@ -525,7 +522,7 @@ def counted(layout: Layout, infos: Collection[ListedSession]) -> dict[SessionNam
     with suppress(BsdError, OSError):
         known = ask(layout.search_db, read, known)
     return {
-        info.name: Counted(Statistics.loads(found.statistics), _is_of(found, info))
+        info.name: (Statistics.loads(found.statistics), _is_of(found, info))
         for info in infos
         if (found := known.get(str(info.name))) is not None
     }
@@ -542,7 +539,7 @@ def spending(layout: Layout, agent: str | None = None) -> dict[str, tuple[float,
 def warm(layout: Layout, infos: Collection[ListedSession]) -> dict[SessionName, Statistics]:
     """Return the figures of sessions that the index has read as they are now."""
     found = counted(layout, infos).items()
-    return {name: one.statistics for name, one in found if one.current}
+    return {name: statistics for name, (statistics, is_current) in found if is_current}
 
 
 def _is_of(known: Known, info: ListedSession) -> bool:

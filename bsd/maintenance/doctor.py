@@ -130,11 +130,11 @@ def _owners(layout: Layout) -> Iterator[Check]:
     if not found:
         yield Check("owners", Level.OK, "what bsd keeps belongs to whom the root belongs")
         return
-    shown = ", ".join(f"{each.path} (uid {each.uid})" for each in found[:_FINDINGS_SHOWN])
+    shown = ", ".join(f"{path} (uid {uid})" for path, uid in found[:_FINDINGS_SHOWN])
     more = ", …" if len(found) > _FINDINGS_SHOWN else ""
     message = f"{_counted(len(found), 'thing')} of bsd's not the root's owner's: {shown}{more}"
     hint = f"`sudo bsd --root {layout.root} doctor --repair`"
-    if any(each.uid != 0 for each in found):
+    if any(uid != 0 for _, uid in found):
         hint += " for what is root's; for the rest, chown"
     yield Check("owners", Level.FAIL, message, hint)
 

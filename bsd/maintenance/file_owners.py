@@ -24,25 +24,18 @@ _STATE = (".local", "state")  # both of which may have been made for the claims
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class WrongOwner(NamedTuple):
-    """A file or directory that belongs to another user than the directory around it."""
-
-    path: Path
-    uid: int
-
-
-def wrongly_owned(root: Path, environ: Mapping[str, str]) -> list[WrongOwner]:
-    """Return bsd's files in a root, and its claims of sources, that have another owner.
+def wrongly_owned(root: Path, environ: Mapping[str, str]) -> list[tuple[Path, int]]:
+    """Return bsd's files in a root, and its claims of sources, that have another owner, by uid.
 
     A directory that cannot be read is named itself. Agents may have users of their own: in their
     directories only files of the superuser count.
     """
     owner, agents = root.stat().st_uid, Path(os.path.realpath(root), "agents")
-    found = (WrongOwner(one.path, one.status.st_uid) for one in _all(root, environ))
+    found = ((one.path, one.status.st_uid) for one in _all(root, environ))
     return [
-        one
-        for one in found
-        if one.uid != owner and (one.uid == 0 or not one.path.is_relative_to(agents))
+        (path, uid)
+        for path, uid in found
+        if uid != owner and (uid == 0 or not path.is_relative_to(agents))
     ]
 
 

@@ -1,30 +1,28 @@
 """Searches all text of sessions, stores and archives without an index.
 
-The newest sessions are read first. A search can stop anywhere and go on from that `ScanPosition`
-later. Only lines that may hold the words are parsed
+The lines come from `stored_lines`. Only those that may hold the words are parsed
 (`Matcher.candidates`).
 """
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Literal
 
-import orjson
-
-from bsd.core.errors import BsdError, Invalid, NotFound, Unavailable, os_problem
+from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName
-from bsd.maintenance import catalog
-from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted, open_or_snapshot
+from bsd.maintenance.deleted_sessions import open_or_snapshot
+from bsd.maintenance.stored_lines import (
+    LIVE_AND_ARCHIVED,
+    STORED_AND_ARCHIVED,
+    ScanPosition,
+    StoredLineReader,
+    StoredLines,
+)
 from bsd.sessions.session import format_of
-from bsd.store.archive import SessionArchive, is_pack, ref_of
-from bsd.store.originals import SessionStore
-from bsd.store.pack import Pack, PackDamaged
 from bsd.store.search import SearchHit
 from bsd.store.search_filter import NO_FILTER, ROLES, SearchFilter
 from bsd.store.search_words import Matcher, indexable
@@ -35,48 +33,7 @@ from bsd.transcripts.agents.values import all_words_of, words_at
 from bsd.transcripts.reader import parse_entry
 from bsd.transcripts.spans import ValuePath, parse_path
 
-_MOST_LINES = 1 << 62  # a name or an index may say anything
-_PIECE = 1 << 20  # bytes of a pack's lines between two looks at whether to stop
-_TRANSCRIPT, _STORE, _PACKS = range(3)
-
-
-class ScanPosition(NamedTuple):
-    """Progress of a search, in bytes of files; a pack counts with its compressed size."""
-
-    began: int  # epoch ns: sessions that changed since come last, so that none is left out
-    scanned: int = 0
-    total: int = 0
-    late: int = 0  # with `age` and `name`: the session that it has come to
-    age: int = -(1 << 63)
-    name: str = ""
-    part: int = _TRANSCRIPT  # of that session
-    at: str = ""  # the last line of the transcript, the last file of the store, or line of a pack
-
-    @property
-    def key(self) -> tuple[int, int, str]:
-        """Return the position of the session in the order of all sessions."""
-        return self.late, self.age, self.name
-
-    def dumps(self) -> str:
-        """As text for a URL."""
-        return orjson.dumps([*self]).hex()
-
-    @classmethod
-    def loads(cls, text: str) -> ScanPosition:
-        """Read the output of `dumps`; raises Invalid."""
-        with suppress(ValueError, TypeError):
-            values = orjson.loads(bytes.fromhex(text))
-            if [type(one) for one in values] == [type(one) for one in cls(0)]:
-                return cls(*values)
-        raise Invalid("this is no cursor of a search", hint="begin without one")
-
-
-class _Piece(NamedTuple):
-    """A piece that was read: its part, its end, and its bytes in the files."""
-
-    part: int
-    at: str
-    size: int
+__all__ = ["FullScan", "ScanPosition", "Scanned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,173 +66,52 @@ class FullScan:
     _hits: dict[tuple[SessionName, str | int], SearchHit] = field(init=False, default_factory=dict)
     _formats: dict[SessionName, TranscriptFormat | None] = field(init=False, default_factory=dict)
 
-    def run(self, place: ScanPosition | None = None) -> Scanned:
+    def run(self, position: ScanPosition | None = None) -> Scanned:
         """Search on until enough is found, `stopping` says so, or all was read; raises Invalid."""
+        alone = self.only or self.wanted.session
+        reader = StoredLineReader(
+            self.layout,
+            self.agent,
+            () if alone is None else (alone,),
+            self.progress,
+            lambda: len(self._hits) >= self.limit or self.stopping(),
+            self.failed,
+            STORED_AND_ARCHIVED if self.only else LIVE_AND_ARCHIVED,
+            self.wanted.gone,
+        )
         with closing(Matcher(self.words)) as matcher:
-            began = place.began if place else time.time_ns()
-            sessions = sorted(
-                (int(mtime > began), 0 if mtime > began else -mtime, str(name), name)
-                for name, mtime in self._sessions()
-            )
-            if place is None:
-                place = ScanPosition(began, total=sum(self._size(one[3]) for one in sessions))
-            for late, age, text, name in sessions:
-                if (late, age, text) < place.key:
-                    continue
-                if (late, age, text) > place.key:
-                    place = ScanPosition(began, place.scanned, place.total, late, age, text)
-                with closing(self._pieces(name, matcher, place)) as pieces:
-                    for part, at, size in pieces:
-                        place = place._replace(part=part, at=at, scanned=place.scanned + size)
-                        self.progress(min(place.scanned, place.total), place.total)
-                        if len(self._hits) >= self.limit or self.stopping():
-                            return self._scanned(place, place)
-        return self._scanned(None, place)
-
-    def _scanned(self, place: ScanPosition | None, last: ScanPosition) -> Scanned:
+            came_to = reader.run(partial(self._look, matcher), position)
         hits = list(self._hits.values())[: self.limit]
-        scanned = last.total if place is None else min(last.scanned, last.total)
-        return Scanned(hits, place, scanned, last.total)
+        is_over = came_to.scanned == came_to.total
+        return Scanned(hits, None if is_over else came_to, max(came_to.scanned, 0), came_to.total)
 
-    # --- the texts to read ---
-
-    def _sessions(self) -> Iterator[tuple[SessionName, int]]:
-        if self.only is not None:
-            yield self.only, 0
+    def _look(self, matcher: Matcher, lines: StoredLines) -> None:
+        if lines.is_stored:
+            if any(matcher.candidates(lines.data)):
+                self._look_at_stored(matcher, lines)
             return
-        if self.wanted.session is not None:
-            yield self.wanted.session, 0
-            return
-        if not self.wanted.gone:
-            for name, stat in catalog.with_stats(self.layout, self.agent):
-                yield name, stat.st_mtime_ns
-        if self.wanted.gone is False:
-            return
-        copies = {copy.name: copy for copy in reversed(deleted_sessions(self.layout, self.agent))}
-        exclusions = self.layout.exclusions()
-        for name, copy in copies.items():
-            if exclusions.session(name.agent, name.session):
-                continue
-            if is_deleted(self.layout, name):
-                yield name, copy.transcript.was.mtime_ns
+        fmt = lines.format
+        for start, end in matcher.candidates(lines.data):
+            index = lines.index + lines.data.count(b"\n", 0, start)
+            entry = parse_entry(lines.data[start:end])
+            called = fmt.info(entry).id if fmt and entry else entry_id(entry or {})
+            text = all_words_of(entry) if entry else _plain(lines.data[start:end])
+            about = _about(entry, fmt)
+            if self.wanted.fits(*about):
+                self._look_at(matcher, text, lines.session, called, index, about, away=False)
 
-    def _size(self, name: SessionName) -> int:
-        layout, size = self.layout, 0
-        if self.only is None:
-            with suppress(BsdError, OSError):
-                size = layout.transcript(name).lstat().st_size
-        return size + sum(map(_size_of, (layout.store_dir(name), layout.archive_dir(name))))
-
-    def _pieces(
-        self, name: SessionName, matcher: Matcher, place: ScanPosition
-    ) -> Generator[_Piece, None, None]:
-        readers = (self._in_transcript, self._in_store, self._in_packs)
-        first = max(place.part, _STORE if self.only else _TRANSCRIPT)
-        for part in range(first, len(readers)):
-            at = place.at if part == place.part else ""
-            try:
-                yield from readers[part](name, matcher, at)
-            except NotFound:
-                continue  # deleted since it was listed
-            except PackDamaged as problem:
-                hint = "`bsd verify --repair` mends what can be"
-                self.failed(name, Unavailable(str(problem), hint=hint))
-            except (BsdError, OSError) as problem:
-                self.failed(name, os_problem(problem, f"reading {name}"))
-
-    # --- reading it ---
-
-    def _in_transcript(self, name: SessionName, matcher: Matcher, at: str) -> Iterator[_Piece]:
-        offset, number = map(int, at.split(":")) if at else (0, 0)
-        with open_or_snapshot(self.layout, name) as source:
-            size = source.identity.size
-            if offset and (offset > size or source.read(offset - 1, 1) != b"\n"):
-                offset = number = 0  # it was rewritten since
-            fmt = format_of(source, program_of(self.layout, name.agent))
-            for lines in source.whole_lines(offset):
-                for start, end in matcher.candidates(lines):
-                    line = number + lines.count(b"\n", 0, start)
-                    entry = parse_entry(lines[start:end])
-                    called = fmt.info(entry).id if fmt and entry else entry_id(entry or {})
-                    text = all_words_of(entry) if entry else _plain(lines[start:end])
-                    about = _about(entry, fmt)
-                    if self.wanted.fits(*about):
-                        self._look_at(matcher, text, name, called, line, about, away=False)
-                offset, number = offset + len(lines), number + lines.count(b"\n")
-                yield _Piece(_TRANSCRIPT, f"{offset}:{number}", len(lines))
-
-    def _in_store(self, name: SessionName, matcher: Matcher, at: str) -> Iterator[_Piece]:
-        store = SessionStore(self.layout, name)
-        for ref in store.refs():
-            if ref <= at or (data := store.read(ref)) is None:
-                continue
-            if any(matcher.candidates(data)):
-                record = store.index.records.get(f"{ref}.json")
-                about = (record.index, record.entry_id, record.keys) if record else (None, None, ())
-                self._look_at_stored(matcher, name, ref, data, *about)
-            yield _Piece(_STORE, ref, len(data))
-
-    def _in_packs(self, name: SessionName, matcher: Matcher, at: str) -> Iterator[_Piece]:
-        archive = SessionArchive(self.layout.archive_dir(name))
-        pack_name, _, number = at.partition(":")
-        problem: PackDamaged | None = None
-        for path in archive.packs():
-            if path.name < pack_name:
-                continue
-            after = int(number) if path.name == pack_name else -1
-            try:
-                yield from self._in_pack(path, name, matcher, after)
-            except FileNotFoundError:
-                continue  # merged since
-            except PackDamaged as damaged:
-                problem = damaged
-        if problem is not None:
-            raise problem
-
-    def _in_pack(
-        self, path: Path, name: SessionName, matcher: Matcher, after: int
-    ) -> Iterator[_Piece]:
-        with Pack(path) as pack:
-            share = pack.summary.packed / max(1, pack.summary.content)
-            done, read = after, 0
-            for one in pack.lines_from(after + 1):
-                done, read = done + 1, read + len(one.line)
-                if any(matcher.candidates(one.line)):
-                    record = one.record
-                    about = (record.get(key) for key in ("index", "entry_id", "keys"))
-                    self._look_at_stored(matcher, name, ref_of(record), one.line, *about)
-                if read >= _PIECE:
-                    yield _Piece(_PACKS, f"{path.name}:{done}", int(read * share))
-                    read = 0
-            if read:
-                yield _Piece(_PACKS, f"{path.name}:{done}", int(read * share))
-
-    # --- the texts of a line ---
-
-    def _look_at_stored(
-        self,
-        matcher: Matcher,
-        name: SessionName,
-        ref: str,
-        data: bytes,
-        index: Any,
-        called: Any,
-        keys: Any,
-    ) -> None:
+    def _look_at_stored(self, matcher: Matcher, lines: StoredLines) -> None:
         """Search an original; of values that are known to be extracted, only those."""
-        entry = parse_entry(data)
-        if not isinstance(index, int):
-            index = int(ref.partition("_")[0]) if ref[:1].isdigit() else 0
+        entry = parse_entry(lines.data)
         if entry is None:
-            text = _plain(data)
+            text = _plain(lines.data)
         else:
-            paths = list(_paths(keys or ()))
+            paths = list(_paths(lines.keys))
             text = words_at(entry, paths) if paths else all_words_of(entry)
-        index = index if 0 <= index < _MOST_LINES else 0
-        about = _about(entry, self._format_of(name))
+        about = _about(entry, self._format_of(lines.session))
         if self.wanted.fits(*about):
-            called = called or entry_id(entry or {})
-            self._look_at(matcher, text, name, called, index, about, away=True)
+            called = lines.entry_id or entry_id(entry or {})
+            self._look_at(matcher, text, lines.session, called, lines.index, about, away=True)
 
     def _format_of(self, name: SessionName) -> TranscriptFormat | None:
         """Return the format of a session; its file need not be there any more."""
@@ -318,18 +154,7 @@ def _plain(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _paths(keys: Iterable[object]) -> Iterator[ValuePath]:
+def _paths(keys: Iterable[str]) -> Iterator[ValuePath]:
     for key in keys:
         with suppress(ValueError):
-            yield parse_path(str(key))
-
-
-def _size_of(directory: Path) -> int:
-    """Bytes of stored lines, or packs, in a directory; 0 if it is not there."""
-    with suppress(OSError), os.scandir(directory) as files:
-        return sum(
-            file.stat(follow_symlinks=False).st_size
-            for file in files
-            if file.name.endswith(".json") or is_pack(file.name)
-        )
-    return 0
+            yield parse_path(key)

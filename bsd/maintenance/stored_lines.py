@@ -11,14 +11,15 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
-from bsd.core.errors import BsdError, NotFound, Unavailable, os_problem
+import orjson
+
+from bsd.core.errors import BsdError, Invalid, NotFound, Unavailable, os_problem
 from bsd.core.files import plain_stream
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted, open_or_snapshot
-from bsd.maintenance.scan import ScanPosition
 from bsd.sessions.session import format_of
 from bsd.store.archive import SessionArchive, is_pack, ref_of
 from bsd.store.history import History
@@ -29,7 +30,41 @@ from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.programs import program_of
 
 _TRANSCRIPT, _STORE, _PACKS, _COPIES, _UNDO = range(5)
+EVERYTHING = range(5)
+STORED_AND_ARCHIVED = range(_STORE, _PACKS + 1)
+LIVE_AND_ARCHIVED = range(_TRANSCRIPT, _PACKS + 1)
 _PIECE = 1 << 20  # bytes of a pack's lines between two looks at whether to stop
+
+
+class ScanPosition(NamedTuple):
+    """Progress of a search, in bytes of files; a pack counts with its compressed size."""
+
+    began: int  # epoch ns: sessions that changed since come last, so that none is left out
+    scanned: int = 0
+    total: int = 0
+    late: int = 0  # with `age` and `name`: the session that it has come to
+    age: int = -(1 << 63)
+    name: str = ""
+    part: int = _TRANSCRIPT  # of that session
+    at: str = ""  # the last line of the transcript, the last file of the store, or line of a pack
+
+    @property
+    def key(self) -> tuple[int, int, str]:
+        """Return the position of the session in the order of all sessions."""
+        return self.late, self.age, self.name
+
+    def dumps(self) -> str:
+        """As text for a URL."""
+        return orjson.dumps([*self]).hex()
+
+    @classmethod
+    def loads(cls, text: str) -> ScanPosition:
+        """Read the output of `dumps`; raises Invalid."""
+        with suppress(ValueError, TypeError):
+            values = orjson.loads(bytes.fromhex(text))
+            if [type(one) for one in values] == [type(one) for one in cls(0)]:
+                return cls(*values)
+        raise Invalid("this is no cursor of a search", hint="begin without one")
 
 
 class TextPlace(StrEnum):
@@ -48,6 +83,7 @@ class StoredLines:
     Attributes:
         index: line number of the first, 0-based; of a stored line, that when it was taken out.
         entry_id: of a stored line, as far as it is known.
+        keys: of a stored line: the paths of the values that were taken out, if they are known.
         format: of the transcript, if it is known.
         is_stored: this is one line of a store or a pack.
     """
@@ -57,6 +93,7 @@ class StoredLines:
     data: bytes
     index: int
     entry_id: str | None = None
+    keys: tuple[str, ...] = ()
     format: TranscriptFormat | None = None
     is_stored: bool = False
 
@@ -69,6 +106,8 @@ Look = Callable[[StoredLines], object]
 class StoredLineReader:
     """One reading of everything, or of some sessions.
 
+    `parts` are those of a session that are read. `gone`: only sessions that their program has
+    deleted, or only the others.
     `progress` is told bytes done and in all; `stopping` is asked after each piece of about 1 MB;
     `failed` is told of files that cannot be read; the reading goes on with the others.
     """
@@ -79,6 +118,8 @@ class StoredLineReader:
     progress: Callable[[int, int], object] = lambda _done, _of: None
     stopping: Callable[[], bool] = lambda: False
     failed: Callable[[SessionName, BsdError], object] = lambda _name, _why: None
+    parts: range = EVERYTHING
+    gone: bool | None = None
 
     def run(self, look: Look, position: ScanPosition | None = None) -> ScanPosition:
         """Show all lines to `look`, from `position` on; return how far this came.
@@ -113,8 +154,11 @@ class StoredLineReader:
         if self.only:
             yield from ((name, 0) for name in self.only)
             return
-        for name, stat in catalog.with_stats(self.layout, self.agent):
-            yield name, stat.st_mtime_ns
+        if not self.gone:
+            for name, stat in catalog.with_stats(self.layout, self.agent):
+                yield name, stat.st_mtime_ns
+        if self.gone is False:
+            return
         copies = {copy.name: copy for copy in reversed(deleted_sessions(self.layout, self.agent))}
         exclusions = self.layout.exclusions()
         for name, copy in copies.items():
@@ -123,8 +167,9 @@ class StoredLineReader:
 
     def _size(self, name: SessionName) -> int:
         layout, size = self.layout, 0
-        with suppress(BsdError, OSError):
-            size = layout.transcript(name).lstat().st_size
+        if _TRANSCRIPT in self.parts:
+            with suppress(BsdError, OSError):
+                size = layout.transcript(name).lstat().st_size
         for directory in (layout.store_dir(name), layout.archive_dir(name)):
             with suppress(OSError):
                 size += sum(
@@ -144,7 +189,7 @@ class StoredLineReader:
             self._in_copies,
             self._in_history,
         )
-        for part in range(position.part, len(readers)):
+        for part in range(max(position.part, self.parts.start), self.parts.stop):
             at = position.at if part == position.part else ""
             try:
                 yield from readers[part](name, look, at)
@@ -175,7 +220,7 @@ class StoredLineReader:
             if ref <= at or (data := store.read(ref)) is None:
                 continue
             record = store.index.records.get(f"{ref}.json")
-            about = (record.index, record.entry_id) if record else (ref, None)
+            about = (record.index, record.entry_id, record.keys) if record else (ref, None, None)
             look(_stored(name, TextPlace.EXTRACTED, data, *about))
             yield _STORE, ref, len(data)
 
@@ -194,12 +239,13 @@ class StoredLineReader:
                         done, read = done + 1, read + len(packed.line)
                         record = packed.record
                         index = record.get("index", ref_of(record))
-                        about = (packed.line, index, record.get("entry_id"))
-                        look(_stored(name, TextPlace.ARCHIVED, *about))
+                        about = (index, record.get("entry_id"), record.get("keys"))
+                        look(_stored(name, TextPlace.ARCHIVED, packed.line, *about))
                         if read >= _PIECE:
                             yield _PACKS, f"{path.name}:{done}", int(read * share)
                             read = 0
-                    yield _PACKS, f"{path.name}:{done}", int(read * share)
+                    if read:
+                        yield _PACKS, f"{path.name}:{done}", int(read * share)
             except FileNotFoundError:
                 continue  # merged since
             except PackDamaged as damaged:
@@ -237,7 +283,7 @@ class StoredLineReader:
 
 
 def _stored(
-    name: SessionName, place: TextPlace, data: bytes, index: Any, entry_id: Any
+    name: SessionName, place: TextPlace, data: bytes, index: Any, entry_id: Any, keys: Any
 ) -> StoredLines:
     """A stored line; `index` is its line number, or the ref that begins with it."""
     if isinstance(index, str):
@@ -249,5 +295,6 @@ def _stored(
         data,
         index if isinstance(index, int) and 0 <= index < 1 << 62 else 0,
         entry_id if isinstance(entry_id, str) else None,
+        tuple(map(str, keys)) if isinstance(keys, list | tuple) else (),
         is_stored=True,
     )

@@ -34,7 +34,7 @@ from bsd.maintenance.expiry import (
 from bsd.maintenance.forget import Forget
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.trashed import TrashPlace, ids
-from bsd.store.archive import PackedFiles, SessionArchive, ToPack, may_be_double
+from bsd.store.archive import PackedFiles, SessionArchive, may_be_double
 from bsd.store.entry_notes import DAMAGED, FORGOTTEN, RESTORED, UNDONE
 from bsd.store.index import INDEX_FILE, Index, Record, session_named_in
 from bsd.store.originals import APART
@@ -208,7 +208,7 @@ class ExtractedFiles(_IndexedFiles):
         known = Index(index, _apparent_name(place)).records
         session = {"session": str(session_named_in(index) or _apparent_name(place))}
         to_pack = (
-            ToPack(file.path, {**_pack_record(file, known.get(file.path.name)), **session})
+            (file.path, {**_pack_record(file, known.get(file.path.name)), **session})
             for file in going
         )
         by_path = {file.path: file for file in going}

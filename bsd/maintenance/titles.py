@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName
@@ -193,25 +193,20 @@ def ends_in(
     fmt = found.reads if isinstance(found, NotOurs) else found
     if fmt is None:
         return Ends()
-    ends = _read(map(change, lines), fmt)
-    if size <= _HEAD:
-        return Ends(ends.title and ends.title.text, ends.newest_ms, ends.directory)
-    title, later = ends.title, _read(map(change, _last_lines(source)), fmt)
-    # A prompt among the last lines is not the first one.
-    if later.title and later.title.rank is not Rank.PROMPT:
-        title = better(title, later.title)
-    return Ends(title and title.text, later.newest_ms, ends.directory or later.directory)
+    title, newest, directory = _read(map(change, lines), fmt)
+    if size > _HEAD:
+        last_title, newest, last_directory = _read(map(change, _last_lines(source)), fmt)
+        # A prompt among the last lines is not the first one.
+        if last_title and last_title.rank is not Rank.PROMPT:
+            title = better(title, last_title)
+        directory = directory or last_directory
+    return Ends(title and title.text, newest, directory)
 
 
-class _Said(NamedTuple):
-    """The facts in some lines of a session, as in `Ends`."""
-
-    title: Title | None
-    newest_ms: float | None
-    directory: str | None
-
-
-def _read(lines: Iterable[bytes], fmt: TranscriptFormat) -> _Said:
+def _read(
+    lines: Iterable[bytes], fmt: TranscriptFormat
+) -> tuple[Title | None, float | None, str | None]:
+    """Return the facts in some lines of a session, in the order of `Ends`."""
     title, newest, directory = None, None, None
     for raw in lines:
         if (entry := parse_entry(raw)) is None:
@@ -220,7 +215,7 @@ def _read(lines: Iterable[bytes], fmt: TranscriptFormat) -> _Said:
         directory = directory or fmt.directory(entry)
         if (time := fmt.info(entry).time_ms) is not None:
             newest = max(time, newest or time)
-    return _Said(title, newest, directory)
+    return title, newest, directory
 
 
 def _whole_lines(data: bytes, *, at_end: bool) -> list[bytes]:

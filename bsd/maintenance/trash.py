@@ -464,7 +464,7 @@ class Trash:
 
         `for_good`: late bytes and drafts go, too, unless a session of that name is there.
         """
-        if moves.deletes:
+        if moves.aim is Aim.TRASH:
             forget_sessions(self.layout.search_db, [item.name for item in moves.items])
         for item in moves.items if for_good else ():
             if not is_there(self.layout, item.name):
@@ -514,7 +514,7 @@ class Trash:
                         pass  # the lock that the killed process held is removed
                 moves.save()
             with ExitStack() as gateway:
-                for item in moves.items if moves.deletes else ():
+                for item in moves.items if moves.aim is Aim.TRASH else ():
                     lock = self._idle_policy.program_lock(item.name, 0.0)
                     gateway.enter_context(lock)
                 moves.run()

@@ -26,7 +26,7 @@ import structlog
 
 from bsd.core.audit import AuditLog
 from bsd.core.directories import make_directories, opened
-from bsd.core.errors import BsdError, Busy, Conflict, LeftAlone
+from bsd.core.errors import BsdError, Busy, Conflict
 from bsd.core.files import is_there, make_private_dir, sync_dir, write_private
 from bsd.core.layout import Layout
 from bsd.maintenance.journal import Journal, cannot_be_read, pending_journals, read_journal
@@ -108,11 +108,6 @@ class TrashMoves:
         except BROKEN as error:
             raise cannot_be_read(path, error) from error
 
-    @property
-    def deletes(self) -> bool:
-        """Whether it began with sessions in their places."""
-        return self.aim is Aim.TRASH or self.permanent
-
     def save(self) -> None:
         """Make the journal durable as it is; raises OSError."""
         items = [item.document() for item in self.items]
@@ -156,8 +151,6 @@ class TrashMoves:
             return None
         make_private_dir(place.trash)
         path = self._layout.transcript(item.name)
-        if problem := self._put_back_staged(place, path):
-            return problem
         if problem := self._take_transcript(item, place, path, place.transcript):
             return problem
         set_mode(place.transcript, 0o600)
@@ -205,15 +198,6 @@ class TrashMoves:
             return Busy(f"session {item.name} was written anew meanwhile", hint="try again")
         rename(path, target)
         return None
-
-    def _put_back_staged(self, place: TrashPlace, path: Path) -> Conflict | None:
-        """Undo the delete of a version that copied transcripts across mounts, and was killed."""
-        staged = place.beside(path, "deleted")
-        if not os.path.lexists(staged):
-            return None
-        link_back(staged, path, place.beside(path, "restored"))
-        remove_file(place.transcript)  # the copy, perhaps of a part
-        return LeftAlone(f"{path} lies on another file system than the trash")
 
     def _take_entries(self, item: Trashed) -> Trashed:
         """Take a session out of its program's list; the journal has its entries before."""
@@ -325,10 +309,9 @@ class TrashMoves:
 
     def _remove(self, item: Trashed) -> Conflict | None:
         self._remove_parts(item)
-        if not self.permanent:  # else an earlier version has reported it as a delete
-            amount = item.size + item.extracted_bytes
-            counts = {"files_removed": item.extracted_files, "bytes_removed": amount}
-            self._report("delete_from_trash", item, **counts)
+        amount = item.size + item.extracted_bytes
+        counts = {"files_removed": item.extracted_files, "bytes_removed": amount}
+        self._report("delete_from_trash", item, **counts)
         return None
 
     def _remove_parts(self, item: Trashed) -> None:

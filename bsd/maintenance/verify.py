@@ -37,7 +37,7 @@ from bsd.sessions.idle import RetryBudget
 from bsd.sessions.notes import expired_before
 from bsd.sessions.session import Session
 from bsd.store.archive import SessionArchive
-from bsd.store.pack import LinesDamaged, PackDamaged, why_damaged
+from bsd.store.pack import PackDamaged, why_damaged
 from bsd.store.snapshot_parts import damaged_snapshots
 from bsd.transcripts.agents.programs import elsewhere
 
@@ -200,7 +200,7 @@ def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[F
         if problem is None:
             continue
         message = f"of the archive of {whose}: {problem.why}"
-        if isinstance(problem, LinesDamaged):
+        if problem.only_lines:
             if wait is not None and _are_elsewhere(layout, archive, pack, wait):
                 message += "; other packs have these lines: it was made anew without them"
                 yield Finding("damaged_pack", str(pack), message, repaired=True)
@@ -235,10 +235,10 @@ def _mended_pack(
     if wait is not None:
         try:
             with lock_of(layout, archive.directory, wait):
-                mended = archive.mend(pack)
-            message += f"; {mended.lines} lines were found in it, and are in a new one; "
-            message += f"it is set aside as {mended.set_aside.name}"
-            if mended.whole:
+                lines, aside, is_whole = archive.mend(pack)
+            message += f"; {lines} lines were found in it, and are in a new one; "
+            message += f"it is set aside as {aside.name}"
+            if is_whole:
                 return Finding("damaged_pack", str(pack), message, repaired=True)
             message += "; the rest of it cannot be read"
             hint = "bring it back from a backup: whatever else it held can be restored then"

@@ -22,15 +22,6 @@ class RestoreCall:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadCall:
-    """Read the text of an entry."""
-
-    entry: str
-    keys: Sequence[str] | None = None
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class SetExtractableCall:
     """Say whether an entry may be extracted; None removes `_extractable`."""
 
@@ -61,9 +52,7 @@ class SearchCall:
     offset: int = 0
 
 
-ParsedCall = (
-    RestoreCall | ReadCall | SetExtractableCall | GetContextCall | ChangeContextCall | SearchCall
-)
+ParsedCall = RestoreCall | SetExtractableCall | GetContextCall | ChangeContextCall | SearchCall
 
 
 def read_call(tool: str, arguments: object) -> tuple[str | None, ParsedCall]:
@@ -85,7 +74,7 @@ def _parsed(tool: str, given: dict[str, Any]) -> ParsedCall:
         case "restore_remote":
             return RestoreCall(**given)
         case "read_extracted":
-            return ReadCall(**given)
+            return RestoreCall(**given, inline=False)
         case "context":
             return ChangeContextCall(**given)
         case "search_extracted":

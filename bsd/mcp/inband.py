@@ -30,7 +30,6 @@ from bsd.mcp.calls import (
     ChangeContextCall,
     GetContextCall,
     ParsedCall,
-    ReadCall,
     RestoreCall,
     SearchCall,
     SetExtractableCall,
@@ -231,13 +230,15 @@ class _Round:
                 return None  # its result is its answer
             return self._redacted(call)
         try:
-            return self._carry_out(call, _read_own_call(call, self._names))
-        except (Busy, TemporaryFailure, Unavailable):
-            raise  # a problem of the session or the disk, not of the call
-        except _OtherSession as error:
+            session, asked = read_call(call.tool, call.arguments)
+            if session is None or session in self._names:
+                return self._carry_out(call, asked)
             if (read_answer(call.result or "") or {}).get("busy"):
                 return None  # the MCP server could reach that session, and has answered
-            return _failure(call, error)
+            text = f"{session} is out of reach: a call in a session reaches that session only"
+            return _failure(call, Forbidden(text, hint="leave `session` out"))
+        except (Busy, TemporaryFailure, Unavailable):
+            raise  # a problem of the session or the disk, not of the call
         except BsdError as error:
             return _failure(call, error)
         except Exception as error:  # noqa: BLE001 - a call must not be tried for ever
@@ -265,7 +266,7 @@ class _Round:
         """Plan the request of a call, or read it; raises the errors of planners."""
         source, fmt, opened = self._revised, self._fmt, self._opened
         match asked:
-            case RestoreCall(inline=False) | ReadCall():
+            case RestoreCall(inline=False):
                 page = read_page(opened, asked.entry, asked.keys, asked.offset)
                 outcome = f"[{len(page.texts)} values read]"
                 done = Answered(call, "read_extracted", describe_texts(page), outcome=outcome)
@@ -418,27 +419,12 @@ def _wish(answered: Answered) -> CallToRedact:
     return CallToRedact(call.name, how, call.call_id or None, call.entry_id, note=answered.note)
 
 
-class _OtherSession(Forbidden):
-    """A call names another session than the one in which it stands."""
-
-
 def _failure(call: OwnCall, error: BsdError) -> Answered:
     outcome = None
     if isinstance(error, Refused):  # its message quotes the session
         outcome = f"[{call.tool} failed: {', '.join(one.field for one in error.errors)} refused]"
     note = describe_error(call.tool, error_answer(error))
     return Answered(call, call.tool, note, failed=True, outcome=outcome)
-
-
-def _read_own_call(call: OwnCall, names: Collection[str]) -> ParsedCall:
-    """Return the request of a call to its own session; raises Invalid, and _OtherSession."""
-    session, asked = read_call(call.tool, call.arguments)
-    if session is not None and session not in names:
-        raise _OtherSession(
-            f"{session} is out of reach: a call in a session reaches that session only",
-            hint="leave `session` out",
-        )
-    return asked
 
 
 def names_of(layout: Layout, name: SessionName) -> set[str]:

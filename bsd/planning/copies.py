@@ -23,10 +23,6 @@ _OURS = frozenset((MARKER, RESTORED, EXTRACTABLE))
 _DEEPEST = 200  # levels; deeper values count as different
 
 
-class _Differ(Exception):
-    """Two entries of one id are not the same."""
-
-
 def are_copies(entries: Iterable[Entry], fmt: TranscriptFormat) -> bool:
     """Return whether entries have one id, and are equal but for their origin and bsd's changes.
 
@@ -46,13 +42,13 @@ def are_copies(entries: Iterable[Entry], fmt: TranscriptFormat) -> bool:
             return False
         try:
             merged = _merged(merged, plain, own_id, _DEEPEST)
-        except _Differ:
+        except ValueError:
             return False
     return True
 
 
 def _merged(one: Any, other: Any, entry_id: str, depth: int) -> Any:
-    """Return a value that is inline in one of two entries or in both; raises _Differ."""
+    """Return a value that is inline in one of two entries or in both; ValueError if they differ."""
     if depth and isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         return {key: _merged(one[key], other[key], entry_id, depth - 1) for key in one}
     if depth and isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
@@ -64,7 +60,7 @@ def _merged(one: Any, other: Any, entry_id: str, depth: int) -> Any:
         return one
     if type(one) is type(other) and not isinstance(one, (dict, list)) and one == other:
         return one
-    raise _Differ
+    raise ValueError("they differ")
 
 
 def _is_away(value: Any, entry_id: str) -> bool:

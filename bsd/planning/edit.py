@@ -48,10 +48,6 @@ _FREE = frozenset(("arguments", "input", "details", "data", "result", "output"))
 Extractable = bool | int | None
 
 
-class EntryChanged(Conflict):
-    """The entry is no longer the one that was shown for editing."""
-
-
 class NumberText(str):
     """A number as it is spelled."""
 
@@ -99,13 +95,13 @@ def plan_edit(
 ) -> tuple[Plan, Edited]:
     """Plan a change of one entry; `seen` is the hash of the line that the wish was made on.
 
-    Raises NotFound, Invalid for a change that would break the session, EntryChanged, and Conflict
+    Raises NotFound, Invalid for a change that would break the session, and Conflict
     if the line cannot be edited.
     """
     located = locate(source, fmt, entry)
     raw = located.line.raw
     if seen is not None and digest(raw) != seen:
-        raise EntryChanged(f"entry {entry} was changed meanwhile; your edit was not applied")
+        raise Conflict(f"entry {entry} was changed meanwhile; your edit was not applied")
     old = _document(located)
     new = wish(old)
     changes = _Changes()

@@ -8,7 +8,6 @@ its last use on, the session's usage says; else the table below says it by the m
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from bsd.store.state import CacheSeen
 from bsd.transcripts.agents.format import EntryInfo
@@ -16,29 +15,19 @@ from bsd.transcripts.agents.format import EntryInfo
 _MINUTE, _HOUR = 60.0, 3600.0
 
 
-class _Life(NamedTuple):
-    """Models, and how long their provider's cache lives."""
-
-    models: re.Pattern[str]
-    seconds: float
-
-
-def _row(models: str, seconds: float) -> _Life:
-    return _Life(re.compile(models, re.IGNORECASE), seconds)
-
-
-# The first row that fits counts. Where a provider has several lives and the usage does not say
-# which, it is the longest: to wait too long never costs more than to change nothing. As of
-# November 2026; sources are the providers' pages on prompt caching and prices.
+# Patterns of models, and how long their provider's cache lives. The first row that fits counts.
+# Where a provider has several lives and the usage does not say which, it is the longest: to wait
+# too long never costs more than to change nothing. As of November 2026; sources are the providers'
+# pages on prompt caching and prices.
 _LIVES = (
     # platform.claude.com: 5 minutes, or an hour if the program asks for it (subscriptions do).
-    _row(r"claude", _HOUR),
+    (r"claude", _HOUR),
     # developers.openai.com: GPT-6.2 Sol can be asked for 12 hours; GPT-5.6 and later have
     # 30 minutes.
-    _row(r"gpt-6[.-]2-sol", 12 * _HOUR),
-    _row(r"gpt-(5[.-]([6-9]|[1-9]\d)|([6-9]|[1-9]\d))(?!\d)", 30 * _MINUTE),
+    (r"gpt-6[.-]2-sol", 12 * _HOUR),
+    (r"gpt-(5[.-]([6-9]|[1-9]\d)|([6-9]|[1-9]\d))(?!\d)", 30 * _MINUTE),
     # The same, for earlier models: 24 hours, unless an organization stores nothing.
-    _row(r"gpt-|chatgpt|codex|(^|/)o[1-9]", 24 * _HOUR),
+    (r"gpt-|chatgpt|codex|(^|/)o[1-9]", 24 * _HOUR),
 )
 # Gemini and DeepSeek ("hours") publish no life, and others are not known: a day, the longest life
 # that any provider names.
@@ -48,7 +37,8 @@ _LONGEST_MODEL = 128  # characters of a model's name that are searched
 
 def life_seconds(model: str) -> float:
     """Return how long a model's cache lives from its last use on, if usage does not say so."""
-    found = (row.seconds for row in _LIVES if row.models.search(model[:_LONGEST_MODEL]))
+    name = model[:_LONGEST_MODEL]
+    found = (life for models, life in _LIVES if re.search(models, name, re.IGNORECASE))
     return next(found, _UNKNOWN_SECONDS)
 
 

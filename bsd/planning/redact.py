@@ -149,10 +149,6 @@ def _find(tree: EntryTree, call: CallToRedact) -> _Target:
 # --- one line ---
 
 
-class CannotChange(Conflict):
-    """The line cannot be changed without losing something."""
-
-
 @dataclass(slots=True)
 class _LineChange:
     """The change of one line."""
@@ -168,7 +164,7 @@ class _LineChange:
     blocks_in: list[bytes] = field(default_factory=list)  # in front of the others
 
     def apply(self, seen: Located, fmt: TranscriptFormat, stored: OriginalStore) -> bytes:
-        """Make the new line; raises CannotChange, SpliceError."""
+        """Make the new line; raises Conflict."""
         raw, entry = seen.line.raw, seen.entry
         moves_blocks = bool(self.blocks_out or self.blocks_in)
         if moves_blocks and self._shifts_extracted(entry):
@@ -190,7 +186,7 @@ class _LineChange:
         if moves_blocks:
             blocks = value_at(entry, self.content)
             if not isinstance(blocks, list):
-                raise CannotChange("its content is no list of blocks")
+                raise Conflict("its content is no list of blocks")
             raw = remove_elements(raw, self.content, len(blocks), self.blocks_out)
             is_empty = len(blocks) == len(self.blocks_out)
             raw = prepend_elements(raw, self.content, self.blocks_in, empty=is_empty)
@@ -210,17 +206,17 @@ class _LineChange:
 
 
 def _inline_again(seen: Located, fmt: TranscriptFormat, stored: OriginalStore) -> bytes:
-    """The line with everything back that was taken out of it; raises CannotChange."""
+    """The line with everything back that was taken out of it; raises Conflict."""
     marker = Marker.of(seen.entry)
     if marker is None or seen.info.id is None:
         return seen.line.raw
     original = original_of(seen.line.raw, seen.entry, marker, fmt, stored)
     if isinstance(original, Missing):
-        raise CannotChange("what was extracted from it is no longer stored")
+        raise Conflict("what was extracted from it is no longer stored")
     paths = list(away_paths(seen.entry, marker).values())
     back = Return.of(seen.entry, original, fmt, paths)
     if len(back.replace) < len(paths):
-        raise CannotChange("not all that was extracted from it is stored")
+        raise Conflict("not all that was extracted from it is stored")
     return back.apply(seen.line.raw, remove=[(MARKER,)])
 
 

@@ -7,16 +7,15 @@ an addition that is recorded but was not written is found absent and needs no un
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from bsd.core.errors import ConfigError, TemporaryFailure, os_problem
-from bsd.core.files import LARGEST_RECORD, make_private_dir, read_ours, write_private
+from bsd.core.file_lock import holding
+from bsd.core.files import LARGEST_RECORD, read_ours, write_private
 from bsd.core.layout import Layout
 from bsd.setup.json_text import AddedJson
 from bsd.setup.toml_text import AddedToml
@@ -116,24 +115,10 @@ def read_record(layout: Layout) -> SetupRecord:
         ) from None
 
 
-@contextmanager
-def lock_record(layout: Layout) -> Iterator[None]:
+def lock_record(layout: Layout) -> AbstractContextManager[None]:
     """Keep other processes from changing the record; raises TemporaryFailure, BsdError."""
-    path = layout.agents_lock
-    lock = FileLock(path, timeout=_WAIT_SECONDS, mode=0o600, fallback_to_soft=False)
-    try:
-        make_private_dir(path.parent)
-        lock.acquire()
-    except Timeout:
-        raise TemporaryFailure(
-            "another bsd turns an agent on or off right now", hint="run it again"
-        ) from None
-    except OSError as error:
-        raise os_problem(error, f"locking {path}") from error
-    try:
-        yield
-    finally:
-        lock.release()
+    text = "another bsd turns an agent on or off right now"
+    return holding(layout.agents_lock, _WAIT_SECONDS, TemporaryFailure(text, hint="run it again"))
 
 
 def write_record(layout: Layout, record: SetupRecord) -> None:

@@ -110,10 +110,6 @@ class SetupPlan:
         return [edit for edit in self.files if edit.problem is not None]
 
 
-class SetupFailed(BsdError):
-    """One file could not be written; it is as it was."""
-
-
 @dataclass(frozen=True, slots=True)
 class SetupDone:
     """The result of `apply`: the files that are written, and why others could not be."""
@@ -394,29 +390,31 @@ def _apply(context: SetupContext, plan: SetupPlan) -> SetupDone:
     for edit in plan.files:
         if edit.file is not None:
             remove_leftovers(edit.file.target)
-        try:
-            if plan.turn == "on":
-                _add(context.layout, plan.agent, edit, record)
-            else:
-                _take_away(plan.agent, edit, record)
-        except SetupFailed as failed:
-            done.failed[str(edit.path)] = failed.message
-            done.hints[str(edit.path)] = failed.hint or _BY_HAND
+        if plan.turn == "on":
+            problem = _add(context.layout, plan.agent, edit, record)
         else:
-            done.written.extend([edit.path] if edit.action != "keep" else [])
+            problem = _take_away(plan.agent, edit, record)
+        if problem is not None:
+            done.failed[str(edit.path)] = problem.message
+            done.hints[str(edit.path)] = problem.hint or _BY_HAND
+        elif edit.action != "keep":
+            done.written.append(edit.path)
     if plan.changes or encode_record(record) != known:
         write_record(context.layout, record)
     _log.info("An agent is turned on or off", agent=plan.agent, turn=plan.turn)
     return done
 
 
-def _add(layout: Layout, agent: str, edit: FileEdit, record: SetupRecord) -> None:
-    """Record the additions to a file, then write it; raises SetupFailed, BsdError."""
+def _add(layout: Layout, agent: str, edit: FileEdit, record: SetupRecord) -> BsdError | None:
+    """Record the additions to a file, then write it; return why that file is as it was.
+
+    Raises BsdError if the record cannot be written.
+    """
     before, made_before = record.of_file(agent, edit.path), record.made.get(edit.path)
     record.put(agent, edit.path, edit.recorded)
     file = edit.file
     if file is None or edit.action == "keep":
-        return
+        return None
     if made_before is None and not (file.content or b"").strip():
         blank = None if file.content is None else text_of(file)
         record.made[edit.path] = MadeFile(blank, missing_directories(file.target))
@@ -427,21 +425,23 @@ def _add(layout: Layout, agent: str, edit: FileEdit, record: SetupRecord) -> Non
         record.put(agent, edit.path, before)
         if made_before is None and (made := record.made.pop(edit.path, None)):
             remove_empty(made.directories)
-        raise SetupFailed(problem.message, hint=problem.hint) from problem
+        return problem
+    return None
 
 
-def _take_away(agent: str, edit: FileEdit, record: SetupRecord) -> None:
-    """Write a file without its additions, then forget these; raises SetupFailed."""
+def _take_away(agent: str, edit: FileEdit, record: SetupRecord) -> BsdError | None:
+    """Write a file without its additions, then forget these; return why the file is as it was."""
     try:
         if edit.action != "keep":
             _write(edit)
     except BsdError as problem:
-        raise SetupFailed(problem.message, hint=problem.hint) from problem
+        return problem
     record.put(agent, edit.path, edit.recorded)
     if not record.has_file(edit.path):
         made = record.made.pop(edit.path, None)
         if made is not None and edit.content is None:
             remove_empty(made.directories)
+    return None
 
 
 def _write(edit: FileEdit) -> None:

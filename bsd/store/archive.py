@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 
@@ -54,19 +54,8 @@ class PackedFiles:
     packed: int  # of the pack
 
 
-class Mended(NamedTuple):
-    """The result of salvaging a pack whose index was damaged."""
-
-    lines: int  # that were found in it
-    set_aside: Path
-    whole: bool  # all of its blocks could be read
-
-
-class ToPack(NamedTuple):
-    """A file of a store, and its record in the store's index as far as that is known."""
-
-    file: Path
-    record: Mapping[str, Any]
+# A file of a store, and its record in the store's index as far as that is known.
+ToPack = tuple[Path, Mapping[str, Any]]
 
 
 class SessionArchive:
@@ -177,7 +166,7 @@ class SessionArchive:
             with PackWriter(self.directory) as writer:
                 for one in left:
                     if self._take(one, writer, known):
-                        done.append(one.file)
+                        done.append(one[0])
                     if writer.content >= _PORTION:
                         break
                 else:
@@ -193,18 +182,19 @@ class SessionArchive:
 
     def _take(self, one: ToPack, writer: PackWriter, known: set[bytes]) -> bool:
         """Return whether a file's line is in the archive, or will be with this pack."""
+        file, record = one
         try:
-            line = read_plain(one.file, LARGEST_LINE)
+            line = read_plain(file, LARGEST_LINE)
         except FileNotFoundError:
             return True
         except OSError as error:
-            _log.warning("Cannot be archived, so it stays", path=str(one.file), problem=str(error))
+            _log.warning("Cannot be archived, so it stays", path=str(file), problem=str(error))
             return False
         hash_ = hashlib.sha256(line).digest()
         if hash_ in known and (hash_ in writer or self._has(hash_)):
             return True
         try:
-            writer.add(line, one.record, hash_)
+            writer.add(line, record, hash_)
         except PackFull:
             return False
         known.add(hash_)
@@ -288,8 +278,11 @@ class SessionArchive:
                 del held[path]
         self._names = None
 
-    def mend(self, pack: Path) -> Mended:
+    def mend(self, pack: Path) -> tuple[int, Path, bool]:
         """Write the lines of a pack whose index is damaged into a new one, and set it aside.
+
+        Returns how many lines were found in it, the path of what is set aside, and whether all of
+        its blocks could be read.
 
         Lines that other packs have, too, as they were packed again since, are not written twice.
         Raises OSError, and PackDamaged if it has no line; then all is as it was.
@@ -321,7 +314,7 @@ class SessionArchive:
             os.rename(pack, aside)
             sync_dir(self.directory)
         self._names = None
-        return Mended(found, aside, whole=not gaps)
+        return found, aside, not gaps
 
     def mend_lines(self, pack: Path) -> bool:
         """Write a pack anew without lines that cannot be read, if other packs have all of these.

@@ -98,14 +98,11 @@ def _most_of_records(lines: int) -> int:
 class PackDamaged(Exception):
     """A pack, or part of it, is not as it was written."""
 
-    def __init__(self, path: Path, why: str) -> None:
+    def __init__(self, path: Path, why: str, *, only_lines: bool = False) -> None:
         super().__init__(f"{path} is damaged: {why}")
         self.path = path
         self.why = why
-
-
-class LinesDamaged(PackDamaged):
-    """Lines cannot be read, or are not as they were; the index is whole, and so are others."""
+        self.only_lines = only_lines  # the index is whole, and so are other lines
 
 
 class PackFull(Exception):
@@ -247,7 +244,7 @@ class Pack:
             yield Packed(place.hash, self._cut(content, place), record)
 
     def check(self) -> None:
-        """Read the whole pack; raises LinesDamaged with the entries that are lost, PackDamaged."""
+        """Read the whole pack; raises PackDamaged with the entries that are lost."""
         lost, number, content = [], -1, b""
         for place, record in zip(self.in_order(), self.records(), strict=True):
             try:
@@ -259,7 +256,8 @@ class Pack:
                 lost.append(str(record.get("entry_id") or place.hash.hex()[:16]))
         if lost:
             shown = ", ".join(lost[:_SHOWN]) + ", …" * (len(lost) > _SHOWN)
-            raise LinesDamaged(self.path, f"{len(lost)} of its lines cannot be read: {shown}")
+            why = f"{len(lost)} of its lines cannot be read: {shown}"
+            raise PackDamaged(self.path, why, only_lines=True)
 
     # --- reading ---
 
@@ -331,10 +329,7 @@ class Pack:
 
 
 def why_damaged(path: Path) -> PackDamaged | None:
-    """Read the whole pack; return its damage, as LinesDamaged if its index is whole.
-
-    Raises OSError.
-    """
+    """Read the whole pack; return its damage. Raises OSError."""
     try:
         with Pack(path) as pack:
             pack.check()

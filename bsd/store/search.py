@@ -150,10 +150,6 @@ class Damaged(Exception):
     """The database was not written by this version of bsd, or is damaged."""
 
 
-class OfAnotherVersion(Damaged):
-    """Another version of bsd wrote the database."""
-
-
 def use(
     path: Path, work: Callable[[SearchIndex], _Result], *, wait: float = WAIT_SECONDS
 ) -> _Result:
@@ -171,10 +167,8 @@ def use(
     """
     try:
         return _once(path, work, wait)
-    except OfAnotherVersion as other:
-        _log.info(f"The search index is of another version of bsd ({other}) and made anew")
-    except Damaged:
-        _log.warning("The search index is damaged and made anew", path=str(path))
+    except Damaged as problem:
+        _log.warning("The search index is made anew", path=str(path), problem=str(problem))
     remove_database(path)
     try:
         return _once(path, work, wait)
@@ -236,7 +230,7 @@ def _connect(path: Path, wait: float) -> sqlite3.Connection:
                     database.execute(statement)
             database.execute("COMMIT")
         elif version != _VERSION:
-            raise OfAnotherVersion(f"version {version}")
+            raise Damaged(f"version {version}")
         database.execute("PRAGMA secure_delete = ON")  # deleted words are overwritten in the file
         database.execute("PRAGMA synchronous = NORMAL")
     return database

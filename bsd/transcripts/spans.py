@@ -3,7 +3,7 @@
 A path is written `output`, `message.content[2].text`, `details["a.b"]`. Only objects and arrays on
 a searched path are read closely; everything else is skipped at the speed of `bytes.find`, without
 recursion. The line must be one that `parse_entry` accepts: skipped parts are not checked, and
-a part that is read and is not JSON raises BrokenLine.
+a part that is read and is not JSON raises SpliceError.
 """
 
 from __future__ import annotations
@@ -114,18 +114,6 @@ def is_present(entry: Any, path: ValuePath) -> bool:
 
 class SpliceError(Conflict):
     """A line cannot be edited without risk to its other bytes, so it is left alone."""
-
-
-class BrokenLine(SpliceError):
-    """The line is not exactly one JSON object."""
-
-
-class TooDeep(SpliceError):
-    """A path has more steps than can be followed."""
-
-
-class DuplicateKey(SpliceError):
-    """A key on the path stands twice in its object: which one counts is not ours to say."""
 
 
 class NoSuchValue(SpliceError):
@@ -272,7 +260,7 @@ def encode_key(key: str) -> bytes:
 
 
 def scan(raw: bytes, search: Search) -> ScanResult:
-    """Find the paths of `search` in a line; raises BrokenLine, DuplicateKey, TooDeep."""
+    """Find the paths of `search` in a line; raises SpliceError."""
     start = len(raw) - len(raw.lstrip(b" \t\r\n"))
     if not raw.startswith(b"{", start):
         raise _broken(start)
@@ -280,7 +268,7 @@ def scan(raw: bytes, search: Search) -> ScanResult:
     try:
         end = _object(raw, start, search.root, found)
     except RecursionError:
-        raise TooDeep("a path into the line is too long to be followed") from None
+        raise SpliceError("a path into the line is too long to be followed") from None
     if raw[end:].strip(b" \t\r\n"):
         raise _broken(end)
     found.spans[search.root.slot] = start, end
@@ -321,7 +309,7 @@ def _object(raw: bytes, at: int, wanted: Wanted, found: ScanResult) -> int:
             key = _decoded(key, at)
         if child := children.get(key):
             if found.spans[child.slot]:
-                raise DuplicateKey(f"the key {format_path(child.path)} stands twice in the line")
+                raise SpliceError(f"the key {format_path(child.path)} stands twice in the line")
             found.before[child.slot] = last_end
             at = _value(raw, match.end() if simple is None else match.start(3), child, found)
         else:
@@ -447,5 +435,5 @@ def _blanked_string_end(raw: bytes, opening: int, at: int) -> int:
         size = min(size * 4, _LARGE_PIECE)
 
 
-def _broken(at: int) -> BrokenLine:
-    return BrokenLine(f"the line is not one JSON object (byte {at})")
+def _broken(at: int) -> SpliceError:
+    return SpliceError(f"the line is not one JSON object (byte {at})")

@@ -20,14 +20,11 @@ from typing import NamedTuple
 import orjson
 
 from bsd.transcripts.spans import (
-    BrokenLine,
-    DuplicateKey,
     Member,
     NoSuchValue,
     ScanResult,
     Search,
     SpliceError,
-    TooDeep,
     ValuePath,
     encode_key,
     format_path,
@@ -35,15 +32,10 @@ from bsd.transcripts.spans import (
 )
 
 __all__ = [
-    "BrokenLine",
-    "DuplicateKey",
-    "MemberExists",
     "NoSuchValue",
-    "PathsOverlap",
     "Span",
     "SpliceError",
     "Stood",
-    "TooDeep",
     "edit",
     "edit_and_measure",
     "encode_string",
@@ -63,14 +55,6 @@ _LONG = 1 << 20  # bytes
 _NOT_CONTINUING = bytes(set(range(256)).difference(range(0x80, 0xC0)))
 
 
-class MemberExists(SpliceError):
-    """A member to be put back is there already."""
-
-
-class PathsOverlap(SpliceError):
-    """Two edits of one line would touch the same bytes."""
-
-
 class Span(NamedTuple):
     """Bytes `[start, end)` of a line."""
 
@@ -87,7 +71,7 @@ class Stood(NamedTuple):
 
 
 def find(raw: bytes, paths: Iterable[ValuePath]) -> dict[ValuePath, Span]:
-    """Return the spans of the values of `paths`; raises NoSuchValue, DuplicateKey, BrokenLine."""
+    """Return the spans of the values of `paths`; raises NoSuchValue, SpliceError."""
     wanted = tuple(paths)
     found = scan(raw, Search.of(wanted))
     return {path: Span(*found.span(path)) for path in wanted}
@@ -105,8 +89,8 @@ def edit(
     """All edits of one line in one pass, as if made one after the other in this order.
 
     `reinsert` takes its members from the line `original`; `put` sets top-level members, and adds
-    those that are new after all others. Raises NoSuchValue, MemberExists, and PathsOverlap if one
-    path is or contains another.
+    those that are new after all others. Raises NoSuchValue, and SpliceError if one
+    path is or contains another, or a member to be put back is there.
     """
     return _edited(raw, replace or {}, remove, tuple(reinsert), original, put or {})
 
@@ -303,7 +287,7 @@ class _Objects:
         old = scan(original, _apart(paths, paths, listed=True))
         for path in paths:
             if self._found.has(path):
-                raise MemberExists(f"the line has a value {format_path(path)} already")
+                raise SpliceError(f"the line has a value {format_path(path)} already")
             old.span(path)
             self._around(path[:-1]).reinsert(encode_key(str(path[-1])), original, old)
 
@@ -332,12 +316,12 @@ def _apart(paths: tuple[ValuePath, ...], members: tuple[ValuePath, ...], *, list
             raise SpliceError(f"{format_path(path)!r} is not a member of an object")
     search = Search(paths, {path[:-1] for path in members} if listed else ())
     if len(set(paths)) < len(paths):
-        raise PathsOverlap("one value is named twice in one edit")
+        raise SpliceError("one value is named twice in one edit")
     for path in paths:
         if any(isinstance(step, int) and step < 0 for step in path):
             raise NoSuchValue(f"{format_path(path)!r} counts from the end")
         if search[path].children:
-            raise PathsOverlap(f"{format_path(path)} is edited, and a value inside it too")
+            raise SpliceError(f"{format_path(path)} is edited, and a value inside it too")
     return search
 
 

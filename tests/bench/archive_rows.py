@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bsd.core.layout import Layout, SessionName
 from bsd.sample import session_lines
-from bsd.store.archive import SessionArchive, ToPack
+from bsd.store.archive import SessionArchive
 from bsd.store.originals import SessionStore, digest
 from tests.actions.performed import Caller
 from tests.bench.measure import run, settle
@@ -73,7 +73,7 @@ def pack(directory: str, archive: str) -> None:
     began = time.perf_counter()
     content = sum(len(file.read_bytes()) for file in files)
     read, used = time.perf_counter(), time.process_time()
-    wanted = [ToPack(file, {"file": file.name, "entry_id": file.name[:4]}) for file in files]
+    wanted = [(file, {"file": file.name, "entry_id": file.name[:4]}) for file in files]
     packed = sum(one.packed for one in SessionArchive(Path(archive)).take(wanted, time.time()))
     took = time.perf_counter() - read, time.process_time() - used
     print(json.dumps([content, packed, read - began, *took]))
@@ -111,7 +111,7 @@ def _restoring(scratch: Path) -> Rows:
     kept = 0
     while kept < _ARCHIVE:
         files = sorted(layout.store_dir(_NAME).iterdir())
-        wanted = [ToPack(file, {"file": file.name, "entry_id": file.name[:4]}) for file in files]
+        wanted = [(file, {"file": file.name, "entry_id": file.name[:4]}) for file in files]
         taken = list(archive.take(wanted, time.time()))
         kept = sum(path.stat().st_size for path in archive.packs())
         if kept < _ARCHIVE:
@@ -163,7 +163,7 @@ def _taking(scratch: Path) -> Rows:
         before += sum(one.stat().st_blocks * 512 for one in layout.store_dir(name).iterdir())
         records = SessionStore(layout, name).index.records
         wanted = [
-            ToPack(one, {"file": one.name, "entry_id": records[one.name].entry_id}) for one in found
+            (one, {"file": one.name, "entry_id": records[one.name].entry_id}) for one in found
         ]
         files += sum(
             len(one.files)

@@ -14,7 +14,7 @@ import pytest
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.commands import COMMANDS
 from bsd.cli.main import bsd as all_commands
-from bsd.maintenance.file_owners import WrongOwner, wrongly_owned
+from bsd.maintenance.file_owners import wrongly_owned
 from tests.cli.conftest import open_up
 from tests.commands import Ended
 from tests.needs import NOBODY, python_for_all
@@ -254,9 +254,7 @@ def test_agents_may_have_users_of_their_own(theirs: Path) -> None:
         os.chown(theirs / path, _NAMELESS, _NAMELESS)
     assert wrongly_owned(theirs, {"HOME": str(theirs)}) == []
     os.chown(theirs / "agents" / "main", 0, 0)
-    assert wrongly_owned(theirs, {"HOME": str(theirs)}) == [
-        WrongOwner(theirs / "agents" / "main", 0)
-    ]
+    assert wrongly_owned(theirs, {"HOME": str(theirs)}) == [(theirs / "agents" / "main", 0)]
 
 
 @needs_root

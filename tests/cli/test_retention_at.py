@@ -50,7 +50,9 @@ def test_only_the_first_run_holds_back_if_the_clock_is_in_doubt(bsd: Call, root:
     layout = Layout(root)
     clock = RetryBudget(clock=lambda: 1_800_000_000.0)
     context = ActionContext(layout=layout, config=ConfigService(layout.config_file), budget=clock)
-    one, two = (foretell_retention(context, at, Cron("0 */6 * * *")) for at in ("+6h", "+12h"))
+    one, two = (
+        foretell_retention(context, at, Cron("0 */6 * * *").after) for at in ("+6h", "+12h")
+    )
     assert (one.last_run, two.last_run) == ("2027-01-15T12:00:00.000Z", "2027-01-15T18:00:00.000Z")
     assert one.until is not None
     assert one.until.store.held

@@ -7,12 +7,13 @@ import secrets
 import socket
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from bsd.daemon.loops import Beats
-from bsd.daemon.notifier import Notifier, Watchdog, watchdog_seconds
+from bsd.daemon.notifier import Notifier, ping_watchdog, watchdog_seconds
 from tests.waiting import DEADLINE_SECONDS
 
 
@@ -109,22 +110,22 @@ def test_the_watchdog_is_pinged_only_if_every_loop_beats(
     now = 0.0
     beats = Beats(grace=5, clock=lambda: now)
     told: list[list[str]] = []
-    watchdog = Watchdog(Notifier({"NOTIFY_SOCKET": address}), beats, 60, told.append)
+    ping = partial(ping_watchdog, Notifier({"NOTIFY_SOCKET": address}), beats, 60, told.append)
     beats.beat("worker 1", within=10)
     beats.beat("timer", within=3600)
     now = 10.0
-    assert watchdog.step(now) == 40
+    assert ping(now) == 40
     assert lines(listener) == ["WATCHDOG=1"]
     now = 40.0
-    assert watchdog.step(now) == 70
+    assert ping(now) == 70
     assert lines(listener) == ["STATUS=not answering: worker 1"]
     assert told == [["worker 1"]]
     now = 50.0
     beats.beat("worker 1", within=10)
     now = 60.0
-    watchdog.step(now)
+    ping(now)
     assert lines(listener) == ["WATCHDOG=1"]
 
 
 def test_without_a_watchdog_nothing_is_pinged() -> None:
-    assert Watchdog(Notifier({}), Beats(), 0, lambda _: None).step(10) is None
+    assert ping_watchdog(Notifier({}), Beats(), 0, lambda _: None, 10) is None

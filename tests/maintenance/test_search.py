@@ -279,8 +279,8 @@ def test_what_was_read_in_part_is_read_on(layout: Layout, lines_read: list[int])
     assert 0 < len(hits) < 9
     (info,) = catalog.sessions(layout)
     assert catalog.warm(layout, [info]) == {}
-    found_so_far = catalog.counted(layout, [info])[NAME]
-    assert (found_so_far.current, found_so_far.statistics.messages) == (False, len(hits))
+    statistics, is_current = catalog.counted(layout, [info])[NAME]
+    assert (is_current, statistics.messages) == (False, len(hits))
     lines_read.clear()
     assert len(found(layout, "word*")) == 9
     assert len(lines_read) == 9 - len(hits)

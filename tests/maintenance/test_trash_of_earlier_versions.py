@@ -103,12 +103,11 @@ def test_a_delete_is_finished(layout: Layout) -> None:
     assert path.read_bytes() == SESSION
 
 
-@pytest.mark.parametrize("aim", ["trash", "away"])
-def test_a_permanent_delete_is_finished(layout: Layout, aim: str) -> None:
+def test_a_permanent_delete_is_finished(layout: Layout) -> None:
     """It went through the trash."""
     place = in_the_trash(layout)
     place.meta.unlink()
-    ended = journal(layout, aim, meta(layout.transcript(NAME)), permanent=True)
+    ended = journal(layout, "trash", meta(layout.transcript(NAME)), permanent=True)
     trash_of(layout).recover()
     assert not ended.exists()
     assert not list(layout.trash.iterdir())
@@ -124,23 +123,6 @@ def test_a_restore_is_finished(layout: Layout) -> None:
     assert layout.session_file(NAME).read_bytes() == SESSION
     assert len(list(layout.store_dir(NAME).iterdir())) == 2
     assert not list(layout.trash.iterdir())
-
-
-@pytest.mark.parametrize("copied", [b"", SESSION[:50], SESSION])
-def test_a_delete_across_mounts_that_was_copying_is_undone(layout: Layout, copied: bytes) -> None:
-    path = put(layout)
-    item = meta(path, transcript=transcript(path), sessions_json=None)
-    place = TrashPlace(make_private_dir(layout.trash), ID)
-    path.rename(place.beside(path, "deleted"))
-    if copied:
-        place.transcript.write_bytes(copied)
-    ended = journal(layout, "trash", item)
-    trash_of(layout).recover()
-    assert not ended.exists()
-    assert path.read_bytes() == SESSION
-    assert len(list(layout.store_dir(NAME).iterdir())) == 2
-    assert not list(layout.trash.iterdir())
-    assert [each.name for each in path.parent.iterdir()] == ["s1.jsonl"]
 
 
 def test_a_store_on_another_mount_stays_in_the_trash_and_it_is_said_how_to_move_it(

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from bsd.core.errors import Conflict, Invalid, NotFound
 from bsd.planning.edit import (
     Edited,
-    EntryChanged,
     Wish,
     becoming,
     plan_edit,
@@ -166,7 +165,7 @@ def test_an_entry_that_changed_since_it_was_shown() -> None:
     one = session()
     shown = show_entry(one.source, one.fmt, "e1")
     one.raw = one.raw.replace(b"1e5", b"2e5")
-    with pytest.raises(EntryChanged):
+    with pytest.raises(Conflict, match="changed meanwhile"):
         edit(one, becoming(shown.text), seen=shown.seen)
 
 

@@ -13,7 +13,7 @@ from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Conflict, NotFound
 from bsd.core.layout import Layout
 from bsd.maintenance.verify import verify
-from bsd.planning.edit import EntryChanged, becoming, read_assignment, setting
+from bsd.planning.edit import becoming, read_assignment, setting
 from bsd.planning.result import Status
 from bsd.sessions.idle import RetryBudget
 from bsd.store.history import History
@@ -247,7 +247,7 @@ def test_an_edit_on_a_line_that_changed_is_refused(layout: Layout, caller: Calle
     shown = performed.show_entry(caller, NAME, "e0")
     performed.set_extractable(caller, NAME, "e0", False)
     before = path.read_bytes()
-    with pytest.raises(EntryChanged):
+    with pytest.raises(Conflict, match="changed meanwhile"):
         performed.edit(caller, NAME, "e0", becoming(shown.text), shown.seen)
     assert path.read_bytes() == before
 

@@ -13,14 +13,9 @@ from hypothesis import strategies as st
 from bsd.core.errors import BsdError
 from bsd.transcripts.spans import ValuePath
 from bsd.transcripts.splice import (
-    BrokenLine,
-    DuplicateKey,
-    MemberExists,
     NoSuchValue,
-    PathsOverlap,
     Span,
     SpliceError,
-    TooDeep,
     edit,
     elements,
     encode_string,
@@ -105,9 +100,9 @@ NOT_ONE_OBJECT: dict[str, bytes] = {
 
 @pytest.mark.parametrize("raw", NOT_ONE_OBJECT.values(), ids=NOT_ONE_OBJECT)
 def test_what_is_not_one_object_is_not_edited(raw: bytes) -> None:
-    with pytest.raises(BrokenLine):
+    with pytest.raises(SpliceError, match="not one JSON object"):
         edit(raw, replace={("text",): b'"-"'})
-    with pytest.raises(BrokenLine):
+    with pytest.raises(SpliceError, match="not one JSON object"):
         edit(raw, put={"_k": b"1"})
 
 
@@ -133,12 +128,12 @@ def test_a_duplicate_key_on_the_path_forbids_the_edit(raw: bytes, path: ValuePat
         lambda: edit(b"{}", reinsert=[path], original=raw),
     ]
     for attempt in edits:
-        with pytest.raises(DuplicateKey):
+        with pytest.raises(SpliceError, match="twice in the line"):
             attempt()
 
 
 def test_a_duplicate_of_the_key_to_set_forbids_the_edit() -> None:
-    with pytest.raises(DuplicateKey):
+    with pytest.raises(SpliceError, match="twice in the line"):
         edit(rb'{"_k":1,"\u005fk":2}', put={"_k": b"0"})
 
 
@@ -247,7 +242,7 @@ def test_a_first_member_comes_back_before_one_that_was_added_meanwhile() -> None
 
 def test_putting_back_what_is_there_or_has_no_place_is_an_error() -> None:
     original = b'{"a":{"b":1,"c":2}}'
-    with pytest.raises(MemberExists):
+    with pytest.raises(SpliceError, match="already"):
         edit(b'{"a":{"b":0}}', reinsert=[("a", "b")], original=original)
     with pytest.raises(NoSuchValue):
         edit(b"{}", reinsert=[("a", "b")], original=original)
@@ -255,7 +250,7 @@ def test_putting_back_what_is_there_or_has_no_place_is_an_error() -> None:
         edit(b'{"a":1}', reinsert=[("a", "b")], original=original)
     with pytest.raises(NoSuchValue):
         edit(b'{"a":{}}', reinsert=[("a", "d")], original=original)
-    with pytest.raises(BrokenLine):
+    with pytest.raises(SpliceError, match="not one JSON object"):
         edit(b'{"a":{}}', reinsert=[("a", "b")], original=b"")
 
 
@@ -275,7 +270,7 @@ OVERLAPS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("attempt", OVERLAPS.values(), ids=OVERLAPS)
 def test_edits_that_touch_the_same_bytes_are_an_error(attempt: Callable[[bytes], bytes]) -> None:
-    with pytest.raises(PathsOverlap):
+    with pytest.raises(SpliceError, match=r"twice in one edit|inside it too"):
         attempt(b'{"a":{"b":1}}')
 
 
@@ -312,7 +307,7 @@ def test_deep_nesting_beside_the_path_is_skipped() -> None:
 def test_a_path_that_is_too_deep_leaves_the_line_alone() -> None:
     depth = sys.getrecursionlimit() + 10
     raw = b'{"a":' * depth + b"1" + b"}" * depth
-    with pytest.raises(TooDeep):
+    with pytest.raises(SpliceError, match="too long to be followed"):
         find(raw, [("a",) * depth])
 
 
@@ -341,8 +336,7 @@ def test_text_is_written_as_a_string(text: str, written: bytes) -> None:
 
 
 def test_every_error_is_one_a_planner_can_catch_and_a_user_can_read() -> None:
-    for error in (BrokenLine, DuplicateKey, MemberExists, NoSuchValue, PathsOverlap, TooDeep):
-        assert issubclass(error, SpliceError)
+    assert issubclass(NoSuchValue, SpliceError)
     assert issubclass(SpliceError, BsdError)
     with pytest.raises(NoSuchValue, match=r"message\.content\[2\]\.text"):
         find(b'{"message":{}}', [("message", "content", 2, "text")])

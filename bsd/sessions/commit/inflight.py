@@ -25,6 +25,7 @@ from bsd.core.errors import (
 )
 from bsd.core.files import (
     MEND_PLANTED,
+    UntrustedFile,
     make_private_dir,
     makers,
     sync_dir,
@@ -107,7 +108,7 @@ class InFlight:
             message = f"sessions of {source.name} cannot be exchanged in {sessions}: {reasons}"
             return Unavailable(message, hint=remedy(self.layout, source))
         message = f"no directory for files in flight can be used for {sessions}: {reasons}"
-        if planted := next((error for error in refused if isinstance(error, NotOurRecord)), None):
+        if planted := next((error for error in refused if isinstance(error, UntrustedFile)), None):
             return Forbidden(message, hint=MEND_PLANTED.format(planted.filename))
         if codes & {errno.EACCES, errno.EPERM, errno.EROFS}:
             return Forbidden(message, hint=f"make {sessions} writable for the user who runs bsd")
@@ -235,7 +236,7 @@ class InFlight:
         return Path(os.path.realpath(directory)).is_relative_to(self._root)
 
     def _make(self, directory: Path) -> None:
-        """Have a directory of bsd's own, durably; raises OSError, NotOurRecord."""
+        """Have a directory of bsd's own, durably; raises OSError, UntrustedFile."""
         if not self.is_inside(directory):
             raise OSError(errno.EXDEV, "a symbolic link leads out of the root")
         self._refuse_others(directory)
@@ -248,7 +249,7 @@ class InFlight:
 
     def _refuse_others(self, directory: Path) -> None:
         if why := self._why_not_ours(directory):
-            raise NotOurRecord(directory, why)
+            raise UntrustedFile(directory, why)
 
     def _prove(self, candidate: Path, sessions: Path) -> None:
         """See that files can be made here and renamed there; raises OSError if the kernel refuses.
@@ -273,13 +274,6 @@ class InFlight:
         if self.is_inside(sessions):  # nothing of ours lies in another program's directories
             yield sessions.parent / _OWN
             yield sessions / _OWN
-
-
-class NotOurRecord(PermissionError):
-    """Another user's, where a directory of bsd's own should be."""
-
-    def __init__(self, directory: Path, why: str) -> None:
-        super().__init__(errno.EPERM, f"{directory} is not bsd's own: {why}", str(directory))
 
 
 def _why_none(path: Path, trusted: frozenset[int]) -> str | None:
