@@ -87,7 +87,7 @@ def add_claude_story(home: Path, now: float) -> None:
     project = home / ".claude" / "projects" / PROJECT
     _write(project / f"{FLAKY}.jsonl", _flaky(now - 0.6 * _HOUR), 0.5)
     helper = project / FLAKY / "subagents" / f"agent-{_EXPLORER}.jsonl"
-    _write(helper, _explorer(now - 0.58 * _HOUR), 0.55)
+    _write(helper, _explorer(now - 0.565 * _HOUR), 0.55)
     helper.with_suffix(".meta.json").write_text('{"agentType":"Explore"}')
     others = (
         (PROJECT, "Import the tide tables of the new port authority", 9, 5.0),
