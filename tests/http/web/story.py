@@ -98,9 +98,14 @@ def add_claude_story(home: Path, now: float) -> None:
         ("-home-ada-notes", "Sort the photos of the regatta by boat", 3, 190.0),
     )
     for number, (directory, asked, turns, ago) in enumerate(others, 1):
-        session = f"{number:08x}-2a94-4d0e-9c41-7d3f0a6e21b8"
+        session = session_of(number)
         path = home / ".claude" / "projects" / directory / f"{session}.jsonl"
         _write(path, _plain_work(session, directory, asked, turns, now - ago * _HOUR), ago)
+
+
+def session_of(number: int) -> str:
+    """Return the id of one of the sessions of plain work, from 1."""
+    return f"{number:08x}-2a94-4d0e-9c41-7d3f0a6e21b8"
 
 
 def _write(path: Path, lines: Iterator[bytes], hours: float) -> None:
@@ -141,11 +146,11 @@ class _Author:
 
     def call(self, name: str, result: Any, before: str = "", **given: Any) -> Iterator[bytes]:
         """A call, with words before it, and its result."""
-        id = f"toolu_{self.number}"
+        name_of_call = f"toolu_{self.number}"
         said = [{"type": "text", "text": before}] if before else []
-        used = {"type": "tool_use", "id": id, "name": name, "input": given}
+        used = {"type": "tool_use", "id": name_of_call, "name": name, "input": given}
         yield self.line("assistant", [*said, used], stop="tool_use")
-        answer = {"type": "tool_result", "tool_use_id": id, "content": result}
+        answer = {"type": "tool_result", "tool_use_id": name_of_call, "content": result}
         yield self.line("user", [answer])
 
     def say(self, words: str) -> bytes:
