@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from bsd.actions.context import ActionContext
+from bsd.actions.context import ActionContext, SearchState
 from bsd.core.audit import AuditLog
 from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
@@ -158,6 +158,7 @@ def _harbour(home: Path) -> Iterator[ApiServer]:
         config=ConfigService(layout.config_file),
         actor="api",
         budget=RetryBudget(wait=5.0, quiet=0.1),
+        search_state=lambda: SearchState(complete=True, waiting=0, problem=None),
     )
     settings = settings_for(root, BRAINSURGEON_HTTP="127.0.0.1:0")
     server = ApiServer(create_app(daemon.as_daemon(), context), settings, daemon.beats)
