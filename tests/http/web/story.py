@@ -54,6 +54,14 @@ _THOUGHT = (
     "next day's tide is close enough for every berth, so the tests pass by chance.\n\n"
     "I should look at who else reads the table by weekday before I change anything. "
 )
+_NEXT = (
+    "Good. Now the tests for it.",
+    "Does it hold for years with 53 weeks?",
+    "Please keep the old names working for a while.",
+    "What happens if a table is missing?",
+    "Fine. Say so in the documentation, too.",
+    "Can the import run at night instead?",
+)
 _ANSWER = """The berth tests are **not flaky**: they fail every Sunday, and only then.
 
 ## Why
@@ -240,7 +248,7 @@ def _plain_work(
         yield from author.call("Read", read, file_path=f"{author.cwd}/part_{turn}.py")
         yield from author.call("Bash", _test_run("", 2 + turn % 3), command="pytest -q")
         yield author.say(f"Step {turn + 1} of {turns} is done, and its tests pass.")
-        yield author.line("user", "Good. Go on.")
+        yield author.line("user", _NEXT[turn % len(_NEXT)])
     yield author.say("All of it is done.")
 
 
