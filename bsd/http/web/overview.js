@@ -12,6 +12,8 @@ import { addressOf, leads, savedWords, table, tile, when } from "./widgets.js";
 const LARGEST = 8;
 const ORDERS = { size: "Size", saved: "Saved", date: "Date", cost: "Cost" };
 const SHOWN_FILLS = 5;
+// How the names of parts begin, in the order of their colours.
+const FILLS = ["tool results", "thinking", "arguments of calls", "images", "assistant text", "user text", "never sent"];
 const LEAST_SHARE = 0.01;
 
 export async function overviewView(page) {
@@ -293,11 +295,11 @@ class Overview {
             h(
                 "ul",
                 { class: "plot-legend" },
-                fills.map((one, at) =>
+                fills.map((one) =>
                     h(
                         "li",
                         { title: fillWords(one) },
-                        h("span", { class: `swatch plot-${at + 1}`, "aria-hidden": "true" }),
+                        h("span", { class: `swatch ${colourOf(one)}`, "aria-hidden": "true" }),
                         `${one.what} ${Math.round(100 * one.share)} %`,
                     ),
                 ),
@@ -356,8 +358,14 @@ const sum = (all, name) => all.reduce((total, one) => total + (one[name] ?? 0), 
 const projectLink = ({ agent, title }) =>
     h("a", { href: `#/sessions${query({ agent, sort: "size" })}` }, title);
 
-function fillPart(one, at) {
-    const part = h("span", { class: `plot-${at + 1}` });
+/** The class with the colour of a part: the same in all sessions. */
+function colourOf({ what }) {
+    const at = FILLS.findIndex((beginning) => what.startsWith(beginning));
+    return `plot-${at < 0 ? 8 : at + 1}`;
+}
+
+function fillPart(one) {
+    const part = h("span", { class: colourOf(one) });
     part.style.width = `${100 * Math.min(1, one.share)}%`;
     return part;
 }

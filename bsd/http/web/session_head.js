@@ -83,7 +83,7 @@ function operations(info, view) {
         "div",
         { class: "buttons start" },
         button("Extract now…", () => extractDialog(session, again), {
-            class: "primary writes",
+            class: "writes",
             "data-focus": "extract",
         }),
         button("History…", () => historyDialog(session, page.readonly(), again), { "data-focus": "history" }),

@@ -102,7 +102,7 @@ export function badges(session) {
         waits && badge("waits", "plain", waits),
         session.paused && badge("paused", "warn", `Not edited: paused by ${session.paused}`),
         session.left_alone && badge("left alone", "warn", session.left_alone),
-        stale && badge("stale", "warn", "Nothing was written for 24 hours"),
+        stale && badge("stale", "plain", "Nothing was written for 24 hours"),
         session.extracted_entries > 0 &&
             clipped(
                 number(session.extracted_entries),

@@ -30,11 +30,13 @@ export class VirtualList {
         scroller.addEventListener("scroll", this.onScroll, { passive: true });
         this.observer = new ResizeObserver(() => this.request());
         this.observer.observe(scroller);
+        this.above = new ResizeObserver(() => this.hold());
     }
 
     leave() {
         this.scroller.removeEventListener("scroll", this.onScroll);
         this.observer.disconnect();
+        this.above.disconnect();
         cancelAnimationFrame(this.asked);
         for (const row of this.rows.values()) row.leave();
         this.rows.clear();
@@ -50,7 +52,17 @@ export class VirtualList {
 
     /** Observe an element above the list, whose height moves it. */
     observe(element) {
-        this.observer.observe(element);
+        this.above.observe(element);
+    }
+
+    /** Keep what the reader looks at where it is, before the new height of what stands above is painted. */
+    hold() {
+        const wanted = this.placed === this.scroller.scrollTop ? this.wantedTop(this.listTop) : null;
+        if (wanted !== null) {
+            this.scroller.scrollTop = wanted;
+            this.placed = this.scroller.scrollTop;
+        }
+        this.request();
     }
 
     set(items) {

@@ -62,6 +62,13 @@ def test_the_first_view(tmp_path: Path) -> None:  # noqa: PLR0915 - one browser 
         expect(largest.first).to_contain_text("main/large")
         expect(largest.first).to_contain_text("tool results: ")
         expect(largest.first.locator(".fill-bar > span").first).to_be_visible()
+        expect(largest.nth(1).locator(".fill-bar > span").first).to_be_visible()
+        parts = largest.locator(".plot-legend > li").evaluate_all(
+            "(all) => all.map((one) => [one.textContent, one.querySelector('.swatch').className])"
+        )
+        colours = {(re.sub(r" \d+ %$", "", words), colour) for words, colour in parts}
+        assert len(colours) < len(parts), "no part stands in two sessions"
+        assert len({words for words, _ in colours}) == len(colours)
         leaves = page.locator(".tile", has_text="Would leave now")
         expect(leaves.locator("strong")).to_have_text(re.compile(r"^\d.* [KM]B$"))
         table = page.get_by_role("table", name="Agents and projects")

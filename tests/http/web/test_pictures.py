@@ -6,21 +6,33 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from bsd.actions.context import ActionContext, SearchState
 from bsd.core.audit import AuditLog
-from bsd.core.layout import Layout
-from tests.http.api import over_socket, serving
+from bsd.core.config_file import ConfigService
+from bsd.core.layout import Layout, SessionName
+from bsd.core.settings import SourceSettings
+from bsd.http.app import create_app
+from bsd.http.server import ApiServer
+from bsd.maintenance.catalog import names
+from bsd.sessions.idle import RetryBudget
+from bsd.transcripts.agents.programs import layout_of
+from tests.http.api import settings_for
 from tests.http.fake_daemon import FakeDaemon, sample_result
-from tests.http.web.browser import SCREENSHOTS, chromium, screenshot, watched
+from tests.http.web.browser import SCREENSHOTS, Watched, chromium, screenshot, watched
 from tests.http.web.sample import text
+from tests.http.web.story import FLAKY, PROJECT, add_claude_story, session_of
+from tests.maintenance.keeping import extract, keep
 from tests.openclaw_tree import add_session
 from tests.searching import read_all
-from tests.session_files import jsonl, sample
+from tests.session_files import Clock, jsonl, sample
 
 pytestmark = [
     pytest.mark.web,
@@ -28,18 +40,8 @@ pytestmark = [
 ]
 
 
-_MODEL = "claude-opus-4-5"
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
-_LOG = "\n".join(
-    f"tests/test_berths.py::test_{what}[{day}] {'FAILED' if day == 'sunday' else 'PASSED'}"
-    for what in ("assigns_the_nearest", "waits_for_the_tide", "lets_pilots_rest", "counts_cranes")
-    for day in ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-)
-_THOUGHT = (
-    "The failing cases are all on Sunday. The tide table is read by weekday, and Python counts "
-    "weekdays from Monday = 0, while the table counts from Sunday = 0. "
-)
 _KEY = "aZ3kQ9xWm2Lr7TtYv5BnC8dEfG1hJ4pS6uVw"  # made up
 _WHEN = "2026-01-05T09:00:00Z"
 _OTHERS = (  # label, agent, session, turns, hours since, status, parent
@@ -53,15 +55,13 @@ _OTHERS = (  # label, agent, session, turns, hours since, status, parent
 )
 
 
-# --- sessions with something to read in them, for pictures: a fortnight of work on a harbour ---
+# --- sessions of OpenClaw beside those of Claude Code, and what a daemon says of them ---
 
 
 def tell_story(root: Path, daemon: FakeDaemon) -> None:
     """Fill a root, and let a daemon say what it would of it."""
     now = time.time()
     registry: dict[str, dict[str, Any]] = {"main": {}, "research": {}}
-    add_session(root, "main/flaky-berth-tests", b"".join(_conversation(now)))
-    registry["main"]["agent:main:main"] = {"sessionId": "flaky-berth-tests", "status": "done"}
     for seed, (key, agent, session, turns, hours, status, parent) in enumerate(_OTHERS):
         lines = sample(turns, seed)
         path = add_session(root, f"{agent}/{session}", lines)
@@ -71,8 +71,10 @@ def tell_story(root: Path, daemon: FakeDaemon) -> None:
         registry[agent][key] = entry | ({"parentSessionId": parent} if parent else {})
     told = [
         {"type": "session", "version": 3, "id": "push-to-forge", "cwd": "/home/ada/harbour"},
-        _message("0001c0de", "user", f"Push it, please: the key is ghp_{_KEY}."),
-        _message("0002c0de", "assistant", "Pushed.", stopReason="stop"),
+        _message("0001c0de", "user", "Push it to the forge, please."),
+        _message("0002c0de", "assistant", "I need a key for that.", stopReason="stop"),
+        _message("0003c0de", "user", f"It is ghp_{_KEY}."),
+        _message("0004c0de", "assistant", "Pushed.", stopReason="stop"),
     ]
     path = add_session(root, "main/push-to-forge", jsonl(*told))
     os.utime(path, (now - 30 * _HOUR,) * 2)
@@ -85,74 +87,6 @@ def tell_story(root: Path, daemon: FakeDaemon) -> None:
 def _message(id: str, role: str, said: str, **more: Any) -> dict[str, Any]:
     message = {"role": role, "content": [text(said)], **more}
     return {"type": "message", "id": id, "timestamp": _WHEN, "message": message}
-
-
-def _conversation(now: float) -> list[bytes]:
-    call = {"type": "toolCall", "id": "call_1", "name": "bash"}
-    look = {"type": "toolCall", "id": "call_2", "name": "read"}
-    mend = {"type": "toolCall", "id": "call_3", "name": "edit"}
-    turns: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
-        ("user", [text("The berth tests fail every now and then. Can you find out why?")], {}),
-        (
-            "assistant",
-            [
-                text("I'll run them first."),
-                {**call, "arguments": {"command": "pytest tests/test_berths.py"}},
-            ],
-            {"stopReason": "toolUse"},
-        ),
-        ("toolResult", [text(_LOG)], {"toolCallId": "call_1", "toolName": "bash"}),
-        (
-            "assistant",
-            [
-                {"type": "thinking", "thinking": _THOUGHT * 6},
-                text("Only Sundays fail. Let me look at how the tide table is read."),
-                {**look, "arguments": {"path": "harbour/tides.py"}},
-            ],
-            {"stopReason": "toolUse"},
-        ),
-        (
-            "toolResult",
-            [text("def tide_of(day: date) -> Tide:\n    return TABLE[day.weekday()]\n" * 12)],
-            {"toolCallId": "call_2", "toolName": "read"},
-        ),
-        (
-            "assistant",
-            [
-                text("The table begins on Sunday, `weekday()` on Monday. I mend that."),
-                {**mend, "arguments": {"path": "harbour/tides.py", "new": "day.isoweekday() % 7"}},
-            ],
-            {"stopReason": "toolUse"},
-        ),
-        (
-            "toolResult",
-            [text("Successfully replaced 1 block in harbour/tides.py.")],
-            {"toolCallId": "call_3", "toolName": "edit"},
-        ),
-        (
-            "assistant",
-            [text("The tests pass now on all seven days: 28 passed.")],
-            {"stopReason": "stop"},
-        ),
-        ("user", [text("Wonderful. Please write a line for the change log, too.")], {}),
-        (
-            "assistant",
-            [text("Done: “Berths: tides of Sundays are those of Sundays.”")],
-            {"stopReason": "stop"},
-        ),
-    ]
-    lines = [b'{"type":"session","version":3,"id":"flaky-berth-tests","cwd":"/home/ada/harbour"}\n']
-    for number, (role, content, more) in enumerate(turns, 1):
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now - 1500 + 40 * number))
-        made = {"model": _MODEL, **more} if role == "assistant" else more
-        entry = {
-            "type": "message",
-            "id": f"{number:04x}b7e1",
-            "timestamp": at,
-            "message": {"role": role, "content": content, **made},
-        }
-        lines.append(json.dumps(entry).encode() + b"\n")
-    return lines
 
 
 def _keep_books(root: Path, now: float) -> None:
@@ -181,13 +115,13 @@ def _say(daemon: FakeDaemon) -> None:
     document["watcher"] |= {"directories": 14, "watched": 14, "scan_only": 0, "problems": []}
     document["queue"] |= {"parked": [], "debouncing": 0, "waiting": 0, "ready": 0, "gathering": 1}
     document["workers"] = [{**one, "session": None} for one in document["workers"]]
-    document["totals"] |= {"sessions": 1 + len(_OTHERS), "bytes_saved": 8_400_000, "failed": 0}
+    document["totals"] |= {"sessions": 8 + len(_OTHERS), "bytes_saved": 8_400_000, "failed": 0}
     document["totals"] |= {"tokens_saved": 2_096_000, "values": 511, "entries": 497}
     document["notices"] = []
     document["orphans"] = {"count": 0, "bytes": 0}
     document["left_alone"] = {"count": 0, "reasons": {}}
     document["sessions"] = [
-        sample_result("main/flaky-berth-tests", "extracted", values=3, bytes_saved=5_210),
+        sample_result("main/tide-table-import", "extracted", values=90, bytes_saved=508_000),
         sample_result("research/crane-vendors", "unchanged"),
     ]
     trash = {"keep": "14d", "sessions": 2, "bytes": 1_840_000, "next_expiry": None}
@@ -195,51 +129,113 @@ def _say(daemon: FakeDaemon) -> None:
     document["retention"] |= {"keep": "7d", "files": 41, "bytes": 3_300_000, "trash": trash}
 
 
-_SESSION = "main/flaky-berth-tests"
+_HARBOUR = f"claude-code:{PROJECT}"
+_SESSION = f"{_HARBOUR}/{FLAKY}"
+_HELPERS = f":{FLAKY}"
+_LEAN = f"{_HARBOUR}/{session_of(1)}"
+_PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 1.5}
+
+
+@contextmanager
+def _harbour(home: Path) -> Iterator[ApiServer]:
+    """A page over both agents' sessions: most have been extracted, one is gone."""
+    root, daemon = home / ".openclaw", FakeDaemon()
+    tell_story(root, daemon)
+    add_claude_story(home, time.time())
+    layout = layout_of(root, [SourceSettings(kind="claude-code", path=home / ".claude/projects")])
+    clock = Clock()
+    clock.ahead = -_HOUR  # each extraction takes it two minutes further
+    whole = {FLAKY, "crane-vendors", session_of(3)}  # so that something would leave
+    for name in list(names(layout)):
+        if name.session not in whole and _HELPERS not in name.agent:
+            extract(layout, name, clock, keep_recent=3)
+    clock.ahead = 0
+    keep(layout, clock)
+    layout.session_file(SessionName.parse(f"claude-code:-home-ada-notes/{session_of(6)}")).unlink()
+    read_all(layout)
+    context = ActionContext(
+        layout=layout,
+        config=ConfigService(layout.config_file),
+        actor="api",
+        budget=RetryBudget(wait=5.0, quiet=0.1),
+        search_state=lambda: SearchState(complete=True, waiting=0, problem=None),
+    )
+    settings = settings_for(root, BRAINSURGEON_HTTP="127.0.0.1:0")
+    server = ApiServer(create_app(daemon.as_daemon(), context), settings, daemon.beats)
+    server.start()
+    try:
+        yield server
+    finally:
+        assert server.stop()
 
 
 def test_pictures(tmp_path: Path) -> None:
-    root = tmp_path / ".openclaw"
-    daemon = FakeDaemon()
-    tell_story(root, daemon)
-    with (
-        chromium() as browser,
-        serving(root, daemon, BRAINSURGEON_HTTP="127.0.0.1:0") as (server, settings),
-    ):
-        for name in (_SESSION, "main/tide-table-import", "main/nightly-report"):
-            status, _ = over_socket(settings.socket, f"/api/sessions/{name}/extract", "POST")
-            assert status == 200
-        read_all(Layout(root))
+    with chromium() as browser, _harbour(tmp_path) as server:
         address = f"http://{server.addresses[0]}"
-        light: dict[str, Any] = {"color_scheme": "light"}
-        with watched(browser, address, **light) as seen:
-            page = seen.open()
-            expect(page.locator(".plot canvas").first).to_be_visible()
-            expect(page.locator(".fill-bar > span").nth(9)).to_be_visible()
-            _take(page, "overview", "light")
-            _take(_opened(seen.open(f"s/{_SESSION}")), "session", "light")
-            page = seen.open("secrets")
-            page.get_by_role("button", name="Look for secrets").click()
-            page.get_by_text("in 1 entry").click()
-            _take(page, "secrets", "light")
-            page = seen.open("trash")
-            expect(page.get_by_text("The trash is empty")).to_be_visible()
-            page.keyboard.press("Control+k")
-            page.get_by_role("dialog").get_by_role("combobox").first.fill("tides")
-            expect(page.locator(".finder-option mark").first).to_be_visible()
-            _take(page, "finder", "light")
-        with watched(browser, address, color_scheme="dark") as seen:
-            _take(_opened(seen.open(f"s/{_SESSION}")), "session", "dark")
-        phone = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 1.5}
-        with watched(browser, address, **phone) as seen:
-            page = _opened(seen.open(f"s/{_SESSION}"))
-            page.locator("main").evaluate("(main) => main.scrollBy(0, 560)")
+        for scheme in ("light", "dark"):
+            with watched(browser, address, color_scheme=scheme) as seen:
+                _views(seen, scheme)
+        with watched(browser, address, color_scheme="light") as seen:
+            _dialogs(seen)
+        with watched(browser, address, **_PHONE) as seen:
+            _take(_overview(seen), "overview", "phone")
+            _take(_listed(seen), "sessions", "phone")
+            page = _opened(seen, _SESSION)
+            page.locator("main").evaluate("(main) => main.scrollBy(0, 1850)")
             _take(page, "session", "phone")
 
 
-def _opened(page: Page) -> Page:
-    expect(page.locator(".entry").nth(3)).to_be_attached()
+def _views(seen: Watched, scheme: str) -> None:
+    _take(_overview(seen), "overview", scheme)
+    _take(_listed(seen), "sessions", scheme)
+    page = _opened(seen, _SESSION)
+    page.locator("main").evaluate("(main) => main.scrollBy(0, 900)")
+    _take(page, "session", scheme)
+    page = _opened(seen, _SESSION)
+    page.get_by_role("button", name="Bash").first.click()
+    expect(page.locator(".terminal")).to_be_visible()
     page.locator("main").evaluate("(main) => main.scrollBy(0, 330)")
+    _take(page, "output", scheme)
+
+
+def _dialogs(seen: Watched) -> None:
+    page = _opened(seen, _LEAN)
+    _take(page, "taken-out", "light")
+    page.get_by_role("button", name=re.compile("Actions on entry")).nth(2).click()
+    page.get_by_role("button", name="Compare").first.click()
+    expect(page.get_by_role("dialog").get_by_text("Was taken out")).to_be_visible()
+    _take(page, "compare", "light")
+    page = seen.open("secrets")
+    page.get_by_role("button", name="Look for secrets").click()
+    page.get_by_text("in 1 entry").click()
+    _take(page, "secrets", "light")
+    page = seen.open("archive")
+    expect(page.get_by_role("button", name="Bring back").first).to_be_visible()
+    _take(page, "archive", "light")
+    page = seen.open("trash")
+    expect(page.get_by_text("The trash is empty")).to_be_visible()
+    page.keyboard.press("Control+k")
+    page.get_by_role("dialog").get_by_role("combobox").first.fill("tides")
+    expect(page.locator(".finder-option mark").first).to_be_visible()
+    _take(page, "finder", "light")
+
+
+def _overview(seen: Watched) -> Page:
+    page = seen.open()
+    expect(page.locator(".plot canvas").first).to_be_attached()
+    expect(page.locator(".large .fill-bar")).to_have_count(8)
+    return page
+
+
+def _listed(seen: Watched) -> Page:
+    page = seen.open("sessions")
+    expect(page.locator(".rows .row").nth(5)).to_be_visible()
+    return page
+
+
+def _opened(seen: Watched, session: str) -> Page:
+    page = seen.open(f"s/{session}")
+    expect(page.locator(".entry").nth(3)).to_be_attached()
     return page
 
 

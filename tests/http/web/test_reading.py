@@ -199,6 +199,13 @@ def _hits(page: Page) -> None:
     assert "q=Sundays" in page.url
     find.press("Escape")
     expect(find).to_have_value("")
+    # At rest an entry shows its words and its time; its number is there for readers of screens.
+    entry, number = entry_of(page, 7), entry_of(page, 7).locator(".index")
+    page.mouse.move(0, 0)
+    expect(number).to_have_css("opacity", "0")
+    expect(entry.locator(".meta > time")).to_have_css("opacity", "1")
+    entry.hover()
+    expect(number).to_have_css("opacity", "1")
 
 
 def test_thousands_of_entries_are_a_handful_of_rows(browser: Browser, tmp_path: Path) -> None:
