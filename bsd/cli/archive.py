@@ -346,9 +346,9 @@ def forget_command(
     Of an entry, files that belong to the session are looked through for the same text, and named.
 
     `--project` is for projects that you have deleted on purpose, as `claude purge` does. It takes
-    the name of an agent, or the directory of the project, for programs that keep their sessions by
-    directory (Claude Code, pi); and all sessions of it, with their subagents and the copy of the
-    project's memory. Sessions that are in their place are copied again while they are there.
+    the name of an agent, or a directory: all sessions of every agent that began in it or below it,
+    with their subagents and the copy of the project's memory. Sessions that are in their place are
+    copied again while they are there.
     """
     if (session is None) == (project is None):
         raise Invalid(
@@ -379,6 +379,10 @@ def _forget_project(call: Call, project: str, *, dry_run: bool, yes: bool) -> in
         answer = forget_whole_project(context, project, dry_run=dry_run)
     call.answer(answer, tell_forgotten_project)
     failed = [one.problem for one in answer.sessions if one.problem is not None]
+    for unread in answer.unread:
+        text = f"{unread.session} may be of this project: {unread.error}"
+        Problem(text, unread.problem.exit_code, unread.problem.hint).show()
+        failed.append(unread.problem)
     for one in answer.sessions:
         if one.problem is not None:
             Problem(f"{one.session}: {one.error}", one.problem.exit_code, one.problem.hint).show()
