@@ -192,9 +192,7 @@ def _journal_of(layout: Layout, hash: str) -> RedactionJournal | None:
     return None
 
 
-def _finish(
-    context: ActionContext, journal: RedactionJournal, *, dry_run: bool
-) -> SecretRedacted:
+def _finish(context: ActionContext, journal: RedactionJournal, *, dry_run: bool) -> SecretRedacted:
     """Finish a redaction that was killed once no stored or inline text held the secret any more."""
     layout, concerns = context.layout, {name: _Concern() for name in journal.sessions}
     if not dry_run:
