@@ -111,7 +111,7 @@ def undo_since(
     """
     moment = parse_past(since, context.now())
     names = [session] if session is not None else list(catalog.names(context.layout, agent))
-    found = {name: since for name in names if (since := _of_bsd(context, name, moment))}
+    found = {name: each for name in names if (each := _of_bsd(context, name, moment))}
     sizes = {name: _size(context, name) for name in found}
     run, read = _UndoRun(context, dry_run=dry_run), 0
     for at, (name, operations) in enumerate(found.items()):
