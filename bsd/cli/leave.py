@@ -15,6 +15,7 @@ from bsd.actions.context import ActionContext
 from bsd.actions.leave import (
     LeftBehind,
     end_all_pauses,
+    keeps_values,
     left_behind,
     out_of_reach,
     purge,
@@ -179,6 +180,7 @@ def _plan(call: Call, layout: Layout, *, purges: bool) -> LeaveReport:
 class _Steps:
     """The results of the steps so far."""
 
+    layout: Layout
     outcomes: Outcomes
     unread: dict[str, BsdError] = field(default_factory=dict)  # by agent or source
     agents: list[AgentOff] = field(default_factory=list)
@@ -193,8 +195,12 @@ class _Steps:
             result
             for result in self.outcomes.results
             if result.status in {Status.BUSY, Status.FAILED}
-            or (result.status is Status.LEFT_ALONE and result.unavailable)
+            or (result.status is Status.LEFT_ALONE and self._keeps_values(result))
         ]
+
+    def _keeps_values(self, result: SessionResult) -> bool:
+        name = SessionName.parse(result.session)
+        return bool(result.unavailable) or keeps_values(self.layout.with_excluded(), name)
 
     @property
     def is_complete(self) -> bool:
@@ -209,7 +215,7 @@ def _leave(call: Call, layout: Layout, *, purges: bool, yes: bool) -> int:
     with call.context(changes=True) as context:
         _switch_off(call, context)
     service = _remove_service(call)
-    steps = _Steps(_restore(call, layout), dict(out_of_reach(layout)), service=service)
+    steps = _Steps(layout, _restore(call, layout), dict(out_of_reach(layout)), service=service)
     for name, problem in steps.unread.items():
         Problem(f"sessions of {name} are not back: {problem.message}", 1, problem.hint).show()
     if steps.outcomes.stopped_by is None:
@@ -396,7 +402,7 @@ def _changed_since(call: Call, layout: Layout) -> str | None:
     """
     if is_running(layout):
         return f"a daemon of {layout.root} runs"
-    again = _Steps(_restore(call, layout, told=False), dict(out_of_reach(layout)))
+    again = _Steps(layout, _restore(call, layout, told=False), dict(out_of_reach(layout)))
     _give_up_claims(layout)  # what is put back claims its source
     changed = again.outcomes.count(Status.RESTORED) + len(again.not_back) + len(again.unread)
     if again.outcomes.stopped_by is not None:
