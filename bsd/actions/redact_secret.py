@@ -519,8 +519,9 @@ def _still_in(
     """Yield the files that hold the secret afterwards."""
     changed: tuple[Path, ...] = ()
     if dry_run:
-        done = [n for n, one in concerns.items() if not (one.problem or one.tainted & set(stay))]
-        changed = changed_by_redaction(layout, done)
+        done = [name for name, one in concerns.items() if one.problem is None]
+        needed = [name for name in done if not concerns[name].tainted.isdisjoint(stay)]
+        changed = changed_by_redaction(layout, done, needed)
     for file in files_with(layout, text, concerns):
         if not any(Path(file).is_relative_to(place) for place in changed):
             yield file

@@ -23,6 +23,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.references import belongings_with
 from bsd.planning.redact_text import LeftInPlace, SecretText
+from bsd.store.snapshots import snapshot_directories
 from bsd.transcripts.agents.programs import kind_of, other_roots, program_of
 
 _BLOCK = 1 << 20
@@ -49,10 +50,18 @@ def files_with(layout: Layout, text: SecretText, names: Iterable[SessionName]) -
                 yield f"the prompts that the program of {source.name} remembers"
 
 
-def changed_by_redaction(layout: Layout, names: Collection[SessionName]) -> tuple[Path, ...]:
-    """Return the places in which nothing is left of a secret once these sessions are redacted."""
-    each = (layout.store_dir, layout.archive_dir, layout.history_dir)
-    places = tuple(place(name) for name in names for place in each)
+def changed_by_redaction(
+    layout: Layout, names: Collection[SessionName], needed: Collection[SessionName]
+) -> tuple[Path, ...]:
+    """Return the places in which nothing is left of a secret once these sessions are redacted.
+
+    `needed`: those of them whose stored text stays, since another session needs it.
+    """
+    places = [layout.history_dir(name) for name in names]
+    for name in names:
+        places += snapshot_directories(layout.archive_dir(name))
+        if name not in needed:
+            places += (layout.store_dir(name), layout.archive_dir(name))
     databases = (layout.search_db.with_name(layout.search_db.name + end) for end in _SQLITE)
     return (*places, *databases, layout.inflight)
 
