@@ -10,9 +10,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from bsd.actions.context import ActionContext
+from bsd.actions.in_flight import replaced_versions
 from bsd.actions.setup import WouldLeave, foretell_extraction
 from bsd.core.answers import OMIT_EMPTY
-from bsd.core.errors import Conflict, NotFound
+from bsd.core.errors import Busy, Conflict, NotFound
 from bsd.core.layout import Layout, SessionName
 from bsd.setup.additions import SetupContext
 from bsd.setup.discovery import find_agents, sessions_of
@@ -166,6 +167,7 @@ def turn_agent(
         NotFound: there is no such agent, or it has no sessions here.
         Conflict: its sessions are not in this root, or a file has changed since it was shown.
         TemporaryFailure: another bsd turns an agent on or off now.
+        Busy: replaced versions of its sessions are watched for late lines, for a minute.
         ConfigError: the record of the additions is broken.
     """
     if turn == "on":
@@ -174,6 +176,12 @@ def turn_agent(
         plan = plan_off(setup, agent, force=force)
     if seen is not None and seen != _seen(plan):
         raise Conflict("the files have changed since they were shown", hint="look at them again")
+    if plan.ends_source and not dry_run and (many := replaced_versions(setup.layout, agent)):
+        versions = "1 replaced version" if many == 1 else f"{many} replaced versions"
+        raise Busy(
+            f"{plan.title} stays on: {versions} of its sessions may still get late lines",
+            hint="again in a minute",
+        )
     stored = stored_sessions(setup.layout, agent) if turn == "off" else None
     return AgentTurned.of(setup, plan, None if dry_run else apply(setup, plan), stored)
 

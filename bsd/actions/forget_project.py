@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from bsd.actions.context import ActionContext
+from bsd.actions.search import UnreadSession
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import BsdError
 from bsd.maintenance.forget import Forget
@@ -52,6 +53,11 @@ class ForgottenProject:
     ]
     prompts: Annotated[int, Field(description="How many its program's own history has of it")]
     failed: int
+    unread: Annotated[
+        tuple[UnreadSession, ...],
+        Field(description="Sessions of which it is not known in which directory they began"),
+        OMIT_EMPTY,
+    ] = ()
 
 
 def forget_whole_project(
@@ -60,12 +66,12 @@ def forget_whole_project(
     """Delete for good all that is kept of the sessions of a project, and of its memory.
 
     Args:
-        project: an agent's name, or the directory of the project.
+        project: an agent's name, or a directory: the sessions that began in it or below it.
         dry_run: return the data to be deleted, and delete nothing.
 
     Raises:
         NotFound: nothing is kept of it.
-        Invalid: no program has sessions of such a name.
+        Invalid: no agent can have such a name.
     """
     layout = context.layout
     kept = find_project(layout, project)
@@ -136,4 +142,8 @@ def _answer(
         in_place=sum(each.in_place for each in kept.sessions),
         prompts=prompts_of_agents(context.layout, set(kept.agents)),
         failed=sum(each.error is not None for each in sessions),
+        unread=tuple(
+            UnreadSession(str(name), problem.message, problem)
+            for name, problem in kept.unread.items()
+        ),
     )

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -25,7 +26,10 @@ from bsd.maintenance.purge import purge as purge_root
 from bsd.maintenance.targets import TrashedSessions
 from bsd.sessions.commit.late import list_orphans
 from bsd.store.archive import SessionArchive
+from bsd.store.originals import SessionStore
 from bsd.store.snapshots import archive_directories
+
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,19 @@ def out_of_reach(layout: Layout) -> Iterator[tuple[str, BsdError]]:
     """
     layout = layout.with_excluded()
     yield from catalog.unreadable(layout)
+    odd: dict[str, list[Path]] = {}
+    for name, path in _no_files(layout):
+        if keeps_values(layout, name):
+            odd.setdefault(name.agent, []).append(path)
+    for agent, paths in odd.items():
+        which = ", ".join(map(str, paths[:_MOST_NAMED])) + (", …" if paths[_MOST_NAMED:] else "")
+        yield (
+            agent,
+            Conflict(
+                f"values are kept here of sessions in whose place no plain file lies: {which}",
+                hint="put the session's file back there, or move away what lies there",
+            ),
+        )
     for source in layout.sources:
         if not source.path.is_dir() and (many := len(_stores_of(layout, source))):
             values = "1 session" if many == 1 else f"{many} sessions"
@@ -122,6 +139,23 @@ def out_of_reach(layout: Layout) -> Iterator[tuple[str, BsdError]]:
                     hint="mount it; if it is gone for good, take it out of bsd.toml",
                 ),
             )
+
+
+def _no_files(layout: Layout) -> list[tuple[SessionName, Path]]:
+    with suppress(ConfigError, Forbidden):  # a root without agents
+        return list(catalog.no_files(layout))
+    return []
+
+
+def keeps_values(layout: Layout, name: SessionName) -> bool:
+    """Return True if values of a session that has a file in its place are kept here."""
+    try:
+        if not os.path.lexists(layout.transcript(name)):
+            return False
+        archive = SessionArchive(layout.archive_dir(name))
+        return bool(SessionStore(layout, name).refs() or archive.packs())
+    except (BsdError, OSError):
+        return True
 
 
 def _stores_of(layout: Layout, source: Source) -> set[str]:

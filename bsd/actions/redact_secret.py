@@ -4,7 +4,10 @@ The secret is named by its hash, and found again by the rules. Then its text is 
 everywhere, also where no rule finds it. Every session gets its new lines through the editor, and
 its undo data and copies lose the secret at once; then the old stored lines go, which another
 session may have needed until it was changed (`Forget.lines`). At last every file that bsd keeps is
-read once more, and the answer names those that still have it.
+read once more, and the answer names those that still have it. A journal without the secret is there
+meanwhile, by which `bsd verify` tells of a redaction that was killed. The same call goes on with
+it: the secret is found again in what is left, and if only the search index and a replaced version
+of a session still have it, these are cleared by the journal.
 """
 
 from __future__ import annotations
@@ -20,34 +23,41 @@ from pydantic import Field
 
 from bsd.actions.context import ActionContext
 from bsd.core.answers import OMIT_EMPTY, Internal
-from bsd.core.errors import BsdError, Conflict, Invalid, NotFound, os_problem
+from bsd.core.errors import BsdError, Conflict, Invalid, NotFound, Unavailable, os_problem
 from bsd.core.files import plain_stream
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
+from bsd.maintenance.crash_journal import RedactionJournal, redaction_journals, remove_journal
 from bsd.maintenance.deleted_sessions import is_deleted
 from bsd.maintenance.forget import Forget
-from bsd.maintenance.references import References, ReferringSession, belongings_with
+from bsd.maintenance.references import References, ReferringSession
+from bsd.maintenance.secret_copies import (
+    changed_by_redaction,
+    files_with,
+    not_searched,
+    unreached,
+    why_unwritable,
+)
 from bsd.maintenance.secret_patterns import Secret
 from bsd.maintenance.secrets import SecretSearch
 from bsd.maintenance.stored_lines import StoredLineReader, StoredLines, TextPlace
 from bsd.planning.plan import Plan
 from bsd.planning.redact_text import LeftInPlace, SecretText, TextRedactor, plan_text_redaction
 from bsd.planning.rules import Policy
-from bsd.sessions.session import OpenSession, format_of
-from bsd.store.archive import is_pack
+from bsd.sessions.commit.inflight import InFlight
+from bsd.sessions.foreign import why_foreign
+from bsd.sessions.idle import IdlePolicy, busy
+from bsd.sessions.session import OpenSession, Session, format_of
 from bsd.store.history import History
 from bsd.store.originals import SessionStore, digest
-from bsd.store.pack import Pack, PackDamaged
 from bsd.store.recipes import Place
 from bsd.store.snapshot_parts import SnapshotReader
 from bsd.store.snapshots import snapshots_of
 from bsd.transcripts.agents.entry import MARKER
-from bsd.transcripts.agents.programs import kind_of, program_of
+from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.reader import Line, TranscriptFile
 
-_BLOCK = 1 << 20
-_LONGEST = 16 << 10  # bytes of a secret and its escapes
 _HASH = re.compile(r"[0-9a-f]{8,16}")
 _HINT = "`bsd secrets` lists them"
 _SHORTEST = 8  # characters: fewer may stand in any word
@@ -93,8 +103,13 @@ class SecretRedacted:
     left: Annotated[
         tuple[LeftInPlace, ...], Field(description="Places from which it cannot be taken")
     ]
-    still_in: Annotated[tuple[str, ...], Field(description="Files that still hold it")]
+    still_in: Annotated[
+        tuple[str, ...], Field(description="Files that still (with `dry_run`: would still) hold it")
+    ]
     complete: Annotated[bool, Field(description="True if bsd knows of no copy any more")]
+    unreached: Annotated[
+        tuple[str, ...], Field(description="Where copies may lie that bsd does not know, in words")
+    ]
 
 
 @dataclass(slots=True)
@@ -124,7 +139,7 @@ def redact_secret(
     Args:
         hash: as `find_secrets` lists it, or the first 8 digits of it or more.
         sessions: sessions in which it was found, so that it need not be searched for everywhere.
-        dry_run: say in which sessions it stands, and change nothing.
+        dry_run: say in which sessions it stands, and which copies would stay; change nothing.
 
     Raises:
         NotFound: no secret has this hash.
@@ -134,20 +149,65 @@ def redact_secret(
     layout = context.layout
     if not _HASH.fullmatch(hash):
         raise Invalid(f"{hash!r} is no hash of a secret: 8 to 16 hex digits", hint=_HINT)
-    secret = _find(context, hash, sessions)
+    try:
+        secret = _find(context, hash, sessions)
+    except NotFound:
+        if (journal := _journal_of(layout, hash)) is None:
+            raise
+        return _finish(context, journal, dry_run=dry_run)
     text = SecretText(secret.text, secret.replacement)
-    concerns = _concerns(context, text)
-    stay, left = _needed(layout, concerns)
-    if not dry_run:
+    concerns, left = _concerns(context, text)
+    stay = _needed(layout, concerns, left)
+    if dry_run:
+        _foresee(context, text, concerns)
+    else:
+        journal = RedactionJournal.new(layout, secret.hash, secret.rule, context.now(), concerns)
+        with suppress(Unavailable):  # a full disk: redacting needs little more
+            journal.write()
         _redact(context, text, concerns, stay)
+        remove_journal(journal.path)
     left += [each for one in concerns.values() if one.redactor for each in one.redactor.left]
-    still_in = tuple(_files_with(layout, text, concerns)) if not dry_run else ()
+    still_in = tuple(_still_in(layout, text, concerns, stay, dry_run=dry_run))
     done = tuple(_told(name, one) for name, one in sorted(concerns.items()))
     failed = any(one.problem for one in concerns.values())
     complete = not (dry_run or failed or left or still_in)
     return SecretRedacted(
-        secret.hash, secret.rule, secret.masked, dry_run, done, tuple(left), still_in, complete
+        secret.hash,
+        secret.rule,
+        secret.masked,
+        dry_run,
+        done,
+        tuple(left),
+        still_in,
+        complete,
+        unreached(layout),
     )
+
+
+def _journal_of(layout: Layout, hash: str) -> RedactionJournal | None:
+    """Return the journal of a redaction that was killed; raises BsdError if it is unreadable."""
+    for _, journal in redaction_journals(layout):
+        if isinstance(journal, RedactionJournal) and hash.startswith(journal.hash):
+            return journal
+    return None
+
+
+def _finish(context: ActionContext, journal: RedactionJournal, *, dry_run: bool) -> SecretRedacted:
+    """Finish a redaction that was killed once no stored or inline text held the secret any more."""
+    layout, concerns = context.layout, {name: _Concern() for name in journal.sessions}
+    if not dry_run:
+        forget = Forget(layout, actor=context.actor, budget=context.budget)
+        for name, concern in concerns.items():
+            try:
+                forget.lines(name, (), (), lambda line: line.raw)
+            except (BsdError, OSError) as error:
+                concern.problem = os_problem(error, f"redacting {name}")
+        if not any(one.problem for one in concerns.values()):
+            remove_journal(journal.path)
+    done = tuple(_told(name, one) for name, one in concerns.items())
+    complete = not (dry_run or any(one.problem for one in concerns.values()))
+    where = unreached(layout)
+    return SecretRedacted(journal.hash, journal.rule, "", dry_run, done, (), (), complete, where)
 
 
 def _find(context: ActionContext, hash: str, sessions: Sequence[SessionName]) -> Secret:
@@ -178,10 +238,16 @@ def _find(context: ActionContext, hash: str, sessions: Sequence[SessionName]) ->
     raise NotFound(f"no secret of the hash {hash} was found", hint=_HINT)
 
 
-def _concerns(context: ActionContext, text: SecretText) -> dict[SessionName, _Concern]:
-    """Find the sessions in which the secret stands."""
+def _concerns(
+    context: ActionContext, text: SecretText
+) -> tuple[dict[SessionName, _Concern], list[LeftInPlace]]:
+    """Find the sessions in which the secret stands, and those that cannot be searched."""
     layout = context.layout
     found: dict[SessionName, _Concern] = {}
+    left = list(not_searched(layout))
+
+    def unread(name: SessionName, why: BsdError) -> None:
+        left.append(LeftInPlace(str(name), "", f"it was not searched: {why.message}"))
 
     def look(lines: StoredLines) -> None:
         if text.is_in(lines.data):
@@ -193,28 +259,27 @@ def _concerns(context: ActionContext, text: SecretText) -> dict[SessionName, _Co
             else:
                 concern.inline += sum(map(text.is_in, lines.data.split(b"\n")))
 
-    StoredLineReader(layout, progress=context.progress).run(look)
+    StoredLineReader(layout, progress=context.progress, failed=unread).run(look)
     for directory in layout.history.iterdir() if layout.history.is_dir() else ():
         name_of_history = layout.session_of_store(directory.name)
         if name_of_history and (entries := set(_in_history(layout, name_of_history, text))):
             found.setdefault(name_of_history, _Concern()).touched |= entries
-    return found
+    return found, left
 
 
 def _needed(
-    layout: Layout, concerns: dict[SessionName, _Concern]
-) -> tuple[set[str], list[LeftInPlace]]:
+    layout: Layout, concerns: dict[SessionName, _Concern], left: list[LeftInPlace]
+) -> set[str]:
     """Find the other sessions that need a stored line which holds the secret.
 
     Each becomes one of the concerns, excluded ones too. A session in the trash, or one that its
-    program has renamed, cannot be changed.
+    program has renamed, cannot be changed: `left` gets it.
 
     Returns:
-        The hashes of the stored lines that must stay, and why.
+        The hashes of the stored lines that must stay.
     """
     hashes = {hash_ for one in concerns.values() for hash_ in one.tainted}
     stay: set[str] = set()
-    left: list[LeftInPlace] = []
     try:
         for session in References(layout).sessions() if hashes else ():
             name, where = session.name, _not_in_place(layout, session)
@@ -232,7 +297,7 @@ def _needed(
         why = os_problem(error, "reading all sessions").message
         left.append(LeftInPlace("", "", f"stored text stays, since a session may need it: {why}"))
         stay = hashes
-    return stay, left
+    return stay
 
 
 def _not_in_place(layout: Layout, session: ReferringSession) -> str | None:
@@ -268,6 +333,35 @@ def _in_history(layout: Layout, name: SessionName, text: SecretText) -> Iterator
                         yield line.entry_id
 
 
+def _foresee(
+    context: ActionContext, text: SecretText, concerns: dict[SessionName, _Concern]
+) -> None:
+    """Plan the change of each session, and note why one could not be changed now."""
+    layout, tainted = context.layout, _tainted(concerns)
+    idle_policy = IdlePolicy(layout, context.budget, context.in_flight or InFlight(layout))
+    for name, concern in concerns.items():
+        try:
+            layout.refuse_excluded(name)
+            if is_deleted(layout, name):
+                continue
+            session = Session(layout, name)
+            if unwritable := why_unwritable(session.path):
+                raise unwritable
+            if (not_idle := idle_policy.why_not(name)) is not None:
+                raise busy(name, not_idle)
+            with context.reader(name, to_edit=True) as opened:
+                plan, concern.redactor = _plan(opened, text, tainted)
+                concern.entries = len(plan.touched)
+            if foreign := why_foreign(session):
+                raise foreign
+        except (BsdError, OSError) as error:
+            concern.problem = os_problem(error, f"redacting {name}")
+
+
+def _tainted(concerns: dict[SessionName, _Concern]) -> frozenset[str]:
+    return frozenset(hash_ for one in concerns.values() for hash_ in one.tainted)
+
+
 def _redact(
     context: ActionContext,
     text: SecretText,
@@ -276,7 +370,7 @@ def _redact(
 ) -> None:
     """Change all sessions, and then remove what is stored of them, but for `stay`."""
     layout = context.layout
-    tainted = frozenset(hash_ for one in concerns.values() for hash_ in one.tainted)
+    tainted = _tainted(concerns)
     forget = Forget(layout, actor=context.actor, budget=context.budget)
     for name, concern in concerns.items():
         try:
@@ -341,14 +435,20 @@ def _redact_in_place(
     """Change a session that is in its place."""
 
     def planner(opened: OpenSession) -> tuple[Plan, tuple[TextRedactor, list[str | None]]]:
-        redactor = TextRedactor(str(name), text, opened.format, opened.store, tainted)
-        binds = Policy.of(opened.settings).binds
-        plan = plan_text_redaction(opened.transcript, redactor, binds)
+        plan, redactor = _plan(opened, text, tainted)
         return plan, (redactor, [line.entry_id for line in plan.touched])
 
     concern.redactor, touched = context.editor(name).apply(planner)
     concern.entries = len(touched)
     concern.touched |= set(touched)
+
+
+def _plan(
+    opened: OpenSession, text: SecretText, tainted: frozenset[str]
+) -> tuple[Plan, TextRedactor]:
+    redactor = TextRedactor(str(opened.name), text, opened.format, opened.store, tainted)
+    binds = Policy.of(opened.settings).binds
+    return plan_text_redaction(opened.transcript, redactor, binds), redactor
 
 
 def _redact_copies(
@@ -408,36 +508,20 @@ def _told(name: SessionName, concern: _Concern) -> RedactedSession:
     )
 
 
-# --- what still has it ---
-
-
-def _files_with(
-    layout: Layout, text: SecretText, concerns: dict[SessionName, _Concern]
+def _still_in(
+    layout: Layout,
+    text: SecretText,
+    concerns: dict[SessionName, _Concern],
+    stay: Collection[str],
+    *,
+    dry_run: bool,
 ) -> Iterator[str]:
-    """Yield the files of bsd's own that hold the secret, and those that belong to the sessions."""
-    places = (layout.extracted, layout.archive, layout.own, layout.trash, layout.log_file.parent)
-    for place in (*places, layout.facts_db.parent):
-        for path in sorted(place.rglob("*")) if place.is_dir() else ():
-            with suppress(BsdError, OSError, PackDamaged):
-                if path.is_file() and not path.is_symlink() and _holds(path, text):
-                    yield str(path)
-    beside = (belongings_with(layout, name, [text.text]) for name in concerns)
-    yield from sorted({file for files in beside for file in files})
-    for source in layout.sources:
-        with suppress(BsdError, OSError):
-            prompts = kind_of(source.kind).remembered(source.path, lambda _: None)
-            if any(text.pattern.search(prompt.text) for prompt in prompts):
-                yield f"the prompts that the program of {source.name} remembers"
-
-
-def _holds(path: Path, text: SecretText) -> bool:
-    if is_pack(path.name):
-        with Pack(path) as pack:
-            return any(text.is_in(packed.line) for packed in pack)
-    with plain_stream(path, _BLOCK) as stream:
-        end = b""
-        while block := stream.read(_BLOCK):
-            if text.is_in(end + block):
-                return True
-            end = block[-_LONGEST:]
-    return False
+    """Yield the files that hold the secret afterwards."""
+    changed: tuple[Path, ...] = ()
+    if dry_run:
+        done = [name for name, one in concerns.items() if one.problem is None]
+        needed = [name for name in done if not concerns[name].tainted.isdisjoint(stay)]
+        changed = changed_by_redaction(layout, done, needed)
+    for file in files_with(layout, text, concerns):
+        if not any(Path(file).is_relative_to(place) for place in changed):
+            yield file

@@ -5,10 +5,15 @@ that the daemon did by itself. Changes that a person or an agent asked for stay.
 looked at as a whole first: one in which later changes stand in the way is left as it is. Then its
 operations are undone one by one, the newest first, as `history.undo` does. A session that was just
 changed rests for two seconds before its next change, so others are worked on meanwhile.
+
+The operations of a session are numbered in their order. Where the clock was set between them, their
+times contradict that order: an operation is undone only if all that is known says that it came
+since the moment; another of which that is not known stays, and the answer names it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated
@@ -31,6 +36,7 @@ from bsd.store.history import Act, History, Operation, undone_entries
 
 _DAEMON = "daemon"
 _EXTRACT = "extract"
+_CLOCKS_DIFFER_SECONDS = 60.0
 
 
 class UndoStatus(StrEnum):
@@ -57,6 +63,11 @@ class SessionUndone:
         OMIT_EMPTY,
     ] = ()
     effect: Annotated[UndoEffect | None, Field(description="Of all of them"), OMIT_EMPTY] = None
+    doubt: Annotated[
+        str | None,
+        Field(description="Operations that stay, since the clock contradicts their order"),
+        OMIT_EMPTY,
+    ] = None
     reason: Annotated[str | None, OMIT_EMPTY] = None
     hint: Annotated[str | None, OMIT_EMPTY] = None
     error: Internal[type[BsdError] | None] = None
@@ -100,15 +111,15 @@ def undo_since(
     """
     moment = parse_past(since, context.now())
     names = [session] if session is not None else list(catalog.names(context.layout, agent))
-    found = {name: numbers for name in names if (numbers := _of_bsd(context, name, moment))}
+    found = {name: each for name in names if (each := _of_bsd(context, name, moment))}
     sizes = {name: _size(context, name) for name in found}
     run, read = _UndoRun(context, dry_run=dry_run), 0
-    for at, (name, numbers) in enumerate(found.items()):
+    for at, (name, operations) in enumerate(found.items()):
         if context.stopping():
             run.not_begun = len(found) - at
             break
         context.progress(read, sum(sizes.values()))
-        run.begin(name, numbers)
+        run.begin(name, operations)
         read += sizes[name]
     run.go_on()
     return run.answer(iso_utc(moment))
@@ -119,18 +130,61 @@ def is_of_bsd(act: Act) -> bool:
     return act.undoes is None and (act.action == _EXTRACT or act.actor == _DAEMON)
 
 
-def _of_bsd(context: ActionContext, name: SessionName, since: float) -> list[int]:
-    """Return the operations of bsd's on a session since then that stand, the newest first."""
-    history, begins = History(context.layout, name), iso_utc(since)
-    if not history.is_changed_since(begins):
-        return []
-    operations: list[Operation] = history.operations()
+@dataclass(frozen=True, slots=True)
+class _Since:
+    """Operations of bsd's that stand, the newest first: those since a moment, and doubtful ones."""
+
+    numbers: list[int]
+    doubtful: list[Operation]
+
+    def __bool__(self) -> bool:
+        return bool(self.numbers or self.doubtful)
+
+    def doubt(self) -> str | None:
+        """Say in words which operations stay, and why."""
+        if not self.doubtful:
+            return None
+        named = ", ".join(str(each) for each in reversed(self.doubtful))
+        return f"the clock was set meanwhile, so it is not known whether these came since: {named}"
+
+
+def _of_bsd(context: ActionContext, name: SessionName, moment: float) -> _Since:
+    """Return the operations of bsd's on a session since then that stand."""
+    history = History(context.layout, name)
+    if not history.may_be_changed_since(moment):
+        return _Since([], [])
+    operations = history.operations()
     undone = undone_entries(operations)
-    return [
-        one.number
-        for one in reversed(operations)
-        if one.act.at >= begins and is_of_bsd(one.act) and undone[one.number] < one.entries
+    latest = iso_utc(context.now() + _CLOCKS_DIFFER_SECONDS)
+    times = [one.act.at for one in operations]
+    doubtful, certain = _order_since(times, iso_utc(moment), latest)
+    standing = [
+        (index, one)
+        for index, one in reversed([*enumerate(operations)])
+        if is_of_bsd(one.act) and undone[one.number] < one.entries
     ]
+    return _Since(
+        [one.number for index, one in standing if index >= certain],
+        [one for index, one in standing if doubtful <= index < certain],
+    )
+
+
+def _order_since(times: Sequence[str], begins: str, latest: str) -> tuple[int, int]:
+    """Tell by times and order which operations came since a moment.
+
+    Args:
+        times: of all operations of a session, in their order.
+        begins: the moment.
+        latest: a time after this one says nothing: the clock was ahead.
+
+    Returns:
+        The index of the first operation that may have come since, and of the first that has.
+    """
+    before = [index for index, at in enumerate(times) if at < begins]
+    since = [index for index, at in enumerate(times) if begins <= at <= latest]
+    after_all_before = before[-1] + 1 if before else 0
+    first_since = since[0] if since else len(times)
+    return min(after_all_before, first_since), max(after_all_before, first_since)
 
 
 def _size(context: ActionContext, name: SessionName) -> int:
@@ -150,9 +204,21 @@ class _UndoRun:
         self._results: dict[SessionName, SessionUndone] = {}
         self._left: dict[SessionName, list[int]] = {}  # operations that are still to be undone
 
-    def begin(self, name: SessionName, numbers: list[int]) -> None:
+    def begin(self, name: SessionName, since: _Since) -> None:
         """Look at a session as a whole, and undo its newest operation."""
-        result = SessionUndone(session=str(name), status=UndoStatus.UNDONE, found=len(numbers))
+        numbers = since.numbers
+        result = SessionUndone(
+            session=str(name),
+            status=UndoStatus.UNDONE,
+            found=len(numbers) or len(since.doubtful),
+            doubt=since.doubt(),
+        )
+        if not numbers:
+            hint = f"`bsd history {name}` shows their order, `bsd undo {name} OP` undoes one"
+            self._results[name] = replace(
+                result, status=UndoStatus.LEFT, doubt=None, reason=result.doubt, hint=hint
+            )
+            return
         try:
             if self._dry_run:
                 self._refuse_in_use(name)

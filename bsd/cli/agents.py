@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 import click
 
 from bsd.actions.agents import AgentTurned
+from bsd.actions.in_flight import wait_for_in_flight
 from bsd.cli.call import BsdGroup, Call, ask_first, confirm
 from bsd.cli.completion import offering
 from bsd.cli.options import yes_option
 from bsd.cli.output import counted, note, print_json, print_table, say
 from bsd.cli.service import restart_daemon
 from bsd.cli.service_manager import manager_here
+from bsd.cli.stopping import StopRequest
 from bsd.core.answers import as_json
+from bsd.core.errors import Busy
 from bsd.core.files import make_private_dir
 from bsd.core.locations import settings_file
 from bsd.setup.additions import SetupContext
@@ -219,6 +222,11 @@ def _carry_out(
             ask_first(f"Turn {plan.title} {plan.turn}?", _unasked(plan.turn, plan.agent))
         if call.root is None and plan.turn == "on":
             make_private_dir(context.layout.root)
+        if plan.ends_source and not wait_for_late_lines(call, plan.agent):
+            raise Busy(
+                f"{plan.title} stays on: replaced versions of its sessions are still watched",
+                hint=f"`bsd pause {plan.agent}`, then `bsd agents off {plan.agent}` in a minute",
+            )
         done = apply(context, plan)
     if call.json:
         print_json(as_json(AgentTurned.of(context, plan, done, stored)))
@@ -229,6 +237,24 @@ def _carry_out(
         _note_other_root(call, name=plan.agent)
         restart_daemon(call, manager_here())
     return _FAILED if plan.problems or (done is not None and done.failed) else 0
+
+
+def wait_for_late_lines(call: Call, kind: str | None = None) -> bool:
+    """Wait until late lines of an agent's sessions, or of all, have their place.
+
+    Returns False if replaced versions of the sessions are still watched after some time.
+    """
+    is_told = False
+
+    def sleep(seconds: float) -> None:
+        nonlocal is_told
+        if not is_told:
+            note("(waiting up to a minute: replaced versions of sessions are watched so long)")
+            is_told = True
+        (call.stop or StopRequest()).sleep(seconds)
+
+    with call.context(changes=True) as context:
+        return wait_for_in_flight(context, sleep, kind=kind)
 
 
 def _stays(plan: SetupPlan, stored: int) -> str:

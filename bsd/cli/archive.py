@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -51,6 +52,7 @@ from bsd.maintenance.bring_back import BroughtBack
 from bsd.maintenance.forget import Forgotten
 from bsd.maintenance.snapshots import SnapshotStatus
 
+_MOST_AGENTS = 3  # that are named
 _ORIGIN = re.compile(r"@[0-9a-f]{8}\Z")  # the part of an id in the archive after the name
 
 session_argument = click.argument("session", metavar="AGENT/SESSION")  # it need not be in its place
@@ -346,9 +348,9 @@ def forget_command(
     Of an entry, files that belong to the session are looked through for the same text, and named.
 
     `--project` is for projects that you have deleted on purpose, as `claude purge` does. It takes
-    the name of an agent, or the directory of the project, for programs that keep their sessions by
-    directory (Claude Code, pi); and all sessions of it, with their subagents and the copy of the
-    project's memory. Sessions that are in their place are copied again while they are there.
+    the name of an agent, or a directory: all sessions of every agent that began in it or below it,
+    with their subagents and the copy of the project's memory. Sessions that are in their place are
+    copied again while they are there.
     """
     if (session is None) == (project is None):
         raise Invalid(
@@ -373,17 +375,26 @@ def _forget_project(call: Call, project: str, *, dry_run: bool, yes: bool) -> in
         with call.context(changes=False) as context:
             kept = forget_whole_project(context, project, dry_run=True)
         what = f"all that is kept of {counted(len(kept.sessions), 'session')} of"
-        question = f"Delete {what} {', '.join(kept.agents)} for good ({size(kept.bytes)})?"
+        question = f"Delete {what} {_named(kept.agents)} for good ({size(kept.bytes)})?"
         ask_first(question, f"`bsd archive forget --project {project} --yes`", "deleted")
     with call.context(changes=not dry_run) as context:
         answer = forget_whole_project(context, project, dry_run=dry_run)
     call.answer(answer, tell_forgotten_project)
     failed = [one.problem for one in answer.sessions if one.problem is not None]
+    for unread in answer.unread:
+        text = f"{unread.session} may be of this project: {unread.error}"
+        Problem(text, unread.problem.exit_code, unread.problem.hint).show()
+        failed.append(unread.problem)
     for one in answer.sessions:
         if one.problem is not None:
             Problem(f"{one.session}: {one.error}", one.problem.exit_code, one.problem.hint).show()
     codes = {problem.exit_code for problem in failed}
     return codes.pop() if len(codes) == 1 else int(bool(codes))
+
+
+def _named(agents: Sequence[str]) -> str:
+    more = len(agents) - _MOST_AGENTS
+    return ", ".join(agents[:_MOST_AGENTS]) + (f" and {counted(more, 'agent')} more" * (more > 0))
 
 
 def tell_forgotten_project(done: ForgottenProject) -> None:
@@ -395,7 +406,7 @@ def tell_forgotten_project(done: ForgottenProject) -> None:
     amount = f"{counted(done.files, 'file')}, {size(done.bytes)}"
     memory = f", {done.memory_files:,} of memory" if done.memory_files else ""
     would = "would be forgotten" if done.dry_run else "forgotten"
-    say(f"{count} of {', '.join(done.agents)} {would}: {amount}{memory}")
+    say(f"{count} of {_named(done.agents)} {would}: {amount}{memory}")
     if done.in_place:
         are = "1 session is" if done.in_place == 1 else f"{done.in_place:,} sessions are"
         note(f"{are} in place, and copied again until their program deletes them")

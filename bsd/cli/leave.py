@@ -15,13 +15,14 @@ from bsd.actions.context import ActionContext
 from bsd.actions.leave import (
     LeftBehind,
     end_all_pauses,
+    keeps_values,
     left_behind,
     out_of_reach,
     purge,
     sessions_to_restore,
 )
 from bsd.actions.restore import restore_all
-from bsd.cli.agents import setup_context
+from bsd.cli.agents import setup_context, wait_for_late_lines
 from bsd.cli.call import BsdCommand, Call, NoRoot, ask_first, confirm
 from bsd.cli.each_session import each_session
 from bsd.cli.leave_report import (
@@ -48,15 +49,13 @@ from bsd.core.logs import close_logs
 from bsd.core.settings import SourceSettings
 from bsd.daemon.instance import is_running
 from bsd.maintenance import catalog
-from bsd.maintenance.disk_use import in_flight_use
 from bsd.maintenance.purge import own_paths
 from bsd.planning.result import SessionResult, Status
 from bsd.setup.switch import apply, plan_off
 from bsd.transcripts.agents.programs import agent_setups, give_up_claims, layout_of
 
 _STOP_SECONDS = 15.0  # for the daemon to finish what it has begun
-_LOOK_SECONDS, _LOOK_AGAIN_SECONDS = 0.1, 1.0
-_WATCHED_SECONDS = 90.0  # a replaced version of a session is watched for a minute, mostly
+_LOOK_SECONDS = 0.1
 _FAILED = 1
 _ADDING_UP = "adding up what bsd keeps"
 
@@ -181,6 +180,7 @@ def _plan(call: Call, layout: Layout, *, purges: bool) -> LeaveReport:
 class _Steps:
     """The results of the steps so far."""
 
+    layout: Layout
     outcomes: Outcomes
     unread: dict[str, BsdError] = field(default_factory=dict)  # by agent or source
     agents: list[AgentOff] = field(default_factory=list)
@@ -195,8 +195,12 @@ class _Steps:
             result
             for result in self.outcomes.results
             if result.status in {Status.BUSY, Status.FAILED}
-            or (result.status is Status.LEFT_ALONE and result.unavailable)
+            or (result.status is Status.LEFT_ALONE and self._keeps_values(result))
         ]
+
+    def _keeps_values(self, result: SessionResult) -> bool:
+        name = SessionName.parse(result.session)
+        return bool(result.unavailable) or keeps_values(self.layout.with_excluded(), name)
 
     @property
     def is_complete(self) -> bool:
@@ -211,12 +215,12 @@ def _leave(call: Call, layout: Layout, *, purges: bool, yes: bool) -> int:
     with call.context(changes=True) as context:
         _switch_off(call, context)
     service = _remove_service(call)
-    steps = _Steps(_restore(call, layout), dict(out_of_reach(layout)), service=service)
+    steps = _Steps(layout, _restore(call, layout), dict(out_of_reach(layout)), service=service)
     for name, problem in steps.unread.items():
         Problem(f"sessions of {name} are not back: {problem.message}", 1, problem.hint).show()
     if steps.outcomes.stopped_by is None:
         # A session whose agent is off is not known any more: its late lines would have no place.
-        steps.watched = not _wait_for_in_flight(call)
+        steps.watched = not wait_for_late_lines(call)
         if steps.watched:
             hint = "`bsd leave` again in a minute"
             text = "no agent is turned off: replaced versions of sessions are still watched"
@@ -312,25 +316,6 @@ def _restore(call: Call, layout: Layout, *, told: bool = True) -> Outcomes:
     return outcomes
 
 
-def _wait_for_in_flight(call: Call) -> bool:
-    """Wait until replaced versions of sessions need not be watched for late lines any more.
-
-    Returns False if some still are after a minute and a half.
-    """
-    end = time.monotonic() + _WATCHED_SECONDS
-    told = False
-    while in_flight_use(call.layout).files:
-        if time.monotonic() >= end:
-            return False
-        if not told:
-            note("(waiting up to a minute: replaced versions of sessions are watched so long)")
-            told = True
-        time.sleep(_LOOK_AGAIN_SECONDS)
-        with call.context(changes=True) as context:
-            context.recover()
-    return True
-
-
 def _turn_off(call: Call, layout: Layout, steps: _Steps) -> Iterable[AgentOff]:
     """Turn off each agent of which all sessions are back; others stay on."""
     waiting: dict[str, list[str]] = {}
@@ -417,7 +402,7 @@ def _changed_since(call: Call, layout: Layout) -> str | None:
     """
     if is_running(layout):
         return f"a daemon of {layout.root} runs"
-    again = _Steps(_restore(call, layout, told=False), dict(out_of_reach(layout)))
+    again = _Steps(layout, _restore(call, layout, told=False), dict(out_of_reach(layout)))
     _give_up_claims(layout)  # what is put back claims its source
     changed = again.outcomes.count(Status.RESTORED) + len(again.not_back) + len(again.unread)
     if again.outcomes.stopped_by is not None:

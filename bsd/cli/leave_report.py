@@ -139,7 +139,8 @@ def tell_left(report: LeaveReport, not_back: Sequence[str]) -> None:
     if (more := len(not_back) - _MOST_NAMED) > 0:
         note(f"… and {counted(more, 'session')} more")
     if not_back:
-        note("Try: `bsd leave` again when these sessions are idle; it goes on where it stopped")
+        hint = "when these sessions are idle, and what is named above is mended"
+        note(f"Try: `bsd leave` again {hint}; it goes on where it stopped")
     elif not report.complete and not (report.purge and left is not None):
         note("Try: `bsd leave` again; it goes on where it stopped")
     elif report.complete:

@@ -8,7 +8,7 @@ from bsd.actions.redact_secret import SecretRedacted, redact_secret
 from bsd.actions.secrets import ListedPlace, SecretList, find_secrets
 from bsd.cli.call import BsdGroup, Call, ask_first
 from bsd.cli.options import agent_option, sessions_argument, yes_option
-from bsd.cli.output import counted, note, safe, say, size
+from bsd.cli.output import counted, note, safe, say, say_wrapped, size
 from bsd.cli.problem import Problem
 from bsd.core.layout import SessionName
 
@@ -96,7 +96,7 @@ def _where(place: ListedPlace) -> str:
     multiple=True,
     help="A session in which it was found: it need not be searched for in all others.",
 )
-@click.option("--dry-run", is_flag=True, help="Say where it stands, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Say where it stands and stays; change nothing.")
 @yes_option
 @click.pass_obj
 def redact_command(
@@ -105,9 +105,10 @@ def redact_command(
     """Replace a secret everywhere by `[redacted-RULE]`.
 
     In all sessions, in the values that were taken out of them, in the archive, in copies and in
-    undo data: so it cannot be undone. What cannot be changed is named: ids, headers, and thinking
-    that is signed by its provider. HASH is what `bsd secrets` shows, or
-    its first 8 digits or more.
+    undo data: so it cannot be undone. What cannot be changed is named: ids, headers, thinking that
+    is signed by its provider, sessions that are excluded or in use, and other files that hold the
+    secret; with `--dry-run` before anything is changed. If the command is interrupted, the same
+    command goes on. HASH is what `bsd secrets` shows, or its first 8 digits or more.
 
     A key that stood in a session was sent to a model provider: have a new one issued in any case.
     """
@@ -121,18 +122,19 @@ def redact_command(
         answer = redact_secret(context, hash, sessions=names, dry_run=dry_run)
     call.answer(answer, tell_redacted)
     problem = next((each.problem for each in answer.sessions if each.problem), None)
-    if problem is not None:
+    if problem is not None and not dry_run:
         return problem.exit_code
     return 0 if answer.complete or dry_run else 1
 
 
 def tell_redacted(done: SecretRedacted) -> None:
-    say(f"{done.rule}  {done.masked}  {done.hash}", style="1")
+    say("  ".join(filter(None, (done.rule, done.masked, done.hash))), style="1")
     for session in done.sessions:
         if session.error is not None:
             hint = session.problem.hint if session.problem else None
             code = session.problem.exit_code if session.problem else 1
-            Problem(f"{session.session} still has it: {session.error}", code, hint).show()
+            stays = "would still have it" if done.dry_run else "still has it"
+            Problem(f"{session.session} {stays}: {session.error}", code, hint).show()
             continue
         parts = [counted(session.entries, "entry"), counted(session.stored, "stored line")]
         parts += [counted(session.copies, "line") + " of copies and undo data"]
@@ -144,9 +146,13 @@ def tell_redacted(done: SecretRedacted) -> None:
             say(f"    a later signature covers {many}: the provider may refuse the session now")
     for left in done.left:
         place = " ".join(filter(None, (left.session, left.entry)))
-        note(f"  left: {f'{place}: ' if place else ''}{left.why}")
+        stays = "would be left" if done.dry_run else "left"
+        note(f"  {stays}: {f'{place}: ' if place else ''}{left.why}")
     for path in done.still_in:
-        note(f"  still in {safe(path)}")
+        note(f"  {'would still be' if done.dry_run else 'still'} in {safe(path)}")
+    say("bsd cannot reach copies in these places:")
+    for where in done.unreached:
+        say_wrapped(f"  {where}", 4)
     if done.dry_run:
         say("Nothing was changed.")
     elif done.complete:

@@ -188,6 +188,8 @@ def _undo_many(
 def _report(call: Call, answer: UndoneSince) -> int:
     call.answer(answer, tell_undone_since)
     for one in answer.sessions:
+        if one.doubt is not None:
+            note(f"{one.session}: {one.doubt}. They stay (try: `bsd history {one.session}`)")
         match one.status:
             case UndoStatus.FAILED:
                 Problem(f"{one.session}: {one.reason}", _exit_code(one), one.hint).show()
@@ -211,7 +213,7 @@ def _code(answer: UndoneSince) -> int:
     statuses = {one.status for one in answer.sessions}
     if UndoStatus.BUSY in statuses:
         return Busy.exit_code
-    return int(UndoStatus.LEFT in statuses)
+    return int(UndoStatus.LEFT in statuses or any(one.doubt for one in answer.sessions))
 
 
 def _exit_code(one: SessionUndone) -> int:

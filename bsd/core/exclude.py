@@ -179,7 +179,8 @@ def named_in(path: Path) -> tuple[str, ...]:
         except (OSError, ValueError, RecursionError) as error:
             if known is not None:
                 return known[1]
-            why = f"{path} cannot be read, and it may say what is excluded: {error}"
+            reason = getattr(error, "strerror", None) or error
+            why = f"{path} cannot be read, and it may say what is excluded: {reason}"
             raise ConfigError(
                 why, hint="mend the file; `bsd config path` says where it is"
             ) from None

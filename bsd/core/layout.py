@@ -123,6 +123,8 @@ class Layout:
     """What is known of this machine's clock, so that no run deletes by a wrong one."""
     forgetting = _Place(".brainsurgeon/forgetting")
     """The journal of `forget`, so that an interrupted one is completed."""
+    redacting = _Place(".brainsurgeon/redacting")
+    """The journals of redactions, by which an interrupted one is told and completed."""
     letting_go = _Place(".brainsurgeon/letting-go")
     """There while content is deleted whose words the search index still has."""
     locks = _Place(".brainsurgeon/locks")

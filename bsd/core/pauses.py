@@ -200,8 +200,9 @@ def _read(layout: Layout) -> list[Pause]:
         except FileNotFoundError:
             return []
         except (OSError, ValueError, LookupError, TypeError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
             raise Unavailable(
-                f"{path} cannot be read, and it says which sessions are paused: {error}",
+                f"{path} cannot be read, and it says which sessions are paused: {reason}",
                 hint=f"look at it, then `rm {path}`: that ends all pauses",
             ) from error
         _known[path] = stamp, pauses

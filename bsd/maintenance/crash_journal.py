@@ -1,4 +1,4 @@
-"""Crash journals of `forget` and `bring-back`: by these a killed call is finished or undone.
+"""Crash journals of `forget`, `bring-back` and redactions: by these a killed call is finished.
 
 A journal is written before the first change and removed after the last one. It holds names, times
 and hashes, and nothing of a session's content. It is believed only if it is bsd's own file.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,8 @@ _VERSION = 1
 _ENDING = ".json"
 _ORIGIN = re.compile(r"[0-9a-f]{16}")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
+_SHORT_HASH = 8  # hex digits: the fewest that name a secret in a command
+_REDACTED = re.compile(r"[0-9a-f]{8}")
 
 
 def write_journal(path: Path, document: dict[str, Any]) -> None:
@@ -105,11 +107,75 @@ def _refuse_odd(origin: str | None, hashes: frozenset[str]) -> None:
         raise ValueError("a hash is none")
 
 
+def _refuse_no_hash(short: str) -> None:
+    if not _REDACTED.fullmatch(short):
+        raise ValueError(f"{short!r:.40} is no hash of a secret")
+
+
 def forget_journals(layout: Layout) -> Iterator[tuple[Path, ForgetJournal | BsdError]]:
     """Yield the journals of calls that are under way or were killed, or why one is not usable."""
     for path in sorted(layout.forgetting.glob(f"[!.]*{_ENDING}")):
         try:
             yield path, ForgetJournal.read(layout, path)
+        except FileNotFoundError:
+            continue  # the call has just ended
+        except BsdError as error:
+            yield path, error
+
+
+@dataclass(frozen=True, slots=True)
+class RedactionJournal:
+    """The crash journal of one redaction. `at`: when it began, epoch seconds.
+
+    `hash` is only the beginning of the secret's hash: enough to name it in a command.
+    """
+
+    path: Path
+    hash: str
+    rule: str
+    at: float
+    sessions: tuple[SessionName, ...]
+
+    @classmethod
+    def new(
+        cls, layout: Layout, hash: str, rule: str, at: float, sessions: Iterable[SessionName]
+    ) -> RedactionJournal:
+        """Return the journal of a redaction that begins; it is not written yet."""
+        short = hash[:_SHORT_HASH]
+        path = layout.redacting / f"{short}{_ENDING}"
+        return cls(path, short, rule, at, tuple(sorted(sessions)))
+
+    def write(self) -> None:
+        """Write it durably; raises Unavailable, Forbidden."""
+        names = [str(name) for name in self.sessions]
+        document = {"hash": self.hash, "rule": self.rule, "at": self.at, "sessions": names}
+        write_journal(self.path, document)
+
+    @classmethod
+    def read(cls, layout: Layout, path: Path) -> RedactionJournal:
+        """Read a journal; raises FileNotFoundError, Conflict, Forbidden, BsdError."""
+        try:
+            document = read_journal(layout, path)
+            short = text(document["hash"])
+            _refuse_no_hash(short)
+            names = tuple(SessionName.parse(text(name)) for name in document["sessions"])
+            return cls(path, short, text(document["rule"]), moment(document["at"]), names)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise os_problem(error, f"reading the note {path}") from error
+        except (ValueError, LookupError, TypeError, BsdError) as error:
+            raise Conflict(
+                f"the note {path} of a redaction cannot be read: {error}",
+                hint="`bsd secrets` lists the secrets that are left; then remove the note",
+            ) from error
+
+
+def redaction_journals(layout: Layout) -> Iterator[tuple[Path, RedactionJournal | BsdError]]:
+    """Yield the journals of redactions under way or killed, or why one is not usable."""
+    for path in sorted(layout.redacting.glob(f"[!.]*{_ENDING}")):
+        try:
+            yield path, RedactionJournal.read(layout, path)
         except FileNotFoundError:
             continue  # the call has just ended
         except BsdError as error:

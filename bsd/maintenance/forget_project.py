@@ -3,33 +3,36 @@
 For users who have deleted a project on purpose, with `claude purge` for example: the archive then
 keeps nothing of the project. Each session is forgotten as a single one is (`forget.py`),
 with the sessions that are parts of it; then the copy of the project's memory. A session that cannot
-be forgotten stops no other.
+be forgotten stops no other. A project is a directory: its sessions are those that began in it or
+below it, as their lines say, and those that their program keeps in a directory named after it.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from bsd.core.audit import AuditLog
-from bsd.core.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
+from bsd.core.errors import BsdError, ConfigError, NotFound, os_problem
 from bsd.core.layout import Layout, SessionName, check_name
 from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import parent_of
 from bsd.maintenance.forget import Forget, Forgotten
 from bsd.maintenance.leftovers import drafts_of, is_there
 from bsd.maintenance.project_memory import forget_memory, memory_copies
-from bsd.maintenance.trashed import TrashPlace, ids
+from bsd.maintenance.titles import ends_in
+from bsd.maintenance.trashed import TrashPlace, ids, transcripts
 from bsd.sessions.commit.late import Orphan, list_orphans
 from bsd.store.entry_notes import FORGOTTEN
 from bsd.store.index import INDEX_FILE, session_named_in
 from bsd.store.search import SearchIndex, ask
-from bsd.store.snapshots import snapshots_in
+from bsd.store.snapshots import snapshots_in, snapshots_of
 from bsd.transcripts.agents.programs import program_of
+from bsd.transcripts.reader import TranscriptFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class KeptProject:
     agents: tuple[str, ...]
     sessions: tuple[KeptSession, ...]
     memory: dict[str, tuple[int, int]]
+    unread: dict[SessionName, BsdError]  # it is not known in which directory these began
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,29 +69,38 @@ def find_project(layout: Layout, text: str) -> KeptProject:
 
     Args:
         layout: the root.
-        text: an agent's name, or the directory of the project.
+        text: an agent's name, or the directory of the project: with a slash, or `.`.
 
     Raises:
         NotFound: nothing is kept of it, and no session of it is there.
-        Invalid: the text is neither.
+        Invalid: no agent can have such a name.
     """
-    agents = _agents_called(layout, text)
-    chosen = sorted({name for name in _all_names(layout) if _is_of(layout, name, agents)})
+    called = _agents_called(layout, text)
+    names = set(_all_names(layout))
+    chosen = {name for name in names if name.agent in called}
+    unread: dict[SessionName, BsdError] = {}
+    agents = set(called)
+    if _is_path(text):
+        began, unread = _begun_in(layout, text, names - chosen)
+        chosen |= began.keys()
+        named = (name for name in began if name.agent in _agents_of_projects(layout, began[name]))
+        agents |= {name.agent for name in named}
+    chosen |= {name for name in names if _is_part_of(layout, name, chosen, agents)}
     memory = {}
     for agent, place in memory_copies(layout):
         if agent in agents:
             sizes = [path.lstat().st_size for path in place.rglob("*") if path.is_file()]
             memory[agent] = len(sizes), sum(sizes)
     if not chosen and not memory:
-        where = ", ".join(agents)
+        where = ", ".join(called) or text
         raise NotFound(
             f"nothing is kept of {text}" + ("" if where == text else f" ({where})"),
             hint="`bsd archive list` and `bsd sessions` show names of agents",
         )
     orphans, trashed = list_orphans(layout), ids(layout)
-    sessions = tuple(_kept(layout, name, orphans, trashed) for name in chosen)
-    found = {name.agent for name in chosen} | memory.keys()
-    return KeptProject(tuple(each for each in agents if each in found), sessions, memory)
+    sessions = tuple(_kept(layout, name, orphans, trashed) for name in sorted(chosen))
+    found = {name.agent for name in chosen if not _parent(layout, name)} | memory.keys()
+    return KeptProject(tuple(sorted(found)), sessions, memory, unread)
 
 
 def forget_project(
@@ -98,7 +111,7 @@ def forget_project(
     Raises:
         BsdError: the copy of the memory cannot be deleted.
     """
-    for session in sorted(project.sessions, key=lambda each: _is_part(layout, each.name) is None):
+    for session in sorted(project.sessions, key=lambda each: _parent(layout, each.name) is None):
         if session.in_place and not session.files:
             continue  # its indexed text stands in its transcript
         try:
@@ -122,34 +135,96 @@ def forget_project(
         )
 
 
-def _agents_called(layout: Layout, text: str) -> tuple[str, ...]:
-    """Return the agents that a user may mean; there need not be any."""
-    is_path = os.sep in text or text.startswith("~") or text in {".", ".."}
-    if not is_path:
-        return (check_name(text, "agent"),)
+def _is_path(text: str) -> bool:
+    return os.sep in text or text.startswith("~") or text in {".", ".."}
+
+
+def _paths(text: str) -> tuple[str, str]:
+    """Return a path as it was typed, and with its links resolved."""
     path = os.path.abspath(os.path.expanduser(text))
-    found: list[str] = []
+    return path, os.path.realpath(path)
+
+
+def _agents_called(layout: Layout, text: str) -> tuple[str, ...]:
+    """Return the agents that a user may mean; there need not be any.
+
+    Of a path: the agent whose sessions lie there, and those that are named after it.
+    """
+    if not _is_path(text):
+        return (check_name(text, "agent"),)
+    found = [each for s in layout.sources if (each := s.agent_at(Path(_paths(text)[0])))]
+    return tuple(dict.fromkeys((*found, *_agents_of_projects(layout, _paths(text)))))
+
+
+def _agents_of_projects(layout: Layout, directories: Iterable[str]) -> tuple[str, ...]:
+    """Return the agents under whose names programs keep the sessions of these directories."""
+    found: list[str | None] = []
     for source in layout.sources:
-        directories = [Path(path)]  # the program's own directory of that project, perhaps
         if (name_of := source.project_directory) is not None:
-            directories += [source.path / name_of(each) for each in (path, os.path.realpath(path))]
-        found += filter(None, map(source.agent_at, directories))
-    if not found:
-        raise Invalid(
-            f"no program in bsd.toml has sessions by their directory: {text}",
-            hint="name an agent, as `bsd sessions` shows it",
-        )
-    return tuple(dict.fromkeys(found))
+            found += [source.agent_at(source.path / name_of(each)) for each in directories]
+    return tuple(filter(None, found))
 
 
-def _is_of(layout: Layout, name: SessionName, agents: tuple[str, ...]) -> bool:
-    if name.agent in agents:
-        return True
-    parent = _is_part(layout, name)
-    return parent is not None and parent.agent in agents
+def _directory_test(text: str) -> Callable[[str], bool]:
+    """Return a test whether a directory is the project's own, or lies below it."""
+    paths = set(map(PurePath, _paths(text)))
+
+    def is_in(directory: str) -> bool:
+        path = PurePath(os.path.normpath(directory))
+        return not paths.isdisjoint((path, *path.parents))
+
+    return is_in
 
 
-def _is_part(layout: Layout, name: SessionName) -> SessionName | None:
+def _begun_in(
+    layout: Layout, text: str, names: Collection[SessionName]
+) -> tuple[dict[SessionName, set[str]], dict[SessionName, BsdError]]:
+    """Return the sessions that began in a directory or below it, and those that are unreadable.
+
+    Without those that are parts of others: they go with their session.
+    """
+    found: dict[SessionName, set[str]] = {}
+    unread: dict[SessionName, BsdError] = {}
+    trashed, is_in = list(transcripts(layout)), _directory_test(text)
+    for name in sorted(names):
+        if _parent(layout, name) is not None:
+            continue
+        try:
+            directories = _directories_of(layout, name, trashed)
+        except (BsdError, OSError) as error:
+            unread[name] = os_problem(error, f"reading {name}")
+            continue
+        if directories and all(map(is_in, directories)):
+            found[name] = directories
+    return found, unread
+
+
+def _directories_of(
+    layout: Layout, name: SessionName, trashed: Collection[tuple[SessionName, TrashPlace]]
+) -> set[str]:
+    """Return the directories in which a session began: in its place, in copies, in the trash.
+
+    Empty if no line says it. Raises BsdError, OSError.
+    """
+    program = program_of(layout, name.agent)
+    found = {copy.working_directory for copy in snapshots_of(layout, name)}
+    paths = [place.transcript for each, place in trashed if each == name]
+    with suppress(NotFound):
+        paths.append(layout.session_file(name))
+    for path in paths:
+        with suppress(NotFound), TranscriptFile(path) as source:
+            found.add(ends_in(source, program).directory)
+    return set(filter(None, found))
+
+
+def _is_part_of(
+    layout: Layout, name: SessionName, sessions: Collection[SessionName], agents: Collection[str]
+) -> bool:
+    parent = _parent(layout, name)
+    return parent is not None and (parent in sessions or parent.agent in agents)
+
+
+def _parent(layout: Layout, name: SessionName) -> SessionName | None:
     """Return the session that a session is a part of, if it is one's."""
     with suppress(BsdError):
         parent = parent_of(layout, program_of(layout, name.agent))

@@ -378,12 +378,12 @@ class Trash:
             if here.is_dir() and is_occupied(there):
                 return Conflict(
                     f"{there} is there, and so is {here}, which would come back to its place",
-                    hint="move one of the two away, then try again",
+                    hint=f"`mv {there} {there}.aside`, then `bsd trash restore {item.id}`",
                 )
             if here.is_dir() and there.parent.is_dir() and not _reaches(here, there.parent):
                 return LeftAlone(
                     f"{here} lies on another file system than {there.parent}",
-                    hint=f"`mv {here} {there}`, then try again",
+                    hint=f"`mv {here} {there}`, then `bsd trash restore {item.id}`",
                 )
         return None
 

@@ -367,7 +367,9 @@ def _is_used_since(directory: Path, moment: float) -> bool:
 def there_again(item: Trashed) -> Conflict:
     """Return the problem of a session that cannot come back as there is one of its name."""
     return Conflict(
-        f"there is a session {item.name} again", hint="delete or rename that one, then try again"
+        f"there is a session {item.name} again",
+        hint=f"`bsd delete {item.name}` puts that one into the trash; then"
+        f" `bsd trash restore {item.id}`",
     )
 
 

@@ -23,7 +23,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.core.logs import BoundLogger
 from bsd.maintenance import catalog
-from bsd.maintenance.crash_journal import forget_journals
+from bsd.maintenance.crash_journal import forget_journals, redaction_journals
 from bsd.maintenance.leftovers import adds_nothing, stores_without_transcript
 from bsd.maintenance.session_check import Finding, SessionCheck, Verification
 from bsd.maintenance.snapshots import retake_snapshot
@@ -105,10 +105,23 @@ def verify(
     for path, journal in forget_journals(layout):
         if isinstance(journal, BsdError):
             result.findings.append(_unreadable(path, journal, kind="half_forgotten"))
+    result.findings += _half_redacted(layout)
     result.findings += _broken_trash(layout)
     result.findings += _without_transcript(layout)
     result.clean = not any(finding.is_open for finding in result.findings)
     return result
+
+
+def _half_redacted(layout: Layout) -> Iterator[Finding]:
+    """Yield redactions that have not ended."""
+    for path, journal in redaction_journals(layout):
+        if isinstance(journal, BsdError):
+            yield _unreadable(path, journal, kind="half_redacted")
+            continue
+        where = f"secret {journal.hash} ({journal.rule})"
+        message = f"its redaction, begun at {iso_utc(journal.at)}, has not ended: copies are left"
+        hint = f"`bsd secrets redact {journal.hash}` goes on, unless it still runs"
+        yield Finding("half_redacted", where, message, hint=hint)
 
 
 def _sessions(layout: Layout, progress: Callable[[int, int], None] | None) -> Iterator[SessionName]:

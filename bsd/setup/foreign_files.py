@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,8 +21,11 @@ from bsd.core.files import LARGEST_RECORD, open_plain, read_plain, sync_dir, wri
 from bsd.core.filesystem import MetadataNotKept, keep_metadata
 
 _LOCK_SECONDS = 2.0  # for a lock that a program holds for milliseconds
-_ABANDONED_SECONDS = 60.0  # a program at work renews its lock every few seconds
+# Claude Code takes over a lock that was not renewed for so long; it renews its own every 5 s.
+_ABANDONED_SECONDS = 10.0
+_BSD_MARK_NS = 298_173_645  # by this fraction of a second a lock is known as one of bsd's
 _PRIVATE, _SHARED = 0o600, 0o644
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,27 +230,51 @@ def _locked(lock: Path | None, sleep: Callable[[float], None] = time.sleep) -> I
         yield
         return
     until = time.monotonic() + _LOCK_SECONDS
-    while not _take(lock):
+    while (descriptor := _take(lock)) is None:
         if time.monotonic() > until:
-            raise Busy(f"another program holds {lock}", hint="run it again in a minute")
+            hint = f"run it again in {_ABANDONED_SECONDS:.0f} seconds"
+            raise Busy(f"another program holds {lock}", hint=hint)
         sleep(0.02)
     try:
         yield
     finally:
         with suppress(OSError):
             os.rmdir(lock)
+        os.close(descriptor)
 
 
-def _take(lock: Path) -> bool:
+def _take(lock: Path) -> int | None:
+    """Make a lock and return its descriptor; None if it is there.
+
+    bsd marks its own and holds a lock of the kernel on it: what a killed bsd has left is free.
+    """
     try:
         os.mkdir(lock, 0o700)
     except FileExistsError:
         with suppress(OSError):
-            found = os.lstat(lock)
-            if stat.S_ISDIR(found.st_mode) and time.time() - found.st_mtime > _ABANDONED_SECONDS:
-                os.rmdir(lock)
-        return False
-    return True
+            _remove_abandoned(lock)
+        return None
+    descriptor = os.open(lock, _DIRECTORY)
+    with suppress(OSError):  # some network file systems have no such locks
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        now = time.time_ns()
+        os.utime(descriptor, ns=(now, now - now % 10**9 + _BSD_MARK_NS))
+    return descriptor
+
+
+def _remove_abandoned(lock: Path) -> None:
+    """Remove a lock whose maker is gone; raises OSError if it is held, or is no directory."""
+    descriptor = os.open(lock, _DIRECTORY)
+    try:
+        found = os.fstat(descriptor)
+        if found.st_mtime_ns % 10**9 == _BSD_MARK_NS:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        elif time.time() - found.st_mtime <= _ABANDONED_SECONDS:
+            return
+        if os.path.samestat(os.lstat(lock), found):
+            os.rmdir(lock)
+    finally:
+        os.close(descriptor)
 
 
 def text_of(file: ForeignFile) -> str:

@@ -105,6 +105,12 @@ class SetupPlan:
         return [edit for edit in self.files if edit.action != "keep"]
 
     @property
+    def ends_source(self) -> bool:
+        """True if bsd does not know the agent's sessions any more afterwards."""
+        is_source = (SetupPart.SOURCE in edit.parts for edit in self.changes)
+        return self.turn == "off" and any(is_source)
+
+    @property
     def problems(self) -> list[FileEdit]:
         """The files that bsd cannot edit, in part or at all."""
         return [edit for edit in self.files if edit.problem is not None]

@@ -58,6 +58,7 @@ _VERSION = 1
 _NAME = re.compile(r"([0-9]{6,})_([a-z_]+)\.(jsonl|pending)")
 _DONE, _PENDING = ".jsonl", ".pending"
 _BUFFER = 1 << 20
+_CLOCK_TICK_SECONDS = 5.0  # by which the time of a file may be older than that in it
 _LONGEST_NAMED = 1024  # bytes: a name of 255, a hash, and the JSON around them
 # How a marker and a line of the history name a stored file; gateways write some lines with spaces.
 NAMED_FILE = re.compile(rb'"ref": ?"([A-Za-z0-9._~-]+)", ?"hash": ?"(sha256:[0-9a-f]{64})"')
@@ -204,14 +205,15 @@ class History:
         names = [each for each in self._names() if each[1].endswith(_PENDING)]
         return [found for number, name in names if (found := self._read(number, name))]
 
-    def is_changed_since(self, moment: str) -> bool:
-        """Return whether the newest operation is not older than `moment` (ISO 8601).
+    def may_be_changed_since(self, moment: float) -> bool:
+        """Return False if no operation is as new as `moment` (epoch seconds), as its file tells.
 
-        Only that one is read, since most sessions of a root have not changed for long.
+        No operation is read, since most sessions of a root have not changed for long.
         """
-        for number, name in reversed(self._names()):
-            if (found := self._read(number, name)) is not None:
-                return found.act.at >= moment
+        for _, name in reversed(self._names()):
+            with suppress(OSError):
+                if (self.directory / name).lstat().st_mtime >= moment - _CLOCK_TICK_SECONDS:
+                    return True
         return False
 
     def _names(self) -> list[tuple[int, str]]:

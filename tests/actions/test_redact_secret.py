@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from bsd.actions.context import ActionContext
 from bsd.actions.export import ExportFormat, export_session
@@ -276,6 +277,58 @@ def test_a_redaction_that_was_killed_leaves_nothing_that_is_not_found_again(
     assert [place.where for place in one.places] == ["copied"]
     assert redact_secret(context_of(layout, clock), one.hash).complete
     assert said(layout, TOKEN) == []
+
+
+def test_a_killed_redaction_is_told_and_goes_on_without_the_secret(
+    layout: Layout, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the search index and the replaced version of the session still have it."""
+    path = add_session(layout.root, str(NAME), jsonl(HEADER, entry(0, "user", f"use {TOKEN}")))
+    set_idle(path, 2 * DAY)
+    search(layout, "use")
+    context = context_of(layout, clock)
+    [hash_] = [one.hash for one in find_secrets(context).secrets]
+    with monkeypatch.context() as patch:
+        patch.setattr("bsd.maintenance.forget.Forget.lines", raising(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            redact_secret(context, hash_)
+    assert len(said(layout, TOKEN)) == 2
+    [half] = [one for one in verify(layout).findings if one.kind == "half_redacted"]
+    assert f"`bsd secrets redact {hash_[:8]}`" in str(half.hint)
+    assert not redact_secret(context, hash_, dry_run=True).complete
+    done = redact_secret(context, hash_[:10])
+    assert (done.complete, done.rule, done.sessions[0].session) == (True, "github-pat", str(NAME))
+    assert said(layout, TOKEN) == []
+    assert verify(layout).clean
+    with pytest.raises(NotFound):
+        redact_secret(context, hash_)
+
+
+def test_a_dry_run_names_the_copies_that_would_stay(layout: Layout, clock: Clock) -> None:
+    excluded, trashed = SessionName("main", "excluded"), SessionName("main", "trashed")
+    path, hidden, _ = (session(layout, name) for name in (NAME, excluded, trashed))
+    conflict = path.with_name(f"{path.stem}.sync-conflict-20261126-120000-ABCDEFG.jsonl")
+    conflict.write_bytes(path.read_bytes())
+    compressed = path.with_suffix(".jsonl.zst")
+    compressed.write_bytes(zstandard.compress(path.read_bytes()))
+    caller = make_caller(layout, clock)
+    (item,) = Trash(layout, "14d").delete(trashed).items
+    caller.config.update({"exclude": [str(excluded)]})
+    [hash_] = [one.hash for one in find_secrets(caller).secrets if one.rule == "github-pat"]
+    set_idle(path, 0)
+    (one,) = redact_secret(caller, hash_, dry_run=True).sessions
+    assert (one.session, "in use" in str(one.error)) == (str(NAME), True)
+    set_idle(path, DAY)
+    before = path.read_bytes()
+    told = redact_secret(caller, hash_, dry_run=True)
+    assert path.read_bytes() == before
+    assert (told.sessions[0].entries, told.sessions[0].error) == (4, None)
+    stays = {str(conflict), str(compressed), str(hidden), str(layout.trash / f"{item.id}.jsonl")}
+    assert set(told.still_in) == stays
+    assert "the model provider" in told.unreached[0]
+    done = redact_secret(caller, hash_)
+    assert (done.complete, set(done.still_in)) == (False, stays)
+    assert TOKEN.encode() not in path.read_bytes()
 
 
 def test_a_copy_that_is_older_than_the_session_and_an_edit_within_the_secret(

@@ -15,7 +15,7 @@ from bsd.sessions.idle import RetryBudget
 from bsd.store.history import History
 from tests.actions import performed
 from tests.actions.performed import Caller
-from tests.openclaw_tree import set_status
+from tests.openclaw_tree import set_idle, set_status
 from tests.session_files import Clock, conversation, write
 
 ONE, TWO = SessionName("main", "one"), SessionName("main", "two")
@@ -138,3 +138,28 @@ def test_once_it_is_to_stop_no_further_session_is_begun(
 def test_what_is_no_moment_is_refused(caller: Caller) -> None:
     with pytest.raises(Invalid, match="no moment"):
         undo_since(caller, "soon")
+
+
+def test_where_the_clock_was_set_the_order_of_operations_counts(
+    layout: Layout, daemon: Caller, caller: Caller, clock: Clock
+) -> None:
+    write(layout, conversation(), ONE)
+    for ahead, keep_recent in ((3600, 7), (-3600, 6), (600, 0)):
+        clock.ahead = ahead
+        assert daemon.extract(ONE, overrides={"keep_recent": keep_recent}).entries
+    clock.ahead = 1800  # the first one has a time in the future
+    operations = History(layout, ONE).operations()
+    set_idle(operations[0].path, -3600)
+    times = [one.act.at for one in operations]
+    assert times[1] < times[2] < times[0]
+    only_last = of(undo_since(caller, "50m", dry_run=True), ONE)
+    assert (only_last.operations, only_last.doubt) == ((3,), None)
+    clock.ahead = 3900  # its time is past: it may have been set forward before, or back since
+    foreseen = of(undo_since(caller, "80m", dry_run=True), ONE)
+    assert (foreseen.operations, foreseen.found) == ((3,), 1)
+    assert "operation 1 (extract, " in str(foreseen.doubt)
+    assert "operation 2 (extract, " in str(foreseen.doubt)
+    left = of(undo_since(caller, "20m"), ONE)
+    assert (left.status, left.operations, left.hint is not None) == (UndoStatus.LEFT, (), True)
+    assert "operation 1" in str(left.reason)
+    assert of(undo_since(caller, "9h"), ONE).operations == (3, 2, 1)

@@ -14,7 +14,9 @@ import pytest
 from bsd.cli.main import run
 from bsd.core.logs import close_logs
 from bsd.transcripts.agents.programs import take
+from tests.cli.test_left_in_flight import let_pass
 from tests.commands import Ended
+from tests.openclaw_tree import set_idle
 from tests.setup.homes import AGENTS, CLAUDE_SESSION, context_of, fill_home, foreign
 from tests.waiting import DEADLINE_SECONDS
 
@@ -162,6 +164,28 @@ def test_off_tells_what_stays(home: Path, capsys: pytest.CaptureFixture[str]) ->
     off = call(capsys, "agents", "off", "claude-code", "--dry-run")
     assert "values of 1 session of Claude Code" in off.err
     assert "bsd restore-all" in off.err
+
+
+def test_off_waits_for_late_lines(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call(capsys, "agents", "on", "claude-code", "--yes")
+    assert call(capsys, "extract", "--keep-recent", "0").code == 0
+    (replaced,) = (home / ".openclaw/.brainsurgeon/inflight").glob("*.file")
+    late = b'{"type":"user","uuid":"late","message":{"role":"user","content":"late"}}\n'
+
+    def later(_seconds: float) -> None:
+        if replaced.exists():
+            replaced.write_bytes(replaced.read_bytes().removesuffix(late) + late)
+            set_idle(replaced, 61)
+        let_pass(home / ".openclaw", 61)
+        set_idle(home / CLAUDE_SESSION)
+
+    monkeypatch.setattr("bsd.cli.stopping.time.sleep", later)
+    off = call(capsys, "agents", "off", "claude-code", "--yes")
+    assert (off.code, "replaced versions of sessions are watched" in off.err) == (0, True)
+    assert not replaced.exists()
+    assert (home / CLAUDE_SESSION).read_bytes().endswith(late)
 
 
 def test_on_a_terminal_it_asks_twice(home: Path) -> None:

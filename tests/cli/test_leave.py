@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,11 @@ def test_a_session_in_use_stops_no_other_and_no_directory_is_deleted(
     assert (then.code, others(home)) == (0, before)
 
 
+def nuls(session: Path) -> None:
+    session.write_bytes(bytes(5000))
+    set_idle(session)
+
+
 def test_sessions_that_cannot_be_looked_at_keep_their_values(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +135,18 @@ def test_sessions_that_cannot_be_looked_at_keep_their_values(
         again = call(capsys, "leave", "--purge", "--yes")
     assert (again.code, (home / ".openclaw/extracted").is_dir()) == (1, True)
     assert "sessions of main are not back: no permission to read it" in again.err
+    session = home / CLAUDE_SESSION
+    content, mode = session.read_bytes(), session.stat().st_mode
+    session.unlink()
+    for make, said in ((os.mkfifo, "no plain file lies"), (nuls, f"{session.stem} is not back")):
+        make(session)
+        again = call(capsys, "leave", "--purge", "--yes")
+        assert (again.code, (home / ".openclaw/extracted").is_dir()) == (1, True)
+        assert said in again.err
+        session.unlink()
+    session.write_bytes(content)
+    session.chmod(mode)
+    set_idle(session)
     assert call(capsys, "leave", "--purge", "--yes").code == 0
     assert others(home) == before
 

@@ -47,7 +47,9 @@ def home(clean_environment: Path) -> Home:
     return Home(fill_home(clean_environment))
 
 
-def test_it_is_shown_first_then_done_and_taken_back(home: Home) -> None:
+def test_it_is_shown_first_then_done_and_taken_back(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = foreign(home.path)
     claude = home.agent("claude-code")
     size = (home.path / CLAUDE_SESSION).stat().st_size
@@ -72,6 +74,11 @@ def test_it_is_shown_first_then_done_and_taken_back(home: Home) -> None:
     # The application was made before: its daemon does not know the source.
     assert home.ask("GET", "setup").json()["not_followed"] == ["claude-code"]
 
+    with monkeypatch.context() as patch:  # a program may still write to one
+        patch.setattr("bsd.actions.agents.replaced_versions", lambda _layout, _kind: 1)
+        refused = home.ask("POST", where, {"turn": "off"})
+    assert (refused.status, refused.json()["hint"]) == (409, "again in a minute")
+    assert home.agent("claude-code")["on"]
     home.ask("POST", where, {"turn": "off"})
     assert foreign(home.path) == before
     assert home.agent("claude-code")["turned_off"]

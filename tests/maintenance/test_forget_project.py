@@ -20,6 +20,9 @@ from tests.maintenance.test_forgetting import LEAVING, said, secret_session
 from tests.maintenance.trashing import trash_of
 from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_caller
+from tests.transcripts.agents.sources.codex import CODEX, codex_lines
+from tests.transcripts.agents.sources.pi import PI, pi_lines
+from tests.transcripts.agents.sources.tree import Home, Kind
 
 PROJECT = "/home/me/project"
 OTHER = "00000063-a2ea-4c14-9efa-87158ebd9f20"
@@ -153,3 +156,31 @@ def test_an_agent_of_openclaw_is_forgotten_with_its_trash(layout: Layout, clock:
     assert {one.session for one in done.sessions} == {"main/s1", "main/s2"}
     assert not any(layout.trash_dir().iterdir())
     assert [store.name for store in layout.extracted.iterdir()] == ["main~b_s1"]
+
+
+@pytest.mark.parametrize("kind", [CODEX, PI], ids=["codex", "pi"])
+def test_a_project_is_known_by_the_directory_in_which_its_sessions_began(
+    tmp_path: Path, clock: Clock, kind: Kind
+) -> None:
+    lines = codex_lines(3) if kind is CODEX else pi_lines(3)
+    home = Home.of(kind, tmp_path, lines)
+    other = home.path.with_name(home.path.name.replace(home.name.session[-4:], "beef"))
+    other.write_bytes(home.path.read_bytes().replace(b'"cwd": "/p"', b'"cwd": "/p-2"'))
+    set_idle(other, 2 * DAY)
+    names = (home.name, SessionName(home.name.agent, other.stem))
+    for name in names:
+        set_idle(home.layout.session_file(name), 2 * DAY)
+        extract(home.layout, name, clock)
+    keep(home.layout, clock)
+    if kind is PI:
+        home.path.unlink()  # its copy says it
+    caller = make_caller(home.layout, clock)
+    with pytest.raises(NotFound):
+        forget_whole_project(caller, "/p/q")
+    done = forget_whole_project(caller, "/p/")
+    assert [one.session for one in done.sessions] == [str(home.name)]
+    assert done.agents == (home.name.agent,)
+    stores = [store.name for store in home.layout.extracted.iterdir()]
+    assert stores == [home.layout.store_name(names[1])]
+    both = forget_whole_project(caller, "/", dry_run=True)
+    assert [one.session for one in both.sessions][-1] == str(names[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -139,11 +140,16 @@ def test_a_store_that_is_there_again_is_in_the_way(layout: Layout) -> None:
     (store / "0007_thinking.json").write_bytes(b"new")
     with pytest.raises(Conflict, match=r"_extracted_.* which would come back") as problem:
         trash_of(layout).restore("main/s1")
-    assert problem.value.hint == "move one of the two away, then try again"
+    (item,) = trash_of(layout).items()
+    moved, restored = re.findall("`(.*?)`", str(problem.value.hint))
+    assert (moved, restored) == (f"mv {store} {store}.aside", f"bsd trash restore {item.id}")
     assert not path.exists()
     assert (store / "0007_thinking.json").read_bytes() == b"new"
-    (store / "0007_thinking.json").rename(store / "index.json")  # which can be made again
-    trash_of(layout).restore("main/s1")
+    store.rename(f"{store}.aside")
+    make_private_dir(store)
+    (store / "index.json").write_bytes(b"new")  # which can be made again
+    trash_of(layout).restore(item.id)
+    assert Path(f"{store}.aside", "0007_thinking.json").read_bytes() == b"new"
     assert sorted(each.name for each in store.iterdir()) == [
         "0000_thinking.json",
         "0001_thinking.json",

@@ -128,6 +128,14 @@ def test_the_lock_of_the_program_is_waited_for(
     os.utime(lock, (0, 0))  # of a program that is gone
     replace_foreign(read_foreign(path), b"newer", private=True, lock=lock)
     assert names(tmp_path) == ["config.json"]
+    monkeypatch.setattr(foreign_files, "_LOCK_SECONDS", 0.03)
+    descriptor = foreign_files._take(lock)  # of another bsd, which is at work
+    assert descriptor is not None
+    with pytest.raises(Busy, match="holds"):
+        replace_foreign(read_foreign(path), b"last", private=True, lock=lock)
+    os.close(descriptor)  # it is killed
+    replace_foreign(read_foreign(path), b"last", private=True, lock=lock)
+    assert (path.read_bytes(), names(tmp_path)) == (b"last", ["config.json"])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files to others")

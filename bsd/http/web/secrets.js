@@ -6,6 +6,7 @@ import { bytes, count, number } from "./format.js";
 import { addressOf, badge } from "./widgets.js";
 
 const SHOWN = 20; // places of one secret
+const MOST_LINES = 40; // of copies that stay
 const PLACES = { extracted: "taken out", archived: "archived", copied: "in a copy or undo data" };
 
 export async function secretsView(page) {
@@ -91,20 +92,37 @@ export async function secretsView(page) {
     };
 
     const redact = async (one) => {
+        const sessions = [...new Set(one.places.map((place) => place.session))].slice(0, 200);
+        const where = `secrets/${path(one.hash)}/redact`;
+        fill(outcome, h("p", { class: "note", role: "status" }, "Looking for all copies of it…"));
+        let foreseen;
+        try {
+            foreseen = await post(`${where}?dry_run=true`, { sessions });
+        } catch (error) {
+            return fill(outcome, problem(error));
+        }
+        fill(outcome);
+        const stays = copiesLeft(foreseen);
         const yes = await ask({
             title: "Replace it everywhere?",
             text: [
                 `${one.masked}, found by the rule ${one.rule} in ${count(one.count, "entry", "entries")}.`,
                 `Each becomes [redacted-${one.rule}]: in sessions, in what was taken out of them, in the archive, and in undo data. This cannot be undone.`,
+                stays.length && h("div", null, h("p", null, "These copies would stay:"), listOf(stays)),
+                h(
+                    "details",
+                    null,
+                    h("summary", null, "Where bsd cannot look"),
+                    listOf(foreseen.unreached),
+                ),
                 "It was sent to a model provider already: have a new key issued in any case.",
-            ],
+            ].filter(Boolean),
             yes: "Replace it",
             danger: true,
         });
         if (!yes) return;
-        const sessions = [...new Set(one.places.map((place) => place.session))].slice(0, 200);
         try {
-            const done = await post(`secrets/${path(one.hash)}/redact`, { sessions });
+            const done = await post(where, { sessions });
             if (done.complete) {
                 found.delete(one.hash);
                 toast("It was replaced everywhere; bsd knows of no copy any more.");
@@ -185,21 +203,33 @@ function secretCard(one, open, redact) {
     );
 }
 
-/** What a redaction could not change. */
-function remains(done) {
-    const lines = [
+/** The copies that a redaction could not (or would not) change, each in words. */
+function copiesLeft(done) {
+    const [left, still] = done.dry_run ? ["would be left", "would still be in"] : ["left", "still in"];
+    return [
         ...done.sessions.filter((one) => one.error).map((one) => `${one.session}: ${one.error}`),
-        ...done.left.map((one) => [`${one.session} ${one.entry}`.trim(), one.why].filter(Boolean).join(": ")),
-        ...done.still_in.map((file) => `still in ${file}`),
+        ...done.left.map((one) =>
+            [`${one.session} ${one.entry}`.trim(), `${left}: ${one.why}`].filter(Boolean).join(" "),
+        ),
+        ...done.still_in.map((file) => `${still} ${file}`),
     ];
+}
+
+function listOf(lines) {
+    const more = lines.length - MOST_LINES;
+    return h(
+        "ul",
+        { class: "copies-left" },
+        lines.slice(0, MOST_LINES).map((line) => h("li", null, line)),
+        more > 0 && h("li", { class: "note" }, `and ${number(more)} more`),
+    );
+}
+
+function remains(done) {
     return h(
         "div",
         { class: "problem", role: "alert" },
         h("p", null, h("strong", null, "Some copies are left.")),
-        h(
-            "ul",
-            null,
-            lines.map((line) => h("li", null, line)),
-        ),
+        listOf(copiesLeft(done)),
     );
 }

@@ -169,6 +169,7 @@ function told(answer) {
             [
                 linkTo(one.session, { class: "mono" }),
                 one.reason && h("p", { class: "note wrap" }, one.reason, one.hint ? ` Try: ${one.hint}` : ""),
+                one.doubt && h("p", { class: "note wrap" }, `${one.doubt}. They stay.`),
             ],
             badge(isDry && one.status === "undone" ? "would be undone" : words, kind),
             effect ? number(one.operations.length) : `${one.operations.length} of ${one.found}`,

@@ -41,7 +41,7 @@ from bsd.core.files import (
     write_private,
 )
 from bsd.core.layout import Layout, SessionName
-from bsd.core.locations import home
+from bsd.core.locations import home, usual_roots
 from bsd.core.sources import Source
 from bsd.transcripts.agents.openclaw.home import RootAgent
 from bsd.transcripts.agents.openclaw.setup import SETUP
@@ -364,6 +364,15 @@ def _are_claims_kept() -> bool:
     while not os.path.lexists(place) and place != place.parent:
         place = place.parent
     return os.access(place, os.R_OK | os.W_OK | os.X_OK)
+
+
+def other_roots(layout: Layout) -> list[str]:
+    """Return the other roots of this user: those that serve sources, and the usual ones."""
+    claims = (claim for _, claim in _claims_in(claims_directory()))
+    found = {claim.root for claim in claims if not _is_of(claim, layout) and not _is_void(claim)}
+    usual = (root for root in usual_roots(os.environ) if (root / ".brainsurgeon").is_dir())
+    found |= {os.path.realpath(root) for root in usual}
+    return sorted(found - {os.path.realpath(layout.root), str(layout.root)})
 
 
 def _claim_to(source: Source) -> Claim | None:

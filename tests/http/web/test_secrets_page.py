@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.actions.test_redact_secret import TOKEN, entries
 from tests.daemon.running import configure, running
@@ -28,6 +28,8 @@ def test_a_secret_is_found_exported_without_it_and_replaced(tmp_path: Path) -> N
     lines = entries()
     lines[6]["message"]["content"][0]["text"] = f"## Done\n\n{HOSTILE}\n\n- `one`\n- **two**"
     path = add_session(root, "main/leaky", jsonl(*lines))
+    conflict = path.with_name("leaky.sync-conflict-20261126-120000-ABCDEFG.jsonl")
+    conflict.write_bytes(path.read_bytes())
     configure(root)
     settings = {"BRAINSURGEON_HTTP": "127.0.0.1:0"}
     with chromium() as browser, running(root, tmp_path, **settings) as daemon:
@@ -64,14 +66,29 @@ def test_a_secret_is_found_exported_without_it_and_replaced(tmp_path: Path) -> N
 
             page = seen.open("secrets")
             page.get_by_role("button", name="Look for secrets").click()
-            page.get_by_role("button", name="Replace github-pat").click()
-            page.get_by_role("button", name="Replace it", exact=True).click()
-            expect(page.get_by_text("bsd knows of no copy any more")).to_be_visible()
+            replace_it(page, conflict)
             expect(card).to_have_count(0)
         assert TOKEN.encode() not in path.read_bytes()
         assert b"[redacted-github-pat]" in path.read_bytes()
         assert json.loads(path.read_bytes().splitlines()[0])["type"] == "session"
         look_at_exported(browser, file)
+
+
+def replace_it(page: Page, conflict: Path) -> None:
+    """Replace a secret, of which the file of a sync program is named before as long as it lies."""
+    page.get_by_role("button", name="Replace github-pat").click()
+    asked = page.get_by_role("dialog", name="Replace it everywhere?")
+    expect(asked.get_by_text(f"would still be in {conflict}")).to_be_visible()
+    asked.get_by_text("Where bsd cannot look").click()
+    expect(asked.get_by_text("the model provider, to which")).to_be_visible()
+    assert findings(page) == []
+    asked.get_by_role("button", name="Cancel").click()
+    conflict.unlink()
+    page.get_by_role("button", name="Replace github-pat").click()
+    expect(asked.get_by_role("button", name="Replace it")).to_be_visible()
+    expect(asked.get_by_text("These copies would stay")).to_have_count(0)
+    asked.get_by_role("button", name="Replace it").click()
+    expect(page.get_by_text("bsd knows of no copy any more")).to_be_visible()
 
 
 def look_at_exported(browser: Browser, file: Path) -> None:
