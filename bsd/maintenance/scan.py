@@ -21,17 +21,18 @@ from bsd.core.errors import BsdError, Invalid, NotFound, Unavailable, os_problem
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted, open_or_snapshot
+from bsd.maintenance.wanted_sessions import WantedSessions
 from bsd.sessions.session import format_of
 from bsd.store.archive import SessionArchive, is_pack, ref_of
 from bsd.store.originals import SessionStore
 from bsd.store.pack import Pack, PackDamaged
 from bsd.store.search import SearchHit
-from bsd.store.search_filter import NO_FILTER, ROLES, SearchFilter
+from bsd.store.search_filter import NO_FILTER, ROLES, SearchFilter, SearchPlace
 from bsd.store.search_words import Matcher, indexable
 from bsd.transcripts.agents.entry import Entry, entry_id
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.programs import program_of
-from bsd.transcripts.agents.values import all_words_of, words_at
+from bsd.transcripts.agents.values import all_words_of, part_words, words_at
 from bsd.transcripts.reader import parse_entry
 from bsd.transcripts.spans import ValuePath, parse_path
 
@@ -109,6 +110,20 @@ class FullScan:
     _hits: dict[tuple[SessionName, str | int], SearchHit] = field(init=False, default_factory=dict)
     _formats: dict[SessionName, TranscriptFormat | None] = field(init=False, default_factory=dict)
 
+    @property
+    def _parts(self) -> range:
+        """The parts of each session that are read."""
+        if self.only is not None:
+            return range(_STORE, _PACKS + 1)
+        match self.wanted.place:
+            case SearchPlace.LIVE:
+                return range(_TRANSCRIPT, _STORE)
+            case SearchPlace.EXTRACTED:
+                return range(_STORE, _PACKS)
+            case SearchPlace.ARCHIVED:
+                return range(_PACKS, _PACKS + 1)
+        return range(_TRANSCRIPT, _PACKS + 1)
+
     def run(self, place: ScanPosition | None = None) -> Scanned:
         """Search on until enough is found, `stopping` says so, or all was read; raises Invalid."""
         with closing(Matcher(self.words)) as matcher:
@@ -143,35 +158,54 @@ class FullScan:
         if self.only is not None:
             yield self.only, 0
             return
-        if self.wanted.session is not None:
-            yield self.wanted.session, 0
+        session, of_gone = self.wanted.session, self.wanted.of_gone
+        is_gone = None if session is None else is_deleted(self.layout, session)
+        if not of_gone and not is_gone:
+            yield from self._in_their_places()
+        if of_gone is not False and is_gone is not False:
+            yield from self._gone()
+
+    def _in_their_places(self) -> Iterator[tuple[SessionName, int]]:
+        wanted, session = self._wanted_sessions, self.wanted.session
+        if session is not None:
+            with suppress(NotFound, FileNotFoundError):
+                if wanted.has(session, self.layout.session_file(session).lstat()):
+                    yield session, 0
             return
-        if not self.wanted.gone:
-            for name, stat in catalog.with_stats(self.layout, self.agent):
+        for name, stat in catalog.with_stats(self.layout, self.agent):
+            if wanted.has(name, stat):
                 yield name, stat.st_mtime_ns
-        if self.wanted.gone is False:
-            return
-        copies = {copy.name: copy for copy in reversed(deleted_sessions(self.layout, self.agent))}
+
+    def _gone(self) -> Iterator[tuple[SessionName, int]]:
+        wanted, session = self._wanted_sessions, self.wanted.session
+        agent = session.agent if session else self.agent
+        copies = {copy.name: copy for copy in reversed(deleted_sessions(self.layout, agent))}
         exclusions = self.layout.exclusions()
         for name, copy in copies.items():
-            if exclusions.session(name.agent, name.session):
+            if session not in (None, name) or exclusions.session(name.agent, name.session):
                 continue
-            if is_deleted(self.layout, name):
+            if wanted.has_gone(name, copy.working_directory) and is_deleted(self.layout, name):
                 yield name, copy.transcript.was.mtime_ns
 
+    @property
+    def _wanted_sessions(self) -> WantedSessions:
+        return WantedSessions(self.layout, self.agent, self.wanted)
+
     def _size(self, name: SessionName) -> int:
-        layout, size = self.layout, 0
-        if self.only is None:
+        layout, size, parts = self.layout, 0, self._parts
+        if _TRANSCRIPT in parts:
             with suppress(BsdError, OSError):
                 size = layout.transcript(name).lstat().st_size
-        return size + sum(map(_size_of, (layout.store_dir(name), layout.archive_dir(name))))
+        size += _size_of(layout.store_dir(name)) if _STORE in parts else 0
+        return size + (_size_of(layout.archive_dir(name)) if _PACKS in parts else 0)
 
     def _pieces(
         self, name: SessionName, matcher: Matcher, place: ScanPosition
     ) -> Generator[_Piece, None, None]:
         readers = (self._in_transcript, self._in_store, self._in_packs)
-        first = max(place.part, _STORE if self.only else _TRANSCRIPT)
-        for part in range(first, len(readers)):
+        for part in self._parts:
+            if part < place.part:
+                continue
             at = place.at if part == place.part else ""
             try:
                 yield from readers[part](name, matcher, at)
@@ -197,9 +231,9 @@ class FullScan:
                     line = number + lines.count(b"\n", 0, start)
                     entry = parse_entry(lines[start:end])
                     called = fmt.info(entry).id if fmt and entry else entry_id(entry or {})
-                    text = all_words_of(entry) if entry else _plain(lines[start:end])
                     about = _about(entry, fmt)
                     if self.wanted.fits(*about):
+                        text = self._text(entry, fmt, lines[start:end])
                         self._look_at(matcher, text, name, called, line, about, away=False)
                 offset, number = offset + len(lines), number + lines.count(b"\n")
                 yield _Piece(_TRANSCRIPT, f"{offset}:{number}", len(lines))
@@ -263,19 +297,29 @@ class FullScan:
         keys: Any,
     ) -> None:
         """Search an original; of values that are known to be extracted, only those."""
-        entry = parse_entry(data)
+        entry, fmt = parse_entry(data), self._format_of(name)
         if not isinstance(index, int):
             index = int(ref.partition("_")[0]) if ref[:1].isdigit() else 0
-        if entry is None:
-            text = _plain(data)
-        else:
-            paths = list(_paths(keys or ()))
-            text = words_at(entry, paths) if paths else all_words_of(entry)
         index = index if 0 <= index < _MOST_LINES else 0
-        about = _about(entry, self._format_of(name))
+        about = _about(entry, fmt)
         if self.wanted.fits(*about):
+            text = self._text(entry, fmt, data, list(_paths(keys or ())))
             called = called or entry_id(entry or {})
             self._look_at(matcher, text, name, called, index, about, away=True)
+
+    def _text(
+        self,
+        entry: Entry | None,
+        fmt: TranscriptFormat | None,
+        raw: bytes,
+        only: list[ValuePath] | None = None,
+    ) -> str:
+        """Return the text of a line that is searched; of `only` these values, if there are any."""
+        if (part := self.wanted.part) is not None:
+            return part_words(entry, fmt, part, only or None) if entry and fmt else ""
+        if entry is None:
+            return raw.decode("utf-8", "replace")
+        return words_at(entry, only) if only else all_words_of(entry)
 
     def _format_of(self, name: SessionName) -> TranscriptFormat | None:
         """Return the format of a session; its file need not be there any more."""
@@ -312,10 +356,6 @@ def _about(entry: Entry | None, fmt: TranscriptFormat | None) -> tuple[str | Non
     info = fmt.info(entry)
     role = info.role if info.role in ROLES.values() else None
     return role, None if info.time_ms is None else info.time_ms / 1000
-
-
-def _plain(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
 
 
 def _paths(keys: Iterable[object]) -> Iterator[ValuePath]:
