@@ -7,6 +7,7 @@ import { number } from "./format.js";
 const NAME = "hits"; // of the highlight in the style sheet
 const MOST_MARKED = 2000;
 const MOST_FOUND = 200;
+const MOST_PAGES = 20; // of a search through all text of the session
 
 /** The words of a query as the index reads it: `"several words"`, `begin*`. */
 function wordsOf(q) {
@@ -64,21 +65,30 @@ export class Hits {
         this.draw();
         this.request();
         if (!this.pattern) return;
-        this.found = await this.find(q);
+        this.found = await this.find(q, at);
         if (q !== this.q) return;
         this.place = at === null ? -1 : this.found.indexOf(at);
         this.draw();
         if (at === null && this.found.length) await this.step(1);
     }
 
-    async find(q) {
+    /** The lines with the words; if the index knows none, or not that of `at`, those of all text. */
+    async find(q, at) {
         const agent = this.session.slice(0, this.session.indexOf("/"));
         const asked = { q, agent, session: this.session, limit: MOST_FOUND };
-        let { results } = await get(`search${query(asked)}`);
-        if (!results.some((one) => this.isOurs(one)))
-            ({ results } = await get(`search${query({ ...asked, all: true })}`));
-        const lines = results.filter((one) => this.isOurs(one)).map(({ index }) => index);
-        return [...new Set(lines)].sort((one, other) => one - other);
+        const lines = new Set();
+        const take = ({ results, cursor }) => {
+            for (const one of results) if (this.isOurs(one)) lines.add(one.index);
+            return cursor;
+        };
+        take(await get(`search${query(asked)}`));
+        if (!lines.size || (at !== null && !lines.has(at))) {
+            let cursor = null;
+            let pages = 0;
+            do cursor = take(await get(`search${query({ ...asked, all: true, cursor })}`));
+            while (cursor && lines.size < MOST_FOUND && ++pages < MOST_PAGES && q === this.q);
+        }
+        return [...lines].sort((one, other) => one - other);
     }
 
     isOurs({ session, gone }) {

@@ -148,8 +148,13 @@ class SessionView {
         const { at } = this.values;
         if (!at) return null;
         if (/^\d+$/.test(at)) return Number(at);
-        const { index } = await get(sessionPath(this.session, "entries", at, "meta"));
-        return index;
+        try {
+            return (await get(sessionPath(this.session, "entries", at, "meta"))).index;
+        } catch (error) {
+            if (error.status !== 404) throw error;
+            toast(`The session has no entry ${at} any more.`);
+            return null;
+        }
     }
 
     // --- the bar above the entries ---

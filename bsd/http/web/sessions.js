@@ -240,7 +240,7 @@ class SessionsView {
     /** Where in the text the words are; the list below says in which sessions. */
     async searchText(turn) {
         const { q, agent } = this.filter;
-        this.everything.offer(this.filter.status ? "" : q, agent);
+        this.everything.offer(this.filter.status ? {} : { q, agent });
         const found =
             q && !this.filter.status
                 ? await get(`search${query({ q, agent, limit: HITS })}`).catch(() => null)
