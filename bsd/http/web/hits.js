@@ -61,11 +61,16 @@ export class Hits {
         this.place = -1;
         const words = wordsOf(q).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
         this.pattern = words.length ? new RegExp(words.join("|"), "giu") : null;
+        this.isSearching = this.pattern !== null;
         this.remember(q);
         this.draw();
         this.request();
         if (!this.pattern) return;
-        this.found = await this.find(q, at);
+        try {
+            this.found = await this.find(q, at);
+        } finally {
+            if (q === this.q) this.isSearching = false;
+        }
         if (q !== this.q) return;
         this.place = at === null ? -1 : this.found.indexOf(at);
         this.draw();
@@ -95,8 +100,9 @@ export class Hits {
         return session === this.session && !gone;
     }
 
+    /** Go to the next hit, or the one before; returns whether there is one. */
     async step(step) {
-        if (!this.found.length) return;
+        if (!this.found.length) return false;
         const from = this.conversation.active?.row.index ?? -1;
         const { length } = this.found;
         // The first step goes on from where the reader is.
@@ -106,14 +112,21 @@ export class Hits {
         const inField = document.activeElement === this.input;
         await this.conversation.goTo(this.found[this.place], { focus: !inField });
         this.conversation.openAt(this.found[this.place]);
+        return true;
     }
 
     draw() {
         const { found, place, q } = this;
-        fill(this.state, q && (found.length ? `${place < 0 ? "–" : number(place + 1)} of ${number(found.length)}` : "No hit"));
-        const step = (label, by, name) =>
-            button(label, () => this.step(by), { class: "small quiet", "aria-label": name, "data-focus": name });
-        fill(this.steps, found.length > 0 && [step("↑", -1, "Previous hit"), step("↓", 1, "Next hit")]);
+        const none = this.isSearching ? "Searching …" : "No hit";
+        fill(this.state, q && (found.length ? `${place < 0 ? "–" : number(place + 1)} of ${number(found.length)}` : none));
+        const step = (label, by, name, key) =>
+            button(label, () => this.step(by), {
+                class: "small quiet",
+                "aria-label": name,
+                title: `${name} (${key})`,
+                "data-focus": name,
+            });
+        fill(this.steps, found.length > 0 && [step("↑", -1, "Previous hit", "H"), step("↓", 1, "Next hit", "h")]);
     }
 
     /** Mark the words in what is shown, once for all drawings of a moment. */

@@ -145,6 +145,20 @@ def open_by_address(page: Page) -> None:
     expect(page.get_by_text(re.compile("Searched .*: 4 entries"))).to_be_visible()
 
 
+def export_gone(page: Page) -> None:
+    """A hit in a session that is gone leads to its entry; the session is exported from there."""
+    page.get_by_role("link", name="main/feed").click()
+    page.wait_for_url(re.compile(r"#/archive\?session=main%2Ffeed&at=1$"))
+    expect(page.locator("tr.pointed")).to_contain_text("feed the quokka")
+    page.get_by_role("button", name="Export…", exact=True).last.click()
+    dialog = page.get_by_role("dialog", name="Export")
+    expect(dialog).to_contain_text("2 lines: 0 secrets found")
+    dialog.get_by_label("Form").select_option("jsonl")
+    with page.expect_download() as download:
+        dialog.get_by_role("button", name="Save").click()
+    assert b"feed the quokka" in Path(download.value.path()).read_bytes()
+
+
 def test_all_is_found_by_the_keyboard_and_by_its_address(tmp_path: Path) -> None:
     root = tmp_path / ".openclaw"
     fill(root)
@@ -158,3 +172,4 @@ def test_all_is_found_by_the_keyboard_and_by_its_address(tmp_path: Path) -> None
         look_by_keyboard(page)
         follow(page)
         open_by_address(seen.open("find?q=quokka&role=user&in=live"))
+        export_gone(seen.open("archive?q=quokka"))
