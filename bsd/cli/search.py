@@ -49,13 +49,16 @@ _MOST_LINES = 12  # numbers of lines that are listed of a file
 @click.option(
     "--role",
     type=click.Choice([*ROLES, *PARTS]),
-    help="Only entries of this role, or calls, or thinking. tool, call, thinking: as with --all.",
+    metavar="ROLE",
+    help="Only user, assistant, tool (results), call or thinking. The last three search all text, "
+    "as with --all.",
 )
 @click.option(
     "--place",
     type=click.Choice([each.value for each in SearchPlace]),
-    help="Only text that lies there: in sessions; taken out, in the store; taken out, in the "
-    "archive; in sessions that are gone.",
+    metavar="PLACE",
+    help="Only text that is live (in sessions), extracted (in the store), archived (extracted, in "
+    "the archive), or gone (in sessions that their program has deleted).",
 )
 @click.option("--since", metavar="TIME", help="Only entries from then on: 2h, yesterday, a day.")
 @click.option("--until", metavar="TIME", help="Only entries before then, or up to a day's end.")

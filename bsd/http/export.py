@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from bsd.actions.export import Exported, ExportFormat, export_session
 from bsd.core.files import plain_stream
-from bsd.http.dependencies import Context, JsonRoute, AnySessionPath
+from bsd.http.dependencies import AnySessionPath, Context, JsonRoute
 
 router = APIRouter(
     prefix="/api/sessions/{agent}/{session}/export", tags=["export"], route_class=JsonRoute

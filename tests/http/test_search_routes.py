@@ -61,7 +61,8 @@ def test_words_and_files(root: Path) -> None:
         assert ask("files?path=au*&agent=main")[1]["sessions"] == found["sessions"]
         for wrong in ("search?q=x&role=king", "search?q=x&place=x",
                       "search?q=x&until=2999-01-01", "search?q=x&since=soon",
-                      "search?q=x&session=..", "files?path=..", "files?path=a.py&limit=0"):  # fmt: skip
+                      "search?q=x&session=..", "files?path=..",
+                      "files?path=a.py&limit=0"):  # fmt: skip
             status, told = ask(wrong)
             assert (status, bool(told["error"])) == (400, True), wrong
         assert ask("files?path=a.py&agent=nobody")[0] == 404

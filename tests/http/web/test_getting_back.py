@@ -167,7 +167,8 @@ _COMPARED = """async () => {
   const { textComparison } = await import(new URL("text_comparison.js", base));
   const was = Array.from({ length: 60 }, (_, at) => `line ${at}`);
   const now = was.toSpliced(30, 2, "changed");
-  const made = textComparison(was.join("\\n"), now.join("\\n"), ["Was taken out", "Stands there now"]);
+  const [before, after] = [was, now].map((lines) => lines.join("\\n"));
+  const made = textComparison(before, after, ["Was taken out", "Stands there now"]);
   document.querySelector(".comparison").replaceWith(made);
 }"""
 
