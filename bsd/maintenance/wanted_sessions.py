@@ -22,7 +22,7 @@ def wanted_by_index(
     """Return the sessions of this project whose calls name this file; None: all sessions."""
     names: set[str] | None = None
     if wanted.project is not None:
-        is_of = _Project(wanted.project).has
+        is_of = _ProjectName(wanted.project).has
         names = {
             name
             for name, known in index.titles(agent).items()
@@ -42,7 +42,7 @@ class WantedSessions:
 
     def __init__(self, layout: Layout, agent: str | None, wanted: SearchFilter) -> None:
         self._layout, self._agent = layout, agent
-        self._project = None if wanted.project is None else _Project(wanted.project)
+        self._project = None if wanted.project is None else _ProjectName(wanted.project)
         self._with_file: set[str] | None = None
         if wanted.file is not None:
             pattern, nothing = PathPattern(wanted.file), set[str]()
@@ -71,7 +71,7 @@ class WantedSessions:
         return Titles(self._layout, self._agent)
 
 
-class _Project:
+class _ProjectName:
     """A project as a user names it: an agent, or the end of the path of its directory."""
 
     def __init__(self, text: str) -> None:
