@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 
@@ -18,7 +19,7 @@ from bsd.cli.problem import Problem
 from bsd.core.errors import Invalid
 from bsd.core.layout import SessionName
 from bsd.core.past_moments import parse_past, parse_until
-from bsd.store.search_filter import NOT_INDEXED, PARTS, ROLES, SearchFilter, SearchPlace
+from bsd.store.search_filter import PARTS, ROLES, SearchFilter, SearchPlace
 
 _LONG_TITLE = 100
 _MOST_LINES = 12  # numbers of lines that are listed of a file
@@ -50,15 +51,14 @@ _MOST_LINES = 12  # numbers of lines that are listed of a file
     "--role",
     type=click.Choice([*ROLES, *PARTS]),
     metavar="ROLE",
-    help="Only user, assistant, tool (results), call or thinking. The last three search all text, "
-    "as with --all.",
+    help="Only user, assistant, tool (results), call or thinking; the last three as with --all.",
 )
 @click.option(
     "--place",
     type=click.Choice([each.value for each in SearchPlace]),
     metavar="PLACE",
-    help="Only text that is live (in sessions), extracted (in the store), archived (extracted, in "
-    "the archive), or gone (in sessions that their program has deleted).",
+    help="Only text that is live (in sessions), gone (in sessions that their program has deleted), "
+    "extracted (in the store) or archived (extracted, in the archive); the last two as with --all.",
 )
 @click.option("--since", metavar="TIME", help="Only entries from then on: 2h, yesterday, a day.")
 @click.option("--until", metavar="TIME", help="Only entries before then, or up to a day's end.")
@@ -118,16 +118,20 @@ def search_command(
         return _search_file(call, path, agent, limit)
     if not words:
         raise Invalid("there is no word to search for", hint='bsd search "two words" another')
-    everything = everything or role in NOT_INDEXED
+    wanted = SearchFilter(
+        session=session,
+        role=role,
+        place=None if place is None else SearchPlace(place),
+        project=os.path.abspath(project) if project and project[0] == "." else project,
+        file=path,
+    )
+    everything = everything or wanted.needs_all
     with call.context(changes=False, ends_early=everything) as context:
-        wanted = SearchFilter(
-            session=session,
-            role=role,
-            since=None if since is None else parse_past(since, context.now()),
-            until=None if until is None else parse_until(until, context.now()),
-            place=None if place is None else SearchPlace(place),
-            project=os.path.abspath(project) if project and project[0] == "." else project,
-            file=path,
+        now = context.now()
+        wanted = replace(
+            wanted,
+            since=None if since is None else parse_past(since, now),
+            until=None if until is None else parse_until(until, now),
         )
         answer = search_all(
             context, " ".join(words), all=everything, agent=agent, limit=limit, wanted=wanted

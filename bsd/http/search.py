@@ -54,8 +54,9 @@ def search_sessions(  # noqa: PLR0913 - as many as the query has
     place: Annotated[
         SearchPlace | None,
         Query(
-            description="Only text that lies there: in sessions (live), taken out and in the store"
-            " (extracted) or the archive (archived), in sessions that are gone"
+            description="Only text that lies there: in sessions (live), in sessions that are gone,"
+            " taken out and in the store (extracted) or the archive (archived); text that was taken"
+            " out is found only with `all`"
         ),
     ] = None,
     project: Annotated[

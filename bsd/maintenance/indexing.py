@@ -13,7 +13,6 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -22,7 +21,7 @@ from typing import NamedTuple
 import structlog
 
 from bsd.core.database_file import signed
-from bsd.core.errors import BsdError, Busy, Invalid, NotFound
+from bsd.core.errors import BsdError, Busy, NotFound
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted, open_or_snapshot
@@ -30,7 +29,6 @@ from bsd.sessions.session import format_of
 from bsd.store.markers import stored_line
 from bsd.store.originals import Missing, SessionStore
 from bsd.store.search import Known, SearchIndex
-from bsd.store.search_filter import SearchPlace
 from bsd.store.search_rows import IndexedLine
 from bsd.store.statistics import Statistics
 from bsd.transcripts.agents.entry import Entry, Marker
@@ -300,7 +298,6 @@ class LineText(NamedTuple):
     entry: str | None
     text: str
     inline: str
-    ref: str | None = None  # of the stored original, if values are out of the line
 
 
 class LineReader:
@@ -340,15 +337,7 @@ class LineReader:
         info, title = fmt.info(entry), fmt.title(entry)
         inline = words_of(entry, fmt, info, title)
         text = words_of(entry, fmt, info, title, partial(self._original, line.raw, fmt))
-        marker = Marker.of(entry)
-        return LineText(line.index, info.id, text, inline, marker.ref if marker else None)
-
-    def place_of(self, text: LineText) -> SearchPlace:
-        """Return where the values lie that are out of a line: in the store, or in the archive."""
-        with suppress(Invalid):  # a marker may name anything
-            if text.ref is not None and self._store.file(text.ref).exists():
-                return SearchPlace.EXTRACTED
-        return SearchPlace.ARCHIVED
+        return LineText(line.index, info.id, text, inline)
 
     def _original(self, raw: bytes, fmt: TranscriptFormat) -> Entry | None:
         """Return the entry of a line as it was before values left it, from store or archive."""

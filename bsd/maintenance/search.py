@@ -49,7 +49,7 @@ Progress = Callable[[int, int], None]  # bytes read, of so many
 Failed = Callable[[SessionName, BsdError], None]  # called for each session that cannot be read
 # Some of the lines that the index names may be gone by now, or be lines of one entry.
 _SPARE = 20
-# The index does not know where a text lies: so many lines are looked at for one of the place.
+# The index does not know which text was taken out: so many lines are looked at for live ones.
 _MOST_LOOKED_AT = 500
 # Words that are in no title are looked for in the text in at most so many combinations.
 _MOST_QUESTIONS = 8
@@ -93,7 +93,8 @@ def search(  # noqa: PLR0913 - wishes, each by its name
         _bring_up_to_date(layout, index, agent, progress, failed)
         return _rows_wanted(layout, index, words, agent, limit, wanted)
 
-    return hits_of(layout, use(layout.search_db, work), words, limit, wanted.place)
+    is_live = wanted.place is SearchPlace.LIVE
+    return hits_of(layout, use(layout.search_db, work), words, limit, live=is_live)
 
 
 def bring_up_to_date(
@@ -147,7 +148,8 @@ def search_as_it_is(
     def question(index: SearchIndex) -> list[FoundRow]:
         return _rows_wanted(layout, index, words, agent, limit, wanted)
 
-    return hits_of(layout, ask(layout.search_db, question, none), words, limit, wanted.place)
+    is_live = wanted.place is SearchPlace.LIVE
+    return hits_of(layout, ask(layout.search_db, question, none), words, limit, live=is_live)
 
 
 def _rows_wanted(
@@ -158,7 +160,9 @@ def _rows_wanted(
     limit: int,
     wanted: SearchFilter,
 ) -> list[FoundRow]:
-    """Return the lines that meet the conditions, all but those that `hits_of` looks at."""
+    """Return the lines that meet the conditions; `hits_of` looks whether their text is live."""
+    if wanted.needs_all:
+        return []
     among = wanted_by_index(index, agent, wanted)
     apart = None
     if wanted.of_gone is not None:
@@ -167,7 +171,7 @@ def _rows_wanted(
             apart = gone
         else:
             among = set(gone) if among is None else among & set(gone)
-    is_looked_at = wanted.place not in (None, SearchPlace.GONE)
+    is_looked_at = wanted.place is SearchPlace.LIVE
     return index.search(
         words,
         agent=agent,
@@ -280,7 +284,8 @@ def hits_of(
     rows: list[FoundRow],
     words: str,
     limit: int,
-    place: SearchPlace | None = None,
+    *,
+    live: bool = False,
 ) -> list[SearchHit]:
     """Return the entries of these lines, each once, in their order.
 
@@ -288,7 +293,7 @@ def hits_of(
     named without its text.
 
     Args:
-        place: only entries whose words lie there. The rows are of sessions that can have it.
+        live: only entries whose words are not taken out of their sessions.
     """
     hits: dict[tuple[SessionName, str | int], SearchHit] = {}
     exclusions = layout.exclusions()
@@ -305,7 +310,7 @@ def hits_of(
             made = {
                 row: hit
                 for name, its in by_session.items()
-                for row, hit in _hits_in(layout, name, its, matcher, place)
+                for row, hit in _hits_in(layout, name, its, matcher, live=live)
             }
             for row in some:
                 if (hit := made.get(row)) is not None:
@@ -320,7 +325,8 @@ def _hits_in(
     name: SessionName,
     rows: list[FoundRow],
     matcher: Matcher,
-    place: SearchPlace | None,
+    *,
+    live: bool,
 ) -> Iterator[tuple[FoundRow, SearchHit]]:
     try:
         with open_or_snapshot(layout, name) as source:
@@ -341,10 +347,8 @@ def _hits_in(
             continue
         inline = text.inline == text.text or matcher.snippet(text.inline) is not None
         where: Literal["transcript", "extracted"] = "transcript" if inline else "extracted"
-        if place not in (None, SearchPlace.GONE):
-            lies = SearchPlace.LIVE if inline else reader.place_of(text)
-            if lies is not place:
-                continue
+        if live and not inline:
+            continue
         entry = None if text.entry is None else indexable(text.entry)
         about = (row.score, row.role, row.time)
         yield row, SearchHit(name, entry, text.line, where, snippet, *about)
@@ -401,8 +405,7 @@ def by_title(
         wanted: conditions; of a title only those count that are of its session, and a condition
             that no title meets (a role, text that was taken out) leaves none.
     """
-    is_away = wanted.place in (SearchPlace.EXTRACTED, SearchPlace.ARCHIVED)
-    if wanted.role or wanted.session or is_away:
+    if wanted.role or wanted.session or wanted.needs_all:
         return []
     sessions = WantedSessions(layout, agent, wanted)
     terms = [term.strip('"*') for term in terms_of(words.casefold())]

@@ -13,7 +13,7 @@ from bsd.core.layout import SessionName
 ROLES = {"user": "user", "assistant": "assistant", "tool": "toolResult"}
 PARTS = ("call", "thinking")
 # The index holds no text of these roles.
-NOT_INDEXED = ("tool", *PARTS)
+_NOT_INDEXED = ("tool", *PARTS)
 
 
 class SearchPlace(StrEnum):
@@ -42,6 +42,16 @@ class SearchFilter:
     def of_gone(self) -> bool | None:
         """Whether only sessions that are gone are meant, or only the others."""
         return self.gone if self.place is None else self.place is SearchPlace.GONE
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether only a search through all text can find it.
+
+        The index holds no text of some roles. Most of what was taken out is of these, so that the
+        index says nothing of it as a place.
+        """
+        is_away = self.place in (SearchPlace.EXTRACTED, SearchPlace.ARCHIVED)
+        return is_away or self.role in _NOT_INDEXED
 
     @property
     def part(self) -> str | None:

@@ -3,8 +3,8 @@
 import { query } from "./api.js";
 import { describe, dialog, fill, h } from "./dom.js";
 import { Everything } from "./everything.js";
-import { Filters, filtersOf } from "./finder_filters.js";
-import { groupsOf, isNotIndexed, searchFor } from "./found.js";
+import { Filters, filtersOf, needsAll } from "./finder_filters.js";
+import { groupsOf, searchFor } from "./found.js";
 import { count } from "./format.js";
 
 const WAIT = 150; // milliseconds after the last key
@@ -99,8 +99,8 @@ export class Finder {
             .filter(({ one }) => one)
             .map(({ items, one, many }) => count(items.length, one, many));
         const behind = q && found.search && !found.search.complete ? behindNote(found.search) : "";
-        this.note.textContent = isNotIndexed(this.values)
-            ? "“Search everything” finds results of tools, calls and thinking"
+        this.note.textContent = q && needsAll(this.values)
+            ? "“Search everything” finds results of tools, calls, thinking and what was taken out"
             : q || this.values.file || this.values.project
               ? `${told.join(", ") || (q ? "Nothing was found" : "Type the words to look for")}${behind}`
               : "";

@@ -5,8 +5,8 @@ import { fill, h } from "./dom.js";
 
 /** The filters and their names in the address; all have no value at first. */
 export const FILTERS = ["agent", "role", "since", "until", "place", "project", "file"];
-/** The index of words holds no text of these roles. */
-export const NOT_INDEXED = ["tool", "call", "thinking"];
+// The index of words holds no text of these roles, and says nothing of what was taken out.
+const NOT_INDEXED = ["tool", "call", "thinking", "extracted", "archived"];
 
 const ROLES = [
     ["", "Any role"],
@@ -41,6 +41,11 @@ const DAY = /^\d{4}-\d{2}-\d{2}$/;
 export function filtersOf({ in: old, ...values }) {
     const named = Object.fromEntries(FILTERS.map((name) => [name, values[name] ?? ""]));
     return { ...named, place: named.place || (OLD_PLACES[old] ?? "") };
+}
+
+/** Whether only a search through everything finds text of the role and the place that are chosen. */
+export function needsAll({ role, place }) {
+    return NOT_INDEXED.includes(role) || NOT_INDEXED.includes(place);
 }
 
 export class Filters {

@@ -2,7 +2,7 @@
 
 import { get, query } from "./api.js";
 import { h } from "./dom.js";
-import { NOT_INDEXED } from "./finder_filters.js";
+import { needsAll } from "./finder_filters.js";
 import { addressOf, badge, clipped, when } from "./widgets.js";
 
 const HITS = 20;
@@ -24,7 +24,7 @@ export async function searchFor(values, signal) {
         const newest = project ? nothing : await get(`sessions${query({ agent, limit: NEWEST })}`, signal);
         return { newest: newest.sessions };
     }
-    const words = isNotIndexed(values)
+    const words = needsAll(values)
         ? { sessions: [], results: [] }
         : get(`search${query({ ...values, limit: HITS })}`, signal);
     // A role is that of a message, and a place that of a text: no file and no session has one.
@@ -37,11 +37,6 @@ export async function searchFor(values, signal) {
     const extra = (asked) => Promise.resolve(asked).catch(() => nothing);
     const [found, withFile, withName] = await Promise.all([words, extra(files), extra(named)]);
     return { ...found, files: withFile.sessions, named: withName.sessions };
-}
-
-/** Whether only a search through everything finds text of the role that is chosen. */
-export function isNotIndexed({ q, role }) {
-    return Boolean(q) && NOT_INDEXED.includes(role);
 }
 
 /** Groups of `{label, one, many, items: [{href, parts}]}`, in the order in which they are shown. */
