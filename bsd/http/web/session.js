@@ -137,7 +137,10 @@ class SessionView {
         try {
             const at = await this.wantedLine();
             await this.conversation.start(at ?? (this.isRunning() ? Infinity : null));
-            if (q) await this.hits.set(q, at);
+            // The entry is shown already: it does not wait for the other hits.
+            const hits = q ? this.hits.set(q, at) : null;
+            if (at === null) await hits;
+            else hits?.catch((error) => this.left || toast(error.message, "bad"));
         } catch (error) {
             if (!this.left) this.tell(problem(error, () => this.showFirst()));
         }

@@ -248,7 +248,8 @@ class SessionsView {
         if (turn !== this.turn) return;
         const results = found?.results ?? [];
         this.hits.hidden = !results.length;
-        fill(this.hits, h("h2", null, "In the text"), h("ol", { class: "hits" }, results.map(hit)));
+        const shown = results.map((one) => hit(one, q));
+        fill(this.hits, h("h2", null, "In the text"), h("ol", { class: "hits" }, shown));
         this.rows.show();
     }
 
