@@ -23,17 +23,23 @@ from bsd.actions.export_entries import ExportedEntry, ExportedPart
 from bsd.actions.export_html import html_pieces
 from bsd.actions.export_markdown import markdown_pieces
 from bsd.core.answers import OMIT_EMPTY, Internal
-from bsd.core.errors import BsdError, Conflict, LeftAlone, os_problem
+from bsd.core.errors import BsdError, Conflict, LeftAlone, NotFound, os_problem
 from bsd.core.files import create_private
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
-from bsd.maintenance.deleted_sessions import open_or_snapshot, parent_of
+from bsd.maintenance.deleted_sessions import (
+    deleted_parts,
+    find_deleted,
+    open_or_snapshot,
+    parent_of,
+)
 from bsd.maintenance.secret_patterns import Secret, secrets_in
 from bsd.maintenance.titles import ends_in
 from bsd.planning.redact_text import SecretText
 from bsd.planning.restore import restored_lines
 from bsd.sessions.session import format_of
 from bsd.store.originals import SessionStore
+from bsd.store.snapshot_parts import SnapshotReader
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.reader import InBlocks, parse_entry
 from bsd.transcripts.spans import SpliceError
@@ -96,6 +102,7 @@ def export_session(
     """Write a session, in its place or gone, and those of its sub-agents into one file.
 
     Args:
+        session: its name; of one that is gone also its id in the archive.
         file: must not exist; it is readable for its owner only. None: a `dry_run`.
         redact: replace each secret by `[redacted-RULE]`.
         dry_run: only say what would be written, and which secrets are in it.
@@ -129,10 +136,23 @@ def _parts_of(layout: Layout, name: SessionName) -> Iterator[SessionName]:
     """Yield the sessions that are parts of a session, or were started by it."""
     with suppress(BsdError):
         yield from (member.name for member in catalog.family(layout, name)[1:])
+    with suppress(BsdError):
+        yield from (copy.name for copy in deleted_parts(layout, name))
     for agent in catalog.all_agents(layout):
         is_near = agent.startswith(name.agent) and agent != name.agent
         if is_near and parent_of(layout, program_of(layout, agent)) == str(name):
             yield from sorted(catalog.names(layout, agent))
+
+
+def _opened(layout: Layout, name: SessionName) -> tuple[SessionName, InBlocks]:
+    """Open a session, or its copy in the archive; return it with the name of the session."""
+    try:
+        return name, open_or_snapshot(layout, name)
+    except NotFound:
+        with suppress(NotFound):
+            copy = find_deleted(layout, str(name))
+            return copy.name, SnapshotReader(copy)
+        raise
 
 
 class _Export:
@@ -151,7 +171,8 @@ class _Export:
 
     def open(self, name: SessionName, opened: ExitStack) -> None:
         """Open a session; raises NotFound, LeftAlone."""
-        source = opened.enter_context(open_or_snapshot(self._context.layout, name))
+        name, source = _opened(self._context.layout, name)
+        opened.enter_context(source)
         if format_of(source, program_of(self._context.layout, name.agent)) is None:
             raise LeftAlone(
                 f"{name} cannot be exported: its lines are not understood",

@@ -24,7 +24,7 @@ from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.found_sessions import describe_found
 from bsd.maintenance.scan import FullScan, ScanPosition
-from bsd.maintenance.search import NO_INDEX, by_title, search_as_it_is
+from bsd.maintenance.search import NO_INDEX, bring_up_to_date, by_title, search_as_it_is
 from bsd.maintenance.search import search as search_index
 from bsd.store.search import SearchHit
 from bsd.store.search_filter import NO_FILTER, SearchFilter
@@ -300,14 +300,11 @@ def search_all(
     def failed(name: SessionName, why: BsdError) -> None:
         unread.append(UnreadSession(str(name), why.message, why))
 
-    more: dict[str, Any] = {
-        "agent": agent,
-        "limit": limit,
-        "progress": context.progress,
-        "failed": failed,
-        "wanted": wanted,
-    }
+    reading: dict[str, Any] = {"progress": context.progress, "failed": failed}
+    more: dict[str, Any] = {"agent": agent, "limit": limit, "wanted": wanted, **reading}
     stopped = None
+    if all and wanted.file is not None:  # which sessions name it, the index knows
+        bring_up_to_date(layout, agent=agent, has_words=has_words, **reading)
     if all:
         done = FullScan(layout, words, stopping=context.stopping, **more).run()
         hits, stopped = done.hits, True if done.place and context.stopping() else None
@@ -318,7 +315,7 @@ def search_all(
         _titled(layout, words, agent, limit, hits, wanted),
         found_entries(layout, hits),
         tuple(unread),
-        None if has_words or all else NO_INDEX,
+        None if has_words or (all and wanted.file is None) else NO_INDEX,
         stopped,
     )
 

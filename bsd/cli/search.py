@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 
@@ -16,8 +18,8 @@ from bsd.cli.output import counted, minute, note, one_line, safe, say, styled
 from bsd.cli.problem import Problem
 from bsd.core.errors import Invalid
 from bsd.core.layout import SessionName
-from bsd.core.past_moments import parse_past
-from bsd.store.search_filter import ROLES, SearchFilter
+from bsd.core.past_moments import parse_past, parse_until
+from bsd.store.search_filter import PARTS, ROLES, SearchFilter, SearchPlace
 
 _LONG_TITLE = 100
 _MOST_LINES = 12  # numbers of lines that are listed of a file
@@ -29,7 +31,7 @@ _MOST_LINES = 12  # numbers of lines that are listed of a file
     "--file",
     "path",
     metavar="PATH",
-    help="Not words: find the sessions that have changed or read this file.",
+    help="Only sessions that have changed or read this file; without words, list them.",
 )
 @click.option(
     "--all",
@@ -40,8 +42,26 @@ _MOST_LINES = 12  # numbers of lines that are listed of a file
 )
 @agent_option
 @click.option("--session", type=SESSION, metavar="AGENT/SESSION", help="Only in this session.")
-@click.option("--role", type=click.Choice(list(ROLES)), help="Only entries of this role.")
+@click.option(
+    "--project",
+    metavar="PROJECT",
+    help="Only sessions of a project: an agent, or the end of its directory's path.",
+)
+@click.option(
+    "--role",
+    type=click.Choice([*ROLES, *PARTS]),
+    metavar="ROLE",
+    help="Only user, assistant, tool (results), call or thinking; the last three as with --all.",
+)
+@click.option(
+    "--place",
+    type=click.Choice([each.value for each in SearchPlace]),
+    metavar="PLACE",
+    help="Only text that is live (in sessions), gone (in sessions that their program has deleted), "
+    "extracted (in the store) or archived (extracted, in the archive); the last two as with --all.",
+)
 @click.option("--since", metavar="TIME", help="Only entries from then on: 2h, yesterday, a day.")
+@click.option("--until", metavar="TIME", help="Only entries before then, or up to a day's end.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -59,8 +79,11 @@ def search_command(
     everything: bool,
     agent: str | None,
     session: SessionName | None,
+    project: str | None,
     role: str | None,
+    place: str | None,
     since: str | None,
+    until: str | None,
     limit: int,
 ) -> int:
     """Find entries by words, or sessions by the files they used.
@@ -73,10 +96,10 @@ def search_command(
     up to date before, so the first search takes a while. With `--all` all text is searched, the
     newest sessions first, without the index.
 
-    --file lists the sessions whose calls name a file, the newest first, with the line numbers of
-    the calls that changed it, read it, or name it in a shell command. PATH is the end of the path:
-    `auth.py`, `src/auth.py`, or `auth*`. `bsd show AGENT/SESSION --file PATH` shows what was seen
-    of it.
+    --file alone lists the sessions whose calls name a file, the newest first, with the line numbers
+    of the calls that changed it, read it, or name it in a shell command. PATH is the end of the
+    path: `auth.py`, `src/auth.py`, or `auth*`. `bsd show AGENT/SESSION --file PATH` shows what was
+    seen of it.
 
     \b
     Examples:
@@ -84,19 +107,32 @@ def search_command(
       bsd search --all ECONNREFUSED
       bsd search '"connection refused"' --agent main --limit 5
       bsd search --role user --since yesterday login
+      bsd search --role thinking --project shop --until 2026-11-20 deadlock
       bsd search --file src/auth.py
       bsd search 'Migrat*' --json | jq -r '.results[].session'
     """
-    if path is not None:
-        if words or everything or session or role or since:
-            hint = f"bsd search --file {path}"
-            raise Invalid("--file goes with --agent and --limit, and without words", hint=hint)
+    if path is not None and not words:
+        if everything or session or project or role or place or since or until:
+            hint = f"bsd search --file {path} WORDS"
+            raise Invalid("without words --file goes with --agent and --limit alone", hint=hint)
         return _search_file(call, path, agent, limit)
     if not words:
         raise Invalid("there is no word to search for", hint='bsd search "two words" another')
+    wanted = SearchFilter(
+        session=session,
+        role=role,
+        place=None if place is None else SearchPlace(place),
+        project=os.path.abspath(project) if project and project[0] == "." else project,
+        file=path,
+    )
+    everything = everything or wanted.needs_all
     with call.context(changes=False, ends_early=everything) as context:
-        moment = None if since is None else parse_past(since, context.now())
-        wanted = SearchFilter(session, role, moment)
+        now = context.now()
+        wanted = replace(
+            wanted,
+            since=None if since is None else parse_past(since, now),
+            until=None if until is None else parse_until(until, now),
+        )
         answer = search_all(
             context, " ".join(words), all=everything, agent=agent, limit=limit, wanted=wanted
         )

@@ -249,10 +249,10 @@ def disk_lines(disk: Mapping[str, Any], now: float) -> Iterator[tuple[str, str]]
     if disk["saved"] or disk["store"]:
         packed = disk["net_when_packed"]
         if packed != disk["net"]:
-            yield "", f"once the store is packed: {size(packed)}"
+            yield "", f"once the store is packed: {balance(packed)}"
     if whole := disk["total"] - disk["kept"]:
         text = f"with {size(whole)} of whole sessions (copies, trash, replaced versions)"
-        yield "", f"{text}: {size(disk['net_with_copies'])}"
+        yield "", f"{text}: {balance(disk['net_with_copies'])}"
     if disk["uncounted"]:
         what = counted(disk["uncounted"], "session")
         yield "", f"what left {what} is not counted yet (the daemon or `bsd search` does it)"
@@ -268,7 +268,12 @@ def disk_lines(disk: Mapping[str, Any], now: float) -> Iterator[tuple[str, str]]
 def _net(net: int, left: int, kept: int) -> str:
     if not left:
         return f"nothing has left the sessions that are there; bsd keeps {size(kept)}"
-    return f"{size(net)}: {size(left)} left the sessions, bsd keeps {size(kept)}"
+    return f"{balance(net)}: {size(left)} left the sessions, bsd keeps {size(kept)}"
+
+
+def balance(net: int) -> str:
+    """Say how many bytes are saved; if bsd takes more than what has left the sessions, that."""
+    return size(net) if net >= 0 else f"bsd takes {size(-net)} more than it has saved so far"
 
 
 def in_flight_line(in_flight: Mapping[str, Any], now: float) -> str:

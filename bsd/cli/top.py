@@ -22,7 +22,7 @@ from rich.text import Text
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.client import Client, NotRunning
 from bsd.cli.output import counted, one_line, safe, size, table_lines
-from bsd.cli.status_lines import queue_text, spell_when, unserved_lines
+from bsd.cli.status_lines import balance, queue_text, spell_when, unserved_lines
 from bsd.cli.table_layout import wrap_line
 from bsd.core.durations import spell_seconds
 from bsd.core.errors import BsdError, Invalid, Unavailable
@@ -216,8 +216,9 @@ class TopView:
         totals = status["totals"]
         saved = f"{size(totals['bytes_saved'])}, about {totals['tokens_saved']:,} tokens"
         values = counted(totals["values"], "value")
-        net = size(status["disk"]["net"])
-        yield f"saved    {saved} ({values}) since the start; {net} net in all"
+        net = status["disk"]["net"]
+        in_all = f"{size(net)} net in all" if net >= 0 else balance(net)
+        yield f"saved    {saved} ({values}) since the start; {in_all}"
         for line in unserved_lines(status.get("unserved", ())):
             yield line.strip()
         if status["clock"]:

@@ -10,6 +10,7 @@ from bsd.core.formatting import MINUTE, WEEK, parse_duration
 
 FORMS = "yesterday, today, 2h, 3d, 14:30, 2026-11-25 or 2026-11-25T14:30"
 _CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
+_DATE = re.compile(r"[0-9]{4}-?[0-9]{2}-?[0-9]{2}")
 _LONGEST_AGO = 5200 * WEEK  # milliseconds: a hundred years
 
 
@@ -41,6 +42,23 @@ def parse_past(text: str, now: float, field: str = "since") -> float:
     if moment > now:
         raise _invalid(f"{text[:40]!r} is in the future", field)
     return moment
+
+
+def parse_until(text: str, now: float) -> float:
+    """Return the moment (epoch seconds) at which the time ends that a text names.
+
+    A day ends at its midnight, `today` and a date among them; any other text names the moment
+    itself, as `parse_past` reads it.
+
+    Raises:
+        Invalid: the text names no moment, or one in the future.
+    """
+    moment = parse_past(text, now, "until")
+    words = text.strip().casefold()
+    if words not in {"today", "yesterday"} and not _DATE.fullmatch(words):
+        return moment
+    date = datetime.fromtimestamp(moment).astimezone().date() + timedelta(days=1)
+    return datetime(date.year, date.month, date.day).astimezone().timestamp()
 
 
 def _day(words: str, here: datetime) -> float | None:

@@ -44,11 +44,16 @@ Context = Annotated[ActionContext, Depends(_context)]
 _NAME = Path(pattern=r"^[A-Za-z0-9._@:+-]+$", max_length=240)
 
 
-def _session(
-    context: Context, agent: Annotated[str, _NAME], session: Annotated[str, _NAME]
-) -> SessionName:
+def _named(agent: Annotated[str, _NAME], session: Annotated[str, _NAME]) -> SessionName:
+    return SessionName(agent, session)
+
+
+# A session that is there or gone, or the id of one in the archive.
+AnySessionPath = Annotated[SessionName, Depends(_named)]
+
+
+def _session(context: Context, name: AnySessionPath) -> SessionName:
     """Return the name of a session that is there; raises NotFound, Forbidden, LeftAlone."""
-    name = SessionName(agent, session)
     Session(context.layout, name).refuse_no_session()
     return name
 

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from bsd.actions.export import Exported, ExportFormat, export_session
 from bsd.core.files import plain_stream
-from bsd.http.dependencies import Context, JsonRoute, SessionPath
+from bsd.http.dependencies import AnySessionPath, Context, JsonRoute
 
 router = APIRouter(
     prefix="/api/sessions/{agent}/{session}/export", tags=["export"], route_class=JsonRoute
@@ -30,13 +30,15 @@ _Format = Annotated[ExportFormat, Query()]
 @router.get("", response_class=StreamingResponse)
 def export(
     context: Context,
-    session: SessionPath,
+    session: AnySessionPath,
     format: _Format = ExportFormat.HTML,
     *,
     redact: bool = False,
 ) -> StreamingResponse:
     """The session and those of its sub-agents in one file, with all values in their places.
 
+    One that its program has deleted is read from its copy in the archive, and may be named by its
+    id there.
     `redact` replaces keys and passwords by `[redacted-RULE]`.
     """
     # Beside the root: where bsd only reads, it writes nothing there.
@@ -62,7 +64,7 @@ def export(
 
 @router.get("/preview")
 def export_preview(
-    context: Context, session: SessionPath, format: _Format = ExportFormat.HTML
+    context: Context, session: AnySessionPath, format: _Format = ExportFormat.HTML
 ) -> Exported:
     """What the file would hold, and the keys and passwords in it; nothing is written."""
     return context.query(export_session, session, format, redact=True, dry_run=True)

@@ -10,9 +10,9 @@ from bsd.actions.files_touched import FilesInIndex, find_files
 from bsd.actions.list_sessions import LONGEST_WORDS
 from bsd.actions.search import FoundInIndex, search
 from bsd.core.layout import SessionName
-from bsd.core.past_moments import parse_past
+from bsd.core.past_moments import parse_past, parse_until
 from bsd.http.dependencies import Agent, Context, JsonRoute
-from bsd.store.search_filter import SearchFilter
+from bsd.store.search_filter import SearchFilter, SearchPlace
 
 router = APIRouter(prefix="/api", tags=["sessions"], route_class=JsonRoute)
 
@@ -37,12 +37,43 @@ def search_sessions(  # noqa: PLR0913 - as many as the query has
         str | None, Query(max_length=1000, description="Only in this session, AGENT/SESSION")
     ] = None,
     role: Annotated[
-        Literal["user", "assistant", "tool"] | None,
-        Query(description="Only entries of this role; results of tools are found only with `all`"),
+        Literal["user", "assistant", "tool", "call", "thinking"] | None,
+        Query(
+            description="Only entries of this role, or in these parts of them; results of tools,"
+            " calls and thinking are found only with `all`"
+        ),
     ] = None,
     since: Annotated[
         str | None,
         Query(max_length=100, description="Only entries from then on: 2h, yesterday, 2026-11-20"),
+    ] = None,
+    until: Annotated[
+        str | None,
+        Query(max_length=100, description="Only entries before then, or up to the end of a day"),
+    ] = None,
+    place: Annotated[
+        SearchPlace | None,
+        Query(
+            description="Only text that lies there: in sessions (live), in sessions that are gone,"
+            " taken out and in the store (extracted) or the archive (archived); text that was taken"
+            " out is found only with `all`"
+        ),
+    ] = None,
+    project: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=1000,
+            description="Only sessions of a project: an agent, or the end of a directory's path",
+        ),
+    ] = None,
+    file: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=1000,
+            description="Only sessions whose calls name this file: the end of its path, or begin*",
+        ),
     ] = None,
     gone: Annotated[
         bool | None,
@@ -54,7 +85,11 @@ def search_sessions(  # noqa: PLR0913 - as many as the query has
         session=None if session is None else SessionName.parse(session),
         role=role,
         since=None if since is None else parse_past(since, context.now()),
+        until=None if until is None else parse_until(until, context.now()),
         gone=gone,
+        place=place,
+        project=project,
+        file=file,
     )
     return search(context, q, agent=agent, limit=limit, all=all, cursor=cursor, wanted=wanted)
 

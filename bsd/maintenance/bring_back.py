@@ -191,7 +191,7 @@ class _BringBack:
 
     def run(self) -> BroughtBack:
         layout, head = self.layout, self.head
-        snapshots = [head, *deleted_parts(layout, head)]
+        snapshots = [head, *deleted_parts(layout, head.name)]
         names = {each.name for each in snapshots} | {self._new_name(each) for each in snapshots}
         with ExitStack() as locks:
             for name in sorted(names):

@@ -115,19 +115,27 @@ def sessions(layout: Layout, agent: str | None = None) -> Iterator[ListedSession
 
 
 def titled(
-    layout: Layout, agent: str | None = None, *, since: float | None = None
+    layout: Layout,
+    agent: str | None = None,
+    *,
+    since: float | None = None,
+    until: float | None = None,
 ) -> Iterator[tuple[SessionName, str]]:
     """Yield the titles of sessions that have one, in the order of `sessions`; opens no store.
 
-    `since`: only sessions that were written to then or later, in epoch seconds.
+    `since`: only sessions that were written to then or later, `until`: not from then on; in epoch
+    seconds.
     """
     titles = Titles(layout, agent)
     for agent_name, found in groupby(with_stats(layout, agent), lambda each: each[0].agent):
         registry = program_of(layout, agent_name).registry()
         newest_first = sorted(found, key=lambda each: titles.updated(*each), reverse=True)
         for name, stat in newest_first:
-            if since is not None and titles.updated(name, stat) < since:
+            updated = titles.updated(name, stat)
+            if since is not None and updated < since:
                 break
+            if until is not None and updated >= until:
+                continue
             if title := registry.title(name.session) or titles.of(name, stat).title:
                 yield name, title
 

@@ -114,11 +114,11 @@ def find_deleted(layout: Layout, text: str) -> Snapshot:
     return chosen[0]
 
 
-def deleted_parts(layout: Layout, head: Snapshot) -> list[Snapshot]:
-    """Return the latest snapshot of each session that is a part of `head` and deleted, too."""
+def deleted_parts(layout: Layout, head: SessionName) -> list[Snapshot]:
+    """Return the latest snapshot of each deleted session that is a part of `head`."""
     found: dict[SessionName, Snapshot] = {}
     for snapshot in deleted_sessions(layout):
-        if snapshot.parent == str(head.name):
+        if snapshot.parent == str(head):
             with suppress(BsdError):  # its agent is none of this program's
                 program = program_of(layout, snapshot.name.agent)
                 if parent_of(layout, program) == snapshot.parent:

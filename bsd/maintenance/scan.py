@@ -12,28 +12,38 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from bsd.core.errors import BsdError
+from bsd.core.errors import BsdError, NotFound
 from bsd.core.layout import Layout, SessionName
-from bsd.maintenance.deleted_sessions import open_or_snapshot
+from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted, open_or_snapshot
 from bsd.maintenance.stored_lines import (
+    ARCHIVED,
+    LIVE,
     LIVE_AND_ARCHIVED,
+    STORED,
     STORED_AND_ARCHIVED,
     ScanPosition,
     StoredLineReader,
     StoredLines,
 )
+from bsd.maintenance.wanted_sessions import WantedSessions
 from bsd.sessions.session import format_of
 from bsd.store.search import SearchHit
-from bsd.store.search_filter import NO_FILTER, ROLES, SearchFilter
+from bsd.store.search_filter import NO_FILTER, ROLES, SearchFilter, SearchPlace
 from bsd.store.search_words import Matcher, indexable
 from bsd.transcripts.agents.entry import Entry, entry_id
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.programs import program_of
-from bsd.transcripts.agents.values import all_words_of, words_at
+from bsd.transcripts.agents.values import all_words_of, part_words, words_at
 from bsd.transcripts.reader import parse_entry
 from bsd.transcripts.spans import ValuePath, parse_path
 
 __all__ = ["FullScan", "ScanPosition", "Scanned"]
+
+_PARTS = {
+    SearchPlace.LIVE: LIVE,
+    SearchPlace.EXTRACTED: STORED,
+    SearchPlace.ARCHIVED: ARCHIVED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,11 @@ class FullScan:
 
     def run(self, position: ScanPosition | None = None) -> Scanned:
         """Search on until enough is found, `stopping` says so, or all was read; raises Invalid."""
+        wanted = WantedSessions(self.layout, self.agent, self.wanted)
         alone = self.only or self.wanted.session
+        if self.only is None and alone is not None and not self._is_wanted(alone, wanted):
+            return Scanned([], None, 0, 0)
+        usual = LIVE_AND_ARCHIVED if self.wanted.place is None else _PARTS.get(self.wanted.place)
         reader = StoredLineReader(
             self.layout,
             self.agent,
@@ -76,14 +90,29 @@ class FullScan:
             self.progress,
             lambda: len(self._hits) >= self.limit or self.stopping(),
             self.failed,
-            STORED_AND_ARCHIVED if self.only else LIVE_AND_ARCHIVED,
-            self.wanted.gone,
+            STORED_AND_ARCHIVED if self.only else usual or LIVE_AND_ARCHIVED,
+            self.wanted.of_gone,
+            wanted.has,
+            wanted.has_gone,
         )
         with closing(Matcher(self.words)) as matcher:
             came_to = reader.run(partial(self._look, matcher), position)
         hits = list(self._hits.values())[: self.limit]
         is_over = came_to.scanned == came_to.total
         return Scanned(hits, None if is_over else came_to, max(came_to.scanned, 0), came_to.total)
+
+    def _is_wanted(self, session: SessionName, wanted: WantedSessions) -> bool:
+        """Return whether the one session that the filter names meets its other conditions."""
+        is_gone = is_deleted(self.layout, session)
+        if self.wanted.of_gone not in (None, is_gone):
+            return False
+        if not is_gone:
+            with suppress(NotFound, FileNotFoundError):
+                return wanted.has(session, self.layout.session_file(session).lstat())
+            return False
+        copies = (copy for copy in deleted_sessions(self.layout, session.agent))
+        directories = (copy.working_directory for copy in copies if copy.name == session)
+        return wanted.has_gone(session, next(directories, None))
 
     def _look(self, matcher: Matcher, lines: StoredLines) -> None:
         if lines.is_stored:
@@ -95,23 +124,33 @@ class FullScan:
             index = lines.index + lines.data.count(b"\n", 0, start)
             entry = parse_entry(lines.data[start:end])
             called = fmt.info(entry).id if fmt and entry else entry_id(entry or {})
-            text = all_words_of(entry) if entry else _plain(lines.data[start:end])
             about = _about(entry, fmt)
             if self.wanted.fits(*about):
+                text = self._text(entry, fmt, lines.data[start:end])
                 self._look_at(matcher, text, lines.session, called, index, about, away=False)
 
     def _look_at_stored(self, matcher: Matcher, lines: StoredLines) -> None:
         """Search an original; of values that are known to be extracted, only those."""
-        entry = parse_entry(lines.data)
-        if entry is None:
-            text = _plain(lines.data)
-        else:
-            paths = list(_paths(lines.keys))
-            text = words_at(entry, paths) if paths else all_words_of(entry)
-        about = _about(entry, self._format_of(lines.session))
+        entry, fmt = parse_entry(lines.data), self._format_of(lines.session)
+        about = _about(entry, fmt)
         if self.wanted.fits(*about):
+            text = self._text(entry, fmt, lines.data, list(_paths(lines.keys)))
             called = lines.entry_id or entry_id(entry or {})
             self._look_at(matcher, text, lines.session, called, lines.index, about, away=True)
+
+    def _text(
+        self,
+        entry: Entry | None,
+        fmt: TranscriptFormat | None,
+        raw: bytes,
+        only: list[ValuePath] | None = None,
+    ) -> str:
+        """Return the text of a line that is searched; of `only` these values, if there are any."""
+        if (part := self.wanted.part) is not None:
+            return part_words(entry, fmt, part, only or None) if entry and fmt else ""
+        if entry is None:
+            return raw.decode("utf-8", "replace")
+        return words_at(entry, only) if only else all_words_of(entry)
 
     def _format_of(self, name: SessionName) -> TranscriptFormat | None:
         """Return the format of a session; its file need not be there any more."""
@@ -148,10 +187,6 @@ def _about(entry: Entry | None, fmt: TranscriptFormat | None) -> tuple[str | Non
     info = fmt.info(entry)
     role = info.role if info.role in ROLES.values() else None
     return role, None if info.time_ms is None else info.time_ms / 1000
-
-
-def _plain(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
 
 
 def _paths(keys: Iterable[str]) -> Iterator[ValuePath]:

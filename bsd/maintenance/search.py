@@ -21,6 +21,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted, open_or_snapshot
 from bsd.maintenance.indexing import Due, LineReader, LineText, find_due, has_changed, read_session
+from bsd.maintenance.wanted_sessions import WantedSessions, wanted_by_index
 from bsd.sessions.session import format_of
 from bsd.store.contents import contents_of
 from bsd.store.file_uses import UsedFile
@@ -34,7 +35,7 @@ from bsd.store.search import (
     use,
 )
 from bsd.store.search_deletion import drop_for_good
-from bsd.store.search_filter import NO_FILTER, SearchFilter
+from bsd.store.search_filter import NO_FILTER, SearchFilter, SearchPlace
 from bsd.store.search_rows import FoundRow
 from bsd.store.search_words import Matcher, Snippet, indexable, match_expression, terms_of
 from bsd.transcripts.agents.programs import program_of
@@ -48,6 +49,8 @@ Progress = Callable[[int, int], None]  # bytes read, of so many
 Failed = Callable[[SessionName, BsdError], None]  # called for each session that cannot be read
 # Some of the lines that the index names may be gone by now, or be lines of one entry.
 _SPARE = 20
+# The index does not know which text was taken out: so many lines are looked at for live ones.
+_MOST_LOOKED_AT = 500
 # Words that are in no title are looked for in the text in at most so many combinations.
 _MOST_QUESTIONS = 8
 NO_INDEX = "the search index is switched off (search_index is false)"
@@ -83,16 +86,33 @@ def search(  # noqa: PLR0913 - wishes, each by its name
     """
     match_expression(words)  # before the work, not after it
 
-    sessions = _sessions_wanted(layout, agent, wanted)
-
     def work(index: SearchIndex) -> list[FoundRow]:
         index.follow_setting(has_words)
         if not has_words:
             return []
         _bring_up_to_date(layout, index, agent, progress, failed)
-        return index.search(words, agent=agent, limit=limit + _SPARE, wanted=wanted, **sessions)
+        return _rows_wanted(layout, index, words, agent, limit, wanted)
 
-    return hits_of(layout, use(layout.search_db, work), words, limit)
+    is_live = wanted.place is SearchPlace.LIVE
+    return hits_of(layout, use(layout.search_db, work), words, limit, live=is_live)
+
+
+def bring_up_to_date(
+    layout: Layout,
+    *,
+    agent: str | None = None,
+    progress: Progress | None = None,
+    failed: Failed | None = None,
+    has_words: bool = True,
+) -> None:
+    """Read into the index what is new; raises as `search`, which describes the arguments."""
+
+    def work(index: SearchIndex) -> None:
+        index.follow_setting(has_words)
+        if has_words:
+            _bring_up_to_date(layout, index, agent, progress, failed)
+
+    use(layout.search_db, work)
 
 
 def _bring_up_to_date(
@@ -123,22 +143,43 @@ def search_as_it_is(
 ) -> list[SearchHit]:
     """As `search`, in the index as it is; no session is read as a whole."""
     match_expression(words)
-    sessions = _sessions_wanted(layout, agent, wanted)
     none: list[FoundRow] = []
 
     def question(index: SearchIndex) -> list[FoundRow]:
-        return index.search(words, agent=agent, limit=limit + _SPARE, wanted=wanted, **sessions)
+        return _rows_wanted(layout, index, words, agent, limit, wanted)
 
-    return hits_of(layout, ask(layout.search_db, question, none), words, limit)
+    is_live = wanted.place is SearchPlace.LIVE
+    return hits_of(layout, ask(layout.search_db, question, none), words, limit, live=is_live)
 
 
-def _sessions_wanted(
-    layout: Layout, agent: str | None, wanted: SearchFilter
-) -> dict[str, list[SessionName]]:
-    """The arguments of `SearchIndex.search` that say which sessions `wanted.gone` leaves."""
-    if wanted.gone is None:
-        return {}
-    return {"among" if wanted.gone else "apart": _gone_sessions(layout, agent)}
+def _rows_wanted(
+    layout: Layout,
+    index: SearchIndex,
+    words: str,
+    agent: str | None,
+    limit: int,
+    wanted: SearchFilter,
+) -> list[FoundRow]:
+    """Return the lines that meet the conditions; `hits_of` looks whether their text is live."""
+    if wanted.needs_all:
+        return []
+    among = wanted_by_index(index, agent, wanted)
+    apart = None
+    if wanted.of_gone is not None:
+        gone = _gone_sessions(layout, agent)
+        if not wanted.of_gone:
+            apart = gone
+        else:
+            among = set(gone) if among is None else among & set(gone)
+    is_looked_at = wanted.place is SearchPlace.LIVE
+    return index.search(
+        words,
+        agent=agent,
+        limit=max(limit + _SPARE, _MOST_LOOKED_AT if is_looked_at else 0),
+        among=among,
+        apart=apart,
+        wanted=wanted,
+    )
 
 
 def _gone_sessions(layout: Layout, agent: str | None) -> list[SessionName]:
@@ -238,11 +279,21 @@ def _read_all(
             progress(done, total)
 
 
-def hits_of(layout: Layout, rows: list[FoundRow], words: str, limit: int) -> list[SearchHit]:
+def hits_of(
+    layout: Layout,
+    rows: list[FoundRow],
+    words: str,
+    limit: int,
+    *,
+    live: bool = False,
+) -> list[SearchHit]:
     """Return the entries of these lines, each once, in their order.
 
     A line that does not hold the words any more is left out. A session that cannot be read is
     named without its text.
+
+    Args:
+        live: only entries whose words are not taken out of their sessions.
     """
     hits: dict[tuple[SessionName, str | int], SearchHit] = {}
     exclusions = layout.exclusions()
@@ -259,7 +310,7 @@ def hits_of(layout: Layout, rows: list[FoundRow], words: str, limit: int) -> lis
             made = {
                 row: hit
                 for name, its in by_session.items()
-                for row, hit in _hits_in(layout, name, its, matcher)
+                for row, hit in _hits_in(layout, name, its, matcher, live=live)
             }
             for row in some:
                 if (hit := made.get(row)) is not None:
@@ -270,7 +321,12 @@ def hits_of(layout: Layout, rows: list[FoundRow], words: str, limit: int) -> lis
 
 
 def _hits_in(
-    layout: Layout, name: SessionName, rows: list[FoundRow], matcher: Matcher
+    layout: Layout,
+    name: SessionName,
+    rows: list[FoundRow],
+    matcher: Matcher,
+    *,
+    live: bool,
 ) -> Iterator[tuple[FoundRow, SearchHit]]:
     try:
         with open_or_snapshot(layout, name) as source:
@@ -291,6 +347,8 @@ def _hits_in(
             continue
         inline = text.inline == text.text or matcher.snippet(text.inline) is not None
         where: Literal["transcript", "extracted"] = "transcript" if inline else "extracted"
+        if live and not inline:
+            continue
         entry = None if text.entry is None else indexable(text.entry)
         about = (row.score, row.role, row.time)
         yield row, SearchHit(name, entry, text.line, where, snippet, *about)
@@ -345,38 +403,50 @@ def by_title(
     Args:
         but: sessions that were found by their text: most titles are the first question asked.
         wanted: conditions; of a title only those count that are of its session, and a condition
-            that no title meets (a role) leaves none.
+            that no title meets (a role, text that was taken out) leaves none.
     """
-    if wanted.role or wanted.session:
+    if wanted.role or wanted.session or wanted.needs_all:
         return []
+    sessions = WantedSessions(layout, agent, wanted)
     terms = [term.strip('"*') for term in terms_of(words.casefold())]
 
     def fits(name: SessionName, title: str) -> bool:
         return name not in but and all(term in title.casefold() for term in terms)
 
     def titled() -> Iterator[tuple[SessionName, str]]:
-        if not wanted.gone:
-            yield from catalog.titled(layout, agent, since=wanted.since)
-        if wanted.gone is not False:
-            in_index = _titles_in_index(layout, terms, agent, wanted.since)
-            yield from (each for each in in_index if fits(*each) and is_deleted(layout, each[0]))
+        if not wanted.of_gone:
+            for name, title in catalog.titled(
+                layout, agent, since=wanted.since, until=wanted.until
+            ):
+                with suppress(OSError, BsdError):  # it has just gone
+                    if fits(name, title) and sessions.has(name, layout.session_file(name).lstat()):
+                        yield name, title
+        if wanted.of_gone is not False:
+            for name, title, directory in _titles_in_index(layout, terms, agent, wanted):
+                is_wanted = fits(name, title) and sessions.has_gone(name, directory)
+                if is_wanted and is_deleted(layout, name):
+                    yield name, title
 
-    return list(islice((each for each in titled() if fits(*each)), limit))
+    return list(islice(titled(), limit))
 
 
 def _titles_in_index(
-    layout: Layout, terms: list[str], agent: str | None, since: float | None
-) -> Iterator[tuple[SessionName, str]]:
-    """Yield titles that may hold these words, of sessions that are gone or not."""
+    layout: Layout, terms: list[str], agent: str | None, wanted: SearchFilter
+) -> Iterator[tuple[SessionName, str, str | None]]:
+    """Yield titles that may hold these words, of sessions that are gone or not.
+
+    With each, the directory in which its session began.
+    """
     titles: dict[str, KnownTitle] = {}
     with suppress(BsdError, OSError):  # titles of other sessions are better than none
         titles = ask(layout.search_db, lambda index: index.titles_with(terms, agent), titles)
     exclusions = layout.exclusions()
     for text, known in titles.items():
         name = SessionName.parse(text)
-        is_old = since is not None and (known.newest_ms or known.mtime / 1e6) < since * 1000
-        if known.title and not is_old and not exclusions.session(name.agent, name.session):
-            yield name, known.title.decode(errors="replace")
+        fits = wanted.is_time((known.newest_ms or known.mtime / 1e6) / 1000)
+        if known.title and fits and not exclusions.session(name.agent, name.session):
+            directory = known.directory and known.directory.decode(errors="replace")
+            yield name, known.title.decode(errors="replace"), directory or None
 
 
 def sessions_with(layout: Layout, words: str, agent: str | None = None) -> set[SessionName]:

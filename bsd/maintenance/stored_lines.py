@@ -6,6 +6,7 @@ later. A deleted session is read from its snapshot.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import closing, suppress
@@ -33,6 +34,9 @@ _TRANSCRIPT, _STORE, _PACKS, _COPIES, _UNDO = range(5)
 EVERYTHING = range(5)
 STORED_AND_ARCHIVED = range(_STORE, _PACKS + 1)
 LIVE_AND_ARCHIVED = range(_TRANSCRIPT, _PACKS + 1)
+LIVE = range(_TRANSCRIPT, _STORE)
+STORED = range(_STORE, _PACKS)
+ARCHIVED = range(_PACKS, _PACKS + 1)
 _PIECE = 1 << 20  # bytes of a pack's lines between two looks at whether to stop
 
 
@@ -107,7 +111,9 @@ class StoredLineReader:
     """One reading of everything, or of some sessions.
 
     `parts` are those of a session that are read. `gone`: only sessions that their program has
-    deleted, or only the others.
+    deleted, or only the others. `has` says whether a session is read, given the stat of its file;
+    `has_gone` the same of a deleted session, given the directory in which it began. Neither is
+    asked about the sessions in `only`.
     `progress` is told bytes done and in all; `stopping` is asked after each piece of about 1 MB;
     `failed` is told of files that cannot be read; the reading goes on with the others.
     """
@@ -120,6 +126,8 @@ class StoredLineReader:
     failed: Callable[[SessionName, BsdError], object] = lambda _name, _why: None
     parts: range = EVERYTHING
     gone: bool | None = None
+    has: Callable[[SessionName, os.stat_result], bool] = lambda _name, _stat: True
+    has_gone: Callable[[SessionName, str | None], bool] = lambda _name, _directory: True
 
     def run(self, look: Look, position: ScanPosition | None = None) -> ScanPosition:
         """Show all lines to `look`, from `position` on; return how far this came.
@@ -156,13 +164,16 @@ class StoredLineReader:
             return
         if not self.gone:
             for name, stat in catalog.with_stats(self.layout, self.agent):
-                yield name, stat.st_mtime_ns
+                if self.has(name, stat):
+                    yield name, stat.st_mtime_ns
         if self.gone is False:
             return
         copies = {copy.name: copy for copy in reversed(deleted_sessions(self.layout, self.agent))}
         exclusions = self.layout.exclusions()
         for name, copy in copies.items():
-            if not exclusions.session(name.agent, name.session) and is_deleted(self.layout, name):
+            if exclusions.session(name.agent, name.session):
+                continue
+            if self.has_gone(name, copy.working_directory) and is_deleted(self.layout, name):
                 yield name, copy.transcript.was.mtime_ns
 
     def _size(self, name: SessionName) -> int:
@@ -170,12 +181,13 @@ class StoredLineReader:
         if _TRANSCRIPT in self.parts:
             with suppress(BsdError, OSError):
                 size = layout.transcript(name).lstat().st_size
-        for directory in (layout.store_dir(name), layout.archive_dir(name)):
+        directories = ((_STORE, layout.store_dir(name)), (_PACKS, layout.archive_dir(name)))
+        for part, directory in directories:
             with suppress(OSError):
                 size += sum(
                     path.lstat().st_size
                     for path in directory.iterdir()
-                    if path.name.endswith(".json") or is_pack(path.name)
+                    if part in self.parts and (path.name.endswith(".json") or is_pack(path.name))
                 )
         return size
 

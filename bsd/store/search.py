@@ -347,7 +347,8 @@ class SearchIndex:
         held = " AND instr(lower(statistics), ?)" * len(words)
         rows = self._db.execute(
             "SELECT name, size, mtime, CAST(json_extract(statistics, '$.title') AS BLOB),"  # noqa: S608 - no input
-            " json_extract(statistics, '$.last_ms'), NULL FROM sessions"
+            " json_extract(statistics, '$.last_ms'),"
+            " CAST(json_extract(statistics, '$.directory') AS BLOB) FROM sessions"
             f" WHERE (? IS NULL OR agent = ?){held}",
             (agent, agent, *words),
         )
@@ -532,8 +533,8 @@ class SearchIndex:
     ) -> list[FoundRow]:
         """The best lines first; raises Invalid if there is no word in `words`.
 
-        With `among` only these sessions are looked at, with `apart` all others. `wanted.gone` is
-        the caller's to translate into these: the index does not know which sessions are gone.
+        With `among` only these sessions are looked at, with `apart` all others. The caller
+        translates `wanted.gone`, `place`, `project` and `file` into these.
         """
         asked = {
             "words": match_expression(words),

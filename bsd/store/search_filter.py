@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from bsd.core.layout import SessionName
 
-# The roles that a search can ask for, and those that entries have.
+# The roles that a search can ask for, and those that entries have. Thinking and calls are parts of
+# entries, whatever role these have.
 ROLES = {"user": "user", "assistant": "assistant", "tool": "toolResult"}
+PARTS = ("call", "thinking")
+# The index holds no text of these roles.
+_NOT_INDEXED = ("tool", *PARTS)
+
+
+class SearchPlace(StrEnum):
+    """Where a text lies."""
+
+    LIVE = "live"  # in a session, where its program reads it
+    EXTRACTED = "extracted"  # taken out of a session, in the store
+    ARCHIVED = "archived"  # taken out of a session, in the archive
+    GONE = "gone"  # in a session that its program has deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,30 +30,64 @@ class SearchFilter:
     """Conditions that an entry has to meet; None: no condition."""
 
     session: SessionName | None = None
-    role: str | None = None  # a key of `ROLES`
+    role: str | None = None  # a key of `ROLES`, or one of `PARTS`
     since: float | None = None  # epoch seconds: it was written then or later
     gone: bool | None = None  # whether its program has deleted the session
+    until: float | None = None  # epoch seconds: it was written before then
+    place: SearchPlace | None = None  # says more than `gone`, which does not count beside it
+    project: str | None = None  # an agent, or the end of the directory in which sessions began
+    file: str | None = None  # the end of the path of a file that calls of the session name
+
+    @property
+    def of_gone(self) -> bool | None:
+        """Whether only sessions that are gone are meant, or only the others."""
+        return self.gone if self.place is None else self.place is SearchPlace.GONE
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether only a search through all text can find it.
+
+        The index holds no text of some roles. Most of what was taken out is of these, so that the
+        index says nothing of it as a place.
+        """
+        is_away = self.place in (SearchPlace.EXTRACTED, SearchPlace.ARCHIVED)
+        return is_away or self.role in _NOT_INDEXED
+
+    @property
+    def part(self) -> str | None:
+        """The part of an entry that is meant, if it is not the entry."""
+        return self.role if self.role in PARTS else None
 
     def fits(self, role: str | None, time: float | None) -> bool:
         """Return whether an entry of this role and time (epoch seconds) meets the conditions.
 
         One without a time meets every condition of time.
         """
-        if self.role is not None and role != ROLES[self.role]:
+        if self.role in ROLES and role != ROLES[self.role]:
             return False
-        return self.since is None or time is None or time >= self.since
+        return time is None or self.is_time(time)
+
+    def is_time(self, time: float) -> bool:
+        """Return whether the condition of time is met; epoch seconds."""
+        is_late = self.since is None or time >= self.since
+        return is_late and (self.until is None or time < self.until)
 
     def as_parameters(self) -> dict[str, Any]:
         """Return the values of the parameters in the condition `IN_SQL`."""
+        role = None
+        if self.role is not None:
+            role = _ROLES.index(ROLES[self.role]) if self.role in ROLES else _NO_ROLE
         return {
             "session": self.session and str(self.session),
-            "role": self.role and role_number(ROLES[self.role]),
+            "role": role,
             "since": self.since,
+            "until": self.until,
         }
 
 
 NO_FILTER = SearchFilter()
 _ROLES = tuple(ROLES.values())
+_NO_ROLE = -1
 
 
 def role_number(role: str | None) -> int | None:
@@ -57,4 +105,5 @@ IN_SQL = (
     " AND (:session IS NULL OR sessions.name = :session)"
     " AND (:role IS NULL OR rows.role = :role)"
     " AND (:since IS NULL OR coalesce(rows.time, sessions.mtime / 1e9) >= :since)"
+    " AND (:until IS NULL OR coalesce(rows.time, sessions.mtime / 1e9) < :until)"
 )

@@ -12,7 +12,8 @@ from markdown_it import MarkdownIt
 
 from bsd.actions.export import ExportFormat, export_session
 from bsd.core.errors import Conflict
-from bsd.core.layout import Layout
+from bsd.core.layout import Layout, SessionName
+from bsd.maintenance.deleted_sessions import deleted_sessions
 from tests.actions.test_redact_secret import KEY, TOKEN, entries, session
 from tests.maintenance.keeping import ClaudeHome, extract, keep
 from tests.openclaw_tree import add_session
@@ -58,6 +59,13 @@ def test_jsonl_is_the_session_as_it_was(
     }
     with pytest.raises(Conflict):
         export_session(make_caller(layout, clock), NAME, ExportFormat.JSONL, file)
+    if is_gone:
+        [copy] = deleted_sessions(layout)
+        assert copy.id != str(NAME)
+        by_id = tmp_path / "by-id.jsonl"
+        named = SessionName.parse(copy.id)
+        export_session(make_caller(layout, clock), named, ExportFormat.JSONL, by_id)
+        assert by_id.read_bytes() == was
 
 
 @pytest.mark.parametrize("format", list(ExportFormat))
@@ -171,3 +179,9 @@ def test_sub_agents_follow(tmp_path: Path, clock: Clock) -> None:
     assert len(done.sessions) == 2
     assert done.sessions[1].startswith(str(home.names[0].agent))
     assert ">Sub-agent: " in file.read_text()
+    keep(home.layout, clock)
+    for name in done.sessions:
+        home.layout.transcript(SessionName.parse(name)).unlink()
+    gone = export_session(caller, home.names[0], ExportFormat.HTML, tmp_path / "gone.html")
+    assert gone.sessions == done.sessions
+    assert (tmp_path / "gone.html").read_bytes() == file.read_bytes()

@@ -204,10 +204,22 @@ def test_hits_name_the_command_that_continues_the_session(with_a_wombat: Call) -
     assert told.endswith("  main/dig\n    openclaw tui --session agent:main:x\n")
     assert with_a_wombat("search", "wombat", "--role", "assistant").out == "Nothing was found.\n"
     assert with_a_wombat("search", "wombat", "--since", "2h").code == 0
+    for wanted, count in (
+        ("--until yesterday", 0),
+        ("--place live", 1),
+        ("--place gone", 0),
+        ("--role thinking", 0),
+        ("--project main", 1),
+        ("--project ./other", 0),
+        ("--file a.py", 0),
+    ):
+        ended = with_a_wombat("search", "wombat", *wanted.split(), "--json")
+        assert len(ended.document["results"]) == count, wanted
     for wrong in (
         ("search",),
         ("search", "wombat", "--since", "soon"),
-        ("search", "wombat", "--file", "a.py"),
+        ("search", "--file", "a.py", "--role", "user"),
+        ("search", "wombat", "--until", "2999-01-01"),
         ("search", "--file", ".."),
         ("show", "main/dig", "--file", "a.py", "--entry", "e1"),
     ):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bsd.cli import client
-from bsd.cli.status_lines import spell_when, status_lines
+from bsd.cli.status_lines import disk_lines, spell_when, status_lines
 from bsd.core.durations import spell_seconds
 from bsd.core.errors import Unavailable
 from tests.http.fake_daemon import sample_result, sample_status
@@ -86,6 +86,15 @@ def shown(status: dict[str, Any]) -> str:
 )
 def test_everything_that_matters_is_there(line: str) -> None:
     assert line in shown(sample_status())
+
+
+def test_more_taken_than_saved_is_said_in_words() -> None:
+    disk = sample_status()["disk"]
+    disk |= {"saved": 2 << 20, "net": -(49 << 20), "net_when_packed": -(1 << 20)}
+    lines = [line for _, line in disk_lines(disk, NOW)]
+    more = "more than it has saved so far"
+    assert lines[0] == f"bsd takes 49.0 MB {more}: 2.0 MB left the sessions, bsd keeps 51.0 MB"
+    assert lines[1] == f"once the store is packed: bsd takes 1.0 MB {more}"
 
 
 def test_a_quiet_daemon_has_little_to_say() -> None:

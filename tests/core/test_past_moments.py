@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 
 from bsd.core.errors import Invalid
-from bsd.core.past_moments import parse_past
+from bsd.core.past_moments import parse_past, parse_until
 
 NOW = 1_795_699_200.0  # 26 November 2026, 14:20 in Berlin
 
@@ -38,6 +38,20 @@ def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 )
 def test_moments(text: str, moment: str) -> None:
     assert parse_past(text, NOW) == datetime.fromisoformat(moment).astimezone().timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("today", "2026-11-27T00:00"),
+        ("Yesterday", "2026-11-26T00:00"),
+        ("2026-11-20", "2026-11-21T00:00"),
+        ("2h", "2026-11-26T12:20"),
+        ("2026-11-20T10:00", "2026-11-20T10:00"),
+    ],
+)
+def test_a_day_lasts_until_its_end(text: str, moment: str) -> None:
+    assert parse_until(text, NOW) == datetime.fromisoformat(moment).astimezone().timestamp()
 
 
 def test_a_day_of_23_hours_begins_at_midnight_all_the_same() -> None:

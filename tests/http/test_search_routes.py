@@ -41,8 +41,13 @@ def test_words_and_files(root: Path) -> None:
             assert hits(f"{way}&session=main/one") == {"main/one 1", "main/one 2"}
             assert hits(f"{way}&role=user") == {"main/one 1", "main/two 1"}
             assert hits(f"{way}&since=2026-02-10") == {"main/two 1"}
+            assert hits(f"{way}&until=2026-02-10") == {"main/one 1", "main/one 2"}
+            assert hits(f"{way}&place=live&file=auth.py") == {"main/one 1", "main/one 2"}
+            assert hits(f"{way}&place=archived") == hits(f"{way}&project=elsewhere") == set()
             assert hits(f"{way}&gone=false&session=main/two") == {"main/two 1"}
             assert hits(f"{way}&gone=true") == set()
+        _, found = ask("search?q=edit&role=call&all")
+        assert [hit["index"] for hit in found["results"]] == [2]
         _, found = ask("search?q=digs")
         [hit] = found["results"]
         assert hit["resume"] == "openclaw tui --session agent:main:one"
@@ -54,8 +59,10 @@ def test_words_and_files(root: Path) -> None:
         assert session["files"] == [{"path": "/p/src/auth.py", "changed": [2]}]
         assert session["resume"] == "openclaw tui --session agent:main:one"
         assert ask("files?path=au*&agent=main")[1]["sessions"] == found["sessions"]
-        for wrong in ("search?q=x&role=king", "search?q=x&since=soon", "search?q=x&session=..",
-                      "files?path=..", "files?path=a.py&limit=0"):  # fmt: skip
+        for wrong in ("search?q=x&role=king", "search?q=x&place=x",
+                      "search?q=x&until=2999-01-01", "search?q=x&since=soon",
+                      "search?q=x&session=..", "files?path=..",
+                      "files?path=a.py&limit=0"):  # fmt: skip
             status, told = ask(wrong)
             assert (status, bool(told["error"])) == (400, True), wrong
         assert ask("files?path=a.py&agent=nobody")[0] == 404

@@ -20,7 +20,7 @@ from bsd.maintenance.search import files_named, forget_stored, search
 from bsd.planning.result import Status
 from bsd.sessions.idle import RetryBudget
 from bsd.store.search import SearchHit
-from bsd.store.search_filter import SearchFilter
+from bsd.store.search_filter import SearchFilter, SearchPlace
 from tests.actions.performed import Caller
 from tests.maintenance.keeping import DAY, keep
 from tests.openclaw_tree import add_session, set_idle
@@ -223,6 +223,15 @@ def test_a_search_can_be_of_a_session_a_role_and_a_time(
     assert found(since=1_760_000_000.0) == (here, here | tool)
     assert found(gone=True) == (gone, gone)
     assert found(gone=False) == (here, here | tool)
+    assert found(until=1_760_000_000.0) == (gone, gone)
+    assert found(place=SearchPlace.LIVE) == (here, here | tool)
+    assert found(place=SearchPlace.GONE) == (gone, gone)
+    assert found(place=SearchPlace.EXTRACTED) == (set(), set())
+    assert found(session=NAME, file="auth.py") == (here, here | tool)
+    assert found(file="auth.py") == (here, here | tool)
+    assert found(project="elsewhere") == (set(), set())
+    assert found(project="me/p") == (here, here | tool)
+    assert found(project=NAME.agent) == (here | gone, here | gone | tool)
     assert lifecycle.by_title(layout, "numbat") == [(SessionName("main", "old"), "the numbat")]
     assert lifecycle.by_title(layout, "numbat", wanted=SearchFilter(gone=False)) == []
     assert lifecycle.by_title(layout, "numbat", wanted=SearchFilter(since=1_760_000_000.0)) == []

@@ -13,6 +13,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.scan import FullScan, ScanPosition
 from bsd.maintenance.search import search
 from bsd.store.search import SearchHit
+from bsd.store.search_filter import SearchFilter, SearchPlace
 from tests.actions.performed import Caller
 from tests.maintenance.archiving import age, clean, packs
 from tests.maintenance.keeping import DAY, keep
@@ -34,17 +35,53 @@ def names(hits: list[SearchHit]) -> list[tuple[str, str | None, str]]:
     return [(str(hit.session), hit.entry, hit.where) for hit in hits]
 
 
+def places(layout: Layout) -> set[SearchPlace]:
+    """The places in which a search through everything finds the quokka, asked for one by one."""
+    return {
+        place
+        for place in SearchPlace
+        if everything(layout, "quokka", wanted=SearchFilter(place=place))
+    }
+
+
+def test_thinking_and_calls_are_searched_by_themselves(layout: Layout, caller: Caller) -> None:
+    content = [
+        {"type": "thinking", "thinking": f"a quokka thinks {FILLER}"},
+        {"type": "text", "text": "the numbat says"},
+        {"type": "toolCall", "id": "c", "name": "feed", "arguments": {"text": f"wombat {FILLER}"}},
+    ]
+    said = entry(0, "assistant", "")
+    said["message"]["content"] = content
+    answers = [entry(100 + number, "assistant", "seen") for number in range(20)]
+    result = entry(1, "toolResult", "dodo")
+    add_session(layout.root, str(NAME), jsonl(HEADER, said, result, *answers))
+
+    def found(role: str) -> set[str]:
+        words = ("quokka", "numbat", "wombat", "feed", "dodo")
+        wanted = SearchFilter(role=role)
+        return {word for word in words if everything(layout, word, wanted=wanted)}
+
+    inline = {"thinking": {"quokka"}, "call": {"wombat", "feed"}, "tool": {"dodo"}}
+    assert {role: found(role) for role in inline} == inline
+    caller.extract(NAME, overrides={"trigger_types": ["thinking", "tool_call"]})
+    assert names(everything(layout, "wombat")) == [(str(NAME), "e0", "extracted")]
+    assert {role: found(role) for role in inline} == inline
+
+
 def test_results_of_tools_are_found_inline_stored_and_packed(
     layout: Layout, caller: Caller
 ) -> None:
     add_session(layout.root, str(NAME), results("quokka", "numbat"))
     assert search(layout, "quokka") == [], "the index has no results of tools"
     assert names(everything(layout, "quokka")) == [(str(NAME), "e0", "transcript")]
+    assert places(layout) == {SearchPlace.LIVE}
     caller.extract(NAME)
     assert names(everything(layout, "quokka")) == [(str(NAME), "e0", "extracted")]
+    assert places(layout) == {SearchPlace.EXTRACTED}
     age(layout)
     clean(layout)
     assert packs(layout)
+    assert places(layout) == {SearchPlace.ARCHIVED}
     [hit] = everything(layout, "quokka")
     assert (hit.entry, hit.where, hit.index) == ("e0", "extracted", 1)
     assert [hit.snippet.text[slice(*match)] for match in hit.snippet.matches] == ["quokka"]
@@ -57,6 +94,7 @@ def test_a_session_that_is_gone_is_searched_in_its_copy(layout: Layout, clock: C
     keep(layout, clock)
     path.unlink()
     assert names(everything(layout, "quokka")) == [(str(NAME), "e0", "transcript")]
+    assert places(layout) == {SearchPlace.GONE}
 
 
 @pytest.mark.parametrize("ascii_only", [True, False])

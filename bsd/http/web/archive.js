@@ -3,6 +3,7 @@
 import { get, path, post, query, remove } from "./api.js";
 import { ask, attempting, button, fill, h, problem, toast } from "./dom.js";
 import { ago, bytes, count, number } from "./format.js";
+import { exportDialog } from "./export.js";
 import { following } from "./live.js";
 import { showBack } from "./restoring.js";
 import { undoSinceDialog } from "./undoing.js";
@@ -126,6 +127,11 @@ export async function archiveView(page) {
                 "aria-label": `Bring back ${one.id}`,
                 "data-focus": `back-${one.id}`,
             }),
+            button("Export…", () => exportDialog(one.id), {
+                class: "small",
+                "aria-label": `Export ${one.id}`,
+                "data-focus": `export-${one.id}`,
+            }),
             button("Forget…", () => forget(one), {
                 class: "small danger writes",
                 "aria-label": `Forget ${one.id}`,
@@ -168,6 +174,7 @@ export async function archiveView(page) {
                         class: "primary writes",
                         "data-focus": "back-shown",
                     }),
+                    button("Export…", () => exportDialog(one.id), { "data-focus": "export-shown" }),
                     from && button("From the beginning", () => show(one), { "data-focus": "from-start" }),
                 ),
                 entries,
@@ -237,7 +244,11 @@ export async function archiveView(page) {
         return attempt(async () => {
             const { results, prompts = [] } = await get(`archive/search${query({ q: words, limit: FOUND })}`);
             const rows = [
-                ...results.map((hit) => [h("span", { class: "mono" }, hit.session), number(hit.index), hit.snippet]),
+                ...results.map((hit) => [
+                    h("a", { class: "mono", href: `#/archive${query({ session: hit.session, at: hit.index })}` }, hit.session),
+                    number(hit.index),
+                    hit.snippet,
+                ]),
                 ...prompts.map((hit) => [
                     [h("span", { class: "mono" }, hit.session), " ", badge("prompts only", "warn")],
                     "prompt",

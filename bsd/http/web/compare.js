@@ -1,16 +1,16 @@
-// What stands in an entry, beside what was taken out of it.
+// What was taken out of an entry, beside what stands there now, line by line.
 
 import { readText } from "./api.js";
 import { button, copyButton, dialog, fill, h, problem } from "./dom.js";
 import { bytes, number } from "./format.js";
 import { Pictures, takePictures } from "./pictures.js";
 import { restoreEntry } from "./restoring.js";
+import { textComparison } from "./text_comparison.js";
 
 const LARGEST = 8 << 20; // bytes that are read at once
-const AT_ONCE = 20000; // characters of a text in the document; more on request
 const STEP = /\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]|(?:^|\.)([^.[\]"]+)/gy;
 
-/** Show, for each value that is away, what stands there and what stood there, and restore some. */
+/** Show, for each value that is away, how what stands there differs from it, and restore some. */
 export async function compareDialog(view, row) {
     const { body, close, closed } = dialog(`Entry #${row.index}: now and before`, { wide: true });
     const pictures = new Pictures();
@@ -67,7 +67,11 @@ function tooLarge(view, row) {
     ];
 }
 
+const TITLES = ["Was taken out", "Stands there now"];
+
 function pair(key, now, before, pictures, restore) {
+    const values = [before, now].map((value) => takePictures(value));
+    const texts = [before, now].map((value, at) => textOf(value, values[at].value));
     return h(
         "section",
         { class: "compared", "aria-label": key },
@@ -80,49 +84,32 @@ function pair(key, now, before, pictures, restore) {
         h(
             "div",
             { class: "sides" },
-            side("Stands there now", now, pictures),
-            side("Was taken out", before, pictures),
+            TITLES.map((title, at) => side(title, texts[at])),
+        ),
+        now === undefined && h("p", { class: "missing" }, "The entry has no such value any more."),
+        texts[0] === texts[1] && texts[0] !== null
+            ? h("p", { class: "note" }, "Both are the same.")
+            : textComparison(...texts, TITLES),
+        values.map(({ pictures: found }, at) =>
+            found.map((picture) => pictures.section(TITLES[at], picture)),
         ),
     );
 }
 
-function side(title, value, pictures) {
-    const { value: rest, pictures: found } = takePictures(value);
-    const text = value === undefined ? null : typeof rest === "string" ? rest : JSON.stringify(rest, null, 2);
+/** What is compared of a value: its text, else its JSON; pictures are named in words. */
+function textOf(value, rest) {
+    if (value === undefined) return null;
+    return typeof rest === "string" ? rest : JSON.stringify(rest, null, 2);
+}
+
+function side(title, text) {
     return h(
         "div",
-        { class: "side" },
-        h(
-            "div",
-            { class: "full-head" },
-            h("strong", null, title),
-            text !== null && h("span", { class: "note" }, `${number(text.length)} characters`),
-            text !== null && copyButton(() => text, "Copy", `what ${title.toLowerCase()}`),
-        ),
-        text === null
-            ? h("p", { class: "missing" }, "Nothing: the entry has no such value any more.")
-            : long(title, text),
-        found.map((picture) => pictures.section("", picture)),
+        { class: "full-head" },
+        h("strong", null, title),
+        text !== null && h("span", { class: "note" }, `${number(text.length)} characters`),
+        text !== null && copyButton(() => text, "Copy", `what ${title.toLowerCase()}`),
     );
-}
-
-function long(title, text) {
-    const shown = h("pre", { tabindex: 0, "aria-label": title });
-    const more = h("p", null);
-    let end = 0;
-    const show = () => {
-        let next = Math.min(text.length, end + AT_ONCE);
-        if (next < text.length && /[\ud800-\udbff]/.test(text[next - 1])) next -= 1; // half a character
-        shown.append(text.slice(end, next));
-        end = next;
-        fill(
-            more,
-            end < text.length &&
-                button(`Show more (${number(text.length - end)} characters left)`, show, { class: "small" }),
-        );
-    };
-    show();
-    return [shown, more];
 }
 
 /** The value at a key such as `message.content[0].text`; undefined if there is none. */

@@ -77,7 +77,16 @@ export function isNumberedDiff(text) {
     return fitting > 1 && fitting >= lines.length - 4 && lines.some((line) => /^[-+]/.test(line));
 }
 
-function compared(old, fresh) {
+/** A line of a kind, with its sign, as it stands in a diff. */
+export function lineParts(kind, line) {
+    return [
+        WORDS[kind] && h("span", { class: "offscreen" }, WORDS[kind]),
+        h("span", { class: "diff-text" }, textNodes(line)),
+    ];
+}
+
+/** The lines of two texts as rows `[kind, null, null, line]`; the line has the sign of its kind. */
+export function compared(old, fresh) {
     let start = 0;
     while (start < old.length && start < fresh.length && old[start] === fresh[start]) start += 1;
     let end = 0;
@@ -142,8 +151,7 @@ function block(rows, name, numbered) {
                 { class: `diff-line ${kind}` },
                 numbered && h("span", { class: "diff-number", "aria-hidden": "true" }, was ?? ""),
                 numbered && h("span", { class: "diff-number", "aria-hidden": "true" }, now ?? ""),
-                WORDS[kind] && h("span", { class: "offscreen" }, WORDS[kind]),
-                h("span", { class: "diff-text" }, textNodes(line)),
+                lineParts(kind, line),
             ),
         ),
         left > 0 && h("p", { class: "note" }, `${left.toLocaleString("en")} more lines are not shown here.`),

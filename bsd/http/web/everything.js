@@ -14,13 +14,16 @@ export class Everything {
         this.stop = null;
     }
 
-    /** Offer to search all text for these words; a search that is under way ends. */
-    offer(q, agent) {
+    /**
+     * Offer to search all text for the words `q`, under the conditions that the filters of a search
+     * set; a search that is under way ends.
+     */
+    offer(asked) {
         this.end();
         fill(this.element);
-        if (!q) return;
+        if (!asked.q) return;
         const begin = () => {
-            this.run(q, agent);
+            this.run(asked);
         };
         fill(this.element, button("Search everything", begin, { class: "quiet", title: "Results of tools, thinking and archives, too" }));
     }
@@ -30,13 +33,13 @@ export class Everything {
         this.stop = null;
     }
 
-    async run(q, agent) {
+    async run({ q, ...filters }) {
         const stop = new AbortController();
         this.stop = stop;
         const told = h("p", { class: "note", role: "status" }, "Searching everything …");
         const list = h("ol", { class: "hits" });
         const stopper = button("Stop", () => stop.abort(), { class: "quiet" });
-        const again = button("Search everything", () => this.run(q, agent), { class: "quiet" });
+        const again = button("Search everything", () => this.run({ q, ...filters }), { class: "quiet" });
         fill(this.element, h("div", { class: "card" }, h("h2", null, "In everything"), told, stopper, list));
         stopper.focus({ preventScroll: true });
         const found = new Map();
@@ -46,12 +49,12 @@ export class Everything {
         let end = "";
         try {
             do {
-                page = await this.page({ q, agent, all: true, limit: MOST - found.size, cursor: page.cursor }, stop);
+                page = await this.page({ q, ...filters, all: true, limit: MOST - found.size, cursor: page.cursor }, stop);
                 for (const one of page.results) {
                     const name = JSON.stringify([one.session, one.entry_id ?? one.index]);
                     if (found.has(name)) continue;
                     found.set(name, one);
-                    list.append(hit(one));
+                    list.append(hit(one, q));
                 }
                 for (const one of page.unread ?? []) unread.add(`${one.session}: ${one.error}`);
                 told.textContent = `Searched ${bytes(page.scanned)} of ${bytes(page.total)}: ${sum()}`;

@@ -1,39 +1,23 @@
 // One search over sessions, what was said in them, and files: a dialog (Ctrl-K), or the view `#/find`.
 
-import { get, query } from "./api.js";
+import { query } from "./api.js";
 import { describe, dialog, fill, h } from "./dom.js";
 import { Everything } from "./everything.js";
+import { Filters, filtersOf, needsAll } from "./finder_filters.js";
 import { groupsOf, searchFor } from "./found.js";
 import { count } from "./format.js";
 
 const WAIT = 150; // milliseconds after the last key
-const ROLES = [
-    ["", "Any role"],
-    ["user", "User"],
-    ["assistant", "Assistant"],
-];
-const TIMES = [
-    ["", "Any time"],
-    ["24h", "Last 24 hours"],
-    ["7d", "Last 7 days"],
-    ["30d", "Last 30 days"],
-];
-const PLACES = [
-    ["", "Live and archived"],
-    ["live", "Live only"],
-    ["archived", "Archived only"],
-];
-
 let numbers = 0;
 
 /** The field, the filters, and the list of what was found. */
 export class Finder {
     /**
-     * `values`: q, agent, role, since, in. `changed` is called with them when one of them changes,
+     * `values`: `q`, and the filters by their names. `changed` is called with them when one of them changes,
      * `gone` when something that was found is opened.
      */
     constructor({ values = {}, changed = () => {}, gone = () => {}, id }) {
-        this.values = { q: "", agent: "", role: "", since: "", in: "", ...values };
+        this.values = { q: values.q ?? "", ...filtersOf(values) };
         this.changed = changed;
         this.gone = gone;
         this.name = `finder-${++numbers}`;
@@ -66,33 +50,8 @@ export class Finder {
             onclick: (event) => event.target.closest("[role=option]") && this.opened(event),
         });
         this.note = h("p", { class: "note", role: "status" });
-        this.element = h("div", { class: "finder" }, this.field, this.filters(), this.note, this.list);
-    }
-
-    filters() {
-        const choice = (name, label, choices) =>
-            h(
-                "select",
-                { "aria-label": label, name, onchange: (event) => this.choose(name, event.target.value) },
-                options(choices, this.values[name]),
-            );
-        this.agents = choice("agent", "Agent", [["", "All agents"]]);
-        this.fillAgents().catch(() => {});
-        return h(
-            "div",
-            { class: "finder-filters", role: "group", "aria-label": "Filters" },
-            this.agents,
-            choice("role", "Role", ROLES),
-            choice("since", "Time", TIMES),
-            choice("in", "Where", PLACES),
-        );
-    }
-
-    async fillAgents() {
-        const { agents } = await get("agents");
-        const names = new Set([...agents.map(({ name }) => name), this.values.agent].filter(Boolean));
-        const choices = [["", "All agents"], ...[...names].map((name) => [name, name])];
-        fill(this.agents, options(choices, this.values.agent));
+        const filters = new Filters(this.values, (name, value) => this.choose(name, value), this.name);
+        this.element = h("div", { class: "finder" }, this.field, filters.element, this.note, this.list);
     }
 
     typed() {
@@ -140,7 +99,11 @@ export class Finder {
             .filter(({ one }) => one)
             .map(({ items, one, many }) => count(items.length, one, many));
         const behind = q && found.search && !found.search.complete ? behindNote(found.search) : "";
-        this.note.textContent = q ? `${told.join(", ") || "Nothing was found"}${behind}` : "";
+        this.note.textContent = q && needsAll(this.values)
+            ? "“Search everything” finds results of tools, calls, thinking and what was taken out"
+            : q || this.values.file || this.values.project
+              ? `${told.join(", ") || (q ? "Nothing was found" : "Type the words to look for")}${behind}`
+              : "";
     }
 
     group({ label, items }, at) {
@@ -215,11 +178,6 @@ export class Finder {
     }
 }
 
-function options(choices, chosen) {
-    const known = choices.some(([value]) => value === chosen) ? choices : [...choices, [chosen, chosen]];
-    return known.map(([value, label]) => h("option", { value, selected: value === chosen }, label));
-}
-
 function behindNote({ waiting, problem }) {
     if (problem) return `. Text was not searched: ${problem}`;
     return `. ${count(waiting, "session")} still to be read for the search`;
@@ -283,12 +241,12 @@ export async function finderView(page) {
         values: filters,
         changed: (now) => {
             page.remember(`#/find${query(now)}`);
-            everything.offer(""); // it was of other words
+            everything.offer({}); // it was of other words
         },
     });
     finder.list.before(everything.element);
     fill(main, h("h1", null, "Search"), finder.element);
-    if (all && finder.values.q) everything.run(finder.values.q, finder.values.agent);
+    if (all && finder.values.q) everything.run(finder.values);
     else finder.field.focus({ preventScroll: true });
     await finder.search();
     return {

@@ -2,6 +2,7 @@
 
 import { get, query } from "./api.js";
 import { h } from "./dom.js";
+import { needsAll } from "./finder_filters.js";
 import { addressOf, badge, clipped, when } from "./widgets.js";
 
 const HITS = 20;
@@ -9,21 +10,28 @@ const SESSIONS = 6;
 const FILES = 6;
 const NEWEST = 6;
 const SECONDS = { "24h": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400 };
-const GONE = { live: false, archived: true };
+const DAY_MS = 86_400_000;
 // A word that may be the name of a file, or its beginning; and one that may be a session's id.
 const FILE = /^[^\s"*]{2,}\*?$/;
 const ID = /^[A-Za-z0-9._@:+/-]{4,}$/;
 
 /** Ask for all that fits. `values` as the finder has them; without words, for the newest sessions. */
 export async function searchFor(values, signal) {
-    const { q, agent, role, since } = values;
-    if (!q) return { newest: (await get(`sessions${query({ agent, limit: NEWEST })}`, signal)).sessions };
+    const { q, agent, role, place, project, file } = values;
     const nothing = { sessions: [] };
-    const words = get(`search${query({ q, agent, role, since, gone: GONE[values.in], limit: HITS })}`, signal);
-    // A role is that of a message: no file and no session has one.
+    if (!q && file) return { withFile: (await get(`files${query({ path: file, agent, limit: HITS })}`, signal)).sessions };
+    if (!q) {
+        const newest = project ? nothing : await get(`sessions${query({ agent, limit: NEWEST })}`, signal);
+        return { newest: newest.sessions };
+    }
+    const words = needsAll(values)
+        ? { sessions: [], results: [] }
+        : get(`search${query({ ...values, limit: HITS })}`, signal);
+    // A role is that of a message, and a place that of a text: no file and no session has one.
+    const isNarrow = role || project || file || place === "extracted" || place === "archived";
     const path = q.endsWith("*") ? q : `${q}*`;
-    const files = FILE.test(q) && !role ? get(`files${query({ path, agent, limit: FILES })}`, signal) : nothing;
-    const isId = ID.test(q) && !role && values.in !== "archived";
+    const files = FILE.test(q) && !isNarrow ? get(`files${query({ path, agent, limit: FILES })}`, signal) : nothing;
+    const isId = ID.test(q) && !isNarrow && place !== "gone";
     const named = isId ? get(`sessions${query({ q, agent, limit: 4 * SESSIONS })}`, signal) : nothing;
     // Files and names are extras: if one of them cannot be had, the words are told.
     const extra = (asked) => Promise.resolve(asked).catch(() => nothing);
@@ -34,6 +42,10 @@ export async function searchFor(values, signal) {
 /** Groups of `{label, one, many, items: [{href, parts}]}`, in the order in which they are shown. */
 export function groupsOf(found, values) {
     const { q } = values;
+    if (found.withFile) {
+        const items = found.withFile.filter(isOf(values)).flatMap((session) => itsFiles(session));
+        return [{ label: "Files", one: "file", items }];
+    }
     if (found.newest)
         return [
             { label: "Newest sessions", items: found.newest.map((one) => sessionItem(one)) },
@@ -48,8 +60,16 @@ export function groupsOf(found, values) {
     ];
 }
 
+/**
+ * The line of an entry that was found. The lines of a session may have been counted otherwise when a
+ * text was taken out of it: there the entry is found by its id.
+ */
+export function lineOf({ where, index, gone, entry_id: id }) {
+    return where === "extracted" && !gone && id && !/^\d+$/.test(id) ? id : index;
+}
+
 /** Where an entry is shown; of a session that is gone, where it can be brought back. */
-function placeOf({ session, gone }, { at, q }) {
+export function placeOf({ session, gone }, { at, q }) {
     return gone ? `#/archive${query({ session, at })}` : `${addressOf(session)}${query({ at, q })}`;
 }
 
@@ -57,29 +77,38 @@ function placeOf({ session, gone }, { at, q }) {
 function sessionsIn(found, values) {
     const terms = values.q.toLowerCase().replaceAll(/["*]/g, "").split(/\s+/).filter(Boolean);
     const holds = (text) => terms.every((term) => text.toLowerCase().includes(term));
-    const recent = isRecent(values.since);
+    const isWanted = isOf(values);
     const titled = found.results.filter((hit) => hit.title && !values.role && holds(hit.title));
     // An agent's name alone would fit all its sessions.
     const nameOf = (one) => (values.q.includes("/") ? one.session : one.id);
-    const named = found.named.filter((one) => holds(nameOf(one)) && recent(one.updated));
+    const named = found.named.filter((one) => holds(nameOf(one)) && isWanted(one));
     const all = new Map();
     for (const one of [...named, ...titled, ...found.sessions])
         if (!all.has(one.session)) all.set(one.session, one);
     return [...all.values()].slice(0, SESSIONS);
 }
 
-function isRecent(since) {
-    const seconds = SECONDS[since];
-    return (updated) => !seconds || Date.now() - Date.parse(updated) < 1000 * seconds;
+/** Whether a session, by what is known of it, meets the filters of time and place. */
+function isOf({ since, until, place }) {
+    const from = since ? momentOf(since) : -Infinity;
+    const to = until ? momentOf(until) + DAY_MS : Infinity;
+    return ({ updated, gone }) => {
+        const time = Date.parse(updated);
+        return from <= time && time < to && (!place || (place === "gone") === Boolean(gone));
+    };
+}
+
+/** The moment of a filter in milliseconds; NaN, with which nothing is compared, if only bsd can read it. */
+function momentOf(text) {
+    return SECONDS[text] ? Date.now() - 1000 * SECONDS[text] : Date.parse(`${text}T00:00`);
 }
 
 function filesIn(found, values) {
-    const recent = isRecent(values.since);
-    const gone = GONE[values.in];
-    const wanted = found.files.filter(
-        (one) => recent(one.updated) && (gone === undefined || gone === Boolean(one.gone)),
-    );
-    return wanted.flatMap((session) => session.files.slice(0, 2).map((file) => fileItem(session, file)));
+    return found.files.filter(isOf(values)).flatMap((session) => itsFiles(session));
+}
+
+function itsFiles(session) {
+    return session.files.slice(0, 2).map((file) => fileItem(session, file));
 }
 
 // --- rows ---
@@ -111,7 +140,7 @@ function hitItem(hit, q) {
         goneBadge(hit),
     ];
     return {
-        href: placeOf(hit, { at: hit.index, q }),
+        href: placeOf(hit, { at: lineOf(hit), q }),
         parts: row(marked(hit.snippet, hit.matches), hit.title, facts),
     };
 }
@@ -145,14 +174,15 @@ function viewsWith(q) {
         .map((link) => ({ href: link.getAttribute("href"), parts: row(link.textContent, null, []) }));
 }
 
-function everythingItem({ q, agent }) {
+function everythingItem(values) {
+    const { q } = values;
     const text = `Search everything for “${q}”`;
     const why = "Results of tools, thinking and archives, too";
-    return { href: `#/find${query({ q, agent, all: 1 })}`, parts: row(text, null, [h("span", null, why)]) };
+    return { href: `#/find${query({ ...values, all: 1 })}`, parts: row(text, null, [h("span", null, why)]) };
 }
 
 /** A text with the pieces marked that `matches` names: [start, end) in characters. */
-function marked(text, matches) {
+export function marked(text, matches) {
     const letters = [...text];
     const parts = [];
     let at = 0;

@@ -7,6 +7,7 @@ import { number } from "./format.js";
 const NAME = "hits"; // of the highlight in the style sheet
 const MOST_MARKED = 2000;
 const MOST_FOUND = 200;
+const MOST_PAGES = 20; // of a search through all text of the session
 
 /** The words of a query as the index reads it: `"several words"`, `begin*`. */
 function wordsOf(q) {
@@ -60,33 +61,48 @@ export class Hits {
         this.place = -1;
         const words = wordsOf(q).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
         this.pattern = words.length ? new RegExp(words.join("|"), "giu") : null;
+        this.isSearching = this.pattern !== null;
         this.remember(q);
         this.draw();
         this.request();
         if (!this.pattern) return;
-        this.found = await this.find(q);
+        try {
+            this.found = await this.find(q, at);
+        } finally {
+            if (q === this.q) this.isSearching = false;
+        }
         if (q !== this.q) return;
         this.place = at === null ? -1 : this.found.indexOf(at);
         this.draw();
         if (at === null && this.found.length) await this.step(1);
     }
 
-    async find(q) {
+    /** The lines with the words; if the index knows none, or not that of `at`, those of all text. */
+    async find(q, at) {
         const agent = this.session.slice(0, this.session.indexOf("/"));
         const asked = { q, agent, session: this.session, limit: MOST_FOUND };
-        let { results } = await get(`search${query(asked)}`);
-        if (!results.some((one) => this.isOurs(one)))
-            ({ results } = await get(`search${query({ ...asked, all: true })}`));
-        const lines = results.filter((one) => this.isOurs(one)).map(({ index }) => index);
-        return [...new Set(lines)].sort((one, other) => one - other);
+        const lines = new Set();
+        const take = ({ results, cursor }) => {
+            for (const one of results) if (this.isOurs(one)) lines.add(one.index);
+            return cursor;
+        };
+        take(await get(`search${query(asked)}`));
+        if (!lines.size || (at !== null && !lines.has(at))) {
+            let cursor = null;
+            let pages = 0;
+            do cursor = take(await get(`search${query({ ...asked, all: true, cursor })}`));
+            while (cursor && lines.size < MOST_FOUND && ++pages < MOST_PAGES && q === this.q);
+        }
+        return [...lines].sort((one, other) => one - other);
     }
 
     isOurs({ session, gone }) {
         return session === this.session && !gone;
     }
 
+    /** Go to the next hit, or the one before; returns whether there is one. */
     async step(step) {
-        if (!this.found.length) return;
+        if (!this.found.length) return false;
         const from = this.conversation.active?.row.index ?? -1;
         const { length } = this.found;
         // The first step goes on from where the reader is.
@@ -96,14 +112,21 @@ export class Hits {
         const inField = document.activeElement === this.input;
         await this.conversation.goTo(this.found[this.place], { focus: !inField });
         this.conversation.openAt(this.found[this.place]);
+        return true;
     }
 
     draw() {
         const { found, place, q } = this;
-        fill(this.state, q && (found.length ? `${place < 0 ? "–" : number(place + 1)} of ${number(found.length)}` : "No hit"));
-        const step = (label, by, name) =>
-            button(label, () => this.step(by), { class: "small quiet", "aria-label": name, "data-focus": name });
-        fill(this.steps, found.length > 0 && [step("↑", -1, "Previous hit"), step("↓", 1, "Next hit")]);
+        const none = this.isSearching ? "Searching …" : "No hit";
+        fill(this.state, q && (found.length ? `${place < 0 ? "–" : number(place + 1)} of ${number(found.length)}` : none));
+        const step = (label, by, name, key) =>
+            button(label, () => this.step(by), {
+                class: "small quiet",
+                "aria-label": name,
+                title: `${name} (${key})`,
+                "data-focus": name,
+            });
+        fill(this.steps, found.length > 0 && [step("↑", -1, "Previous hit", "H"), step("↓", 1, "Next hit", "h")]);
     }
 
     /** Mark the words in what is shown, once for all drawings of a moment. */

@@ -7,7 +7,7 @@ import { paced } from "./live.js";
 import { badges, spent } from "./session_row.js";
 import { askTonight, deletedSoon, tonightTile } from "./tonight.js";
 import { undoSinceDialog } from "./undoing.js";
-import { addressOf, leads, savedWords, table, tile, when } from "./widgets.js";
+import { addressOf, leads, savedTile, table, tile, when } from "./widgets.js";
 
 const LARGEST = 8;
 const ORDERS = { size: "Size", saved: "Saved", date: "Date", cost: "Cost" };
@@ -173,10 +173,7 @@ class Overview {
         fill(
             this.tiles,
             leads("#/sessions", tile("Sessions", number(found.sessions), bytes(found.bytes))),
-            leads(
-                "#/status",
-                tile("Saved", bytes(disk.net), typeof disk.kept === "number" ? savedWords(disk) : null),
-            ),
+            leads("#/status", savedTile(disk)),
             this.wouldLeave,
             leads(
                 "#/archive",

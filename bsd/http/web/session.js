@@ -4,7 +4,7 @@ import { get, query, sessionPath } from "./api.js";
 import { ContextBar } from "./context_bar.js";
 import { Contents } from "./contents.js";
 import { Conversation } from "./conversation.js";
-import { button, dialog, fill, h, problem, toast } from "./dom.js";
+import { button, copy, dialog, fill, h, problem, toast } from "./dom.js";
 import { count, span } from "./format.js";
 import { Hits } from "./hits.js";
 import { paced } from "./live.js";
@@ -34,6 +34,10 @@ const KEYS = [
     ["f", "questions and their last answers only"],
     ["r", "as text, as it is written: this entry, or all"],
     ["n p", "the next extracted entry, the one before"],
+    ["s", "find words in this session"],
+    ["h H", "the next hit of the words, the one before"],
+    ["c", "copy the address of the entry"],
+    ["/ Ctrl-K", "search in all sessions"],
     ["?", "these keys"],
 ];
 
@@ -133,7 +137,10 @@ class SessionView {
         try {
             const at = await this.wantedLine();
             await this.conversation.start(at ?? (this.isRunning() ? Infinity : null));
-            if (q) await this.hits.set(q, at);
+            // The entry is shown already: it does not wait for the other hits.
+            const hits = q ? this.hits.set(q, at) : null;
+            if (at === null) await hits;
+            else hits?.catch((error) => this.left || toast(error.message, "bad"));
         } catch (error) {
             if (!this.left) this.tell(problem(error, () => this.showFirst()));
         }
@@ -148,8 +155,13 @@ class SessionView {
         const { at } = this.values;
         if (!at) return null;
         if (/^\d+$/.test(at)) return Number(at);
-        const { index } = await get(sessionPath(this.session, "entries", at, "meta"));
-        return index;
+        try {
+            return (await get(sessionPath(this.session, "entries", at, "meta"))).index;
+        } catch (error) {
+            if (error.status !== 404) throw error;
+            toast(`The session has no entry ${at} any more.`);
+            return null;
+        }
     }
 
     // --- the bar above the entries ---
@@ -201,6 +213,17 @@ class SessionView {
             toast(step > 0 ? "No extracted entry follows." : "No extracted entry stands before.");
     }
 
+    async nextHit(step) {
+        if (!(await this.hits.step(step))) toast(this.hits.q ? "No hit." : "There are no words to find: s.");
+    }
+
+    /** Copy the address of the entry at which the reader is. */
+    async copyAddress() {
+        const { active } = this.conversation;
+        if (active) await copy(this.conversation.linkOf(active.row), "link copied");
+        else toast("No entry is chosen.");
+    }
+
     onKey(event) {
         const typing = event.target.closest("input, textarea, select, dialog");
         if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -210,6 +233,10 @@ class SessionView {
             r: () => (card ? this.conversation.flipRaw(card) : this.flipRaw()),
             n: () => this.nextExtracted(1),
             p: () => this.nextExtracted(-1),
+            s: () => this.hits.input.focus(),
+            h: () => this.nextHit(1),
+            H: () => this.nextHit(-1),
+            c: () => this.copyAddress(),
             "?": keysDialog,
         }[event.key];
         if (!work) return;

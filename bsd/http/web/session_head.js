@@ -14,6 +14,7 @@ import { facts, linkTo, when } from "./widgets.js";
 export function drawHead(head, info, view) {
     const { session } = view;
     document.title = `${info.title || info.label || info.id} · bsd`;
+    head.classList.add("session-head");
     fill(
         head,
         h(
@@ -23,7 +24,13 @@ export function drawHead(head, info, view) {
             " / ",
             h("a", { href: `#/sessions${query({ agent: info.agent })}` }, info.agent),
         ),
-        h("div", { class: "title" }, h("h1", { title: info.title }, info.title || info.label || info.id), badges(info)),
+        h(
+            "div",
+            { class: "title" },
+            h("h1", { title: info.title }, info.title || info.label || info.id),
+            h("span", { class: "badges" }, badges(info)),
+            unfoldButton(head),
+        ),
         h(
             "p",
             { class: "row-id" },
@@ -34,6 +41,27 @@ export function drawHead(head, info, view) {
         ),
         facts(known(info)),
         operations(info, view),
+    );
+}
+
+/** Only a phone shows it: there the facts, the operations and the context are folded at first. */
+function unfoldButton(head) {
+    const isOpen = () => head.classList.contains("unfolded");
+    const name = () => (isOpen() ? "Less" : "Details and actions");
+    return h(
+        "button",
+        {
+            type: "button",
+            class: "small unfold",
+            "data-focus": "unfold",
+            "aria-expanded": String(isOpen()),
+            onclick: ({ currentTarget: pressed }) => {
+                head.classList.toggle("unfolded");
+                pressed.setAttribute("aria-expanded", String(isOpen()));
+                pressed.textContent = name();
+            },
+        },
+        name(),
     );
 }
 

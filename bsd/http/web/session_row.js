@@ -1,9 +1,9 @@
 // A session in the list, and a place in its text.
 
-import { query } from "./api.js";
 import { h } from "./dom.js";
 import { bytes, clock, count, number } from "./format.js";
-import { addressOf, badge, clipped, linkTo, when } from "./widgets.js";
+import { lineOf, marked, placeOf } from "./found.js";
+import { badge, clipped, linkTo, when } from "./widgets.js";
 
 const STALE_MS = 24 * 3600 * 1000;
 
@@ -56,25 +56,10 @@ export function spent({ cost, tokens }) {
     return tokens?.total ? `${number(tokens.total)} tokens` : null;
 }
 
-export function hit(found) {
-    const parts = [];
-    const letters = [...found.snippet];
-    let at = 0;
-    for (const [start, end] of found.matches ?? []) {
-        parts.push(letters.slice(at, start).join(""), h("mark", null, letters.slice(start, end).join("")));
-        at = end;
-    }
-    parts.push(letters.slice(at).join(""));
-    const where = h(
-        "a",
-        {
-            class: "mono",
-            href: found.gone
-                ? `#/archive${query({ session: found.session, at: found.index })}`
-                : `${addressOf(found.session)}${query({ from: Math.max(0, found.index - 2), at: found.index })}`,
-        },
-        `${found.session} #${found.index}`,
-    );
+/** An entry that a search for `q` found. */
+export function hit(found, q) {
+    const href = placeOf(found, { at: lineOf(found), q });
+    const where = h("a", { class: "mono", href }, `${found.session} #${found.index}`);
     return h(
         "li",
         null,
@@ -82,7 +67,7 @@ export function hit(found) {
         " ",
         found.where === "extracted" && clipped("extracted"),
         found.gone && badge("gone", "warn", "Its program has deleted it: the archive brings it back"),
-        h("span", { class: "block" }, parts),
+        h("span", { class: "block" }, marked(found.snippet, found.matches)),
     );
 }
 

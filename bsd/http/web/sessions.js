@@ -240,7 +240,7 @@ class SessionsView {
     /** Where in the text the words are; the list below says in which sessions. */
     async searchText(turn) {
         const { q, agent } = this.filter;
-        this.everything.offer(this.filter.status ? "" : q, agent);
+        this.everything.offer(this.filter.status ? {} : { q, agent });
         const found =
             q && !this.filter.status
                 ? await get(`search${query({ q, agent, limit: HITS })}`).catch(() => null)
@@ -248,7 +248,8 @@ class SessionsView {
         if (turn !== this.turn) return;
         const results = found?.results ?? [];
         this.hits.hidden = !results.length;
-        fill(this.hits, h("h2", null, "In the text"), h("ol", { class: "hits" }, results.map(hit)));
+        const shown = results.map((one) => hit(one, q));
+        fill(this.hits, h("h2", null, "In the text"), h("ol", { class: "hits" }, shown));
         this.rows.show();
     }
 

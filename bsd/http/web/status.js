@@ -5,7 +5,7 @@ import { fill, h } from "./dom.js";
 import { ago, bytes, clock, count, howLongKept, number, span } from "./format.js";
 import { paced } from "./live.js";
 import { noticeText } from "./notices.js";
-import { badge, facts, linkTo, savedTile, table, tile, when } from "./widgets.js";
+import { badge, balance, facts, linkTo, savedTile, table, tile, when } from "./widgets.js";
 
 const SHOWN = 30;
 const LEVELS = {
@@ -220,8 +220,8 @@ function onDisk(disk) {
             ["Databases", bytes(disk.databases)],
             ["Others", bytes(disk.others + disk.log + disk.orphans)],
             ["Kept in all", bytes(disk.kept)],
-            ["Saved", bytes(disk.net)],
-            ["Once packed", bytes(disk.net_when_packed)],
+            ["Saved", balance(disk.net)],
+            ["Once packed", balance(disk.net_when_packed)],
             ["Copies of sessions", bytes(disk.copies)],
             ["Trash", bytes(disk.trash)],
             ["Replaced versions", bytes(disk.in_flight.bytes)],

@@ -33,11 +33,17 @@ export function leads(where, shown) {
 /** What is saved on this disk, as `bsd status` says it; of an older daemon nothing is known. */
 export function savedTile(disk) {
     if (typeof disk?.kept !== "number") return tile("Saved", "–");
-    return tile("Saved", bytes(disk.net), savedWords(disk));
+    return tile("Saved", disk.net < 0 ? "Not yet" : bytes(disk.net), savedWords(disk));
 }
 
-export function savedWords({ saved, kept, net, net_when_packed: later }) {
-    const words = `${bytes(saved)} left the sessions, bsd keeps ${bytes(kept)}`;
+/** So many bytes are saved; if bsd takes more than what has left the sessions, that. */
+export function balance(net) {
+    return net < 0 ? `bsd takes ${bytes(-net)} more than it has saved so far` : bytes(net);
+}
+
+function savedWords({ saved, kept, net, net_when_packed: later }) {
+    const sum = `${bytes(saved)} left the sessions, bsd keeps ${bytes(kept)}`;
+    const words = net < 0 ? `${balance(net)}: ${sum}` : sum;
     return net < 0 && later > 0 ? `${words}; saves ${bytes(later)} once it is packed` : words;
 }
 

@@ -488,5 +488,36 @@ def words_at(entry: Entry, paths: list[ValuePath]) -> str:
     return "\n".join(filter(None, found))
 
 
+def part_words(
+    entry: Entry, fmt: TranscriptFormat, part: str, only: list[ValuePath] | None = None
+) -> str:
+    """Return all text of one part of an entry: `thinking`, or `call` (tools and their arguments).
+
+    Args:
+        only: extracted values: only what they hold of the part.
+    """
+    found: list[str] = []
+    if part == "call":
+        calls = fmt.info(entry).calls
+        paths = [call.arguments for call in calls if call.arguments is not None]
+        found += [call.name for call in calls] if only is None else []
+    else:
+        paths = [value.path for value in fmt.values(entry) if value.type == "thinking"]
+    if only is not None:
+        paths = [
+            max(path, value, key=len)
+            for path in paths
+            for value in only
+            if path[: len(value)] == value or value[: len(path)] == path
+        ]
+    for path in paths:
+        value = value_at(entry, path)
+        if isinstance(value, str):
+            found.append(value)
+        else:
+            found += [leaf.text or "" for leaf in leaf_values(value, (), None, 1)]
+    return _joined(found)
+
+
 def _joined(found: Iterable[str | None]) -> str:
     return "\n".join(text for text in found if text and not is_placeholder(text))

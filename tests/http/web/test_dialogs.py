@@ -51,6 +51,7 @@ def test_dialogs_and_notes_look_well(tmp_path: Path) -> None:
         page = seen.open("s/main/large")
         expect(page.locator(".entry").nth(3)).to_be_attached()
         page.set_viewport_size({"width": 360, "height": 740})
+        page.get_by_role("button", name="Details and actions").click()
         for name in _OF_SESSION:
             opener = page.get_by_role("button", name=name).first
             look(page, opener)

@@ -78,7 +78,7 @@ def look_by_keyboard(page: Page) -> None:
     expect(field).to_be_focused()
     assert findings(page) == []
     screenshot(page, "finder")
-    dialog.get_by_label("Where").select_option("archived")
+    dialog.get_by_label("Where").select_option("gone")
     expect(messages).to_have_count(1)
     link = messages.first.get_attribute("href") or ""
     assert unquote(link) == "#/archive?session=main/feed&at=1"
@@ -104,6 +104,7 @@ def follow(page: Page) -> None:
     field.press("Enter")  # before the answer is there
     expect(dialog).to_be_hidden()
     page.wait_for_url(re.compile(r"#/s/main/mend\?at=2&q=auth\.py$"))
+    expect(page.locator(".pointed[data-index='2']")).to_be_visible()  # else the view closes dialogs
     page.keyboard.press("Control+k")
     field.fill("quokka mend")
     message = dialog.get_by_role("group", name="Messages").get_by_role("option")
@@ -119,11 +120,43 @@ def open_by_address(page: Page) -> None:
     expect(page.get_by_label("Role")).to_have_value("user")
     page.get_by_label("Role").select_option("")
     expect(found).to_have_count(3)
-    page.wait_for_url(re.compile(r"#/find\?q=quokka&in=live$"))
+    page.wait_for_url(re.compile(r"#/find\?q=quokka&place=live$"))
     page.set_viewport_size({"width": 360, "height": 700})
+    page.get_by_text("More filters").click()
     assert too_wide(page) == []
+    page.get_by_label("File touched").fill("auth.py")
+    expect(found).to_have_count(2)
+    page.get_by_label("Where").select_option("")
+    page.get_by_label("File touched").fill("")
+    page.get_by_label("Role").select_option("call")
+    page.get_by_role("combobox", name="Search sessions").fill("edit")
+    page.wait_for_url(re.compile(r"#/find\?q=edit&role=call$"))
+    expect(found).to_have_count(0)
+    expect(page.get_by_role("option", name="Search everything for “edit”")).to_be_visible()
     page.get_by_role("option", name="Search everything").click()
+    expect(page.get_by_text(re.compile("Searched .*: 1 entry"))).to_be_visible()
+    page.wait_for_url(re.compile(r"#/find\?q=edit&role=call&all=1$"))
+    page.get_by_role("link", name="main/mend #2").click()
+    expect(page.locator(".pointed[data-index='2']")).to_be_visible()
+    page.go_back()
+    page.get_by_label("Role").select_option("")
+    page.get_by_role("combobox", name="Search sessions").fill("quokka")
+    page.get_by_role("option", name="Search everything for “quokka”").click()
     expect(page.get_by_text(re.compile("Searched .*: 4 entries"))).to_be_visible()
+
+
+def export_gone(page: Page) -> None:
+    """A hit in a session that is gone leads to its entry; the session is exported from there."""
+    page.get_by_role("link", name="main/feed").click()
+    page.wait_for_url(re.compile(r"#/archive\?session=main%2Ffeed&at=1$"))
+    expect(page.locator("tr.pointed")).to_contain_text("feed the quokka")
+    page.get_by_role("button", name="Export…", exact=True).last.click()
+    dialog = page.get_by_role("dialog", name="Export")
+    expect(dialog).to_contain_text("2 lines: 0 secrets found")
+    dialog.get_by_label("Form").select_option("jsonl")
+    with page.expect_download() as download:
+        dialog.get_by_role("button", name="Save").click()
+    assert b"feed the quokka" in Path(download.value.path()).read_bytes()
 
 
 def test_all_is_found_by_the_keyboard_and_by_its_address(tmp_path: Path) -> None:
@@ -139,3 +172,4 @@ def test_all_is_found_by_the_keyboard_and_by_its_address(tmp_path: Path) -> None
         look_by_keyboard(page)
         follow(page)
         open_by_address(seen.open("find?q=quokka&role=user&in=live"))
+        export_gone(seen.open("archive?q=quokka"))

@@ -405,6 +405,13 @@ def test_tiles_say_what_is_saved_and_all_that_lies_in_the_trash(
             if view:
                 expect(page.get_by_label("On disk")).to_contain_text("177 MB")
                 expect(page.locator(".tiles")).to_contain_text("tokens of text")
+        daemon.document["disk"] |= {"saved": 2 << 20, "net": -(49 << 20)}
+        words = (
+            "bsd takes 49.0 MB more than it has saved so far: 2.0 MB left the sessions, bsd keeps"
+        )
+        page = seen.open()
+        expect(page.locator(".tile", has_text="Saved")).to_contain_text("Not yet")
+        expect(page.locator(".tile", has_text="Saved")).to_contain_text(words)
         gone = page.locator(".tile", has_text="In the trash")
         expect(gone).to_contain_text("3")
         expect(gone).to_contain_text("5.0 MB, kept for 30d")

@@ -161,6 +161,18 @@ def an_operation_whose_consequence_is_said(desk: Desk) -> None:
     page.keyboard.press("Escape")
 
 
+# Two texts of 60 lines in the place of those that are compared.
+_COMPARED = """async () => {
+  const base = document.querySelector("script[type=module]").src;
+  const { textComparison } = await import(new URL("text_comparison.js", base));
+  const was = Array.from({ length: 60 }, (_, at) => `line ${at}`);
+  const now = was.toSpliced(30, 2, "changed");
+  const [before, after] = [was, now].map((lines) => lines.join("\\n"));
+  const made = textComparison(before, after, ["Was taken out", "Stands there now"]);
+  document.querySelector(".comparison").replaceWith(made);
+}"""
+
+
 def single_values(desk: Desk) -> None:
     set_idle(desk.path)
     page = desk.seen.page
@@ -171,9 +183,26 @@ def single_values(desk: Desk) -> None:
     rows.first.get_by_role("button", name="Compare…").click()
     dialog = page.get_by_role("dialog")
     section = dialog.locator(".compared").first
-    expect(section.get_by_label("Stands there now", exact=True)).to_contain_text("[[extracted-")
-    expect(section.get_by_label("Was taken out", exact=True)).to_contain_text("long old text")
+    expect(section.locator(".diff-line.added")).to_contain_text("[[extracted-")
+    expect(section.locator(".diff-line.removed").first).to_contain_text("long old text")
     looks_well(page)
+    page.evaluate(_COMPARED)
+    compared = dialog.locator(".comparison").first
+    expect(compared.locator(".diff-line.removed")).to_have_text(
+        ["removed-line 30", "removed-line 31"]
+    )
+    expect(compared.locator(".diff-line.added")).to_have_text(["added+changed"])
+    fold = compared.get_by_role("button", name="unchanged lines")
+    expect(fold).to_have_text(["27 unchanged lines", "25 unchanged lines"])
+    wide = page.viewport_size
+    assert wide is not None
+    page.set_viewport_size({"width": 360, "height": 740})
+    expect(compared.locator(".diff-pair")).to_have_count(0)
+    fold.first.press("Enter")
+    expect(compared.locator(".diff-line.same").first).to_have_text(" line 0")
+    assert too_wide(page) == []
+    page.set_viewport_size(wide)
+    expect(compared.locator(".diff-pair").first).to_contain_text("line 0")
     dialog.get_by_role("button", name="Restore all of the entry").click()
     expect(rows).to_have_count(at_first - 1)
 

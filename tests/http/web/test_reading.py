@@ -133,8 +133,19 @@ def test_a_session_is_read_as_a_conversation(browser: Browser, tmp_path: Path) -
         for scheme in ("dark", "light"):
             page.emulate_media(color_scheme=scheme)
             assert (scheme, findings(page, scheme)) == (scheme, [])
+        page.keyboard.press("Escape")
+        _keys(page, seen.address)
         page.set_viewport_size({"width": 360, "height": 800})
         assert too_wide(page) == []
+        above = page.evaluate(_ABOVE_ENTRIES)
+        assert 0 < above < 800 / 3
+        unfold = page.get_by_role("button", name="Details and actions")
+        expect(page.get_by_role("button", name="Export…")).to_be_hidden()
+        unfold.click()
+        expect(page.get_by_role("button", name="Export…")).to_be_visible()
+        assert too_wide(page) == []
+        page.get_by_role("button", name="Less", exact=True).press("Enter")
+        expect(unfold).to_have_attribute("aria-expanded", "false")
         page.get_by_role("button", name="Prompts").click()
         page.get_by_role("dialog").get_by_role("link", name="Please mend it.").click()
         expect(entry_of(page, 8)).to_be_in_viewport()
@@ -187,6 +198,36 @@ def _contents_focus_and_raw(page: Page) -> None:
     page.keyboard.press("r")
     page.keyboard.press("n")
     expect(entry_of(page, 6).locator(".entry-open")).to_be_focused()
+
+
+# Pixels that the header and the head of a session take before its entries; notices apart.
+_ABOVE_ENTRIES = """() => {
+  const top = (name) => document.querySelector(name).getBoundingClientRect().top;
+  const header = document.querySelector("header").offsetHeight;
+  return header + top(".conversation") - top(".reading");
+}"""
+
+
+def _keys(page: Page, address: str) -> None:
+    """The keys that the help names: find, the next hit, the address of an entry."""
+    page.locator("body").press("s")
+    page.keyboard.type("berth")
+    page.keyboard.press("Enter")
+    state = page.get_by_role("search").get_by_role("status")
+    expect(state).to_have_text("1 of 1")
+    entry_of(page, 7).locator(".entry-open").focus()
+    page.keyboard.press("c")
+    page.wait_for_function(
+        "link => navigator.clipboard.readText().then((text) => text === link)",
+        arg=f"{address}/#/s/main/talk?at=7",
+    )
+    page.keyboard.press("h")
+    expect(entry_of(page, 1)).to_be_in_viewport()
+    page.keyboard.press("?")
+    keys = page.get_by_role("dialog", name="Keys")
+    expect(keys).to_contain_text("the next hit of the words")
+    expect(keys).to_contain_text("copy the address")
+    page.keyboard.press("Escape")
 
 
 def _hits(page: Page) -> None:
