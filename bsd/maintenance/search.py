@@ -35,7 +35,7 @@ from bsd.store.search import (
     use,
 )
 from bsd.store.search_deletion import drop_for_good
-from bsd.store.search_filter import NO_FILTER, SearchFilter, SearchPlace
+from bsd.store.search_filter import NO_FILTER, SearchFilter
 from bsd.store.search_rows import FoundRow
 from bsd.store.search_words import Matcher, Snippet, indexable, match_expression, terms_of
 from bsd.transcripts.agents.programs import program_of
@@ -93,8 +93,7 @@ def search(  # noqa: PLR0913 - wishes, each by its name
         _bring_up_to_date(layout, index, agent, progress, failed)
         return _rows_wanted(layout, index, words, agent, limit, wanted)
 
-    is_live = wanted.place is SearchPlace.LIVE
-    return hits_of(layout, use(layout.search_db, work), words, limit, live=is_live)
+    return hits_of(layout, use(layout.search_db, work), words, limit, live=wanted.is_live)
 
 
 def bring_up_to_date(
@@ -148,8 +147,7 @@ def search_as_it_is(
     def question(index: SearchIndex) -> list[FoundRow]:
         return _rows_wanted(layout, index, words, agent, limit, wanted)
 
-    is_live = wanted.place is SearchPlace.LIVE
-    return hits_of(layout, ask(layout.search_db, question, none), words, limit, live=is_live)
+    return hits_of(layout, ask(layout.search_db, question, none), words, limit, live=wanted.is_live)
 
 
 def _rows_wanted(
@@ -171,11 +169,10 @@ def _rows_wanted(
             apart = gone
         else:
             among = set(gone) if among is None else among & set(gone)
-    is_looked_at = wanted.place is SearchPlace.LIVE
     return index.search(
         words,
         agent=agent,
-        limit=max(limit + _SPARE, _MOST_LOOKED_AT if is_looked_at else 0),
+        limit=max(limit + _SPARE, _MOST_LOOKED_AT if wanted.is_live else 0),
         among=among,
         apart=apart,
         wanted=wanted,

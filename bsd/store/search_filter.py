@@ -44,6 +44,11 @@ class SearchFilter:
         return self.gone if self.place is None else self.place is SearchPlace.GONE
 
     @property
+    def is_live(self) -> bool:
+        """Whether only text is meant that stands in a session where its program reads it."""
+        return self.place is SearchPlace.LIVE
+
+    @property
     def needs_all(self) -> bool:
         """Whether only a search through all text can find it.
 
