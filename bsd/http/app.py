@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.middleware.gzip import GZipMiddleware
 
 from bsd import __version__
 from bsd.actions.context import ActionContext, SearchState
@@ -109,11 +108,10 @@ def create_app(
     )
     app.state.forecast = overview.LastForecast()
     app.state.savings = SavedByHour(action_context.layout.audit_file)
+    # First: the page asks for many files at once, and the routes are compared one after the other.
+    app.router.routes.extend(page.ROUTES)
     for module in _API:
         app.include_router(module.router)
-    app.include_router(page.router)
-    # Not the API: its answers keep their length, and events are sent as they come.
-    app.mount("/web", GZipMiddleware(page.FILES))
     return app
 
 
