@@ -47,7 +47,7 @@ _KEEP = "public, max-age=31536000, immutable"  # its name has its version
 _FOLDER = Path(__file__).parent / "web"
 _SETTINGS = "settings_table.js"
 _FIRST_MODULE = "app.js"
-_IMPORT = re.compile(rb'^(?:import|export|\}).*"\./([\w./-]+\.js)";$', re.MULTILINE)
+_IMPORT = re.compile(rb'^(?:import|export|\})[^"\n]*"\./([\w./-]+\.js)"', re.MULTILINE)
 _LEAST_COMPRESSED = 500  # bytes
 
 
