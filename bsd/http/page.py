@@ -20,6 +20,7 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
+from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
@@ -143,7 +144,9 @@ def _hash(content: bytes) -> str:
 
 async def _start(request: Request) -> Response:
     """Answer with the page itself."""
-    return page_files().start.answer(request, _ASK_AGAIN)
+    response = page_files().start.answer(request, _ASK_AGAIN)
+    response.background = BackgroundTask(request.app.state.warm)
+    return response
 
 
 async def _part(request: Request) -> Response:
