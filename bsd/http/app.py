@@ -73,7 +73,6 @@ def create_app(
     config_changed: Callable[[], None] = lambda: None,
     setup: Callable[[], SetupContext] | None = None,
     restart: Callable[[], None] = lambda: None,
-    warm: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """Put the routers together; keys, Host and Origin are checked by each listener.
 
@@ -83,7 +82,6 @@ def create_app(
         config_changed: called when settings of config.json were changed.
         setup: returns the context of the set-up of agents, by the settings as they are now.
         restart: lets the daemon start again, so that it follows bsd.toml.
-        warm: called when the page is opened, whose requests will need a child process.
     """
     app = Api(
         title="bsd",
@@ -103,7 +101,7 @@ def create_app(
     app.state.config_changed = config_changed
     app.state.setup = setup or _no_setup
     app.state.restart = restart
-    app.state.warm = warm
+    app.state.warm = lambda: None  # called when the page is opened
     app.state.open_memory = memory or partial(open_memory, action_context.layout)
     app.state.workspaces = workspaces or WorkspaceRoot(None)
     app.state.metrics = MetricsPage(
@@ -141,7 +139,7 @@ def app_of(
         search_state=lambda: SearchState(**daemon.indexer.state()),
         executor=ChildExecutor(daemon.children),
     )
-    return create_app(
+    app = create_app(
         daemon,
         action_context,
         memory=partial(open_memory, state.layout, settings.memory),
@@ -149,5 +147,6 @@ def app_of(
         config_changed=daemon.scheduler.look_at_settings,
         setup=setup,
         restart=restart,
-        warm=daemon.children.warm,
     )
+    app.state.warm = daemon.children.warm
+    return app

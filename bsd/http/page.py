@@ -118,8 +118,7 @@ def _start_of(contents: dict[str, bytes], version: str) -> bytes:
     The browser asks for all of them at once, rather than for each when another one imports it.
     """
     links = "".join(
-        f'<link rel="modulepreload" href="./web/{name}" />\n        '
-        for name in _modules(contents)
+        f'<link rel="modulepreload" href="./web/{name}" />\n        ' for name in _modules(contents)
     )
     text = contents["index.html"].decode()
     text = text.replace("<script ", f"{links}<script ", 1)
