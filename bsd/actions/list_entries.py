@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import islice
@@ -134,17 +135,23 @@ def _page_alone(
 ) -> Entries:
     """A page of a large session, of which only the lines of the page are read."""
     source, fmt = opened.transcript, opened.format
-    offsets = line_offsets(source)
-    end = len(offsets)
-    numbers = range(start, end) if before is None else range(min(before, end) - 1, -1, -1)
-    found = list(islice(views_alone(source, fmt, offsets, numbers), limit + 1))
+    offsets, found = array("Q"), list[tuple[Located, EntryView]]()
+    if before is None:  # most lines are entries: then nothing behind the page is read
+        offsets = line_offsets(source, most=start + 2 * limit)
+        begun = range(start, len(offsets) - 1)
+        found = list(islice(views_alone(source, fmt, offsets, begun), limit + 1))
+    if len(found) <= limit:
+        offsets = line_offsets(source)
+        end = len(offsets)
+        numbers = range(start, end) if before is None else range(min(before, end) - 1, -1, -1)
+        found = list(islice(views_alone(source, fmt, offsets, numbers), limit + 1))
     further = found[limit][1].index if len(found) > limit else None
     found = found[:limit]
     if before is None:
         following, previous = further, start or None
     else:
         found.reverse()
-        following = before if before < end else None
+        following = before if before < len(offsets) else None
         previous = None if further is None or not found else found[0][1].index
     rows = tuple(rows_with_texts(opened.store, fmt, found, texts))
     return Entries(rows, following, previous, None, opened.left_alone)

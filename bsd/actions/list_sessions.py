@@ -6,7 +6,7 @@ import base64
 import heapq
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from itertools import islice
@@ -23,7 +23,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.catalog import AgentInfo, ListedSession
 from bsd.maintenance.search import SessionFilter
-from bsd.maintenance.titles import Titles
+from bsd.maintenance.titles import BEYOND_SECONDS, Titles
 from bsd.planning.view import time_text
 from bsd.store.statistics import NOTHING_OUT, Statistics
 from bsd.transcripts.agents.program import Registry
@@ -254,13 +254,16 @@ def list_sessions(
 
     def fitting() -> Iterator[tuple[_Order, SessionName, os.stat_result]]:
         nonlocal newest
-        for name, stat in _matching(layout, agent, status, wanted, titles):
-            if status in _AGES:
-                updated = titles.updated(name, stat)
-                if catalog.is_stale(updated, now) is not (status == _STALE):
-                    continue
+        matching = _matching(layout, agent, status, wanted, titles, now)
+        is_newest_first = sort is SessionOrder.DATE and begin is None
+        ranked = (
+            _while_newest(matching, rank, limit + 1)
+            if is_newest_first
+            else ((rank(*each), *each) for each in matching)
+        )
+        for figure, name, stat in ranked:
             newest = max(newest, stat.st_mtime_ns)
-            place: _Order = (0, -rank(name, stat), str(name))
+            place: _Order = (0, -figure, str(name))
             # By its file's time: after any change to it, its place among the others may differ.
             if begin and stat.st_mtime_ns > begin.began:
                 place = (1, 0, str(name))
@@ -278,6 +281,22 @@ def list_sessions(
         state = context.search_state()
         search = replace(state, problem=wanted.problem or state.problem)
     return Sessions(tuple(listed(layout, infos, now)), following, search)
+
+
+def _while_newest(
+    matching: Iterable[tuple[SessionName, os.stat_result]], rank: _Rank, wanted: int
+) -> Iterator[tuple[int, SessionName, os.stat_result]]:
+    """Yield sessions with their times, as long as one can be among the newest `wanted`.
+
+    No message counts that is much newer than its file: older files need not be opened.
+    """
+    best: list[int] = []  # a heap: the times of the newest `wanted` so far
+    for name, stat in sorted(matching, key=lambda each: -each[1].st_mtime_ns):
+        if len(best) == wanted and stat.st_mtime_ns + BEYOND_SECONDS * 1e9 < best[0]:
+            return
+        time = rank(name, stat)
+        (heapq.heappush if len(best) < wanted else heapq.heappushpop)(best, time)
+        yield time, name, stat
 
 
 def _rank(layout: Layout, agent: str | None, sort: SessionOrder, titles: Titles) -> _Rank:
@@ -324,7 +343,12 @@ def check_agent(layout: Layout, agent: str, hint: str = "/api/agents lists them"
 
 
 def _matching(
-    layout: Layout, agent: str | None, status: str | None, words: SessionFilter, titles: Titles
+    layout: Layout,
+    agent: str | None,
+    status: str | None,
+    words: SessionFilter,
+    titles: Titles,
+    now: float,
 ) -> Iterator[tuple[SessionName, os.stat_result]]:
     registries: dict[str, Registry] = {}
     for name, stat in catalog.with_stats(layout, agent):
@@ -339,8 +363,13 @@ def _matching(
         called = [entry.key, registries[name.agent].title(name.session)] if entry else []
         if words.terms:
             called.append(titles.of(name, stat).title)
-        if words.fits(name, called):
-            yield name, stat
+        if not words.fits(name, called):
+            continue
+        if status in _AGES:
+            is_wanted = catalog.is_stale(titles.updated(name, stat), now) is (status == _STALE)
+            if not is_wanted:
+                continue
+        yield name, stat
 
 
 # --- all of them, without pages ---

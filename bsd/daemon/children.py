@@ -266,6 +266,15 @@ class Children:
 
     # --- processes ---
 
+    def warm(self) -> None:
+        """Start a child unless an idle one waits for requests: the next one finds it ready."""
+        with self._lock:
+            if any(not child.background for child in self._idle):
+                return
+        # A call that needs a child tells why it cannot be started.
+        with suppress(BsdError, Stopping):
+            self._release(self._start(background=False), leaves=False)
+
     def step(self, now: float) -> float | None:
         """End children that had no work for long; returns when to come again."""
         with self._lock:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.middleware.gzip import GZipMiddleware
 
 from bsd import __version__
 from bsd.actions.context import ActionContext, SearchState
@@ -102,6 +101,7 @@ def create_app(
     app.state.config_changed = config_changed
     app.state.setup = setup or _no_setup
     app.state.restart = restart
+    app.state.warm = lambda: None  # called when the page is opened
     app.state.open_memory = memory or partial(open_memory, action_context.layout)
     app.state.workspaces = workspaces or WorkspaceRoot(None)
     app.state.metrics = MetricsPage(
@@ -109,11 +109,10 @@ def create_app(
     )
     app.state.forecast = overview.LastForecast()
     app.state.savings = SavedByHour(action_context.layout.audit_file)
+    # First: the page asks for many files at once, and the routes are compared one after the other.
+    app.router.routes.extend(page.ROUTES)
     for module in _API:
         app.include_router(module.router)
-    app.include_router(page.router)
-    # Not the API: its answers keep their length, and events are sent as they come.
-    app.mount("/web", GZipMiddleware(page.FILES))
     return app
 
 
@@ -140,7 +139,7 @@ def app_of(
         search_state=lambda: SearchState(**daemon.indexer.state()),
         executor=ChildExecutor(daemon.children),
     )
-    return create_app(
+    app = create_app(
         daemon,
         action_context,
         memory=partial(open_memory, state.layout, settings.memory),
@@ -149,3 +148,5 @@ def app_of(
         setup=setup,
         restart=restart,
     )
+    app.state.warm = daemon.children.warm
+    return app

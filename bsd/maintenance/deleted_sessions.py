@@ -64,7 +64,8 @@ def deleted_sessions(
             sessions whose program's directory is not there. A damaged snapshot is left out anyway.
     """
     trashed = {name for name, _ in transcripts(layout)}
-    unchanged = CopiedVersions(layout).versions.items() & _versions(layout).items()
+    copied = CopiedVersions(layout).versions
+    unchanged = copied.items() & (_versions(layout).items() if copied else set())
     in_place = {store for store, _ in unchanged}
     found = []
     for archive in archive_directories(layout):

@@ -152,10 +152,11 @@ def _packed(layout: Layout) -> int:
     ratio = USUAL_RATIO
     with suppress(BsdError, OSError):
         ratio = archive_use(layout).ratio or USUAL_RATIO
-    content: dict[Path, int] = {}
+    content: dict[str, int] = {}
     for path, found in _files(layout.extracted):
-        if path.name != INDEX_FILE:
-            content[path.parent] = content.get(path.parent, 0) + found.st_size
+        directory, _, name = path.rpartition(os.sep)
+        if name != INDEX_FILE:
+            content[directory] = content.get(directory, 0) + found.st_size
     packs = (math.ceil(size / ratio / _BLOCKS) for size in content.values())
     return sum(_BLOCKS * (pack + 1) for pack in packs)  # each in a directory
 
@@ -167,39 +168,47 @@ def in_flight_use(layout: Layout) -> InFlightUse:
     for directory in InFlight(layout).directories():
         for path, found in _files(directory):
             size += found.st_blocks * _DISK_BLOCK
-            files += path.suffix == ".file"
-            if path.suffix == ".record":
+            files += path.endswith(".file")
+            if path.endswith(".record"):
                 due_at = max(due_at or 0.0, (found.st_mtime_ns + KEEP_NS) / 1e9)
     return InFlightUse(files, size, due_at)
 
 
 def _taken(place: Path, but: Collection[Path] = ()) -> int:
     """Return the bytes on disk of all below a directory (or of a file), directories too."""
-    return sum(
-        found.st_blocks * _DISK_BLOCK
-        for path, found in _all(place, but)
-        if path != place or not stat.S_ISDIR(found.st_mode)
-    )
+    return sum(found.st_blocks * _DISK_BLOCK for _, found in _all(place, but))
 
 
-def _files(place: Path, but: Collection[Path] = ()) -> Iterator[tuple[Path, os.stat_result]]:
-    """Every file in a directory (or the file itself), links not followed."""
-    return (one for one in _all(place, but) if stat.S_ISREG(one[1].st_mode))
+def _files(place: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Every file below a directory, links not followed."""
+    return (one for one in _all(place) if stat.S_ISREG(one[1].st_mode))
 
 
-def _all(place: Path, but: Collection[Path] = ()) -> Iterator[tuple[Path, os.stat_result]]:
-    """The same, and directories."""
-    left = [place]
+def _all(place: Path, but: Collection[Path] = ()) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the files and directories below a directory, or the file itself, with their stats.
+
+    Names are strings: there are some for each session, and a `Path` of each takes twice the time.
+    """
+    left_out = set(map(str, but))
+    if str(place) in left_out:
+        return
+    with suppress(OSError):
+        if stat.S_ISREG((found := place.lstat()).st_mode):
+            yield str(place), found
+            return
+    left = [str(place)]
     while left:
-        path = left.pop()
-        if path in but:
-            continue
-        with suppress(OSError):
-            found = path.lstat()
-            if stat.S_ISDIR(found.st_mode):
-                left += [path / name for name in os.listdir(path)]
-            if stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode):
-                yield path, found
+        with suppress(OSError), os.scandir(left.pop()) as items:
+            for item in items:
+                if item.path in left_out:
+                    continue
+                with suppress(OSError):
+                    found = item.stat(follow_symlinks=False)
+                    if stat.S_ISDIR(found.st_mode):
+                        left.append(item.path)
+                    elif not stat.S_ISREG(found.st_mode):
+                        continue
+                    yield item.path, found
 
 
 _HOUR = 3600

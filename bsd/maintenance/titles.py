@@ -34,7 +34,7 @@ _LONGEST_TAIL = 1 << 20
 _INDEX_WAIT_SECONDS = 1.0
 _MOST_REMEMBERED = 100_000  # sessions
 # A file may be older than its newest entry by so much: clocks differ, programs put times back.
-_BEYOND_SECONDS = 24 * 3600.0
+BEYOND_SECONDS = 24 * 3600.0
 _MARKERS_BUDGET = 256 << 20  # bytes that one list reads to count markers
 
 
@@ -166,7 +166,7 @@ def when(ends: Ends, stat: os.stat_result) -> float:
 
     A commit of ours and a copy change the file's time. An entry's time beyond that does not count.
     """
-    if ends.newest_ms is None or not 0 < ends.newest_ms / 1000 <= stat.st_mtime + _BEYOND_SECONDS:
+    if ends.newest_ms is None or not 0 < ends.newest_ms / 1000 <= stat.st_mtime + BEYOND_SECONDS:
         return stat.st_mtime
     return ends.newest_ms / 1000
 

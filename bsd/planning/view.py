@@ -241,10 +241,15 @@ def extracted_content(
     )
 
 
-def line_offsets(source: Transcript) -> array[int]:
-    """Return where each line begins: line ends are looked for, and nothing is parsed."""
+def line_offsets(source: Transcript, most: int | None = None) -> array[int]:
+    """Return where each line begins: line ends are looked for, and nothing is parsed.
+
+    `most`: read no further once more lines than these have begun.
+    """
     size, offsets = source.identity.size, array("Q", [0])
     for start in range(0, size, BLOCK):
+        if most is not None and len(offsets) > most:
+            return offsets
         piece = source.read(start, min(BLOCK, size - start))
         found = piece.find(b"\n")
         while found >= 0:

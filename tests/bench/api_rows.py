@@ -26,7 +26,7 @@ def api(scratch: Path, _cache: Path) -> Rows:
     """List, search, open, page; memory."""
     root = scratch / "root"
     fill(root, SESSIONS)
-    _large(root / "agents" / "agent000" / "sessions" / "large.jsonl", APPEND_MB * _MB)
+    write_large(root / "agents" / "agent000" / "sessions" / "large.jsonl", APPEND_MB * _MB)
     configure(root, auto_cron=NEVER, retention_cron=NEVER, enabled=False)
     with Daemon(root) as daemon:
         began = time.perf_counter()
@@ -107,7 +107,8 @@ def _timed(daemon: Daemon, what: str, path: Callable[[int], str], limit: float) 
     )
 
 
-def _large(path: Path, size: int) -> None:
+def write_large(path: Path, size: int) -> None:
+    """Write a session of this many bytes, idle for an hour."""
     with path.open("wb") as file:
         for line in session_lines(size=size, seed=3):
             file.write(line)

@@ -46,10 +46,14 @@ class Used:
 
 
 class Daemon:
-    """`bsd run` over a root, on these cores or on all; the block begins when it answers."""
+    """`bsd run` over a root, on these cores or on all; the block begins when it answers.
 
-    def __init__(self, root: Path, cores: Collection[int] = ()) -> None:
+    `http`: the address at which it listens beside its socket.
+    """
+
+    def __init__(self, root: Path, cores: Collection[int] = (), http: str | None = None) -> None:
         self._root = root
+        self._options = ["--http", http] if http else []
         self._pinned = ["taskset", "-c", ",".join(map(str, cores))] if cores else []
         # Not under the root, whose path may be too long for a socket.
         self._place = Path(tempfile.mkdtemp(prefix="bsd-bench-"))
@@ -61,7 +65,7 @@ class Daemon:
         began = time.perf_counter()
         with (self._place / "said").open("wb") as said:
             self._process = subprocess.Popen(
-                [*self._pinned, *bsd("--root", str(self._root), "run")],
+                [*self._pinned, *bsd("--root", str(self._root), "run", *self._options)],
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,

@@ -20,6 +20,7 @@ from tests.bench import (
     daemon_rows,
     disk_rows,
     memory_rows,
+    page_rows,
     pass_rows,
     peer,
     workspace_rows,
@@ -252,5 +253,6 @@ ALL: dict[str, Callable[[Path, Path], Rows]] = {
     "daemon-cores": pass_rows.two_cores,
     "facts": memory_rows.memory_of_facts,
     "daemon-api": api_rows.api,
+    "page": page_rows.page,
     "workspaces": workspace_rows.workspaces,
 }

@@ -13,7 +13,7 @@ from fastapi import FastAPI
 import bsd.http
 from bsd.core.config import SETTABLE, setting_descriptions
 from bsd.http.middleware import AccessMiddleware
-from bsd.http.page import settings_table
+from bsd.http.page import page_files, settings_table
 from tests.http.fake_daemon import app_over, ask
 
 _FOLDER = Path(bsd.http.__file__).parent / "web"
@@ -36,9 +36,10 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
 @pytest.mark.parametrize("path", ["/", *(f"/web/{name}" for name in _PARTS)])
 def test_every_part_is_served_with_its_type_and_may_be_kept(app: FastAPI, path: str) -> None:
     name = path.removeprefix("/web/").strip("/") or "index.html"
-    content = settings_table().body if name == _MADE else (_FOLDER / name).read_bytes()
+    content = _content(name)
     reply = ask(app, "GET", path)
-    assert (reply.status, reply.body) == (200, content)
+    assert reply.status == 200
+    assert _as_written(reply.body) == content
     ending = "html" if path == "/" else path.rpartition(".")[2]
     types = {
         "html": "text/html",
@@ -52,10 +53,39 @@ def test_every_part_is_served_with_its_type_and_may_be_kept(app: FastAPI, path: 
     assert policy.startswith("default-src 'self';")
     assert "unsafe" not in policy
     assert reply.headers["cache-control"] == "no-cache"
-    if name != _MADE:
-        known = f'W/"old", {reply.headers["etag"]}'
-        again = ask(app, "GET", path, headers={"If-None-Match": known})
-        assert (again.status, again.body) == (304, b"")
+    known = f'W/"old", {reply.headers["etag"]}'
+    again = ask(app, "GET", path, headers={"If-None-Match": known})
+    assert (again.status, again.body) == (304, b"")
+
+
+def _as_written(start: bytes) -> bytes:
+    """Return index.html without the version and the modules that the server adds to it."""
+    plain = start.replace(f"/web/{page_files().version}/".encode(), b"/web/")
+    return re.sub(rb'<link rel="modulepreload"[^>]*>\s*', b"", plain)
+
+
+def test_the_start_names_every_module_at_once_and_no_file_is_asked_for_again(app: FastAPI) -> None:
+    start = ask(app, "GET", "/").body.decode()
+    linked = re.findall(r'(?:href|src)="\./(web/[^"]+)"', start)
+    for path in linked:
+        reply = ask(app, "GET", f"/{path}")
+        assert reply.status == 200, path
+        assert reply.headers["cache-control"] == "public, max-age=31536000, immutable"
+        name = path.split("/", 2)[2]
+        assert reply.body == _content(name), path
+    preloaded = {path.split("/", 2)[2] for path in linked if path.endswith(".js")}
+    imported = {
+        (Path(name).parent / found).as_posix()
+        for name in preloaded
+        for found in re.findall(r'from\s+"\./([^"]+)"', _content(name).decode())
+    }
+    assert imported - preloaded == set()
+    assert "vendor/uplot/uplot.js" not in preloaded, "it is loaded behind the rest"
+    assert ask(app, "GET", "/web/another-version/app.js").status == 404
+
+
+def _content(name: str) -> bytes:
+    return settings_table() if name == _MADE else (_FOLDER / name).read_bytes()
 
 
 def test_the_page_is_light_on_the_way(app: FastAPI) -> None:

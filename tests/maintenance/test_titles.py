@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -70,6 +71,42 @@ def test_of_many_sessions_most_are_read_once(
     assert {one.name.session: one.title for one in catalog.sessions(layout)} == prompts
     read.clear()
     assert not titles._ends_read(layout)
+
+
+def test_files_too_old_for_the_first_page_are_not_opened(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file may be a day older than its newest message, and many days newer."""
+    read: list[str] = []
+    ends = titles._read_ends
+
+    def noted(layout: Layout, name: SessionName) -> titles.Ends:
+        read.append(name.session)
+        return ends(layout, name)
+
+    monkeypatch.setattr(titles, "_read_ends", noted)
+    first = datetime(2026, 2, 1, tzinfo=UTC).timestamp()
+    # The day of the newest message, and that of the file.
+    days: dict[str, tuple[int, float]] = {f"s{day:02}": (day, day) for day in range(1, 21)}
+    days |= {"touched": (3, 25.0), "older": (20, 19.5), "beyond": (22, 19.0)}
+    for name, (day, written) in days.items():
+        path = add_session(layout.root, f"main/{name}", talk(name, day))
+        os.utime(path, (first + (written - 1) * DAY + 3600,) * 2)
+    context = ActionContext(layout=layout, config=ConfigService(layout.config_file))
+    whole = [each.id for each in list_sessions(context, limit=30).sessions]
+    assert whole[:4] == ["older", "s20", "beyond", "s19"]
+    assert len(whole) == len(days)
+    assert set(read) == set(days)
+    read.clear()
+    titles._ends_read(layout).clear()
+    page = list_sessions(context, limit=3)
+    assert [each.id for each in page.sessions] == whole[:3]
+    assert set(read) == {"touched", "older", "beyond", "s20", "s19", "s18"}
+    pages, cursor = whole[:3], page.next
+    while cursor:
+        more = list_sessions(context, limit=9, cursor=cursor)
+        pages, cursor = pages + [each.id for each in more.sessions], more.next
+    assert pages == whole
 
 
 @pytest.mark.parametrize("read", READ)

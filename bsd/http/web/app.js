@@ -31,6 +31,8 @@ const VIEWS = {
     status: statusView,
 };
 const STATES = { live: "Live", lost: "Disconnected", waiting: "Paused" };
+// Views that need no status to be drawn: they do not wait for it.
+const EARLY = new Set(["overview", "sessions", "s"]);
 const FRESH_MS = 1000;
 
 const main = document.getElementById("main");
@@ -43,13 +45,15 @@ let status = null;
 let statusAt = -Infinity;
 let statusUnderWay = null;
 let remembered = "";
+let missed = false; // something happened while a view was loading
 const scrolled = new Map();
 
 const live = new Live(
     (event) => {
         if (event.type === "config" || event.type === "again" || event.type === "state")
             loadStatus(true).catch(() => {});
-        view?.onEvent?.(event);
+        if (view) view.onEvent?.(event);
+        else missed = true;
     },
     (state) => {
         shownState.dataset.state = state;
@@ -133,19 +137,24 @@ async function show() {
         },
     };
     main.scrollTop = 0;
+    missed = false;
     try {
         if (!VIEWS[name])
             throw Object.assign(new Error("There is no such page"), { hint: "the views are at the top" });
-        await loadStatus().catch((error) => {
-            if (error.status === 401) throw error;
-        });
+        const known = loadStatus().then(
+            () => null,
+            (error) => (error.status === 401 ? error : null),
+        );
+        const refused = EARLY.has(name) ? null : await known;
         if (turn !== showing) return;
+        if (refused) throw refused;
         const opened = await VIEWS[name](page);
-        if (turn !== showing) {
-            opened.leave?.();
-            return;
-        }
+        const refusedLate = await known;
+        if (turn !== showing || refusedLate) opened.leave?.();
+        if (turn !== showing) return;
+        if (refusedLate) throw refusedLate;
         view = opened;
+        if (missed) view.onEvent?.({ type: "again" });
         live.retry();
         // A view that was left is shown as it was. One that is opened for an entry shows that entry.
         if (scrolled.has(remembered) && (again || !values.at)) main.scrollTop = scrolled.get(remembered);
@@ -185,5 +194,5 @@ document.addEventListener("keydown", (event) => {
 
 installFinder();
 setInterval(() => document.hidden || keepTrue(main), 30000);
-await show();
 live.start();
+await show();

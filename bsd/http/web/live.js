@@ -73,7 +73,9 @@ export class Live {
     }
 
     become(connected) {
-        const again = connected && !this.connected;
+        // Before the first connection nothing was loaded: views ask after it has been asked for.
+        const again = connected && !this.connected && this.wasConnected;
+        this.wasConnected ||= connected;
         this.connected = connected;
         this.changed(connected ? "live" : document.hidden ? "waiting" : "lost");
         if (again) {

@@ -113,16 +113,19 @@ class Overview {
         if (turn < 0) return;
         const { signal } = this.stop;
         try {
-            const [found, { sessions }, status] = await Promise.all([
+            // The rows first: they cost the daemon least.
+            const { sessions } = await get(`sessions${query({ sort: this.sort, limit: LARGEST })}`, signal);
+            if (turn !== this.turn) return;
+            fill(this.trouble);
+            this.showLargest(sessions);
+            const [found, status] = await Promise.all([
                 get(`overview${query({ largest: 0 })}`, signal),
-                get(`sessions${query({ sort: this.sort, limit: LARGEST })}`, signal),
                 this.page.status(),
             ]);
             if (turn !== this.turn) return;
-            fill(this.trouble);
             this.found = found;
             this.showTiles(found, status);
-            this.showLargest(sessions, found);
+            this.showAll(found);
             this.showAgents(found);
             this.showLeaving(found);
             this.showWouldLeave(turn, signal);
@@ -230,16 +233,19 @@ class Overview {
 
     // --- the sessions ---
 
-    showLargest(sessions, found) {
+    showLargest(sessions) {
         fill(
             this.largest,
             sessions.map((session) => this.sessionItem(session)),
         );
         for (const session of sessions) this.showFills(session);
+    }
+
+    showAll(found) {
         const all = `#/sessions${query({ sort: this.sort })}`;
         fill(
             this.more,
-            sessions.length
+            found.sessions
                 ? h("a", { href: all }, `All ${count(found.sessions, "session")}`)
                 : "No sessions yet. They appear here as soon as an agent writes one.",
         );

@@ -72,9 +72,9 @@ class SessionsView {
             this.everything.element,
             this.rows.element,
         );
-        this.fillAgents().catch(() => {});
         if (kept && kept.filter === JSON.stringify(this.filter)) this.goOn(kept);
         else await this.load();
+        this.fillAgents().catch(() => {}); // behind the first rows
     }
 
     /** Show what was there, then what has changed. */

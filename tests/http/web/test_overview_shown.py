@@ -6,6 +6,7 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import expect
@@ -56,6 +57,8 @@ def test_the_first_view(tmp_path: Path) -> None:  # noqa: PLR0915 - one browser 
         serving(tmp_path / ".openclaw", daemon, BRAINSURGEON_HTTP="127.0.0.1:0") as (server, _),
         watched(browser, f"http://{server.addresses[0]}") as seen,
     ):
+        asked: list[str] = []
+        seen.page.on("request", lambda request: asked.append(urlsplit(request.url).path))
         page = seen.open()
         expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
         largest = page.locator(".large")
@@ -79,6 +82,9 @@ def test_the_first_view(tmp_path: Path) -> None:  # noqa: PLR0915 - one browser 
 
         # Plots, and the same as a table.
         expect(page.locator(".plot canvas")).to_have_count(3)
+        # The connection for events was there first: nothing is loaded again because of it.
+        for path in ("/api/status", "/api/sessions", "/api/overview"):
+            assert asked.count(path) == 1, asked
         saved = page.get_by_role("region", name="Saved by day", exact=True)
         saved.get_by_text("As a table").click()
         days = saved.get_by_role("table", name="Saved by day").get_by_role("row")
