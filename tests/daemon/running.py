@@ -1,4 +1,8 @@
-"""A real `bsd run` in a process of its own, over a root of a test."""
+"""A real `bsd run` in a process of its own, over a root of a test.
+
+It is forked by a server that has loaded bsd (`tests/forked.py`), which saves most of its start.
+With `fresh=True` it is started as a user starts it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ class Running:
 
     root: Path
     socket: Path
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | forked.Process
     env: dict[str, str] = field(default_factory=dict)
 
     def ask(self, route: str, method: str = "GET") -> Any:
@@ -93,7 +97,7 @@ def configure(root: Path, **fields: Any) -> None:
     (own / "config.json").write_text(json.dumps({**QUIET_CONFIG, **fields}))
 
 
-def launch(root: Path, tmp_path: Path, **env: str) -> Running:
+def launch(root: Path, tmp_path: Path, *, fresh: bool = False, **env: str) -> Running:
     """Start `bsd run`; `until_ready` waits for it."""
     # Not under tmp_path, which may be too long for a socket; private, as bsd demands.
     place = Path(tempfile.mkdtemp(prefix="bsd-test-")) / "bsd.sock"
@@ -104,7 +108,11 @@ def launch(root: Path, tmp_path: Path, **env: str) -> Running:
         "BRAINSURGEON_LOG_LEVEL": "debug",
         **env,
     }
+    process: subprocess.Popen[bytes] | forked.Process
     with (tmp_path / "bsd.out").open("ab") as out:
+        if not fresh:
+            process = forked.start("--root", str(root), "run", out=out, env=full)
+            return Running(root, place, process, full)
         process = subprocess.Popen(
             [sys.executable, "-m", "bsd", "--root", str(root), "run"],
             stdin=subprocess.DEVNULL,
@@ -116,9 +124,11 @@ def launch(root: Path, tmp_path: Path, **env: str) -> Running:
 
 
 @contextmanager
-def launched(root: Path, tmp_path: Path, **env: str) -> Iterator[Running]:
+def launched(
+    root: Path, tmp_path: Path, *, fresh: bool = False, **env: str
+) -> Iterator[Running]:
     """A daemon that has been started, and is gone at the end with all processes it started."""
-    daemon = launch(root, tmp_path, **env)
+    daemon = launch(root, tmp_path, fresh=fresh, **env)
     children: list[int] = []
     try:
         yield daemon
@@ -136,9 +146,11 @@ def launched(root: Path, tmp_path: Path, **env: str) -> Iterator[Running]:
 
 
 @contextmanager
-def running(root: Path, tmp_path: Path, **env: str) -> Iterator[Running]:
+def running(
+    root: Path, tmp_path: Path, *, fresh: bool = False, **env: str
+) -> Iterator[Running]:
     """A daemon that is ready."""
-    with launched(root, tmp_path, **env) as daemon:
+    with launched(root, tmp_path, fresh=fresh, **env) as daemon:
         wait_for(daemon.is_running, "the daemon to be ready")
         yield daemon
 

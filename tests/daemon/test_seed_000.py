@@ -72,7 +72,7 @@ def shell(openclaw: Path, tmp_path: Path) -> Iterator[Shell]:
         # Nothing but the job by the clock shall find the session.
         "BRAINSURGEON_DEBOUNCE_SECONDS": "600",
     }
-    with running(openclaw, tmp_path, **environ) as daemon:
+    with running(openclaw, tmp_path, fresh=True, **environ) as daemon:
         yield Shell(daemon)
 
 
