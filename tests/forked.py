@@ -44,7 +44,7 @@ _LOADED = (
     *("daemon", "mcp", "memory", "workspaces", "http", "setup"),
 )
 # What Python and the linker read of their environment as they start: other values, other server.
-_AT_START = ("PYTHON", "LC_", "LANG", "LD_")
+AT_START = ("PYTHON", "LC_", "LANG", "LD_")
 _FAILS = "FAILING_"  # what shall fail (failing_disk.c) does so in commands, not in their server
 
 
@@ -82,7 +82,7 @@ _servers: dict[tuple[object, ...], _Server] = {}  # by who asks, and the environ
 
 def _server(environ: Mapping[str, str]) -> _Server:
     """The server of this process for commands with such an environment."""
-    started = sorted(each for each in environ.items() if each[0].startswith(_AT_START))
+    started = sorted(each for each in environ.items() if each[0].startswith(AT_START))
     server = _servers.get(kind := (os.getpid(), *started))
     if server is None:
         kept = {name: environ[name] for name in environ if not name.startswith(_FAILS)}
@@ -247,8 +247,11 @@ def _attend(connection: socket.socket) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)  # they are meant for the command
     for fd in (0, 1, 2, *order[0]):
         os.close(fd)
-    with suppress(OSError):  # nobody waits any longer
+    ended = os.pidfd_open(pid)
+    with suppress(OSError):  # the caller has ended
         connection.sendall(b"%d\n" % pid)
+        if ended not in select.select([ended, connection], [], [])[0]:
+            os.kill(pid, signal.SIGKILL)  # its caller was killed
         _, status = os.waitpid(pid, 0)
         connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
     os._exit(0)
@@ -259,6 +262,7 @@ def _become(fds: list[int], order: dict[str, Any]) -> NoReturn:
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)
+    _open_streams()
     os.environ.clear()
     os.environ.update(order["environ"])
     time.tzset()
@@ -269,6 +273,23 @@ def _become(fds: list[int], order: dict[str, Any]) -> NoReturn:
     sys.orig_argv = [sys.executable, "-m", "bsd", *arguments]  # by which a daemon starts anew
     runpy.run_module("bsd", run_name="__main__", alter_sys=True)
     sys.exit(0)
+
+
+def _open_streams() -> None:
+    """Open the standard streams anew: the server's may be files, and the command's pipes."""
+    sys.stdin = sys.__stdin__ = open(0, encoding=sys.stdin.encoding, closefd=False)
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        had = getattr(sys, name)
+        stream = open(  # noqa: SIM115 - for as long as the process lives
+            fd,
+            "w",
+            buffering=1 if fd == 2 or os.isatty(fd) else -1,
+            encoding=had.encoding,
+            errors=had.errors,
+            closefd=False,
+        )
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
 def _load_all() -> None:

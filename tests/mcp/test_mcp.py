@@ -26,6 +26,7 @@ from bsd.memory import actions as memory_actions
 from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.transcripts.agents.programs import layout_of
+from tests import forked
 from tests.actions.performed import Caller
 from tests.daemon.running import configure, running
 from tests.mcp.answers import document_of
@@ -99,9 +100,10 @@ def serve(
     from mcp_types import Implementation
 
     async def run(errors: TextIO) -> None:
+        command, *words = forked.command("--root", str(house.root), "mcp", *options)
         server = StdioServerParameters(
-            command=sys.executable,
-            args=["-m", "bsd", "--root", str(house.root), "mcp", *options],
+            command=command,
+            args=words,
             env={**os.environ, **env},
         )
         with anyio.fail_after(DEADLINE_SECONDS):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -246,9 +245,10 @@ def serve(root: Path, name: str, work: Callable[[Client, Heard], Awaitable[None]
 
     heard: Heard = []
     config = str(root.parent / "config")
+    command, *words = forked.command("--root", str(root), "mcp", "--session", name)
     server = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "bsd", "--root", str(root), "mcp", "--session", name],
+        command=command,
+        args=words,
         env={**os.environ, "XDG_CONFIG_HOME": config},
     )
 
