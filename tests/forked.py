@@ -250,7 +250,7 @@ def _attend(connection: socket.socket) -> NoReturn:
     ended = os.pidfd_open(pid)
     with suppress(OSError):  # the caller has ended
         connection.sendall(b"%d\n" % pid)
-        if ended not in select.select([ended, connection], [], [])[0]:
+        if ended not in select.select([ended, connection.fileno()], [], [])[0]:
             os.kill(pid, signal.SIGKILL)  # its caller was killed
         _, status = os.waitpid(pid, 0)
         connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
@@ -277,10 +277,11 @@ def _become(fds: list[int], order: dict[str, Any]) -> NoReturn:
 
 def _open_streams() -> None:
     """Open the standard streams anew: the server's may be files, and the command's pipes."""
-    sys.stdin = sys.__stdin__ = open(0, encoding=sys.stdin.encoding, closefd=False)
+    # Not closed here: they serve for as long as the process lives.
+    sys.stdin = open(0, encoding=sys.stdin.encoding, closefd=False)  # noqa: SIM115
     for name, fd in (("stdout", 1), ("stderr", 2)):
         had = getattr(sys, name)
-        stream = open(  # noqa: SIM115 - for as long as the process lives
+        stream = open(  # noqa: SIM115
             fd,
             "w",
             buffering=1 if fd == 2 or os.isatty(fd) else -1,
@@ -289,7 +290,6 @@ def _open_streams() -> None:
             closefd=False,
         )
         setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
 
 
 def _load_all() -> None:
