@@ -210,7 +210,7 @@ def serve(asked: socket.socket, listening: socket.socket) -> None:
         order = _read(asked)
         if order is None:
             return
-        with suppress(ChildProcessError):  # those who attended to a command that has ended
+        with suppress(ChildProcessError):  # processes of `_attend` whose command has ended
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         pid = os.fork()

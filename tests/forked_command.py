@@ -27,7 +27,7 @@ def main(path: str, arguments: list[str]) -> int:
         connection.connect(path)
         socket.send_fds(connection, [len(text).to_bytes(4, "big")], [0, 1, 2])
         connection.sendall(text)
-        for number in (0, 1):  # whoever reads what the command says waits for the end of that
+        for number in (0, 1):  # a reader of stdout waits until all copies of it are closed
             os.close(number)
         answers = connection.makefile("r", encoding="utf-8")
         pid = int(answers.readline())

@@ -96,7 +96,7 @@ class Beside:
 
     def bsd(self, *arguments: str, ok: bool = True) -> Any:
         """What bsd answers, as a document; `ok` if it must succeed."""
-        if self.user:  # whom the server of forked commands does not serve
+        if self.user:  # the server of forked commands runs them as its own user
             done = self.run(*self.bsd_command("--json", *arguments), ok=ok)
         else:
             words = ("--root", str(self.root), "--json", *arguments)
