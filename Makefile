@@ -34,7 +34,7 @@ test: .venv ## the tests; some minutes, nothing but .venv is needed
 
 # What cannot be installed is skipped, with the reason; with CI=true that is a failure.
 test-all: .venv ## also slow tests, the page in Chromium, agents' programs (1.5 GB from npm)
-	$(BIN)/python -m tests.compat.install || test "$$CI" != true
+	$(BIN)/python -m tests.compat.install --background || test "$$CI" != true
 	$(PYTEST) -m "not soak" --durations=40 $(TESTS)
 
 soak: .venv compat-install ## what test-all leaves out; chaos, crashes and properties at full length: 30 s of writers, 50 kills, 300 examples

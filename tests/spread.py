@@ -14,15 +14,20 @@ from pathlib import Path
 # Here single tests take long, and go to many workers if they share nothing.
 _LONG = {"bench", "chaos", "crash", "daemon", "packaging"}
 # What several modules share by a name: one process of pi that reads, one home of Claude Code.
-_SHARED = {"from tests.compat.pi import": "tests/compat/pi", "claude: ClaudeCode": "tests/compat"}
-# One after the other in one process: a browser's tests, real programs'; then what takes longest.
-_FIRST = ("web", "compat", "test_debian.py", "chaos", "packaging", "daemon", "crash")
+_CLAUDE_CODE = "claude: ClaudeCode"
+_SHARED = {"from tests.compat.pi import": "tests/compat/pi", _CLAUDE_CODE: "tests/compat"}
+# One after the other in one process: tests of Claude Code, half of the time of a whole run; a
+# browser's, those of other programs; then what takes longest.
+_FIRST = ("claude-code", "web", "compat", "test_debian.py", "chaos", "packaging", "daemon", "crash")
 
 
 @cache
 def _kinds(module: Path) -> frozenset[str]:
     """The markers that stand in a module, its name and its directory's."""
-    marks = re.findall(r"pytest\.mark\.(\w+)", module.read_text(encoding="utf-8"))
+    text = module.read_text(encoding="utf-8")
+    marks = re.findall(r"pytest\.mark\.(\w+)", text)
+    if "compat" in marks and _CLAUDE_CODE in text:
+        marks.append("claude-code")
     return frozenset([*marks, module.name, module.parent.name])
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from bsd.cli.main import run
 from bsd.core.logs import close_logs
+from tests import forked
 from tests.cli.fake_actions import Cli, listening
 from tests.cli.machine import Machine
 from tests.commands import Ended
@@ -24,17 +25,25 @@ from tests.waiting import DEADLINE_SECONDS
 
 @dataclass(frozen=True)
 class Program:
-    """`bsd --root ROOT …`."""
+    """`bsd --root ROOT …`.
+
+    It is forked by a server that has loaded bsd (`tests/forked.py`), unless it is to be `fresh`:
+    started as a user starts it.
+    """
 
     root: Path
     prefix: tuple[str, ...] = ()
+    fresh: bool = False
 
-    def argv(self, *arguments: str) -> list[str]:
-        return [*self.prefix, sys.executable, "-m", "bsd", "--root", str(self.root), *arguments]
+    def argv(self, *arguments: str, **env: str) -> list[str]:
+        words = ["--root", str(self.root), *arguments]
+        if self.prefix or self.fresh or any(name.startswith(forked.AT_START) for name in env):
+            return [*self.prefix, sys.executable, "-m", "bsd", *words]
+        return forked.command(*words)
 
     def __call__(self, *arguments: str, **env: str) -> Ended:
         done = subprocess.run(
-            self.argv(*arguments),
+            self.argv(*arguments, **env),
             check=False,
             capture_output=True,
             stdin=subprocess.DEVNULL,
@@ -47,7 +56,7 @@ class Program:
 
     def start(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            self.argv(*arguments),
+            self.argv(*arguments, **env),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ def test_demo(program: Program, place: Path, tmp_path: Path) -> None:
         "BRAINSURGEON_READONLY": "true",
         "XDG_CONFIG_HOME": str(tmp_path / "nobody"),
     }
-    ended = program("demo", TMPDIR=str(place), **elsewhere)
+    ended = replace(program, fresh=True)("demo", TMPDIR=str(place), **elsewhere)
     assert ended.code == 0, ended
     assert "[[extracted-" in ended.out
     assert ended.out.endswith("Every byte came back.\n")
@@ -107,7 +108,7 @@ def test_when_it_is_broken_off_nothing_is_left(
     program: Program, place: Path, number: signal.Signals
 ) -> None:
     require_linux()
-    process = program.start("demo", TMPDIR=str(place))
+    process = replace(program, fresh=True).start("demo", TMPDIR=str(place))
     try:
         wait_for(
             lambda: any("run" in words.split("\0") for words in processes_in(place)), "its daemon"

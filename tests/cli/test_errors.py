@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,7 +118,7 @@ def test_a_running_session_is_busy(program: Program) -> None:
     set_status(program.root, "main/alpha", "running")
     ended = program("extract", "main/alpha", "--dry-run")
     assert ended.code == 0  # looking needs nobody's leave
-    process = program.start("extract", "main/alpha")
+    process = replace(program, fresh=True).start("extract", "main/alpha")
     try:
         argv = Path(f"/proc/{process.pid}/cmdline")
         require_linux()
@@ -151,7 +152,7 @@ def test_a_reader_that_has_had_enough(program: Program) -> None:
         argv = (
             program.argv(*arguments)
             if arguments != ("--help",)
-            else [*program.argv()[:3], "--help"]
+            else [*replace(program, fresh=True).argv()[:3], "--help"]
         )
         done = subprocess.run(argv, check=False, stdout=writer, stderr=subprocess.PIPE, text=True)
         os.close(writer)
@@ -211,7 +212,7 @@ def test_settings_that_are_broken(bsd: Call, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("closed", [0, 1, 2])
 def test_a_stream_that_is_closed_is_no_internal_error(bsd: Call, closed: int) -> None:
-    zzz = Program(bsd.root).argv("sessions", "--agent", "zzz")
+    zzz = Program(bsd.root, fresh=True).argv("sessions", "--agent", "zzz")
     redirection = f"{closed}{'<' if closed == 0 else '>'}&-"
     ended = subprocess.run(
         ["sh", "-c", f'exec "$@" {redirection}', "sh", *zzz],

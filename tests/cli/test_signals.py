@@ -40,7 +40,7 @@ def many(tmp_path: Path) -> tuple[Program, dict[Path, bytes]]:
     for number in range(_SESSIONS):
         content = sample(turns=12, seed=number)
         contents[add_session(root, f"main/s{number:02}", content)] = content
-    return Program(root), contents
+    return Program(root, fresh=True), contents
 
 
 def _written_files(program: Program) -> int:

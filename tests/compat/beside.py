@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests import forked
 from tests.openclaw_tree import set_idle
 from tests.waiting import DEADLINE_SECONDS
 
@@ -95,7 +96,12 @@ class Beside:
 
     def bsd(self, *arguments: str, ok: bool = True) -> Any:
         """What bsd answers, as a document; `ok` if it must succeed."""
-        done = self.run(*self.bsd_command("--json", *arguments), ok=ok)
+        if self.user:  # the server of forked commands runs them as its own user
+            done = self.run(*self.bsd_command("--json", *arguments), ok=ok)
+        else:
+            words = ("--root", str(self.root), "--json", *arguments)
+            done = forked.run(*words, env=self.environment, cwd=self.work)
+            assert not ok or done.returncode == 0, (arguments, done.stdout, done.stderr)
         return json.loads(done.stdout) if done.stdout else None
 
     def rest(self) -> None:

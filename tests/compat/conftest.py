@@ -10,7 +10,13 @@ import pytest
 from tests.compat import claude_code
 from tests.compat.beside import Beside
 from tests.compat.claude_code import ClaudeCode, three_turns
-from tests.compat.install import NotInstalled, find_codex, find_pi, find_programs
+from tests.compat.install import (
+    NotInstalled,
+    find_codex,
+    find_pi,
+    find_programs,
+    wait_until_installed,
+)
 from tests.compat.messages_api import Model, serving
 from tests.needs import without
 
@@ -74,6 +80,7 @@ def session(claude_template: tuple[Beside, str]) -> str:
 
 
 def _found(what: str, find: Callable[[], str]) -> str:
+    wait_until_installed()
     try:
         return find()
     except NotInstalled as reason:

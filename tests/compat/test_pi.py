@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 from bsd.core.config_file import ConfigService
 from bsd.planning.result import Status
 from bsd.sample import session_lines
+from tests import forked
 from tests.actions.performed import Caller
 from tests.compat.pi import Seen, assert_same_session, assert_sendable, read
 from tests.session_files import sample
@@ -29,12 +28,8 @@ def _sessions(root: Path) -> list[Path]:
 
 
 def _bsd(root: Path, *arguments: str) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-m", "bsd", "--root", str(root), "--json", *arguments],
-        check=True,
-        stdout=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-    )
+    done = forked.run("--root", str(root), "--json", *arguments)
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 

@@ -1,4 +1,8 @@
-"""A real `bsd run` in a process of its own, over a root of a test."""
+"""A real `bsd run` in a process of its own, over a root of a test.
+
+It is forked by a server that has loaded bsd (`tests/forked.py`), which saves most of its start.
+`launch_fresh` starts it as a user does.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ class Running:
 
     root: Path
     socket: Path
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | forked.Process
     env: dict[str, str] = field(default_factory=dict)
 
     def ask(self, route: str, method: str = "GET") -> Any:
@@ -95,15 +99,15 @@ def configure(root: Path, **fields: Any) -> None:
 
 def launch(root: Path, tmp_path: Path, **env: str) -> Running:
     """Start `bsd run`; `until_ready` waits for it."""
-    # Not under tmp_path, which may be too long for a socket; private, as bsd demands.
-    place = Path(tempfile.mkdtemp(prefix="bsd-test-")) / "bsd.sock"
-    full = {
-        **os.environ,
-        "BRAINSURGEON_SOCKET": str(place),
-        "BRAINSURGEON_DEBOUNCE_SECONDS": "0.1",
-        "BRAINSURGEON_LOG_LEVEL": "debug",
-        **env,
-    }
+    socket, full = _place(env)
+    with (tmp_path / "bsd.out").open("ab") as out:
+        process = forked.start("--root", str(root), "run", out=out, env=full)
+    return Running(root, socket, process, full)
+
+
+def launch_fresh(root: Path, tmp_path: Path, **env: str) -> Running:
+    """Start `bsd run` as a user starts it, by a Python that has loaded nothing."""
+    socket, full = _place(env)
     with (tmp_path / "bsd.out").open("ab") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "bsd", "--root", str(root), "run"],
@@ -112,13 +116,32 @@ def launch(root: Path, tmp_path: Path, **env: str) -> Running:
             stderr=out,
             env=full,
         )
-    return Running(root, place, process, full)
+    return Running(root, socket, process, full)
+
+
+def _place(env: dict[str, str]) -> tuple[Path, dict[str, str]]:
+    """Where a daemon listens, and its environment."""
+    # Not under tmp_path, which may be too long for a socket; private, as bsd demands.
+    socket = Path(tempfile.mkdtemp(prefix="bsd-test-")) / "bsd.sock"
+    return socket, {
+        **os.environ,
+        "BRAINSURGEON_SOCKET": str(socket),
+        "BRAINSURGEON_DEBOUNCE_SECONDS": "0.1",
+        "BRAINSURGEON_LOG_LEVEL": "debug",
+        **env,
+    }
 
 
 @contextmanager
 def launched(root: Path, tmp_path: Path, **env: str) -> Iterator[Running]:
     """A daemon that has been started, and is gone at the end with all processes it started."""
-    daemon = launch(root, tmp_path, **env)
+    with ending(launch(root, tmp_path, **env), tmp_path) as daemon:
+        yield daemon
+
+
+@contextmanager
+def ending(daemon: Running, tmp_path: Path) -> Iterator[Running]:
+    """End a daemon at last, with all processes that it started."""
     children: list[int] = []
     try:
         yield daemon

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from bsd.sample import session_lines
-from tests.daemon.running import Running, running
+from tests.daemon.running import Running, ending, launch_fresh
 from tests.needs import require_program
 from tests.openclaw_tree import add_session, set_idle
 from tests.waiting import DEADLINE_SECONDS, wait_for
@@ -72,7 +72,8 @@ def shell(openclaw: Path, tmp_path: Path) -> Iterator[Shell]:
         # Nothing but the job by the clock shall find the session.
         "BRAINSURGEON_DEBOUNCE_SECONDS": "600",
     }
-    with running(openclaw, tmp_path, **environ) as daemon:
+    with ending(launch_fresh(openclaw, tmp_path, **environ), tmp_path) as daemon:
+        wait_for(daemon.is_running, "the daemon to be ready")
         yield Shell(daemon)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from typing import Any, Self
 
+from tests import forked
 from tests.golden.book import check
 from tests.golden.conftest import Ask
 from tests.golden.world import World
@@ -29,7 +29,7 @@ class Server:
 
     def __init__(self, world: World, *options: str) -> None:
         self._world = world
-        argv = [sys.executable, "-m", "bsd", "--root", str(world.root), "mcp", *options]
+        argv = forked.command("--root", str(world.root), "mcp", *options)
         self._process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
         )

@@ -12,7 +12,7 @@ from bsd.core.files import make_private_dir
 from bsd.core.layout import Layout, SessionName
 from bsd.store.pack import Pack
 from tests import forked
-from tests.daemon.running import configure, running
+from tests.daemon.running import configure, ending, launch_fresh
 from tests.openclaw_tree import add_session
 from tests.session_files import conversation, jsonl
 from tests.store.odd_packs import GIB, RECORDS, bomb, with_records, written
@@ -79,7 +79,8 @@ def test_repairing_makes_their_records_anew(layout: Layout, odd: dict[str, Path]
 def test_the_daemon_answers_and_stays_small(
     layout: Layout, odd: dict[str, Path], tmp_path: Path
 ) -> None:
-    with running(layout.root, tmp_path) as daemon:
+    with ending(launch_fresh(layout.root, tmp_path), tmp_path) as daemon:
+        wait_for(daemon.is_running, "the daemon to be ready")
         for route in ("sessions", "sessions/main/s0", "search?q=quince", "status", "archive"):
             answer = daemon.ask(route)
             assert "internal error" not in json.dumps(answer), (route, answer)

@@ -6,7 +6,20 @@ import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
+    from mcp.client import Client
     from mcp_types import CallToolResult
+
+_GOES_ON = "make the very same call again in a while"
+
+
+async def call_until_answered(
+    client: Client, tool: str, arguments: dict[str, Any]
+) -> CallToolResult:
+    """Call a tool, and again as its answer says if it takes longer than an answer may."""
+    while True:
+        result = await client.call_tool(tool, arguments)
+        if not (result.is_error and any(_GOES_ON in text for text in texts_of(result))):
+            return result
 
 
 def texts_of(result: CallToolResult) -> list[str]:

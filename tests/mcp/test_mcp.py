@@ -26,9 +26,10 @@ from bsd.memory import actions as memory_actions
 from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.transcripts.agents.programs import layout_of
+from tests import forked
 from tests.actions.performed import Caller
 from tests.daemon.running import configure, running
-from tests.mcp.answers import document_of
+from tests.mcp.answers import call_until_answered, document_of
 from tests.openclaw_tree import add_session, set_idle, set_status
 from tests.pictures import PNG
 from tests.session_files import sample
@@ -99,9 +100,10 @@ def serve(
     from mcp_types import Implementation
 
     async def run(errors: TextIO) -> None:
+        command, *words = forked.command("--root", str(house.root), "mcp", *options)
         server = StdioServerParameters(
-            command=sys.executable,
-            args=["-m", "bsd", "--root", str(house.root), "mcp", *options],
+            command=command,
+            args=words,
             env={**os.environ, **env},
         )
         with anyio.fail_after(DEADLINE_SECONDS):
@@ -240,7 +242,7 @@ async def every_tool(client: Client, house: House, name: str, *, names_it: bool 
 
     async def call(tool: str, **arguments: Any) -> Any:
         house.rest()
-        called = await client.call_tool(tool, {**named, **arguments})
+        called = await call_until_answered(client, tool, {**named, **arguments})
         return answer(called, structured=tool in {"search_extracted", "context"})
 
     first, second, third = results = house.away(name, "toolResult")[:3]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from bsd.mcp.inband import InBand
 from bsd.sessions.idle import RetryBudget
 from tests import forked
 from tests.actions.performed import Caller
+from tests.mcp.answers import call_until_answered
 from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import Clock, jsonl, make_caller
 from tests.sessions.test_copies import FORK as FORKED
@@ -224,7 +224,7 @@ def ask(root: Root, name: str, *entries: str) -> Heard:
     async def work(client: Client, heard: Heard) -> None:
         async def call(tool: str, **arguments: Any) -> None:
             root.rest()
-            result = await client.call_tool(tool, arguments)
+            result = await call_until_answered(client, tool, arguments)
             heard.append((bool(result.is_error), result.model_dump_json()))
 
         await call("purge_control", action="get_context")
@@ -246,9 +246,10 @@ def serve(root: Path, name: str, work: Callable[[Client, Heard], Awaitable[None]
 
     heard: Heard = []
     config = str(root.parent / "config")
+    command, *words = forked.command("--root", str(root), "mcp", "--session", name)
     server = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "bsd", "--root", str(root), "mcp", "--session", name],
+        command=command,
+        args=words,
         env={**os.environ, "XDG_CONFIG_HOME": config},
     )
 
@@ -362,7 +363,7 @@ def test_it_reads_what_the_program_says_that_its_session_was_forked_from(
     named = str(away).partition("[[extracted-")[2].partition("]]")[0]
 
     async def work(client: Client, heard: Heard) -> None:
-        result = await client.call_tool("read_extracted", {"entry": named})
+        result = await call_until_answered(client, "read_extracted", {"entry": named})
         heard.append((bool(result.is_error), result.model_dump_json()))
 
     (answer,) = serve(home.layout.root, f"{home.name.agent}/{session}", work)

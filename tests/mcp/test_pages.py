@@ -15,7 +15,7 @@ from bsd.memory.memory import Memory
 from bsd.memory.new_fact import NewFact
 from bsd.transcripts.agents.entry import MARKER
 from tests.actions.performed import Caller
-from tests.mcp.answers import characters_of, document_of, size_of, texts_of
+from tests.mcp.answers import call_until_answered, characters_of, document_of, size_of, texts_of
 from tests.mcp.test_mcp import House, serve
 from tests.openclaw_tree import add_session
 from tests.session_files import HEADER, entry, jsonl
@@ -72,7 +72,7 @@ def asking(house: House, program: str, work: Callable[[Callable[..., Any]], Any]
 
     async def run(client: Client) -> None:
         async def call(tool: str, **arguments: Any) -> Any:
-            result = await client.call_tool(tool, arguments)
+            result = await call_until_answered(client, tool, arguments)
             assert PROGRAMS[program](result), (tool, arguments, size_of(result))
             return document_of(result)
 

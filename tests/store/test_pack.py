@@ -21,7 +21,7 @@ _CHANCE = random.Random(16)
 
 
 def _line(number: int, size: int) -> bytes:
-    words = " ".join(_CHANCE.choice(["one", "two", "three"]) for _ in range(size // 4))
+    words = " ".join(_CHANCE.choices(["one", "two", "three"], k=size // 4))
     return b'{"id":"%d","output":"%b"}\n' % (number, words.encode())
 
 
