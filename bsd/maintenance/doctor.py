@@ -106,7 +106,7 @@ def _root(layout: Layout) -> Iterator[Check]:
         yield Check("root", Level.OK, f"{layout.root} belongs to the user who runs bsd")
     elif us == 0:
         message = f"{layout.root} belongs to uid {owner}, and bsd runs as root"
-        hint = "run bsd as that user, who could not use the files that root creates"
+        hint = "run bsd as that user, or the user cannot use the files that root creates"
         # Reached only through the library: commands switch to the owner.
         yield Check("root", Level.WARN, message, hint)
     else:
@@ -193,7 +193,7 @@ def _agents(layout: Layout) -> Iterator[Check]:
 def _sources(layout: Layout) -> Iterator[Check]:
     for source in layout.sources:
         if not source.path.is_dir():
-            message = f"the directory {source.path} of the source {source.name} does not exist"
+            message = f"there is no {source.path}, the directory of the source {source.name}"
             yield Check("sources", Level.WARN, message, "correct `path` in bsd.toml, [[sources]]")
             continue
         away = source.archived_in
@@ -328,8 +328,8 @@ def _lock_files(layout: Layout) -> Iterator[tuple[Path, LockState]]:
 
 
 _LOCK_HINTS = {
-    "stale": "no action: the next program that needs the session removes the lock",
-    "unusable": "no action yet: bsd respects the lock until it is 30 minutes old",
+    "stale": "no action needed: the next program that needs the session removes the lock",
+    "unusable": "no action needed yet: bsd respects the lock until it is 30 minutes old",
 }
 
 
@@ -365,7 +365,7 @@ def _store(layout: Layout) -> Iterator[Check]:
         yield Check("store", Level.OK, message, "`bsd verify` says where they may be")
     if large := [one.where for one in found.findings if one.kind == "too_large_in_memory"]:
         message = f"{_counted(len(large), 'line')} that would take too much memory: {large[0]}"
-        hint = "no action: bsd skips only these lines; `bsd verify` lists them"
+        hint = "no action needed: bsd skips only these lines; `bsd verify` lists them"
         yield Check("sessions", Level.WARN, message, hint)
     for finding in found.findings:
         if finding.kind == "elsewhere":

@@ -162,7 +162,7 @@ class Forget:
             if snapshot is None:
                 self._empty_trash(name)
         if not self._files:
-            raise NotFound(f"no data of {name} is stored", hint="`bsd archive list`")
+            raise NotFound(f"bsd stores no data of {name}", hint="`bsd archive list`")
         return self._answer(name, None, list(dict.fromkeys(kept_by)))
 
     def entry(self, name: SessionName, entry: str) -> Forgotten:
@@ -183,8 +183,9 @@ class Forget:
                 *sessions_with_entries(layout, name, [entry]),
             }
         if not (self._files or lines):
-            problem = f"no data of entry {entry} of {name} is stored"
-            raise NotFound(problem, hint=f"`bsd show {name}`")
+            raise NotFound(
+                f"bsd stores no data of entry {entry} of {name}", hint=f"`bsd show {name}`"
+            )
         return replace(self._answer(name, entry, sorted(kept_by)), said_in=said_in)
 
     def lines(
@@ -407,7 +408,7 @@ class Forget:
             or any(orphan.session == str(name) for orphan in list_orphans(layout))
             or ask(layout.search_db, lambda index: index.known_as(name), None)
         ):
-            raise NotFound(f"no data of {name} is stored", hint="`bsd archive list`")
+            raise NotFound(f"bsd stores no data of {name}", hint="`bsd archive list`")
 
     def _stored_hashes(self, name: SessionName, entry: str | None = None) -> frozenset[str]:
         """Return the hashes of the stored lines of a session or entry, in store and archive."""
@@ -531,7 +532,7 @@ def finish_forgetting(layout: Layout, *, actor: str, budget: RetryBudget | None 
         session = journal.session
         try:
             forget.finish(journal)
-            _log.info(f"Interrupted forgetting of {session} is finished", entry=journal.entry)
+            _log.info(f"Finished the interrupted forgetting of {session}", entry=journal.entry)
         except Busy as busy:
             _log.debug("Forgetting waits", session=str(session), why=busy.message)
         except (BsdError, OSError) as error:

@@ -97,7 +97,7 @@ def find_project(layout: Layout, text: str) -> KeptProject:
     if not chosen and not memory:
         where = ", ".join(called) or text
         raise NotFound(
-            f"no data of {text} is stored" + ("" if where == text else f" ({where})"),
+            f"bsd stores no data of {text}" + ("" if where == text else f" ({where})"),
             hint="`bsd archive list` and `bsd sessions` show the names of agents",
         )
     orphans, trashed = list_orphans(layout), ids(layout)

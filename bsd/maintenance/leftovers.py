@@ -58,9 +58,11 @@ class StoreWithoutTranscript:
     def hint(self) -> str:
         """Return the advice for the user: usually that no action is needed."""
         if self.beside:
-            return "no action, unless you need the session: its program can bring the file back"
+            return (
+                "no action needed, unless you miss the session: its program can bring the file back"
+            )
         what = f"`bsd delete {self.session} --permanent`" if self.session else "deleting it"
-        return f"no action: `retention` decides how long it is kept; {what} removes it now"
+        return f"no action needed: `retention` decides how long it is kept; {what} removes it now"
 
 
 def stores_without_transcript(layout: Layout) -> Iterator[StoreWithoutTranscript]:
@@ -198,7 +200,7 @@ class _KnownSessions:
         except (FileNotFoundError, NotADirectoryError):
             if ":" in name.agent and self._layout.source_of(name.agent) is None:
                 source = name.agent.partition(":")[0]
-                yield f"the settings have no source named {source}"
+                yield f"no source is named {source} in the present settings"
             else:
                 yield f"its directory {directory} is gone"
         except OSError as error:
