@@ -165,7 +165,7 @@ class References:
                         found += [Reference(marker, line.index) for marker in markers]
         except NotFound as error:
             problem = f"{session.transcript} has just been moved"
-            raise Busy(problem, hint="try again in a moment") from error
+            raise Busy(problem, hint="again in a moment") from error
         except LeftAlone as error:
             problem = f"{session.transcript}: {error.message}, and may need lines to be deleted"
             raise LeftAlone(problem, hint="repair that file, or move it away") from error

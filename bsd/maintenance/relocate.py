@@ -28,7 +28,7 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 
 def rename(source: Path, target: Path) -> None:
-    """Rename a file or directory durably; raises OSError (EXDEV: source and target mounts differ)."""
+    """Rename a file or directory durably; raises OSError (EXDEV: the mounts differ)."""
     with opened(source.parent) as here, opened(target.parent) as there:
         os.rename(source.name, target.name, src_dir_fd=here, dst_dir_fd=there)
         os.fsync(there)

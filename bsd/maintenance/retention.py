@@ -107,9 +107,9 @@ class Retention:
     def held_places(self) -> dict[str, str]:
         """Map the places that the clock protects from deletion to the reason."""
         places = {
-            "extracted values": self.store.held,
+            "the store": self.store.held,
             "the archive": self.archive.held,
-            "copies of deleted sessions": self.sessions.held,
+            "the copies of deleted sessions": self.sessions.held,
             "history and trash": self.trash.held,  # both have the same setting
         }
         return {what: why for what, why in places.items() if why is not None}

@@ -88,7 +88,7 @@ def vanished_sessions(
 def prompts_of(
     layout: Layout, name: SessionName, now: float
 ) -> tuple[Vanished, list[RememberedPrompt]]:
-    """Return the vanished sessions, and the prompts of session `name` in the order of the history."""
+    """Return the vanished sessions, and the prompts of one session in the order of the history."""
     prompts: list[RememberedPrompt] = []
 
     def look(of: SessionName, prompt: RememberedPrompt) -> None:
