@@ -135,7 +135,7 @@ def test_forgetting_that_fails_half_way_is_finished_by_the_next_command(
     assert path.read_bytes() == before, "the session itself stays"
     nothing = bsd.said("archive", "forget", SESSION, *named, "--yes")
     assert nothing.code != 0
-    assert "nothing is kept" in nothing.err
+    assert "stores no data" in nothing.err
     assert journals(root) == []
 
 

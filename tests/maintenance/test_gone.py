@@ -144,7 +144,7 @@ def test_what_is_not_gone_is_not_brought_back(layout: Layout, clock: Clock) -> N
     with pytest.raises(NotFound):
         find_deleted(layout, str(NAME))
     keep(layout, clock)
-    with pytest.raises(Conflict, match="is not gone"):
+    with pytest.raises(Conflict, match="was not deleted"):
         find_deleted(layout, str(NAME))
 
 
