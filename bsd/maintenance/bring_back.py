@@ -182,7 +182,7 @@ def bring_back(
 class _BringBack:
     layout: Layout
     head: Snapshot
-    name: SessionName  # the new one
+    name: SessionName  # the new name
     actor: str
     budget: RetryBudget
     after_step: Step
@@ -327,7 +327,7 @@ class _BringBack:
                 if directory.is_dir():
                     break
                 if os.path.lexists(directory):
-                    problem = f"{directory} is there, and is no directory"
+                    problem = f"{directory} exists and is not a directory"
                     raise Conflict(problem, hint=_MOVE_AWAY)
             if not os.path.lexists(file.target) or file.looks_placed():
                 continue
@@ -336,7 +336,7 @@ class _BringBack:
                     f"there is a session {self.name} again: {file.target}",
                     hint=f"`bsd archive bring-back {self.head.id} --as AGENT/SESSION`",
                 )
-            problem = f"{file.target} is there, and is not what would come back"
+            problem = f"{file.target} exists and differs from the file to bring back"
             raise Conflict(problem, hint=_MOVE_AWAY)
 
     # --- content ---
@@ -447,7 +447,8 @@ class _BringBack:
         if self.program.deletes is not None:
             since = iso_utc(head.transcript.was.mtime_ns / 1e9)[:10]
             self.advice.append(
-                f"{self.program.deletes}, and this one is of {since}: `touch {path}` makes it young"
+                f"{self.program.deletes}, and this session is of {since}: "
+                f"`touch {path}` renews its time"
             )
         return BroughtBack(
             session=str(name),
@@ -488,7 +489,7 @@ def _place(file: _ReturningFile) -> None:
         except FileExistsError:
             same = file.looks_placed() and filecmp.cmp(file.temporary, file.target, shallow=False)
             if not same:
-                problem = f"{file.target} has just appeared, and is not what would come back"
+                problem = f"{file.target} has just appeared and differs from the file to bring back"
                 raise Conflict(problem, hint=_MOVE_AWAY) from None
         os.fsync(directory)
         with suppress(FileNotFoundError):

@@ -528,7 +528,7 @@ def counted(
     """Return the figures that the index has of sessions; opens no session, creates no index.
 
     Returns:
-        By session: the figures, and whether they cover the whole file as it is now.
+        By session: the figures, and whether they cover the whole present file.
     """
 
     def read(index: SearchIndex) -> dict[str, Known]:

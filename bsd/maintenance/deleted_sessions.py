@@ -34,7 +34,7 @@ from bsd.transcripts.change import Written
 from bsd.transcripts.reader import InBlocks, Transcript, TranscriptFile, parse_entry
 
 _LINES_READ = 50
-_HINT = "`bsd archive list` shows what there is"
+_HINT = "`bsd archive list` shows the copies"
 
 
 def is_deleted(layout: Layout, name: SessionName) -> bool:
@@ -114,7 +114,7 @@ def find_deleted(layout: Layout, text: str) -> Snapshot:
         raise NotFound(f"there is no copy of {text} in the archive", hint=_HINT)
     if len(chosen) > 1:
         which = ", ".join(snapshot.id for snapshot in chosen)
-        raise Invalid(f"{len(chosen)} sessions were called {text}", hint=f"one of {which}")
+        raise Invalid(f"{len(chosen)} sessions were named {text}", hint=f"one of {which}")
     return chosen[0]
 
 

@@ -207,7 +207,7 @@ def _sources(layout: Layout) -> Iterator[Check]:
             yield Check("sources", Level.OK, message)
         if os.geteuid() == 0 != (owner := source.path.stat().st_uid):
             message = f"{source.name} belongs to uid {owner}, and bsd runs as root"
-            hint = "let that user run bsd, with a root of their own: they may rename and link there"
+            hint = "let that user run bsd with a root of their own: the user can rename files there"
             yield Check("sources", Level.WARN, message, hint)
         if (
             source.program_archive
@@ -349,7 +349,7 @@ def _in_flight(layout: Layout) -> Iterator[Check]:
 def clock(layout: Layout) -> Check:
     """Check whether the next retention run will trust the clock and delete by age."""
     if why := check_clock(layout, "retention").doubt:
-        hint = "the next run deletes nothing; `bsd retention --trust-clock` if the clock is right"
+        hint = "the next run deletes no files; `bsd retention --trust-clock` if the clock is right"
         return Check("clock", Level.WARN, why, hint)
     return Check("clock", Level.OK, "no reason to doubt it")
 

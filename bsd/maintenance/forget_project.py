@@ -1,9 +1,9 @@
 """Forgets all stored data of a project's sessions for good.
 
 This is for users who have deleted a project on purpose, for example with `claude purge`, and want
-no data of it in the archive. Each session is forgotten by `forget.py`, together with the sessions
-that are parts of it; then the copy of the project's memory is deleted. If a session cannot be
-forgotten, the others still are.
+no data of it in the archive. `forget.py` forgets each session together with its parts; then the
+copy of the project's memory is deleted. If a session cannot be forgotten, the run continues with
+the others.
 
 A project is a directory. Its sessions are those whose lines name the directory, or a directory
 below it, as the place where they began, and those that their program keeps in a directory named

@@ -111,7 +111,7 @@ def cannot_be_read(path: Path, error: Exception) -> Conflict:
 
 
 def pending_journals(layout: Layout, *aims: str) -> Iterator[Path]:
-    """Yield the journals with one of these aims, those of running processes included.
+    """Yield the journals with any of these aims, those of running processes included.
 
     The aim is part of the file name, so unreadable journals are found as well. Raises BsdError.
     """

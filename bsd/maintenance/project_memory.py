@@ -207,7 +207,7 @@ def missing_memory(layout: Layout, agent: str) -> MissingMemory:
             found = MemoryFile(below, place / below, source / below, status.st_mtime_ns)
             if (obstacle := _obstacle(found.target, source)) is not None:
                 what = "a symbolic link" if obstacle.is_symlink() else "not a directory"
-                missing.left_out.append(f"{obstacle} is {what}: {found.target} does not come back")
+                missing.left_out.append(f"{obstacle} is {what}: {found.target} cannot come back")
             elif not os.path.lexists(found.target):
                 try:
                     os.close(open_ours(found.copy, layout.root))

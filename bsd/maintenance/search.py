@@ -396,13 +396,10 @@ def by_title(
 ) -> list[tuple[SessionName, str]]:
     """Return the sessions whose titles contain all words, with the titles; deleted sessions last.
 
-    Sessions are not read as a whole.
-
     Args:
-        but: sessions to leave out because their text was found; most titles repeat a session's
-            first prompt.
-        wanted: conditions. Those about sessions apply. With a condition that a title cannot meet
-            (a role, extracted text), the result is empty.
+        but: sessions to leave out, found by their text; most titles repeat the first prompt.
+        wanted: conditions; with those that a title cannot meet (a role, extracted text), the
+            result is empty.
     """
     if wanted.role or wanted.session or wanted.needs_all:
         return []

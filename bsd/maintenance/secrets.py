@@ -21,8 +21,8 @@ from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.reader import parse_entry
 from bsd.transcripts.spans import format_path
 
-MOST_SECRETS = 2000  # of one search
-MOST_PLACES = 200  # that are listed of one secret
+MOST_SECRETS = 2000  # limit of the secrets that a search collects
+MOST_PLACES = 200  # limit of the places listed per secret
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ _INDEX_WAIT_SECONDS = 1.0
 _MOST_REMEMBERED = 100_000  # sessions
 # Accepted lead of an entry's time over the file's: clocks differ, programs set mtimes back.
 BEYOND_SECONDS = 24 * 3600.0
-_MARKERS_BUDGET = 256 << 20  # bytes that one list reads to count markers
+_MARKERS_BUDGET = 256 << 20  # limit of the bytes that a list reads to count markers
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,7 @@ class TrashMoves:
         if item.transcript is None or not os.path.lexists(path) or place.has_taken(path):
             return None
         if path.lstat().st_ino != item.transcript[0]:
-            return Busy(f"session {item.name} was written anew meanwhile", hint="try again")
+            return Busy(f"session {item.name} was replaced meanwhile", hint="again later")
         rename(path, target)
         return None
 

@@ -252,7 +252,7 @@ def test_another_file_that_looks_like_what_would_come_back_stays(tmp_path: Path)
     beside.write_bytes(content.upper())
     beside.chmod(mode & 0o777)
     os.utime(beside, ns=(mtime, mtime))
-    with pytest.raises(Conflict, match=r"is not what would come back"):
+    with pytest.raises(Conflict, match=r"differs from the file to bring back"):
         bring_back(home.layout, str(home.names[0]), clock)
     assert beside.read_bytes() == content.upper()
     beside.unlink()

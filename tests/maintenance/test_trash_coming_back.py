@@ -229,7 +229,7 @@ def test_a_file_written_anew_while_it_goes_stays(layout: Layout) -> None:
             path.with_suffix(".new").write_bytes(HEADER)
             path.with_suffix(".new").rename(path)
 
-    with pytest.raises(Busy, match="written anew"):
+    with pytest.raises(Busy, match="was replaced"):
         trash_of(layout, after_step=rewrite).delete(NAME)
     assert path.read_bytes() == HEADER
     assert trash_of(layout).items() == []
