@@ -1,4 +1,4 @@
-"""Crash journals of operations that move files, in `.brainsurgeon/moving`.
+"""Crash journals of the trash (deletes, restores, removals), in `.brainsurgeon/moving`.
 
 A journal is a small JSON file. It is durable before the first step of an operation and removed
 after the last step. If the process is killed, the next call of bsd uses the journal to finish or
