@@ -121,7 +121,7 @@ class BroughtBack:
 
 @dataclass(frozen=True, slots=True)
 class _ReturningFile:
-    """One file that comes back."""
+    """A file to bring back."""
 
     whose: str  # the id of the snapshot, or the agent to whose memory the file belongs
     path: str  # in the copy
@@ -409,7 +409,7 @@ class _BringBack:
             hashes = forgotten_in(layout.history_dir(snapshot.name))
             note_forgotten(layout.history_dir(name), name, hashes)
 
-    # --- the end ---
+    # --- the program's list, and the answer ---
 
     def _list_again(self) -> PutBack:
         """Put the session into its program's list if it was listed when it was copied."""
@@ -511,7 +511,7 @@ def _link(source: str, target: str, directory: int) -> None:
         os.rename(source, target, src_dir_fd=directory, dst_dir_fd=directory)
 
 
-# --- after a kill ---
+# --- temporary files of killed calls ---
 
 
 def _returning(layout: Layout) -> Path:

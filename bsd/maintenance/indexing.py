@@ -56,7 +56,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class ReadOn:
-    """How the reading of a session ended."""
+    """The outcome of reading a session."""
 
     due: Due
     more: bool = False  # the session is huge, and parts of it are still to be read

@@ -49,14 +49,14 @@ class StoreWithoutTranscript:
 
     @property
     def message(self) -> str:
-        """Describe it in one sentence."""
+        """The description for the user, a single sentence."""
         stored = "1 stored file" if self.files == 1 else f"{self.files} stored files"
         where = "; ".join(self.where) or "its program or a user has deleted it"
         return f"{stored} ({self.size:,} bytes) of a session without a transcript: {where}"
 
     @property
     def hint(self) -> str:
-        """Return the advice for the user: usually that no action is needed."""
+        """The advice for the user: usually that no action is needed."""
         if self.beside:
             return (
                 "no action needed, unless you miss the session: its program can bring the file back"
