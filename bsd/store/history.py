@@ -287,7 +287,7 @@ class History:
 
     # --- writing ---
 
-    def begin(  # a plan, its session, and the data to keep
+    def begin(  # noqa: PLR0913 - a plan, its session, and the data to keep
         self,
         act: Act,
         edits: Sequence[Edit],
@@ -466,9 +466,7 @@ def _read_lines(stream: IO[bytes], count: int) -> Iterator[ChangedLine]:
 def _write_without(path: Path, count: int, entry_id: str | None) -> None:
     """Rewrite an operation's file without the former lines of one entry."""
     new = path.with_name(f".{path.name}.new")
-    new.unlink(
-        missing_ok=True
-    )  # left by a process that was killed, since the caller holds the lock
+    new.unlink(missing_ok=True)  # of a killed process: the caller holds the lock
     with plain_stream(path, _BUFFER) as old, open(create_private(new), "wb", _BUFFER) as stream:
         stream.write(old.readline(LARGEST_RECORD))
         for _ in range(count):
@@ -482,9 +480,7 @@ def _write_without(path: Path, count: int, entry_id: str | None) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     found = path.stat()
-    os.utime(
-        new, ns=(found.st_atime_ns, found.st_mtime_ns)
-    )  # the time that decides when it expires
+    os.utime(new, ns=(found.st_atime_ns, found.st_mtime_ns))  # this time decides when it expires
     os.replace(new, path)
     sync_dir(path.parent)
 
