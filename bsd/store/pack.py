@@ -80,7 +80,7 @@ _PIECE = 1 << 20
 # A few bytes can inflate to a great many, so the records of a pack have a limit: a fixed size, and
 # more for each line.
 _MOST_RECORDS, _MOST_A_RECORD = 16 << 20, 64 << 10
-# Content that exceeds both a size and a ratio of compression is not that of a damaged block.
+# A frame that inflates to more than this size, and by more than this ratio, is not a block.
 _MUCH, _RATIO, _SMALL_PIECE = 64 << 20, 1000, 1 << 10
 _LATEST_MS = 253402300800 * 1000  # year 10000, beyond the range of datetime
 _SHOWN = 10
@@ -196,8 +196,7 @@ class Pack:
     # --- places, records, lines ---
 
     def find(self, hash: bytes) -> PackPlace | None:
-        """Return the place of the line with this SHA-256; None if the pack is whole and lacks
-        it."""
+        """Return the place of the line with this SHA-256; None if a whole pack lacks it."""
         low, high = 0, self.summary.lines
         while low < high:
             middle = (low + high) // 2
@@ -458,7 +457,7 @@ class PackWriter:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._file)
-        with suppress(OSError):  # the pack has its name, or the leftover is swept away later
+        with suppress(OSError):  # the pack was renamed, or a sweep removes the leftover later
             self._path.unlink(missing_ok=True)
 
     def __contains__(self, hash: bytes) -> bool:
@@ -467,12 +466,12 @@ class PackWriter:
 
     @property
     def lines(self) -> int:
-        """The number of lines that have been added."""
+        """The number of added lines."""
         return len(self._places)
 
     @property
     def content(self) -> int:
-        """Bytes of the lines that have been added."""
+        """The bytes of the added lines."""
         return self._content
 
     def add(self, line: bytes, record: Mapping[str, Any], sha256: bytes | None = None) -> None:
@@ -522,7 +521,7 @@ class PackWriter:
         if self._block:
             self._end_block()
         self._record_frame += self._records.flush()
-        # In whole milliseconds, as in the pack, so that a merged pack gets a name of the same second.
+        # In whole milliseconds, as in the pack: a merged pack gets a name of the same second.
         first, last = (round(max(0.0, moment) * 1000) for moment in (oldest, newest))
         hash_ = self._write_index(first, last)
         os.fsync(self._file)
