@@ -97,7 +97,7 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """The result of `list_again`: keys that are listed again, and keys of other sessions now."""
+    """Keys that `list_again` listed again, and keys (`taken`) that now name other sessions."""
 
     keys: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
