@@ -246,7 +246,7 @@ class SessionArchive:
                     merged.append(path)
                 if len(merged) > 1:
                     made.append(writer.finish(oldest, newest))
-                    for path in merged:  # the new pack has the last one's time: see `may_be_double`
+                    for path in merged:  # the last pack may be the new pack: see `may_be_double`
                         if path != made[-1]:
                             path.unlink(missing_ok=True)
                     sync_dir(self.directory)
@@ -281,7 +281,7 @@ class SessionArchive:
                 self._remove_doubles()
 
     def _remove_doubles(self) -> None:
-        """Remove each pack whose lines are all in one other undamaged pack."""
+        """Remove each pack whose lines are all in another undamaged pack."""
         held: dict[Path, set[bytes]] = {}
         for pack in self._readable():
             with suppress(PackDamaged, OSError):
@@ -294,7 +294,7 @@ class SessionArchive:
         self._names = None
 
     def mend(self, pack: Path) -> tuple[int, Path, bool]:
-        """Copy the lines of a pack whose index is damaged to a new pack, and set the old one aside.
+        """Copy the lines of a pack with a damaged index to a new pack, and set the old pack aside.
 
         Lines that are also in other undamaged packs are not copied.
 
@@ -303,7 +303,7 @@ class SessionArchive:
             and whether all of its blocks could be read.
 
         Raises:
-            OSError, PackDamaged: the pack has no readable line, or the new one cannot be written.
+            OSError, PackDamaged: the pack has no readable line, or the new pack cannot be written.
                 The archive is unchanged.
         """
         at = pack.lstat().st_mtime
@@ -370,7 +370,7 @@ class SessionArchive:
 
 
 def may_be_double(names: Iterable[str]) -> bool:
-    """Return whether the names of packs allow that the lines of one are also in another."""
+    """Return whether two packs may hold the same lines, judged by the names of the packs."""
     times = [name.partition("-")[0] for name in names if is_pack(name)]
     return len(times) > len(set(times))
 

@@ -34,7 +34,7 @@ class LinePlace:
 def find_lines(source: Transcript, wanted: Sequence[ChangedLine]) -> dict[int, LinePlace]:
     """Find the lines that still stand as the operation left them.
 
-    Among equal lines, the ones at their old line numbers are assigned first, then the nearest.
+    Among equal lines, those at their old line numbers are assigned first, then the nearest.
 
     Returns:
         A map from the position in `wanted` to the place; lines that are not found are left out.

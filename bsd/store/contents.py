@@ -147,7 +147,7 @@ class StoredPlace:
 
 
 class Contents:
-    """The index of one root. Thread-safe; calls are answered one after the other."""
+    """The index of a root. Thread-safe; calls run in sequence."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -176,7 +176,7 @@ class Contents:
         return self._places("entry = ?", entry_key(entry))
 
     def of_store(self, directory: Path) -> list[StoredPlace]:
-        """Return all lines of one store or archive."""
+        """Return all lines of a store or an archive."""
         return self._places("path = ?", f"{directory.parent.name}/{directory.name}")
 
     def unread_in(self, directory: Path) -> BsdError | None:
@@ -221,7 +221,7 @@ class Contents:
             for path, pack, ref, hash_, at, entry in rows
         ]
 
-    # --- what the stores hold ---
+    # --- updates from the stores ---
 
     def _bring_up_to_date(self, database: sqlite3.Connection) -> None:
         began = time.monotonic()
@@ -243,7 +243,7 @@ class Contents:
                 read = self._read_archive if is_archive else self._read_store
                 read(database, number, path)
                 if path in self._problems:
-                    state = _UNKNOWN  # read it again next time, even if nothing changes
+                    state = _UNKNOWN  # read it again next time, even if it is unchanged
                 update = (
                     "UPDATE places SET (ino, mtime, index_mtime, index_size) = (?, ?, ?, ?)"
                     " WHERE id = ?"
@@ -433,7 +433,7 @@ def _packed_rows(path: Path) -> Iterator[_Row]:
 def _records(index: Path) -> Iterator[dict[str, object]]:
     """Yield the entries of an `index.json`, the newest first; skip entries that bsd did not write.
 
-    A file that was used again has a later entry, which replaces its earlier ones.
+    A file that was used again has a later entry, which replaces its earlier entries.
     """
     try:
         lines = io.BytesIO(read_plain(index, LARGEST_LINE)).readlines()

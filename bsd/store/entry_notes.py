@@ -48,7 +48,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Noting:
-    """The notes of one plan about entries; they are kept after the history has expired."""
+    """The notes of a plan about entries; they are kept after the history has expired."""
 
     stamps: tuple[Stamp, ...] = ()
     undone: tuple[str, ...] = ()  # entries whose extraction is undone
@@ -78,7 +78,7 @@ def learn(known: Stamps, stamps: Iterable[Stamp]) -> None:
 
 
 class EntryNotes:
-    """`undone.json` and `restored.json` of one session; a writer holds the session's own lock.
+    """`undone.json` and `restored.json` of a session; a writer holds the session's own lock.
 
     Reading a damaged file raises Unavailable. Writers rename a damaged file and begin a new one, so
     that it does not block access to the content.

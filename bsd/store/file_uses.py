@@ -1,7 +1,7 @@
 """The table `files` of the search index: the files that calls in each session name.
 
-A row stands for one file in one session with one kind of use. It lists the numbers of the lines
-whose calls use the file in this way.
+Each row describes a kind of use of a file in a session. It lists the numbers of the lines whose
+calls use the file in this way.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SESSIONS = (
 
 @dataclass(frozen=True, slots=True)
 class UsedFile:
-    """A file that calls in a session use in one way."""
+    """A file, and a way in which calls of a session use it."""
 
     session: str
     path: str  # as written in the calls

@@ -126,14 +126,14 @@ class Act:
     values: int
     bytes_before: int
     bytes_after: int
-    undoes: int | None = None  # number of the operation that this one undid
+    undoes: int | None = None  # number of the operation that this operation undid
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of the history."""
+    """An operation of the history."""
 
-    number: int  # counts the operations of one session, from 1
+    number: int  # counts the operations of the session, from 1
     act: Act
     entries: int  # number of changed lines
     path: Path
@@ -149,7 +149,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class ChangedLine:
-    """One line that an operation changed. Hashes and sizes are of the raw line with its end.
+    """A line that an operation changed. Hashes and sizes are of the raw line with its end.
 
     `was_size` is 0 for an inserted line, `now_size` is 0 for a removed line.
     """
@@ -181,7 +181,7 @@ class ChangedLine:
 
 
 class History:
-    """The operations of one session. A writer holds bsd's own lock of the session."""
+    """The operations of a session. A writer holds bsd's own lock of the session."""
 
     def __init__(self, layout: Layout, name: SessionName) -> None:
         self.name = name
@@ -464,7 +464,7 @@ def _read_lines(stream: IO[bytes], count: int) -> Iterator[ChangedLine]:
 
 
 def _write_without(path: Path, count: int, entry_id: str | None) -> None:
-    """Rewrite an operation's file without the former lines of one entry."""
+    """Rewrite an operation's file without the former lines of an entry."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)  # of a killed process: the caller holds the lock
     with plain_stream(path, _BUFFER) as old, open(create_private(new), "wb", _BUFFER) as stream:

@@ -28,7 +28,7 @@ _END = b"\n]}\n"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The content of one stored file. Sizes are bytes."""
+    """The record of a stored file. Sizes are bytes."""
 
     entry_id: str
     index: int  # line number in the session at the time of extraction
@@ -70,7 +70,7 @@ def session_named_in(document: Path) -> SessionName | None:
 
 
 class Index:
-    """The `index.json` of one store. The file is read on demand; a damaged file counts as empty.
+    """The `index.json` of a store. The file is read on demand; a damaged file counts as empty.
 
     `broken`: why the file on disk could not be used; None if it was sound.
     """
@@ -158,7 +158,7 @@ class Index:
 
 
 def _lines(records: Iterable[Record]) -> bytearray:
-    """Write each record as one line, so that `contents` can read them one by one."""
+    """Return one line for each record, so that `contents` can read single records."""
     lines = bytearray()
     for record in records:
         if lines:

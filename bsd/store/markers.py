@@ -35,7 +35,7 @@ NEEDLES = (b'"_extracted"', b"[[extracted-")
 
 
 class Markers:
-    """The markers of one session, while it is open."""
+    """The markers of a session, while it is open."""
 
     def __init__(self, source: Transcript, fmt: TranscriptFormat, stored: OriginalStore) -> None:
         self._source = source
@@ -92,7 +92,7 @@ class Markers:
         return not proofs or Proof.CERTAIN in proofs
 
     def _may_be_named(self, entry: Entry, info: EntryInfo, name: str) -> bool:
-        """Return whether an entry can be the one that a placeholder in it names."""
+        """Return whether an entry can be the entry that a placeholder in it names."""
         return name == info.id or (self._fmt.renews_id(entry, name) and name not in self._ids)
 
     def _candidates(
@@ -142,7 +142,7 @@ class Markers:
 
     @property
     def _has_origin(self) -> bool:
-        """Whether the program states that it made this session from another one."""
+        """Whether the program states that it made this session from another session."""
         return len(self._headers) > 1 or any(len(names) > 1 for _, names in self._headers)
 
     def _is_among_copies(self, index: int, place: StoredPlace) -> bool:
@@ -180,7 +180,7 @@ class Markers:
         return {self._fmt.info(entry).id for entry in entries if entry is not None}
 
     def _differing(self, entry: Entry, original: Entry, name: str) -> int:
-        """Return the number of inline values that differ from the stored ones."""
+        """Return the number of inline values that differ from the stored values."""
         texts = {value.path: value.text for value in self._fmt.values(original, 1)}
         return sum(
             value.path in texts and value.text != texts[value.path]

@@ -119,7 +119,7 @@ def digest(data: bytes) -> str:
 
 
 class SessionStore:
-    """The original lines of one session. A writer holds bsd's own lock of the session.
+    """The original lines of a session. A writer holds bsd's own lock of the session.
 
     `directory`: the place of the store if it lies in the trash, where it has no archive.
     """
@@ -217,7 +217,7 @@ class SessionStore:
         return None
 
     def _is_anothers(self, ref: str) -> bool:
-        """Return whether the file `ref` is sound and holds a line other than the requested one."""
+        """Return whether the file `ref` is sound and holds another line than the requested line."""
         places = self._here(digest(self.read(ref, sys.maxsize) or b""))
         return any(place.at and place.ref == ref for place in places)  # listed in the index
 

@@ -21,7 +21,7 @@ unsigned, little-endian.
                    first and the last line were packed (8 and 8, epoch milliseconds), SHA-256 (32)
                    of bytes 0–16 and of everything from I - 8 to here, "bsdpack" and the version
 
-Numbers count from 0. `Pack` returns a line only if its hash is the requested one. The hash at the
+Numbers count from 0. `Pack` returns a line only if its hash is the requested hash. The hash at the
 end distinguishes a torn index from an index without the line. If the index is damaged, the lines
 can still be read from the blocks, which follow each other; after an unreadable block, the search
 goes on at the next frame.
@@ -142,7 +142,7 @@ class Packed(NamedTuple):
 
 
 class Pack:
-    """One pack, open for reading; use it in a `with`.
+    """A pack, open for reading; use it in a `with`.
 
     Raises:
         PackDamaged: the file is torn, or is not a pack of this version.
@@ -223,7 +223,7 @@ class Pack:
         return sorted(self.places(), key=lambda place: place.number)
 
     def record(self, place: PackPlace) -> Mapping[str, Any]:
-        """Return the record of one line in the index of the store."""
+        """Return the record of a line in the index of the store."""
         line = next(islice(self._record_lines(), place.number, None), None)
         if line is None:
             raise PackDamaged(self.path, "a line of it has no record")
@@ -433,7 +433,7 @@ def _lines(content: bytes) -> Iterator[bytes]:
 
 
 class PackWriter:
-    """Writes one pack under a temporary name. Use it in a `with`, which removes an unfinished file.
+    """Writes a pack under a temporary name. Use it in a `with`, which removes an unfinished file.
 
     The directory is created if necessary. Raises OSError.
     """

@@ -34,7 +34,7 @@ class EntryOriginal:
 
 
 class RootRecords:
-    """Notes and originals under one root, for one session."""
+    """Notes and originals under a root, for one session."""
 
     def __init__(self, layout: Layout, store: SessionStore, notes: EntryNotes) -> None:
         self._layout = layout

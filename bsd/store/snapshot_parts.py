@@ -41,7 +41,7 @@ _SMALL_BYTES = 2 << 20  # a smaller snapshot has one pack
 
 
 class SnapshotReader(InBlocks):
-    """Reads one file of a snapshot as a transcript is read; call `close` after use.
+    """Reads a file of a snapshot as a transcript is read; call `close` after use.
 
     Reading a damaged or missing part raises Unavailable.
     """
@@ -165,7 +165,7 @@ class PartWriter(Closing):
         Args:
             directory: of the snapshot.
             now: epoch seconds.
-            check: read the existing packs, and do not rely on damaged ones.
+            check: read the existing packs, and do not rely on damaged packs.
         """
         self._directory = directory
         packs = packs_in(directory)

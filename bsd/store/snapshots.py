@@ -70,7 +70,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """One file as it was copied; `path` is relative to the agent's session directory."""
+    """A file as it was copied; `path` is relative to the agent's session directory."""
 
     path: str
     was: Identity
@@ -82,7 +82,7 @@ class SnapshotFile:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The snapshot of one session; times are epoch seconds."""
+    """The snapshot of a session; times are epoch seconds."""
 
     directory: Path
     name: SessionName
@@ -143,7 +143,7 @@ def archive_directories(layout: Layout) -> list[Path]:
 
 
 def snapshot_directories(archive: Path) -> Iterator[Path]:
-    """Yield the snapshot directories of one session, damaged ones included; raises OSError."""
+    """Yield the snapshot directories of a session, including damaged snapshots; raises OSError."""
     with suppress(FileNotFoundError, NotADirectoryError):
         for name in sorted(os.listdir(archive)):
             if name.startswith(COPY):
@@ -161,7 +161,7 @@ def snapshots_of(layout: Layout, name: SessionName) -> list[Snapshot]:
 
 
 def snapshots_in(archive: Path, *, strictly: bool = False) -> list[Snapshot]:
-    """Return the snapshots in the archive directory of one session, the latest first.
+    """Return the snapshots in the archive directory of a session, the latest first.
 
     A damaged snapshot is logged and left out.
 

@@ -107,7 +107,7 @@ class _StoredIds:
         return self.state.ids_among(self.number, ids) if ids else set()
 
 
-class Left(NamedTuple):  # not a dataclass: at start one is made for each session
+class Left(NamedTuple):  # not a dataclass: at start, each session gets an object
     """The state of a session for which no work was left."""
 
     session: SessionName
@@ -330,7 +330,7 @@ class StateDb:
         return self._database
 
     def _is_as_opened(self, database: sqlite3.Connection) -> bool:
-        """Return whether the open file is still the one at the path, with this version's tables."""
+        """Return whether the path still leads to the open file, with this version's tables."""
         with suppress(sqlite3.Error):
             return self._which() == self._opened and version_of(database) == _VERSION
         return False
@@ -365,7 +365,7 @@ def guard(source: Readable, offset: int, edits: Sequence[Edit] = ()) -> bytes:
 
 def _create(database: sqlite3.Connection) -> None:
     """Create empty tables, unless another process has just done so."""
-    # Ids are random: a look-up reads a page, and an insertion writes one, so pages are small.
+    # Ids are random: a look-up reads a page, and an insertion writes a page, so pages are small.
     database.execute("PRAGMA page_size = 1024")
     database.execute("BEGIN IMMEDIATE")
     with database:

@@ -224,7 +224,7 @@ class BytesTranscript(InBlocks):
         self._data = data
 
     def close(self) -> None:
-        """Do nothing, since there is no file."""
+        """Return at once, since there is no file."""
 
     def read(self, offset: int, length: int) -> bytes:
         piece = self._data[offset : offset + length]
@@ -317,7 +317,7 @@ MOST_EXTRA = 48 << 20
 # The limit for a line that bsd changes, so that it can still be read with the additions.
 MOST_EXTRA_EDITED = MOST_EXTRA - (1 << 20)
 
-# Texts up to this size are harmless whatever they contain, and are not examined.
+# Texts up to this size are harmless regardless of their content, and are not examined.
 _HARMLESS = 1 << 20
 _PIECE = 256 << 10
 

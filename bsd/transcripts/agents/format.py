@@ -170,7 +170,7 @@ TIES = frozenset(
 )
 # Members in which the result of a call says whether the call failed.
 _ERROR_FLAGS = (("isError",), ("is_error",), ("message", "isError"), ("message", "is_error"))
-# Tools that run their argument in a shell, whatever the prefix of their names.
+# Tools that run their argument in a shell, with any prefix before their names.
 _SHELLS = frozenset(("exec", "bash", "shell", "terminal", "run_command", "execute_command"))
 # Tools that write a file, and the names of the argument with its path.
 _WRITERS = frozenset(("write", "create", "write_file", "create_file", "file_write"))

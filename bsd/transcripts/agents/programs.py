@@ -2,7 +2,7 @@
 
 Also decides which root serves a source: only one root of a user may, or two would edit the same
 transcripts. A root that has edited sessions of a source records a claim in a small file of the user
-who runs bsd, `$XDG_STATE_HOME/bsd/sources/<hash of the path>.json`. The claim contains an id of the
+running bsd, `$XDG_STATE_HOME/bsd/sources/<hash of the path>.json`. The claim contains an id of the
 root: a root may be moved, and a copy of it counts as another root. If the directory of claims
 cannot be read or written (a unit that protects homes), bsd logs that and relies on the transcripts
 alone.
@@ -285,7 +285,7 @@ def take(layout: Layout, source: Source, *, forced: bool = True) -> str | None:
     directory = claims_directory()
     try:
         make_private_dir(directory)
-        # Under a lock: if two roots begin at once, the second one finds the claim of the first.
+        # Under a lock: if two roots begin at once, the second root finds the claim of the first.
         with _lock(directory):
             before = _claim_to(source)
             if not forced and (why := elsewhere(layout, source)):

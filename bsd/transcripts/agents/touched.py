@@ -64,7 +64,7 @@ _COMMANDS = ("command", "cmd", "input", "script")  # `input`: arguments that are
 # A script may contain the end of a line as an escape.
 _PATCHED = re.compile(r"\*\*\* (?:Add File|Update File|Delete File|Move to): ([^\r\n`\\]{1,1000})")
 _DIFFED = re.compile(r"^\+\+\+ (?:b/)?([^\t\r\n]{1,1000})", re.MULTILINE)
-# A quoted text without a space is one word, whatever characters it contains.
+# A quoted text without a space is one word, regardless of its characters.
 _WORD = re.compile(
     r"'([^'\s]{1,1000})'|\"([^\"\s$`]{1,1000})\"|([^\s'\"`;|&<>()$={}\[\],*?:\\!#]+)"
 )

@@ -207,7 +207,7 @@ def _thinking(block: Entry, path: ValuePath, api: str) -> list[Value]:
     if text is None or block.get("redacted"):
         return []
     if signature is not None and not isinstance(signature, str):
-        return []  # no known format writes this, so it is not known what the signature covers
+        return []  # no known format writes this, so the scope of the signature is unknown
     where = (*path, "thinking")
     if not signature or _keeps_signature(api):
         return [text_value(where, text, "thinking")]

@@ -16,7 +16,7 @@ from bsd.transcripts.agents.setup_files import (
     tools_skill,
 )
 
-# After Stop and SessionEnd a session is idle; SessionStart tells the model what it can restore.
+# After Stop and SessionEnd a session is idle; SessionStart tells the model of values to restore.
 _HOOKS = {"Stop": None, "SessionEnd": None, "SessionStart": "resume|compact"}
 _HOOK_SECONDS = 2  # the script returns within 50 ms
 _PERMISSION = "mcp__bsd"

@@ -54,7 +54,7 @@ def lock_path(session_file: Path) -> Path:
 
 
 def inspect_lock(session_file: Path, *, now: float | None = None) -> LockState:
-    """Return the state of a session file's lock at `now` (epoch seconds); changes nothing."""
+    """Return the state of a session file's lock at `now` (epoch seconds), without a change."""
     with look(lock_path(session_file)) as seen:
         return (
             seen.state(time.time() if now is None else now) if isinstance(seen, SeenLock) else seen
@@ -170,17 +170,17 @@ def _open(path: Path) -> int | Free | Unreadable:
 def bury(path: Path, seen: SeenLock, *, now: float) -> bool:
     """Remove the lock file that was judged stale, and no other; False if that is not certain.
 
-    Between judging and removing, another process may remove the stale lock and put a fresh one at
+    Between judging and removing, another process may remove the stale lock and put a fresh lock at
     the same path, which a plain unlink would destroy. Two measures prevent this:
 
     - Against other bsd processes: the process that removes the file holds the flock of the stale
-      file, and compares again under it. So only one bsd removes this file, and a second one finds
+      file, and compares again under it. So only one bsd removes this file, and a second bsd finds
       that the path names another file. (Holders in bsd keep the flock too: a living holder is never
       removed, not even from another PID namespace, in which its process is not visible.)
     - Against the gateway, which uses no flock, microseconds remain between this comparison and the
       removal. So the file is first renamed to a name of its own, which moves exactly one file, and
       is judged once more there. A fresh lock is put back with link(), which never overwrites; its
-      holder notices nothing.
+      holder does not notice the move.
     """
     try:
         fcntl.flock(seen.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -97,7 +97,7 @@ _registries: dict[Path, tuple[tuple[int, int, int], Registry]] = {}
 
 
 def read_registry(agent_dir: Path) -> Registry:
-    """Read an agent's `sessions.json`; a missing file is an empty list, a broken one a problem."""
+    """Read an agent's `sessions.json`; a missing file is an empty list, a broken file a problem."""
     path = agent_dir / "sessions" / REGISTRY_FILE
     try:
         found = path.lstat()
