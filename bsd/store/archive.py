@@ -199,7 +199,7 @@ class SessionArchive:
         except FileNotFoundError:
             return True
         except OSError as error:
-            _log.warning("Cannot be archived, so it stays", path=str(file), problem=str(error))
+            _log.warning("A stored file cannot be archived", path=str(file), problem=str(error))
             return False
         hash_ = hashlib.sha256(line).digest()
         if hash_ in known and (hash_ in writer or self._has(hash_)):
@@ -433,7 +433,7 @@ def _tell_damaged(pack: Path, problem: PackDamaged) -> None:
         "A pack of the archive is damaged",
         session=pack.parent.name,
         problem=str(problem),
-        hint="`bsd verify --repair` makes its index anew",
+        hint="`bsd verify --repair` rebuilds its index",
     )
     if pack not in _audited:
         _audited.add(pack)

@@ -21,14 +21,14 @@ def whole_number(value: Any, limit: int = 1 << 63, *, least: int = 0) -> int:
 def moment(value: Any) -> float:
     """Return a time in epoch seconds, from 1970 to the year 9999."""
     if type(value) not in (int, float) or not 0 <= value < _LATEST_SECONDS:
-        raise ValueError(f"{value!r:.40} is no time")
+        raise ValueError(f"{value!r:.40} is not a time")
     return float(value)
 
 
 def text(value: Any) -> str:
     """Return a string."""
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
+        raise TypeError(f"{value!r:.40} is not a text")
     return value
 
 
@@ -48,7 +48,7 @@ def sha256_in_hex(value: Any) -> bytes:
     """Return the bytes of a SHA-256 in hexadecimal digits."""
     found = bytes.fromhex(text(value))
     if len(found) != hashlib.sha256().digest_size:
-        raise ValueError(f"{value!r:.80} is no hash")
+        raise ValueError(f"{value!r:.80} is not a hash")
     return found
 
 

@@ -54,7 +54,7 @@ _UNKNOWN = (0, 0, 0, 0)
 _SELDOM = 10
 _MEMORY_SECONDS = 600.0  # then the file is tried again, since a full disk may have room by then
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC}
-_MEND_PACK = "`bsd verify --repair` mends what can be mended, else bring it back from a backup"
+_MEND_PACK = "run `bsd verify --repair`; if that fails, restore the pack from a backup"
 
 # `places` are the directories of stores and archives; `held` are their lines. `ref` names the file
 # of a line, `pack` the pack that holds it (empty: the line has its own file).
@@ -135,8 +135,8 @@ class StoredPlace:
         except OSError as error:
             raise os_problem(error, f"reading {self.file}") from error
         if f"sha256:{hashlib.sha256(line).hexdigest()}" != self.hash:
-            problem = f"{self.file} is not what was stored (its hash differs)"
-            raise Unavailable(problem, hint="bring it back from a backup, or delete it")
+            problem = f"{self.file} is damaged (its hash differs)"
+            raise Unavailable(problem, hint="restore it from a backup, or delete it")
         return line
 
     def line(self) -> bytes | None:
@@ -202,7 +202,7 @@ class Contents:
             try:
                 return self._ask(condition, value)
             except (sqlite3.Error, OSError) as error:
-                _log.warning("The index of the stores is made anew", problem=str(error))
+                _log.warning("The index of the stores is rebuilt", problem=str(error))
                 self._next_look = 0.0
                 with suppress(OSError):
                     remove_database(self._file)
@@ -301,7 +301,7 @@ class Contents:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except (BsdError, OSError) as error:  # a link that leads out, a closed directory
-                _log.debug("Stores cannot be looked at", where=str(top), problem=str(error))
+                _log.debug("Stores cannot be read", where=str(top), problem=str(error))
                 self._note(top.name, top, error)
                 continue
             is_archive = top == layout.archive or word == "archive"

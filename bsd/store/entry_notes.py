@@ -197,7 +197,7 @@ def _read(path: Path, parse: Callable[[Any], _T]) -> _T:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _Damaged(
             f"{path} is damaged ({error})",
-            hint="bring it back from a backup, or delete it: what it says is forgotten then",
+            hint="restore it from a backup, or delete it; its notes are then lost",
         ) from error
 
 
@@ -211,7 +211,7 @@ def _read_or_begin(path: Path, parse: Callable[[Any], _T]) -> _T:
             os.replace(path, aside)
         except OSError as error:
             raise os_problem(error, f"renaming {path}") from error
-        _log.warning("A damaged file is put aside", problem=problem.message, aside=str(aside))
+        _log.warning("A damaged file was renamed", problem=problem.message, aside=str(aside))
         return parse(None)
 
 
@@ -259,7 +259,7 @@ def forgotten_in(history: Path) -> frozenset[str]:
     except OSError as error:
         raise os_problem(error, f"reading {path}") from error
     except (ValueError, LookupError, TypeError) as error:
-        _log.warning("What was forgotten cannot be read", path=str(path), problem=str(error))
+        _log.warning("Forgotten lines cannot be read", path=str(path), problem=str(error))
         return frozenset()
 
 

@@ -247,7 +247,7 @@ class History:
                 stream.readline(LARGEST_RECORD)
                 return list(_read_lines(stream, operation.entries))
         except FileNotFoundError:
-            raise NotFound(f"{operation} of {self.name} is no longer kept") from None
+            raise NotFound(f"{operation} of {self.name} has expired") from None
         except OSError as error:
             raise os_problem(error, f"reading {operation.path}") from error
         except (ValueError, KeyError, TypeError) as error:

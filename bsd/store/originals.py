@@ -340,7 +340,7 @@ class SessionStore:
         except OSError as error:
             if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
                 raise
-            text = f"{self.directory} appeared while its name was to be used"
+            text = f"{self.directory} appeared before bsd could create it"
             raise TemporaryFailure(text) from error
         self._new = [original.ref for original in originals]
         # After a power cut the old name must not return, since files under it are removed.
@@ -358,12 +358,12 @@ class SessionStore:
                 stem = self._stem(original.ref)
                 if original.line is None:
                     if isinstance(self.own(original.ref, original.hash), Missing):
-                        text = f"{stem}{_FINISHED} changed while it was to be used again"
+                        text = f"{stem}{_FINISHED} changed before bsd could reuse it"
                         raise TemporaryFailure(text)
                     os.utime(stem + _FINISHED)
                     continue
                 if original.ref + _FINISHED in present:
-                    text = f"{stem}{_FINISHED} appeared while its name was to be used"
+                    text = f"{stem}{_FINISHED} appeared before bsd could create it"
                     raise TemporaryFailure(text)
                 self._new.append(original.ref)
                 self._write(original, stem + _UNFINISHED, source)
@@ -375,7 +375,7 @@ class SessionStore:
 
     def _write(self, original: StoredOriginal, path: str, source: Readable | None) -> None:
         if original.line is None or not _REF.fullmatch(original.ref):
-            raise TemporaryFailure(f"{original.ref} is not there, and was to be used again")
+            raise TemporaryFailure(f"{original.ref} is missing, so bsd cannot reuse it")
         target = create_private(path)
         try:
             hash_ = _write_line(original.line, source, target)

@@ -171,17 +171,17 @@ class Pack:
         tail = self._read(self._size - _TAIL, _TAIL) if self._size > len(_HEAD) + _TAIL else b""
         if not tail.endswith(_STAMP) or head != _HEAD:
             newer = tail[-8:-1] == _MARK and head[8:15] == _MARK
-            why = "it is of another version of bsd" if newer else "its beginning or end is missing"
+            why = "another version of bsd wrote it" if newer else "its beginning or end is missing"
             raise PackDamaged(self.path, why)
         numbers = _END.unpack(tail[: _END.size])
         self._index, self._records, lines, blocks, content, oldest, newest = numbers
         if max(oldest, newest) >= _LATEST_MS:
-            raise PackDamaged(self.path, "its times are none")
+            raise PackDamaged(self.path, "its times are not valid")
         self._hash = tail[_END.size : -len(_STAMP)]
         self._places = self._index + self._records
         self._blocks = self._places + _PLACE.size * lines
         if self._blocks + _BLOCK_PLACE.size * blocks + _TAIL != self._size:
-            raise PackDamaged(self.path, "its end does not fit its size")
+            raise PackDamaged(self.path, "its size does not match its index")
         self.summary = PackSummary(lines, blocks, content, self._size, oldest / 1e3, newest / 1e3)
 
     def check_index(self) -> None:
@@ -191,7 +191,7 @@ class Pack:
         for start in range(self._index - _SKIP.size, end, _PIECE):
             hasher.update(self._read(start, min(_PIECE, end - start)))
         if hasher.digest() != self._hash:
-            raise PackDamaged(self.path, "its index has another hash")
+            raise PackDamaged(self.path, "its index has the wrong hash")
 
     # --- places, records, lines ---
 
@@ -226,7 +226,7 @@ class Pack:
         """Return the record of a line in the index of the store."""
         line = next(islice(self._record_lines(), place.number, None), None)
         if line is None:
-            raise PackDamaged(self.path, "a line of it has no record")
+            raise PackDamaged(self.path, "one of its lines has no record")
         return self._parsed(line)
 
     def records(self) -> Iterator[Mapping[str, Any]]:
@@ -282,13 +282,13 @@ class Pack:
                     break
                 left -= len(piece)
                 if left < 0:
-                    raise PackDamaged(self.path, "its records are larger than any")
+                    raise PackDamaged(self.path, "its records are too large")
                 *whole, begun = (begun + piece).split(b"\n")
                 number += len(whole)
                 if number <= self.summary.lines:
                     yield from whole
         if number != self.summary.lines or begun:
-            raise PackDamaged(self.path, "its records do not fit its lines")
+            raise PackDamaged(self.path, "its records do not match its lines")
 
     def _parsed(self, line: bytes) -> Mapping[str, Any]:
         try:
@@ -296,7 +296,7 @@ class Pack:
         except ValueError as error:
             raise PackDamaged(self.path, f"a record is not JSON ({error})") from error
         if not isinstance(record, dict):
-            raise PackDamaged(self.path, "a record is none")
+            raise PackDamaged(self.path, "a record is not an object")
         return record
 
     def _content(self, block: int) -> bytes:
@@ -306,12 +306,12 @@ class Pack:
             place = self._read(self._blocks + block * _BLOCK_PLACE.size, _BLOCK_PLACE.size)
             offset, size, length = _BLOCK_PLACE.unpack(place)
         if offset + size > self._index or length > LARGEST_LINE + 2:
-            raise PackDamaged(self.path, "its index names a block that it has not")
+            raise PackDamaged(self.path, "its index names a block that does not exist")
         data = self._read(offset, size)
         try:
             # The decompressor would allocate the size that the frame claims.
             if zstandard.frame_content_size(data) != length:
-                raise PackDamaged(self.path, "a block has another length than it had")
+                raise PackDamaged(self.path, "a block has the wrong length")
             return zstandard.ZstdDecompressor().decompress(data)
         except zstandard.ZstdError as error:
             raise PackDamaged(self.path, f"a block cannot be read ({error})") from error
@@ -319,7 +319,7 @@ class Pack:
     def _cut(self, content: bytes, place: PackPlace) -> bytes:
         line = content[place.start : place.start + place.size]
         if hashlib.sha256(line).digest() != place.hash:
-            raise PackDamaged(self.path, f"line {place.number} has another hash")
+            raise PackDamaged(self.path, f"line {place.number} has the wrong hash")
         return line
 
     def _read(self, offset: int, length: int) -> bytes:
@@ -529,7 +529,7 @@ class PackWriter:
             os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
         with Pack(self._path) as pack:
             if sum(1 for _ in pack) != self.lines:
-                raise PackDamaged(self._path, "it has not all of its lines")
+                raise PackDamaged(self._path, "some of its lines are missing")
         moment = datetime.fromtimestamp(last // 1000, UTC)
         path = self._directory / f"{moment:%Y%m%dT%H%M%SZ}-{hash_.hex()[:16]}{PACK}"
         os.rename(self._path, path)

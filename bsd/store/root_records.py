@@ -73,7 +73,7 @@ def _stamps(notes: EntryNotes) -> Stamps:
     try:
         return notes.stamps()
     except BsdError as problem:  # originals and other notes may be enough
-        _log.warning(f"{RESTORED} tells nothing", problem=problem.message)
+        _log.warning(f"{RESTORED} cannot be read", problem=problem.message)
         return {}
 
 

@@ -169,7 +169,7 @@ def use(
     try:
         return _once(path, work, wait)
     except Damaged as problem:
-        _log.warning("The search index is made anew", path=str(path), problem=str(problem))
+        _log.warning("The search index is rebuilt", path=str(path), problem=str(problem))
     remove_database(path)
     try:
         return _once(path, work, wait)
@@ -211,7 +211,7 @@ def _problem_of(error: sqlite3.Error, path: Path) -> Exception:
         return Damaged(text)
     if "locked" in text or "busy" in text:
         return Busy("the search index is in use by another bsd", hint="run it again in a moment")
-    return Unavailable(f"{path}: {text}", hint="is there room on this disk, and may bsd write?")
+    return Unavailable(f"{path}: {text}", hint="check the free space and permissions")
 
 
 def _connect(path: Path, wait: float) -> sqlite3.Connection:

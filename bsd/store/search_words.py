@@ -84,7 +84,7 @@ def match_expression(words: str, *, beginnings: bool = False) -> str:
     if not terms:
         raise Invalid("there is no word to search for", hint='bsd search "two words" another')
     if len(terms) > _MOST_WORDS:
-        raise Invalid(f"{len(terms)} words are too many", hint=f"at most {_MOST_WORDS}")
+        raise Invalid(f"{len(terms)} words are too many", hint=f"search for at most {_MOST_WORDS}")
     return " ".join(terms)
 
 
@@ -187,7 +187,7 @@ class Matcher:
 def without_fts5() -> Unavailable:
     """Return the error for an SQLite without FTS5."""
     return Unavailable(
-        "searching needs an SQLite with FTS5, which this Python's has not",
+        "search needs SQLite with FTS5, which this Python lacks",
         hint="install Python or SQLite from your distribution",
     )
 

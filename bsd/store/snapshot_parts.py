@@ -97,9 +97,9 @@ class SnapshotReader(InBlocks):
             except (PackDamaged, OSError) as error:
                 problem = error
         raise Unavailable(
-            f"the copy of {self._snapshot.name} in {self._snapshot.directory} is not whole"
-            f" ({problem or 'a pack of it is gone'})",
-            hint="bring that directory back from a backup, if there is one",
+            f"the copy of {self._snapshot.name} in {self._snapshot.directory} is incomplete"
+            f" ({problem or 'one of its packs is gone'})",
+            hint="restore that directory from a backup",
         )
 
     def _open_packs(self) -> Iterator[Pack]:

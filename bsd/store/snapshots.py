@@ -135,8 +135,8 @@ def archive_directories(layout: Layout) -> list[Path]:
         return []
     except NotADirectoryError as error:
         raise Conflict(
-            f"{layout.archive} is not a directory, so nothing of the archive can be read",
-            hint="move away what lies there, and bring the directory back",
+            f"{layout.archive} is not a directory, so the archive cannot be read",
+            hint="move that file away, and restore the directory from a backup",
         ) from error
     except OSError as error:
         raise os_problem(error, f"reading {layout.archive}") from error
@@ -218,7 +218,7 @@ def read_snapshot(directory: Path) -> Snapshot | None:
     except (*_BROKEN, BsdError) as error:
         raise Unavailable(
             f"{path} is not as bsd wrote it ({error})",
-            hint="what it is about cannot be brought back; `bsd archive forget` removes it",
+            hint="`bsd archive forget` removes this copy; its session cannot be restored from it",
         ) from error
 
 
@@ -259,18 +259,18 @@ def delete_snapshot(directory: Path) -> None:
 def _parse(directory: Path, document: Any) -> Snapshot:
     """Build a snapshot from JSON; raises an error of `_BROKEN`, or BsdError for a bad name."""
     if document["version"] != _VERSION:
-        raise ValueError(f"it is of version {document['version']!r:.20}")
+        raise ValueError(f"its version is {document['version']!r:.20}")
     if _CHECKSUM in document and document.pop(_CHECKSUM) != _checksum(document):
-        raise ValueError("its checksum is another one")
+        raise ValueError("its checksum does not match")
     name, origin = SessionName.parse(text(document["session"])), text(document["origin"])
     if not _ORIGIN.fullmatch(origin) or directory.name != f"{COPY}{origin}":
-        raise ValueError("it lies in the place of another copy")
+        raise ValueError("it lies in the directory of another copy")
     store, place = Layout(directory).store_name(name), directory.parent.name
     if place != store and not place.startswith(f"{store}_archive_"):  # the latter in the trash
-        raise ValueError(f"it is about {name}, and lies in the place of another session")
+        raise ValueError(f"it describes {name}, but lies in the directory of another session")
     files = tuple(map(_parse_file, document["files"]))
     if not files or files[0].path != f"{name.session}{_ENDING}":
-        raise ValueError("it does not name the transcript first")
+        raise ValueError("its first file is not the transcript")
     for file in files[1:]:
         path_below(file.path, name.session)
     if len({file.path for file in files}) < len(files):
@@ -306,7 +306,7 @@ def _parse_file(document: Any) -> SnapshotFile:
         whole_number(ctime_ns, least=-1 << 63),
     )
     if sum(part.size for part in parts) != was.size:
-        raise ValueError("its parts are not as long as it was")
+        raise ValueError("the sizes of its parts do not add up")
     return SnapshotFile(
         path=text(document["path"]),
         was=was,
@@ -381,14 +381,14 @@ class CopiedVersions:
 
 @dataclass(frozen=True, slots=True)
 class CopiesUse:
-    """What copies of sessions take. Sizes are bytes, times ISO 8601."""
+    """The disk space of copies of sessions. Sizes are bytes, times ISO 8601."""
 
     sessions: int
-    gone: Annotated[int, Field(description="How many of these their program has deleted")]
-    content: Annotated[int, Field(description="Of all their files, without what was taken out")]
-    kept: Annotated[int, Field(description="What the copies take")]
-    ratio: Annotated[float | None, Field(description="Bytes of content for each that is kept")]
-    oldest: Annotated[str | None, Field(description="When the copy was made that is the oldest")]
+    gone: Annotated[int, Field(description="Copied sessions that their program has deleted")]
+    content: Annotated[int, Field(description="Of all their files, without extracted values")]
+    kept: Annotated[int, Field(description="Size of the copies on disk")]
+    ratio: Annotated[float | None, Field(description="Bytes of content per byte on disk")]
+    oldest: Annotated[str | None, Field(description="Time of the oldest copy")]
 
 
 NO_COPIES = CopiesUse(0, 0, 0, 0, None, None)

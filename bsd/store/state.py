@@ -215,8 +215,8 @@ class StateDb:
                     found.update(unsigned(id_) for (id_,) in rows)
                 return found
         raise TemporaryFailure(
-            "what was known of the session was forgotten meanwhile",
-            hint="run the same command again: the session is read whole then",
+            "the checkpoint of the session was removed during the command",
+            hint="run the same command again; it reads the whole session",
         )
 
     def forget(self, name: SessionName) -> None:

@@ -43,7 +43,7 @@ _WORDS = {
     Damage.TORN: "torn",
     Damage.GLUED: "several entries in one line",
     Damage.ZEROS: "zero bytes",
-    Damage.OTHER: "no JSON object",
+    Damage.OTHER: "not a JSON object",
 }
 
 

@@ -146,8 +146,8 @@ class InBlocks(ABC):
     def _refuse_endless(self, length: int) -> None:
         if length > LARGEST_LINE:
             raise LeftAlone(
-                f"a line of it is longer than {LARGEST_LINE} bytes",
-                hint="read it with its program; nothing in it is changed",
+                f"one of its lines is longer than {LARGEST_LINE} bytes",
+                hint="read it with its program; bsd does not change it",
             )
 
     @abstractmethod
@@ -212,7 +212,7 @@ class TranscriptFile(InBlocks):
     def _changed(self) -> ChangedWhileReading:
         return ChangedWhileReading(
             f"{self._path} changed while it was read: it is shorter than before",
-            hint="run the same command again when nothing else rewrites the session",
+            hint="run the same command again when no other program rewrites the session",
         )
 
 
@@ -255,7 +255,7 @@ def _raise_cannot_open(path: Path, error: OSError) -> NoReturn:
         ) from None
     match error.errno:
         case errno.EWOULDBLOCK:
-            raise Busy(f"another program keeps {path} to itself", hint="again later")
+            raise Busy(f"another program holds {path} under a lease", hint="again later")
         case errno.ENOENT | errno.ENOTDIR:
             raise NotFound(f"there is no file {path}", hint="`bsd sessions` lists sessions")
         case errno.EACCES | errno.EPERM:

@@ -270,7 +270,7 @@ def scan(raw: bytes, search: Search) -> ScanResult:
     try:
         end = _object(raw, start, search.root, found)
     except RecursionError:
-        raise SpliceError("a path into the line is too long to be followed") from None
+        raise SpliceError("a path into the line is too long") from None
     if raw[end:].strip(b" \t\r\n"):
         raise _broken(end)
     found.spans[search.root.slot] = start, end
@@ -311,7 +311,7 @@ def _object(raw: bytes, at: int, wanted: Wanted, found: ScanResult) -> int:
             key = _decoded(key, at)
         if child := children.get(key):
             if found.spans[child.slot]:
-                raise SpliceError(f"the key {format_path(child.path)} stands twice in the line")
+                raise SpliceError(f"the key {format_path(child.path)} occurs twice in the line")
             found.before[child.slot] = last_end
             at = _value(raw, match.end() if simple is None else match.start(3), child, found)
         else:

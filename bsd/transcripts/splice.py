@@ -327,7 +327,7 @@ def _apart(paths: tuple[ValuePath, ...], members: tuple[ValuePath, ...], *, list
             raise SpliceError(f"{format_path(path)!r} is not a member of an object")
     search = Search(paths, {path[:-1] for path in members} if listed else ())
     if len(set(paths)) < len(paths):
-        raise SpliceError("one value is named twice in one edit")
+        raise SpliceError("an edit names the same value twice")
     for path in paths:
         if any(isinstance(step, int) and step < 0 for step in path):
             raise NoSuchValue(f"{format_path(path)!r} counts from the end")

@@ -341,7 +341,7 @@ def _detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
     for entry in first_entries(first_lines):
         problem, kind, payload = None, entry.get("type"), entry.get("payload")
         if not isinstance(kind, str) or not isinstance(payload, dict):
-            problem = "not a rollout of Codex, or one of an older form"
+            problem = "not a rollout of Codex, or a rollout of an older form"
         elif text_of(entry.get("timestamp")) is None:
             problem = "a rollout of unknown form: a line without timestamp"
         else:
@@ -353,7 +353,7 @@ def _detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         why = why or problem
     if why is not None:
         return NotOurs(why, CODEX if is_understood else None)
-    return CODEX if has_header else NotOurs("no rollout, or an empty one")
+    return CODEX if has_header else NotOurs("not a rollout, or an empty rollout")
 
 
 def _is_paginated(meta: Entry) -> bool:
@@ -395,10 +395,10 @@ class CodexDay(AgentProgram):
     sessions: Path
     directory: Path
     keeps_mtime = True  # an edit is not activity in the thread
-    undeletable = "it is Codex's to delete or archive, which keeps a database of its threads"
+    undeletable = "only Codex may delete or archive it, since it keeps a database of its threads"
     uncallable = (
-        "Codex's threads are only read when they are resumed, and nothing may be taken out of"
-        " them; `bsd agents on codex` gives its agents the tools"
+        "Codex reads its threads only when they are resumed, so bsd takes no calls out of them;"
+        " `bsd agents on codex` gives its agents the tools"
     )
 
     @property
@@ -475,8 +475,8 @@ class CodexDay(AgentProgram):
             try:
                 held.enter_context(_held(self._locks / ".coordination.lock", _MOVING))
             except OSError as error:
-                why = f"Codex's locks are not as they are known: {error.strerror}"
-                raise Busy(why, hint="is this a newer version of Codex?") from error
+                why = f"Codex's locks are not as expected: {error.strerror}"
+                raise Busy(why, hint="check whether this is a newer version of Codex") from error
             thread = self._thread_lock(name.session)
             if thread is not None:
                 with suppress(FileNotFoundError), _held(thread, _OPEN):

@@ -84,9 +84,9 @@ def nothing_configured(
     openclaw, _ = usual_roots(environ)
     other = "its directory" if root == openclaw else f"its directory, if it is not {openclaw},"
     return ConfigError(
-        f"bsd has no sessions to look after: {why}; {named_agents(environ)}",
+        f"bsd has no sessions to work on: {why}; {named_agents(environ)}",
         hint="bsd init\n"
-        f"Another directory of an agent's sessions is named under [[sources]] in"
+        f"For another directory of sessions, add [[sources]] to"
         f" {file or settings_file(environ)}.\n"
         f"For OpenClaw, name {other} with --root DIR or OPENCLAW_ROOT.",
     )

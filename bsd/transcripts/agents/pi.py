@@ -79,9 +79,9 @@ class PiProject(AgentProgram):
     directory: Path
     quiet_seconds = _QUIET_SECONDS
     keeps_mtime = True  # pi continues the latest session
-    undeletable = "it is pi's to delete"
+    undeletable = "only pi may delete it"
     uncallable = (
-        "pi holds its sessions in memory while it runs, so nothing may be taken out of them;"
+        "pi holds its sessions in memory while it runs, so bsd takes no calls out of them;"
         " `bsd agents on pi` gives its agents the tools"
     )
 
@@ -93,7 +93,7 @@ class PiProject(AgentProgram):
     def why_no_session(self, name: str) -> str | None:
         if is_sync_copy(name):
             return SYNC_COPY
-        return None if self.is_session_file(name) else "it is hidden, and so no session of pi's"
+        return None if self.is_session_file(name) else "its name begins with a dot or is not valid"
 
     def ids_in(self, session: str) -> tuple[str, ...]:
         return session, session.rpartition("_")[2]
@@ -117,7 +117,7 @@ class PiProject(AgentProgram):
         if isinstance(found, NotOurs) and found.reads is None:  # its header may come later
             further = detect(chain(lines, others))
             if further is OPENCLAW:
-                return NotOurs("its first line is damaged, and no session header", PI)
+                return NotOurs("its first line is damaged, and is not a session header", PI)
             found = found if isinstance(further, NotOurs) and further.reads is None else further
         if not isinstance(found, NotOurs):
             return NotOurs("not a session of pi")

@@ -28,7 +28,7 @@ ENDING = ".jsonl"
 # How programs that keep a directory equal on two machines (Syncthing, Dropbox) name the second
 # version of a file that was changed on both.
 _SYNC_COPY = re.compile(r"\.sync-conflict-\d{8}-\d{6}|\bconflicted copy\b", re.IGNORECASE)
-SYNC_COPY = "a sync program has made it from a session that was written to on two machines"
+SYNC_COPY = "it is a sync program's copy of a session that was changed on two machines"
 
 
 def is_sync_copy(name: str) -> bool:
@@ -177,7 +177,9 @@ class AgentProgram(ABC):
 
         Every interface calls this before it works on a session that a user or an agent has named.
         """
-        return None if self.is_session_file(name) else "its program gives no session such a name"
+        return (
+            None if self.is_session_file(name) else "its program does not give sessions such a name"
+        )
 
     @abstractmethod
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:

@@ -142,14 +142,14 @@ def _source(given: SourceSettings) -> Source:
     if given.kind not in KINDS:
         known = ", ".join(KINDS)
         raise ConfigError(
-            f"the source {given.path} is of no known kind: {given.kind!r}",
+            f"the source {given.path} is of unknown kind {given.kind!r}",
             hint=f"write one of {known} as its kind under [[sources]] in bsd.toml",
         )
     kind = kind_of(given.kind)
     if kind.called is not None and given.path.name != kind.called:
         raise ConfigError(
             f"the source {given.path} is not {given.kind}'s directory of sessions",
-            hint=f"name the directory that is called {kind.called}",
+            hint=f"name the directory {kind.called}",
         )
     return Source(
         given.called,
@@ -170,10 +170,10 @@ def why_not_followed(layout: Layout, source: Source, link: Path) -> tuple[str, s
     if layout.holds(target):
         return None
     called, top = kind_of(source.kind).called, target.parent
-    hint = "put the directory itself in the place of the link"
+    hint = "replace the link with the directory itself"
     if called in (None, top.name):
         hint = f"name {top} as a source of its own ([[sources]] in bsd.toml), or {hint}"
-    what = f"{link} is a symbolic link to {target}, and bsd follows none there"
+    what = f"{link} is a symbolic link to {target}, which bsd does not follow there"
     return f"{what}: the sessions in it are left alone", hint
 
 
@@ -207,12 +207,12 @@ class Claim:
         numbers = [document[name] for name in ("dev", "ino", "root_dev")]
         texts = [document[name] for name in ("source", "root", "root_id")]
         if not all(isinstance(one, int) for one in numbers):
-            raise TypeError("a number is none")
+            raise TypeError("a number is missing")
         if not all(isinstance(one, str) for one in texts):
-            raise TypeError("a text is none")
+            raise TypeError("a text is missing")
         # Relative paths would depend on the current directory.
         if not all(text.startswith("/") and b"\0" not in os.fsencode(text) for text in texts[:2]):
-            raise ValueError("a path is none")
+            raise ValueError("a path is not valid")
         dev, ino, root_dev = numbers
         return cls(texts[0], dev, ino, texts[1], texts[2], root_dev)
 
@@ -246,7 +246,7 @@ def secure(layout: Layout, source: Source, *, edits: bool = False) -> None:
     except LeftAlone:
         raise
     except BsdError as problem:
-        _tell_once(f"That {source.name} is served from here cannot be noted: {problem.message}")
+        _tell_once(f"The claim to the source {source.name} cannot be recorded: {problem.message}")
 
 
 def elsewhere(layout: Layout, source: Source, *, look_inside: bool = False) -> str | None:
@@ -268,7 +268,7 @@ def elsewhere(layout: Layout, source: Source, *, look_inside: bool = False) -> s
         and not has_served(layout, source)
         and _is_served(source)
     ):
-        return f"{source.name} holds placeholders of another root, whose store is not here"
+        return f"{source.name} holds placeholders of another root, whose store is not in this root"
     return None
 
 
@@ -292,10 +292,10 @@ def take(layout: Layout, source: Source, *, forced: bool = True) -> str | None:
                 raise LeftAlone(why, hint=_way_out(source))
             _write_claim(directory, layout, source)
     except FileNotFoundError:
-        hint = "mend `path` under [[sources]] in bsd.toml"
+        hint = "correct `path` under [[sources]] in bsd.toml"
         raise NotFound(f"there is no directory {source.path}", hint=hint) from None
     except Timeout:
-        raise TemporaryFailure(f"another bsd is at {directory}; run it again") from None
+        raise TemporaryFailure(f"another bsd is writing to {directory}; run it again") from None
     except OSError as error:
         raise os_problem(error, f"writing into {directory}") from error
     other = before is not None and not _is_of(before, layout)
@@ -316,7 +316,7 @@ def give_up_claims(layout: Layout) -> list[str]:
                     path.unlink(missing_ok=True)
                     gone.append(str(path))
     except Timeout:
-        raise TemporaryFailure(f"another bsd is at {directory}; run it again") from None
+        raise TemporaryFailure(f"another bsd is writing to {directory}; run it again") from None
     except OSError as error:
         raise os_problem(error, f"writing into {directory}") from error
     return gone

@@ -395,7 +395,7 @@ def detect(first_lines: Iterable[bytes], fmt: ClaudeCode) -> TranscriptFormat | 
         return NotOurs(why, fmt if known else None)
     if known:
         return fmt
-    return NotOurs("no Claude Code session, or one without messages", fmt if typed else None)
+    return NotOurs("not a Claude Code session, or without messages", fmt if typed else None)
 
 
 def _misshapen(entry: Entry, kind: str) -> str | None:

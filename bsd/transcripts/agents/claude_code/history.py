@@ -111,7 +111,7 @@ def _lines(file: FileIO, left_out: Callable[[str], None]) -> Iterator[bytes]:
     if begins_in_a_line:
         file.seek(left - _MOST_BYTES)
         left = _MOST_BYTES
-        left_out(f"it stands before the last {_MOST_BYTES >> 20} MB")
+        left_out(f"it lies before the last {_MOST_BYTES >> 20} MB")
     rest, dropping = b"", begins_in_a_line
     while left > 0 and (block := file.read(min(_BLOCK, left))):
         left -= len(block)
@@ -132,12 +132,12 @@ def _lines(file: FileIO, left_out: Callable[[str], None]) -> Iterator[bytes]:
 def _parse(projects: Path, line: bytes) -> RememberedPrompt | str:
     """Return the prompt in a line, or the reason why the line is left out."""
     if (said := parse_entry(line)) is None:
-        return "it is torn, or no JSON object"
+        return "it is torn, or not a JSON object"
     text, project, time = (said.get(key) for key in ("display", "project", "timestamp"))
     if not isinstance(text, str):
-        return "it is no prompt"
+        return "it is not a prompt"
     if (project := path_text(project)) is None:
-        return "its project is no directory"
+        return "its project is not a directory"
     if not isinstance(time, int | float) or isinstance(time, bool):
         return "its time is wrong"
     if not 0 <= time <= _LATEST_MS:

@@ -54,9 +54,9 @@ class ClaudeCodeProject(AgentProgram):
     projects: Path
     directory: Path
     keeps_mtime = True  # it continues the latest session, and deletes sessions of last month
-    undeletable = "it is Claude Code's to delete, which keeps lists of its sessions"
+    undeletable = "only Claude Code may delete it, since it keeps lists of its sessions"
     uncallable = (
-        "Claude Code's sessions are only read when they are resumed, and nothing may be taken out"
+        "Claude Code reads its sessions only when they are resumed, so bsd takes no calls out"
         " of them; `bsd agents on claude-code` gives its agents the tools"
     )
 
@@ -83,7 +83,7 @@ class ClaudeCodeProject(AgentProgram):
         if is_sync_copy(name):
             return SYNC_COPY
         if _SUBAGENT_NAME.fullmatch(name.removesuffix(ENDING)):
-            return "it is a subagent's of an old version, and does not say when its turn ends"
+            return "it is a sub-agent's of an old version, which does not state when a turn ends"
         return "Claude Code names its sessions by a UUID"
 
     def belongings(self, session: str) -> Iterator[Path]:
@@ -193,7 +193,7 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
     def why_no_session(self, name: str) -> str | None:
         if self.is_session_file(name):
             return None
-        return "Claude Code names the files of its subagents agent-<id>"
+        return "Claude Code names the files of its sub-agents agent-<id>"
 
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         return detect(first_lines, SUBAGENT)
@@ -279,5 +279,5 @@ def _has(path: Path, session: str, *, by_idle: bool) -> str | None:
     if other:
         return None
     if said.get("status") != "idle":
-        return f"process {path.stem} is busy with it"
-    return f"process {path.stem} may go on with it" if by_idle else None
+        return f"process {path.stem} is working on it"
+    return f"process {path.stem} may continue it" if by_idle else None

@@ -419,9 +419,7 @@ FLAT = Flat()
 
 # --- detection ---
 
-_MIGRATES = (
-    "open it once with its program, which gives its entries ids; until then bsd does not change it"
-)
+_MIGRATES = "open it once with its program, which adds ids; until then bsd does not change it"
 
 
 def header_ids(entry: Entry) -> set[str]:
@@ -446,7 +444,7 @@ def detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
     if any(map(_is_flat, (first, *others))):
         return FLAT
     if any(entry.get("type") == "session" for entry in others):
-        return NotOurs("the session header is not its first entry", OPENCLAW)
+        return NotOurs("its first entry is not the session header", OPENCLAW)
     if any(map(_is_message, (first, *others))):
         return NotOurs("the session header is missing or damaged", OPENCLAW)
     return NotOurs("foreign format")

@@ -79,8 +79,8 @@ class RootAgent(AgentProgram):
         if is_sync_copy(name):
             return SYNC_COPY
         if f"{ENDING}." in name:
-            return "it is what a repair has left of a session, or a backup"
-        return "the gateway gives no session such a name"
+            return "it is a backup of a session, or a leftover of a repair"
+        return "the gateway does not give sessions such a name"
 
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         return detect(first_lines)

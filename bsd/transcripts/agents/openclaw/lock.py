@@ -119,8 +119,8 @@ class SeenLock:
         found = judge(self.content, now - self.modified)
         if isinstance(found, Unreadable) and self._is_of_an_earlier_start(now):
             return Stale(
-                "it says of no process that it holds it, was written before this machine started, "
-                "and nobody has it open"
+                "it names no process, was written before this machine started, "
+                "and no process has it open"
             )
         return found
 
@@ -369,7 +369,7 @@ class SessionLock(WaitingLock):
                 raise FileNotFoundError  # noqa: TRY301
             self._path.unlink()
         except FileNotFoundError:
-            _log.warning("The lock was taken from us while we held it", session=self._name)
+            _log.warning("Another program removed the lock while bsd held it", session=self._name)
         except OSError as error:
             raise os_problem(error, f"releasing the lock {self._path}") from error
         self._forget(descriptor)
@@ -395,17 +395,17 @@ class SessionLock(WaitingLock):
         hint = "again later"
         match self._last:
             case HeldLock(ours=True, created_at=since):
-                why = f"is in use by this very process{_since(since)}: {self._path}"
+                why = f"is in use by this process itself{_since(since)}: {self._path}"
             case HeldLock(pid=pid, created_at=since, seconds=seconds):
                 why = (
                     f"is in use by {processes.described(pid)}{_since(since)}: it wrote"
                     f" {self._path} {spell_seconds(seconds)} ago"
                 )
-                hint += f"; if process {pid} hangs, end it: its lock counts no more then"
+                hint += f"; if process {pid} hangs, end it: its lock then no longer counts"
             case Unreadable(reason):
-                why = f"is locked, by whom is not known: {reason} ({self._path})"
+                why = f"is locked by an unknown process: {reason} ({self._path})"
             case _:
-                why = f"is in use: others took {self._path} whenever it was free"
+                why = f"is in use: other processes took {self._path} whenever it was free"
         return Busy(f"session {self._name} {why}", hint=hint)
 
 

@@ -163,7 +163,7 @@ def running(agent_dir: Path, session: str) -> str | None:
     if registry.problem:
         return (
             f"cannot tell whether it is running: {registry.problem};"
-            " mend that file, or move it away if this stays"
+            " repair that file, or move it away if this persists"
         )
     for record in registry.find(session):
         if record.status == "running":
@@ -247,16 +247,19 @@ def _content_of(raw: bytes) -> dict[str, Any]:
         return {}
     if is_too_large(raw):
         raise Conflict(
-            f"{REGISTRY_FILE} would take too much memory to be read", hint="mend it, try again"
+            f"{REGISTRY_FILE} would take too much memory to be read",
+            hint="repair it, then try again",
         )
     try:
         content = json.loads(raw.decode())
     except (ValueError, RecursionError) as error:
         raise Conflict(
-            f"{REGISTRY_FILE} is not valid JSON", hint="mend it, then try again"
+            f"{REGISTRY_FILE} is not valid JSON", hint="repair it, then try again"
         ) from error
     if not isinstance(content, dict):
-        raise Conflict(f"{REGISTRY_FILE} is not a map of sessions", hint="mend it, then try again")
+        raise Conflict(
+            f"{REGISTRY_FILE} is not a map of sessions", hint="repair it, then try again"
+        )
     return content
 
 
@@ -297,18 +300,20 @@ def _edit(path: Path, edit: _Edit, wait: float) -> None:
         for _ in range(_TRIES):
             if _edited(path, edit):
                 return
-    raise TemporaryFailure(f"{path} is being written all the time", hint="again later")
+    raise TemporaryFailure(f"{path} changes all the time", hint="again later")
 
 
 def _edited(path: Path, edit: _Edit) -> bool:
     try:
         source = open_plain(path)
     except NotPlain as error:
-        raise Conflict(f"{path} is not a plain file", hint="replace it by its file") from error
+        raise Conflict(
+            f"{path} is not a plain file", hint="replace the link with the file itself"
+        ) from error
     try:
         read = Identity.of(os.fstat(source))
         if read.size > LARGEST_RECORD:
-            raise Conflict(f"{path} is larger than {LARGEST_RECORD} bytes", hint="mend it")
+            raise Conflict(f"{path} is larger than {LARGEST_RECORD} bytes", hint="shorten it")
         raw = os.pread(source, read.size, 0) if read.size else b""
         new = edit(raw or b"{}")
         if new == (raw or b"{}"):

@@ -65,7 +65,7 @@ def _why_not(config: Mapping[str, Any]) -> str | None:
     if found and (int(found[1]), int(found[2])) >= _KNOWS_MCP:
         return None
     return (
-        "it does not say that its OpenClaw is 2026.4 or newer, and an older one does not start"
+        "it does not state that its OpenClaw is 2026.4 or newer, and older versions do not start"
         " with a key that it does not know"
     )
 
