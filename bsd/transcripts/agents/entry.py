@@ -212,7 +212,7 @@ def arguments_at(holder: Entry, path: ValuePath) -> ValuePath | None:
 
 
 def same_author(one: Entry, other: Entry) -> bool:
-    """Return whether a message may hold the blocks of both: the same model and API wrote them."""
+    """Return whether one model and API wrote both messages, so that blocks may be merged."""
     messages = (message_of(one), message_of(other))
     return len({tuple(str(m.get(key)) for key in _AUTHOR) for m in messages}) == 1
 

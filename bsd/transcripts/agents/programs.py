@@ -149,7 +149,7 @@ def _source(given: SourceSettings) -> Source:
     if kind.called is not None and given.path.name != kind.called:
         raise ConfigError(
             f"the source {given.path} is not {given.kind}'s directory of sessions",
-            hint=f"name the directory {kind.called}",
+            hint=f"name the directory called {kind.called}",
         )
     return Source(
         given.called,
@@ -207,9 +207,9 @@ class Claim:
         numbers = [document[name] for name in ("dev", "ino", "root_dev")]
         texts = [document[name] for name in ("source", "root", "root_id")]
         if not all(isinstance(one, int) for one in numbers):
-            raise TypeError("a number is missing")
+            raise TypeError("a number is not valid")
         if not all(isinstance(one, str) for one in texts):
-            raise TypeError("a text is missing")
+            raise TypeError("a text is not valid")
         # Relative paths would depend on the current directory.
         if not all(text.startswith("/") and b"\0" not in os.fsencode(text) for text in texts[:2]):
             raise ValueError("a path is not valid")
