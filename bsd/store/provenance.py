@@ -27,8 +27,8 @@ class Proof(Enum):
 def is_marked_copy(entry: Entry, original: Entry, fmt: TranscriptFormat) -> bool:
     """Return whether an entry whose marker names the hash of a stored line is a copy of that line.
 
-    Both must have the same id, role and `result_of`. Ids may differ only if the program rewrites entries under new ids
-    and all values that are inline in both entries agree.
+    Both must have the same id, role and `result_of`. Ids may differ only if the program rewrites
+    entries under new ids and all values that are inline in both entries agree.
     """
     info, was = fmt.info(entry), fmt.info(original)
     if was.id == info.id:

@@ -308,10 +308,10 @@ def cost_of(entry: Entry) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The number of tokens that were sent with an answer, or before it (`with_answer` False)."""
+    """The tokens that were sent for an answer, or that will be sent after it."""
 
     tokens: int
-    with_answer: bool
+    with_answer: bool  # they include the answer, so the next request sends them
 
 
 def sent_tokens(entry: Entry) -> Sent | None:

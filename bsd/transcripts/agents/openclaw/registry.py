@@ -313,7 +313,7 @@ def _edited(path: Path, edit: _Edit) -> bool:
     try:
         read = Identity.of(os.fstat(source))
         if read.size > LARGEST_RECORD:
-            raise Conflict(f"{path} is larger than {LARGEST_RECORD} bytes", hint="shorten it")
+            raise Conflict(f"{path} is larger than {LARGEST_RECORD} bytes", hint="reduce its size")
         raw = os.pread(source, read.size, 0) if read.size else b""
         new = edit(raw or b"{}")
         if new == (raw or b"{}"):
