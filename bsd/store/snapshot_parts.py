@@ -106,10 +106,7 @@ class SnapshotReader(InBlocks):
         for path in packs_in(self._snapshot.directory):
             try:
                 yield self._opened.enter_context(Pack(path))
-            except (
-                PackDamaged,
-                OSError,
-            ) as error:  # its parts will be missing
+            except (PackDamaged, OSError) as error:  # its parts will be missing
                 self._problem = error
 
 
