@@ -220,9 +220,9 @@ def test_over_mcp_it_is_refused_too(root: Path) -> None:
 
 
 PROGRAMS = {
-    "claude-code": ("projects", "-home-me", "agent-a1b2c3", "subagent"),
+    "claude-code": ("projects", "-home-me", "agent-a1b2c3", "sub-agent"),
     "codex": ("sessions", "2026/01/02", "notes", "rollout-"),
-    "pi": ("sessions", "--home-me--", ".notes", "it is hidden"),
+    "pi": ("sessions", "--home-me--", ".notes", "begins with a dot"),
 }
 
 

@@ -173,7 +173,7 @@ def test_an_entry_that_changed_since_it_was_shown() -> None:
     ("text", "what"),
     [
         ("[1]", "one JSON object"),
-        ('{"a":1,"a":2}', "occurs twice"),
+        ('{"a":1,"a":2}', "stands twice"),
         ('{"a":NaN}', "NaN"),
         ('{\n"a":tru}', "line 2, column 5"),
         ("", "not JSON"),

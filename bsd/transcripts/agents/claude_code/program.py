@@ -279,5 +279,5 @@ def _has(path: Path, session: str, *, by_idle: bool) -> str | None:
     if other:
         return None
     if said.get("status") != "idle":
-        return f"process {path.stem} is working on it"
+        return f"process {path.stem} is busy with it"
     return f"process {path.stem} may continue it" if by_idle else None
