@@ -110,7 +110,7 @@ class SessionArchive:
                 self.trouble = f"{place} is not a directory"
         return None
 
-    # --- all packs, as far as they can be read ---
+    # --- all readable packs ---
 
     def _readable(self) -> Iterator[Pack]:
         """Yield each pack, opened; leave out packs that are damaged or cannot be read."""
@@ -268,7 +268,7 @@ class SessionArchive:
         if len(group) >= _MANY:
             yield group
 
-    # --- mending and removing ---
+    # --- repair and removal ---
 
     def sweep(self) -> None:
         """Remove unfinished packs and already merged packs that an interrupted change left."""
