@@ -1,4 +1,4 @@
-"""Which of the pinned distributions bsd needs to run: the lock file holds those of tests, too."""
+"""The pinned distributions that bsd needs at run time; the lock file also has those for tests."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ TOP = Path(__file__).parents[1]
 
 
 def runtime_distributions() -> list[Distribution]:
-    """All but bsd itself, sorted by name, as installed here; each as the lock file pins it."""
+    """Return the installed distributions that bsd needs, without bsd, sorted by name.
+
+    Exits with a message if an installed version is not the one in the lock file.
+    """
     pins = _pins()
     found: dict[str, Distribution] = {}
     project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     waiting = _names(project["dependencies"])
     while waiting:
         name = waiting.pop()
-        if name in found or name not in pins:  # not pinned: not needed on this platform
+        if name in found or name not in pins:  # not pinned: this platform does not need it
             continue
         found[name] = distribution(name)
         if found[name].version != pins[name]:
@@ -28,13 +31,13 @@ def runtime_distributions() -> list[Distribution]:
 
 
 def _names(requirements: list[str]) -> list[str]:
-    # An extra that nobody asked for is not needed; all other conditions are about platforms.
+    # Extras are not installed; all other conditions are about platforms.
     wanted = [re.match(r"[\w.-]+", line) for line in requirements if "extra ==" not in line]
     return [normal(found[0]) for found in wanted if found]
 
 
 def normal(name: str) -> str:
-    """The one spelling of a distribution's name."""
+    """Return the canonical spelling of a distribution's name."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

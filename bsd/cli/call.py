@@ -423,7 +423,7 @@ def become_owner(call: Call, first: Callable[[Path, FileOwner], None] | None = N
     if file is not None and call.config is None and file != settings_file(os.environ):
         raise Forbidden(
             f"{root} belongs to {owner}, and {file} are root's settings",
-            hint=f"copy them for {owner} to {settings_file(os.environ)}, or name them with --config",
+            hint=f"copy them for {owner} to {settings_file(os.environ)}, or name them in --config",
         )
     call.forget_settings()
     if root_that_is_meant(call)[0] != root:

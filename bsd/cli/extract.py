@@ -220,7 +220,7 @@ def _offer_to_disable(call: Call, *, yes: bool) -> None:
 
 
 def _write_copy(call: Call, sessions: Sequence[SessionName], path: str) -> int:
-    """Write the restored form of one session to a new file, even if it is in use or not editable."""
+    """Write the restored form of one session to a new file; the session may be in use."""
     if len(sessions) != 1:
         raise Invalid("--to writes one session", hint="bsd restore-all AGENT/SESSION --to FILE")
     session = sessions[0]
