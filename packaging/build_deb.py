@@ -101,7 +101,7 @@ def _check(interpreter: Path) -> None:
         raise SystemExit(
             f"Error: the libraries here are compiled for {_PYTHON}, which {interpreter} is not\n"
             "Try: rm -r .venv; make PYTHON=/usr/bin/python3 deb   (Debian: python3 3.11 or newer, "
-            "python3-venv)\n     or packaging/build_deb.py --interpreter, which the package then needs"
+            "python3-venv)\n     or packaging/build_deb.py --interpreter: the package then needs it"
         )
 
 

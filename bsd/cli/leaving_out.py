@@ -193,5 +193,5 @@ def _tell_pauses(found: PauseList) -> None:
     if not found.pauses:
         say("nothing is paused")
         return
-    rows = [(each.name, each.since, each.until or "you end it") for each in found.pauses]
+    rows = [(each.name, each.since, each.until or "it is ended") for each in found.pauses]
     print_table(("NAME", "SINCE", "UNTIL"), rows)

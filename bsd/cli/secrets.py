@@ -158,6 +158,6 @@ def tell_redacted(done: SecretRedacted) -> None:
     if done.dry_run:
         say("Nothing was changed.")
     elif done.complete:
-        say("bsd knows of no other copy of it. Have a new key issued all the same.")
+        say("bsd knows of no remaining copy. Have a new key issued all the same.")
     else:
         say("Some copies are left. `bsd trash delete ID` and `bsd archive forget` remove more.")

@@ -45,7 +45,7 @@ def status_lines(status: Document, now: float) -> Iterator[str]:
         yield _row("trash", trash)
     for pause in status.get("pauses", ()):  # missing in a daemon of an older version
         until = pause["until"]
-        end = f"ends {spell_when(until, now)}" if until else "until you end it"
+        end = f"ends {spell_when(until, now)}" if until else "until it is ended"
         yield _row("paused", f"{pause['name']}, {end}")
     if exclude := status.get("exclude"):
         yield _row("excluded", ", ".join(exclude))
@@ -267,8 +267,8 @@ def disk_lines(disk: Mapping[str, Any], now: float) -> Iterator[tuple[str, str]]
 
 def _net(net: int, left: int, kept: int) -> str:
     if not left:
-        return f"no value of the present sessions is extracted; bsd keeps {size(kept)}"
-    return f"{balance(net)}: {size(left)} extracted, bsd keeps {size(kept)}"
+        return f"no value has left the present sessions; bsd keeps {size(kept)}"
+    return f"{balance(net)}: {size(left)} left the sessions, bsd keeps {size(kept)}"
 
 
 def balance(net: int) -> str:
@@ -282,4 +282,6 @@ def in_flight_line(in_flight: Mapping[str, Any], now: float) -> str:
     due_at = in_flight["due_at"]
     left = datetime.fromisoformat(due_at).timestamp() - now if due_at else 0.0
     when = f"in {max(1, round(left))} s" if left > 0 else "now"
-    return f"{what} ({size(in_flight['bytes'])}) may go {when}, by the daemon or the next command"
+    return (
+        f"{what} ({size(in_flight['bytes'])}), removable {when} by the daemon or the next command"
+    )
