@@ -28,10 +28,10 @@ Keeps AI-agent session files lean by moving large old values into a store.
 They stay there for 24 hours by default, and then in an archive.
 
 \b
-bsd                      shows the sizes of sessions, and how much would be extracted
+bsd                      shows session sizes, and how much can be extracted
 bsd init                 finds your agents, and manages their sessions
-bsd extract --dry-run    shows the values that would be extracted; changes nothing
-bsd extract              moves them into the store, and leaves placeholders
+bsd extract --dry-run    shows how much would be extracted; changes nothing
+bsd extract              moves old values into the store, leaves placeholders
 bsd restore-all          puts every stored value back, exact to the byte
 """
 

@@ -190,7 +190,7 @@ def test_bsd_toml_has_a_list_of_its_own(bsd: Call, tmp_path: Path) -> None:
     ended = bsd("show", "main/alpha", *config)
     assert "take 'main' out of `exclude` in bsd.toml" in ended.err
     ended = bsd("exclude", "--remove", "main", *config)
-    assert (ended.code, f"'main' stands in {settings}" in ended.err) == (1, True)
+    assert (ended.code, f"'main' is set in {settings}" in ended.err) == (1, True)
     assert bsd("exclude", "--json", *config).document["exclude"][0]["fixed"] is True
 
 

@@ -106,7 +106,7 @@ def test_an_owner_without_a_name(theirs: Path) -> None:
     _own(theirs, _NAMELESS)
     ended = Program(theirs)("extract", "main/alpha")
     assert ended.code == 0, ended.err
-    assert f"as user {_NAMELESS} " in ended.err
+    assert f"as user {_NAMELESS}, " in ended.err
     assert _owners(theirs) == {_NAMELESS}
 
 

@@ -72,7 +72,7 @@ def shown(status: dict[str, Any]) -> str:
         "           once the store is packed: 177.0 MB",
         "           with 15.0 MB of whole sessions (copies, trash, replaced versions): 134.0 MB",
         "disk       66.0 MB: store 40.0 MB, archive 6.0 MB, copies 9.0 MB, search index 1.0 MB, hi",
-        "           2 replaced versions of sessions (6.0 MB), removable in 40 s by the daemon or the",
+        "           2 replaced versions of sessions (6.0 MB), removable in 40 s by the daemon or",
         "this run   117.7 MB, about 30,864,197 tokens of text: 789 values of 345 entries",
         "retention  extracted content is kept 24h in the store, then for 90d in the archive; 4",
         "archive    812 values (41.0 MB) in 6.0 MB, the oldest came 2 d ago; the next is deleted",
@@ -212,7 +212,8 @@ def test_the_trash_is_told_of_if_there_is_something_in_it() -> None:
     assert "deleted sessions" not in shown(status)
     status["retention"]["trash"] = empty | {"sessions": 2, "bytes": 4096}
     text = shown(status)
-    assert "trash      deleted sessions are kept 14d; 2 sessions (4.0 KB) will go in 1 h" in text
+    kept = "trash      deleted sessions are kept 14d"
+    assert f"{kept}; 2 sessions (4.0 KB) will be deleted in 1 h" in text
 
 
 def test_an_archive_that_is_nearly_full_or_loses_something_is_told() -> None:

@@ -112,7 +112,7 @@ def test_undoing_a_restore_asks(
     assert alpha.read_bytes() != restored
     assert re.fullmatch(
         r"Undo operation 2 \(restore, [-T:0-9]{19} UTC\): "
-        r"take \d+ values? of 1 entry out of main/alpha again\?",
+        r"extract \d+ values? of 1 entry from main/alpha again\?",
         asked[0],
     )
     assert "Undid operation 2 (restore" in ended.out
