@@ -101,7 +101,7 @@ def test_on_a_full_disk_it_says_what_went_and_that_the_run_is_not_noted(
     ended = bsd("retention", "--forget")
     assert (ended.code, old.exists()) == (1, False)
     assert "deleted 1 extracted file (1000 B), kept 24h\n" in ended.out
-    assert "The time of this run could not be saved: config.json: No space left on device\n" in ended.err
+    assert "could not be saved: config.json: No space left on device\n" in ended.err
     ended = bsd("--json", "retention")
     assert (ended.code, ended.document["problem"]) == (1, full.message)
     assert ended.document["cleaned"] == 0
