@@ -176,7 +176,7 @@ def _expires(session: GoneSession, keep: str) -> str:
 def keep_command(call: Call, /, sessions: tuple[SessionName, ...], dry_run: bool) -> int:
     """Copy sessions now, starting with those that their program will delete soonest.
 
-    Without a name: all sessions of all agents whose copies are missing or out of date. With names:
+    Without a name: all agents' sessions whose copies are missing or out of date. With names:
     these sessions, and the sessions that are parts of them. bsd does not wait until a session has
     been idle for a day; a session in use is left for later (exit code 4).
     """

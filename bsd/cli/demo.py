@@ -263,7 +263,7 @@ class Demo:
 
     def _be_an_agent(self, session: DemoSession) -> None:
         """Append the turns line by line, as agents do; runs in a thread."""
-        self._title(f"Meanwhile an agent goes on with {session.name}")
+        self._title(f"Meanwhile an agent continues {session.name}")
         for number, turn in enumerate(session.turns, 1):
             for line in turn.splitlines(keepends=True):
                 # Without O_CREAT: a session that has vanished must not be created again.

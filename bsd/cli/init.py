@@ -136,7 +136,7 @@ class _Init:
             except (BsdError, OSError) as error:
                 problem = os_problem(error, f"looking at {agent.found.directory}")
                 agent.told.problem, agent.told.hint = problem.message, problem.hint
-        # An agent whose directory is a root of its own is not a failure.
+        # A directory that is itself a root is not a failure.
         self._failed = any(
             agent.told.problem and not (agent.found.is_root and agent.found.problem)
             for agent in self._agents

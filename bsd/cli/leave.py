@@ -54,10 +54,10 @@ from bsd.planning.result import SessionResult, Status
 from bsd.setup.switch import apply, plan_off
 from bsd.transcripts.agents.programs import agent_setups, give_up_claims, layout_of
 
-_STOP_SECONDS = 15.0  # for the daemon to finish what it has begun
+_STOP_SECONDS = 15.0  # for the daemon to finish its current work
 _LOOK_SECONDS = 0.1
 _FAILED = 1
-_ADDING_UP = "adding up what bsd keeps"
+_ADDING_UP = "adding up bsd's data"
 
 
 @click.command("leave", cls=BsdCommand)

@@ -95,7 +95,7 @@ def tell_retention(call: Call, answer: Retention) -> None:
     elif isinstance(answer, CleanedAll):
         _tell_cleaned(call, answer)
     for what, why in answer.held_places.items():
-        note(f"Nothing of {what} is deleted: {why}.")
+        note(f"No data of {what} is deleted: {why}.")
     if answer.held_places:
         note(
             "Try: set the clock right; the next run deletes again. If it is right now: "

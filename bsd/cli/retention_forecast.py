@@ -26,7 +26,7 @@ def tell_forecast(found: RetentionForecast, now: float) -> None:
     say_wrapped(_total(found))
     held = {} if found.until is None else found.until.held_places
     for what, why in held.items():
-        note(f"Nothing of {what} is deleted by the next run: {why}.")
+        note(f"No data of {what} is deleted by the next run: {why}.")
     if any(program.uncopied for program in found.programs):
         note("Try: `bsd archive keep` copies sessions that have no copy yet")
 
@@ -51,7 +51,7 @@ def _runs(found: RetentionForecast, now: float) -> Iterator[str]:
         return
     next_run = spell_moment(found.next_run, now)
     if found.last_run is None or found.until is None:
-        yield f"By the daemon: nothing until then. With its next run, {next_run}:"
+        yield f"The daemon has no run until then. With its next run, {next_run}:"
         yield from _going(found.next)
     elif found.last_run == found.next_run:
         yield f"By the daemon, with its run {next_run}:"

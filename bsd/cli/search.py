@@ -88,8 +88,8 @@ def search_command(
 ) -> int:
     """Find entries by words, or sessions by the files they used.
 
-    Lists the entries that contain all the words, the best first. The text of users and assistants
-    is searched, names of tools, and paths in tool calls, even if it was extracted. Other sessions
+    Lists the entries that contain all the words, the best first. It searches the text of users and
+    assistants, tool names, and paths in tool calls, extracted text included. Other sessions
     whose titles contain the words come before the entries; commands that continue the sessions in
     their programs come at the end.
 

@@ -139,7 +139,7 @@ def tell_sessions(
         say()
     out = sum(row.extracted_bytes for row in found.sessions)
     total = f"{counted(len(found.sessions), 'session')}, {size(found.total_size)}"
-    say_wrapped(f"{total}; {size(out)} are extracted, in store or archive" if out else total)
+    say_wrapped(f"{total}; {size(out)} extracted, in store or archive" if out else total)
     if found.problem:
         note(f"The text of the sessions was not searched: {found.problem}")
     for row in found.sessions:
