@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 
 def main() -> None:
@@ -25,13 +26,21 @@ def main() -> None:
     ]
     pip = [sys.executable, "-m", "pip", "--quiet", "install", "--dry-run", "--ignore-installed"]
     answer = subprocess.run([*pip, "--report", "-", *wanted], check=True, stdout=subprocess.PIPE)
-    chosen = sorted(
-        (re.sub(r"[-_.]+", "-", item["metadata"]["name"]).lower(), item["metadata"]["version"])
-        for item in json.loads(answer.stdout)["install"]
-    )
     print("# Made by `make lock` from pyproject.toml (project, extras, dev group, build backend).")
-    for name, version in chosen:
-        print(f"{name}=={version}")
+    pins = [_pin(item["metadata"]) for item in json.loads(answer.stdout)["install"]]
+    for line in sorted(pins, key=lambda pin: pin.split("==")):
+        print(line)
+
+
+def _pin(metadata: dict[str, Any]) -> str:
+    """Return the line of one distribution.
+
+    A backport cannot be installed on a Python that needs none: its line has a marker.
+    """
+    name = re.sub(r"[-_.]+", "-", metadata["name"]).lower()
+    last = re.search(r"<\s*(3\.\d+)\b", metadata.get("requires_python", ""))
+    marker = f"; python_version < '{last[1]}'" if last else ""
+    return f"{name}=={metadata['version']}{marker}"
 
 
 main()

@@ -40,7 +40,7 @@ def normal(name: str) -> str:
 
 def _pins() -> dict[str, str]:
     lines = (TOP / "requirements.lock").read_text(encoding="utf-8").splitlines()
-    return dict(line.split("==") for line in lines if "==" in line)
+    return dict(line.partition(";")[0].split("==") for line in lines if "==" in line)
 
 
 if __name__ == "__main__":
