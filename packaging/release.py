@@ -100,7 +100,18 @@ def release_notes(changelog: str, version: str) -> str:
 
 def build_archives(directory: Path) -> tuple[Path, Path]:
     """Build the source archive and the wheel; returns their paths."""
-    _run(sys.executable, "-m", "hatchling", "build", "-t", "sdist,wheel", "-d", str(directory))
+    _run(
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        "sdist",
+        "-t",
+        "wheel",
+        "-d",
+        str(directory),
+    )
     (source,) = directory.glob("*.tar.gz")
     (wheel,) = directory.glob("*.whl")
     return source, wheel
@@ -199,7 +210,7 @@ def _git(*argv: str) -> str:
             f"Error: git {argv[0]} failed in {TOP}: {problem.stderr.strip()}\n"
             "Try: a clone of the repository; a source archive has no commits"
         ) from None
-    return done.stdout.strip()
+    return done.stdout.rstrip()
 
 
 def _run(*argv: str) -> str:
