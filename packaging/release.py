@@ -1,6 +1,6 @@
 """Builds the files of a release from a clean checkout. Uploads nothing.
 
-    python packaging/release.py [--url ADDRESS] [DIRECTORY]
+    python packaging/release.py [--url ADDRESS] [--interpreter PYTHON] [DIRECTORY]
 
 The version is that of `bsd/__init__.py`. DIRECTORY (dist) gets:
 
@@ -32,21 +32,29 @@ import venv
 from datetime import UTC, datetime
 from pathlib import Path
 
+from build_deb import INTERPRETER
 from runtime import TOP, normal, runtime_distributions
 
 from bsd import __version__
 
 _NAME = "brainsurgeond"
 _SHOWN = 10  # changed files in a message
+_IMPORT_ALL = """\
+import importlib, pkgutil, bsd
+for module in pkgutil.walk_packages(bsd.__path__, "bsd."):
+    if not module.name.endswith(".__main__"):
+        importlib.import_module(module.name)
+"""
 
 
-def build(directory: Path, url: str | None) -> None:
+def build(directory: Path, url: str | None, interpreter: Path) -> None:
     """Build all files into `directory`, which must be empty or missing.
 
     Args:
         directory: where the files are put. Nothing is put there if a step fails.
         url: the address below which the source archive will be found. Without it the formula
             names the file in `directory`.
+        interpreter: the Python that the Debian package uses.
 
     Raises:
         SystemExit: something is missing; its text says what to do.
@@ -55,14 +63,15 @@ def build(directory: Path, url: str | None) -> None:
     _refuse_changes()
     notes = release_notes((TOP / "CHANGELOG.md").read_text(encoding="utf-8"), __version__)
     commit = _git("rev-parse", "HEAD")
-    os.environ.setdefault("SOURCE_DATE_EPOCH", _git("log", "-1", "--format=%ct"))
+    set_time()
     with tempfile.TemporaryDirectory(prefix="bsd-release-") as place:
         files = Path(place, "files")
         files.mkdir()
         _say("source archive and wheel")
         source, wheel = build_archives(files)
         _say("Debian package")
-        _run(sys.executable, str(TOP / "packaging" / "build_deb.py"), str(files))
+        builder = [sys.executable, str(TOP / "packaging" / "build_deb.py")]
+        _run(*builder, "--interpreter", str(interpreter), str(files))
         _say("environment of the wheel, bill of materials")
         size = _install_alone(wheel, Path(place, "environment"), files)
         address = f"{url.rstrip('/')}/{source.name}" if url else (directory / source.name).as_uri()
@@ -96,6 +105,11 @@ def release_notes(changelog: str, version: str) -> str:
             f"Try: a section that begins with `## [{version}] - YYYY-MM-DD`"
         )
     return f"{section[1].strip()}\n"
+
+
+def set_time() -> None:
+    """Set SOURCE_DATE_EPOCH, which all builders obey, to the time of the last commit."""
+    os.environ.setdefault("SOURCE_DATE_EPOCH", _git("log", "-1", "--format=%ct"))
 
 
 def build_archives(directory: Path) -> tuple[Path, Path]:
@@ -141,7 +155,7 @@ def _refuse_changes() -> None:
 
 
 def _install_alone(wheel: Path, environment: Path, files: Path) -> int:
-    """Install the wheel with its pinned libraries, run it, and write the bill of materials.
+    """Install the wheel with its pinned libraries, import it, and write the bill of materials.
 
     Returns:
         The bytes of the environment on the disk. It contains no pip.
@@ -155,6 +169,7 @@ def _install_alone(wheel: Path, environment: Path, files: Path) -> int:
     _write_bill(python, files / f"{_NAME}-{__version__}.cdx.json")
     _run(*pip, "install", "--no-deps", "--no-index", str(wheel))
     _run(*pip, "check")
+    _run(python, "-I", "-c", _IMPORT_ALL)
     told = _run(str(environment / "bin" / "bsd"), "--version").strip()
     if told != f"bsd {__version__}":
         raise SystemExit(f"Error: the wheel's bsd --version prints {told!r}")
@@ -229,9 +244,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("directory", nargs="?", type=Path, default=TOP / "dist")
     parser.add_argument("--url", help="the address below which the source archive will be found")
+    parser.add_argument("--interpreter", type=Path, default=INTERPRETER, help="of the package")
     arguments = parser.parse_args()
     os.umask(0o022)
-    build(arguments.directory.resolve(), arguments.url or None)
+    build(arguments.directory.resolve(), arguments.url or None, arguments.interpreter)
 
 
 if __name__ == "__main__":
