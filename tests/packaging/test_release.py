@@ -216,7 +216,7 @@ def _check_bill(path: Path) -> None:
     assert bill["metadata"]["component"]["version"] == _VERSION
     pins = run(sys.executable, str(TOP / "packaging" / "runtime.py")).split()
     listed = [f"{each['name']}=={each['version']}" for each in bill["components"]]
-    assert sorted(re.sub(r"[._](?=.*==)", "-", each).lower() for each in listed) == pins
+    assert {re.sub(r"[._](?=.*==)", "-", each).lower() for each in listed} == set(pins)
     assert all(each["purl"].startswith("pkg:pypi/") for each in bill["components"])
     assert "timestamp" not in bill["metadata"]
     assert "file:" not in path.read_text()
