@@ -177,7 +177,7 @@ def _install_alone(wheel: Path, environment: Path, files: Path) -> int:
 
 
 def _write_bill(python: str, path: Path) -> None:
-    """Write the CycloneDX bill of materials of an environment, without times and random ids."""
+    """Write the CycloneDX bill of materials of an environment, without random ids."""
     project = str(TOP / "pyproject.toml")
     options = ["--pyproject", project, "--mc-type", "application", "--output-reproducible"]
     _run(sys.executable, "-m", "cyclonedx_py", "environment", *options, "-o", str(path), python)
