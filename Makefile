@@ -80,7 +80,7 @@ deb: .venv ## build the Debian package, into dist/
 	$(BIN)/python packaging/build_deb.py dist
 
 # RELEASE_URL: where the source archive will be found, for the Homebrew formula.
-release: .venv ## build all files of a release, into dist/: archives, deb, bill of materials, checksums, notes
+release: .venv ## build the files of a release, into dist/: archives, deb, SBOM, checksums, notes
 	rm -rf dist
 	$(BIN)/python packaging/release.py $(if $(RELEASE_URL),--url $(RELEASE_URL)) dist
 
