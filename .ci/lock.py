@@ -26,21 +26,19 @@ def main() -> None:
     ]
     pip = [sys.executable, "-m", "pip", "--quiet", "install", "--dry-run", "--ignore-installed"]
     answer = subprocess.run([*pip, "--report", "-", *wanted], check=True, stdout=subprocess.PIPE)
+    chosen = sorted(
+        (re.sub(r"[-_.]+", "-", item["metadata"]["name"]).lower(), _version(item["metadata"]))
+        for item in json.loads(answer.stdout)["install"]
+    )
     print("# Made by `make lock` from pyproject.toml (project, extras, dev group, build backend).")
-    pins = [_pin(item["metadata"]) for item in json.loads(answer.stdout)["install"]]
-    for line in sorted(pins, key=lambda pin: pin.split("==")):
-        print(line)
+    for name, version in chosen:
+        print(f"{name}=={version}")
 
 
-def _pin(metadata: dict[str, Any]) -> str:
-    """Return the line of one distribution.
-
-    A backport cannot be installed on a Python that needs none: its line has a marker.
-    """
-    name = re.sub(r"[-_.]+", "-", metadata["name"]).lower()
+def _version(metadata: dict[str, Any]) -> str:
+    """Return the version, with a marker if newer Pythons refuse it, as they refuse a backport."""
     last = re.search(r"<\s*(3\.\d+)\b", metadata.get("requires_python", ""))
-    marker = f"; python_version < '{last[1]}'" if last else ""
-    return f"{name}=={metadata['version']}{marker}"
+    return metadata["version"] + (f"; python_version < '{last[1]}'" if last else "")
 
 
 main()
