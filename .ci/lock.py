@@ -38,7 +38,9 @@ def main() -> None:
 def _version(metadata: dict[str, Any]) -> str:
     """Return the version, with a marker if newer Pythons refuse it, as they refuse a backport."""
     last = re.search(r"<\s*(3\.\d+)\b", metadata.get("requires_python", ""))
-    return metadata["version"] + (f"; python_version < '{last[1]}'" if last else "")
+    return (
+        f"{metadata['version']}; python_version < '{last[1]}'" if last else str(metadata["version"])
+    )
 
 
 main()

@@ -1,4 +1,4 @@
-"""Builds the files of a release from a clean checkout. Uploads nothing.
+"""Builds the files of a release from a clean checkout. It uploads no file.
 
     python packaging/release.py [--url ADDRESS] [--interpreter PYTHON] [DIRECTORY]
 
@@ -51,13 +51,13 @@ def build(directory: Path, url: str | None, interpreter: Path) -> None:
     """Build all files into `directory`, which must be empty or missing.
 
     Args:
-        directory: where the files are put. Nothing is put there if a step fails.
+        directory: where the files are put. If a step fails, it stays as it is.
         url: the address below which the source archive will be found. Without it the formula
             names the file in `directory`.
         interpreter: the Python that the Debian package uses.
 
     Raises:
-        SystemExit: something is missing; its text says what to do.
+        SystemExit: a precondition does not hold or a step failed; its text names a remedy.
     """
     _refuse_used(directory)
     _refuse_changes()
@@ -101,7 +101,7 @@ def release_notes(changelog: str, version: str) -> str:
     )
     if section is None or not section[1].strip():
         raise SystemExit(
-            f"Error: CHANGELOG.md says nothing about {version}, the version in bsd/__init__.py\n"
+            f"Error: CHANGELOG.md has no section for {version}, the version in bsd/__init__.py\n"
             f"Try: a section that begins with `## [{version}] - YYYY-MM-DD`"
         )
     return f"{section[1].strip()}\n"

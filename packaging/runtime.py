@@ -36,7 +36,7 @@ def runtime_distributions() -> list[Distribution]:
 
 
 def _needed(lines: list[str], extra: str) -> list[tuple[str, str]]:
-    """Return what these requirements name on this platform: distributions and their extras."""
+    """Return the distributions, and their extras, that are required on this platform."""
     wanted = [Requirement(line) for line in lines]
     return [
         (normal(each.name), each_extra)

@@ -46,8 +46,8 @@ _RANGE = re.compile(r"(\*|\w+)(?:-(\w+))?(?:/(\d+))?", re.ASCII)
 def cron_times(expression: str, after: datetime) -> CronSim:
     """Return an iterator of the times after `after`, which has no time zone.
 
-    The iterator ends if no time comes within 50 years. If both day and weekday are limited, a time
-    matches if one of them does.
+    The iterator ends if no time comes within 50 years. If both day and weekday are limited, a day
+    needs to match only the first or only the second.
 
     Raises:
         ValueError: this is no cron expression, or it names a day that no month has.

@@ -92,7 +92,7 @@ def test_a_version_without_a_section_is_refused(checkout: Path) -> None:
     git = ["git", "-c", "user.name=bsd", "-c", "user.email=bsd@localhost"]
     run(*git, "commit", "--quiet", "--all", "-m", "a version", cwd=checkout)
     told = release(checkout, "out", code=1)
-    assert "Error: CHANGELOG.md says nothing about 7.8.9, the version in bsd/__init__.py\n" in told
+    assert "Error: CHANGELOG.md has no section for 7.8.9, the version in bsd/__init__.py\n" in told
     assert "Try: a section that begins with `## [7.8.9] - YYYY-MM-DD`" in told
     assert not (checkout / "out").exists()
 
@@ -123,7 +123,7 @@ def test_files_without_commits_are_refused(checkout: Path, tmp_path: Path) -> No
 def test_the_notes_are_the_section_of_the_version(section: str, notes: str | None) -> None:
     code = f"print(release.release_notes({'# Changelog' + chr(10) * 2 + section!r}, '1.2.0'))"
     if notes is None:
-        with pytest.raises(AssertionError, match="says nothing about"):
+        with pytest.raises(AssertionError, match="has no section for"):
             in_release(code)
         return
     told = in_release(code).strip()
