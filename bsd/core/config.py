@@ -15,6 +15,7 @@ from difflib import SequenceMatcher
 from functools import cache
 from typing import Annotated, Any, Literal, Self, get_args
 
+from croniter import CroniterError, croniter  # type: ignore[import-untyped]
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -32,7 +33,6 @@ from pydantic import (
 from pydantic.config import JsonDict
 from pydantic_core import ErrorDetails
 
-from bsd.core.cron_expression import cron_times
 from bsd.core.errors import FieldError, Invalid
 from bsd.core.exclude import check_pattern
 from bsd.core.formatting import NEVER, lifetime_seconds, nearest, shown
@@ -49,14 +49,17 @@ def check_cron(text: str) -> str:
     """Return a cron expression without spaces around it.
 
     Raises:
-        ValueError: it is no cron expression, or it names a time that never comes.
+        ValueError: It is none, it names a time that never comes, or its times are random.
     """
     text = text.strip()
     if not text.startswith("@") and len(text.split()) != 5:
         raise ValueError("a cron expression has five fields, or is @hourly, @daily, @weekly, …")
+    if re.search(r"(?<![a-z])[hr](?![a-z])", text.casefold()):
+        raise ValueError("H and R stand for random times, which would change with every start")
     try:
-        next(cron_times(text, datetime(2024, 1, 1)))  # noqa: DTZ001
-    except (ValueError, StopIteration):
+        croniter.expand(text, strict=True)
+        croniter(text, datetime(2024, 1, 1)).get_next()  # noqa: DTZ001 - does it ever fire?
+    except CroniterError:
         raise ValueError("no cron expression, or it names a time that never comes") from None
     return text
 

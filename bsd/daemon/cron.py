@@ -1,8 +1,9 @@
 """When jobs run: cron expressions in local time, and equal distances.
 
-The change of clocks is handled here. A run in an hour that does not exist is made up for, once,
-when the clocks are put forward. An hour that comes twice counts once, except for expressions that
-run in every hour and would otherwise pause.
+This is the only user of croniter. The change of clocks is handled here, because croniter handles it
+only in part: an hour that does not exist is made up for when it would have ended, at once and once;
+an hour that comes twice counts once, except for expressions that run in every hour and would
+otherwise pause.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from bsd.core.cron_expression import cron_times, is_in_every_hour, matches
+from croniter import CroniterError, croniter  # type: ignore[import-untyped]
+
 from bsd.core.errors import Invalid
 
 # A job at equal distances takes no larger part of a core than this, and waits for longer: to look
@@ -32,8 +34,8 @@ class Cron:
 
     def __post_init__(self) -> None:
         try:
-            cron_times(self.expression, datetime(2024, 1, 1))  # noqa: DTZ001
-        except ValueError as problem:
+            croniter.expand(self.expression, strict=True)
+        except CroniterError as problem:
             raise Invalid(
                 f"{self.expression!r} is not a cron expression: {problem}",
                 hint="five fields: minute hour day month weekday, like `0 */6 * * *`",
@@ -53,10 +55,13 @@ class Cron:
                     best = found
             if best is not None and (not back or slot > _local(best) + back):
                 return best
-        raise AssertionError(f"{self.expression!r} names a time that never comes")
+        raise AssertionError("croniter never ends")
 
     def _slots(self, after: datetime) -> Iterator[datetime]:
-        return cron_times(self.expression, after.replace(fold=0))
+        # Without a time zone croniter only counts; it would do the change of clocks its own way.
+        slots = croniter(self.expression, after.replace(fold=0))
+        while True:
+            yield slots.get_next(datetime)
 
     def _moments(self, slot: datetime) -> list[float]:
         """List when this local time is: once, twice when clocks are put back, or after a gap."""
@@ -70,7 +75,9 @@ class Cron:
         return [first, second] if self._runs_always(slot, back) else [first]
 
     def _runs_always(self, slot: datetime, back: timedelta) -> bool:
-        return _in_every_hour(self.expression) and matches(self.expression, slot - back)
+        return _in_every_hour(self.expression) and bool(
+            croniter.match(self.expression, slot - back)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +121,7 @@ def _put_back(moment: float) -> timedelta:
 
 @lru_cache(maxsize=32)
 def _in_every_hour(expression: str) -> bool:
-    return is_in_every_hour(expression)
+    return bool(croniter.expand(expression)[0][1] == ["*"])
 
 
 def _end_of_gap(slot: datetime) -> float:

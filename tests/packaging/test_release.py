@@ -158,7 +158,7 @@ def test_two_builds_of_a_commit_are_equal(checkout: Path, tmp_path: Path) -> Non
 
 def test_libraries_of_extras_are_needed_and_those_of_tests_are_not() -> None:
     names = run(sys.executable, str(TOP / "packaging" / "runtime.py")).split()
-    assert {each.split("==")[0] for each in names} >= {"mcp", "pyjwt", "cryptography", "cronsim"}
+    assert {each.split("==")[0] for each in names} >= {"mcp", "pyjwt", "cryptography", "croniter"}
     assert not [each for each in names if each.startswith(("pytest", "lancedb", "brainsurgeond"))]
 
 
