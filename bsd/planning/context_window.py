@@ -323,8 +323,7 @@ class ContextWindow:
         return covered
 
     def _first_kept(self, row: int) -> int:
-        """Return the first row still sent after a compaction: a kept row or the compaction itself.
-        """
+        """Return the first row still sent after a compaction: kept by it, or its own row."""
         info, first = self._compactions[row], row
         for kept in map(id_hash, info.kept or filter(None, (info.kept_from,))):
             found = 0 if self._since and self._since.among([kept]) else self._row_of(kept)

@@ -209,8 +209,7 @@ class EntryTree:
     def find(
         self, name: str, call_id: str | None, entry_id: str | None
     ) -> list[tuple[EntryPlace, ToolCall]]:
-        """Return the calls that match: by `call_id`, else by tool name, and by `entry_id` if given.
-        """
+        """Return the calls that match `call_id`, or else the tool name, and `entry_id` if given."""
         return [
             (place, call)
             for place in self.places

@@ -65,8 +65,7 @@ def put_texts(
 
 
 def texts_for(values: Sequence[Value], first: str, others: str) -> list[tuple[Value, str]]:
-    """Return the new texts for an entry's values: `first` for the first value, `others` for the
-    rest.
+    """Return the new texts for an entry's values: `first` for the first one, then `others`.
 
     Short leaves of an object (a name, a state) are left out, since they show its kind.
     """

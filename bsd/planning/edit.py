@@ -184,7 +184,9 @@ def read_assignment(text: str) -> tuple[ValuePath, Any]:
 
 
 def read_document(text: str) -> Any:
-    """Parse JSON and keep the spelling of numbers. Raises Invalid with the position of the error.
+    """Parse JSON and keep the spelling of numbers.
+
+    Raises Invalid with the position of the error.
     """
     try:
         document = json.loads(
@@ -209,7 +211,9 @@ def read_document(text: str) -> Any:
 
 
 def write_document(value: Any, indent: int | None = None, depth: int = 0) -> str:
-    """Write JSON with the original spelling of numbers. `indent`: spaces per level; None: one line.
+    """Write JSON with the original spelling of numbers.
+
+    `indent`: spaces per level; None: one line.
     """
     if isinstance(value, NumberText):
         return str(value)
@@ -255,7 +259,9 @@ class _Changes:
             self.replaced[path] = (old, new)
 
     def apply(self, raw: bytes, new: Document) -> bytes:
-        """Return the changed line. New members get the position that they have in the new document.
+        """Return the changed line.
+
+        New members get the position that they have in the new document.
         """
         return edit(
             raw,
@@ -369,7 +375,9 @@ def _document(located: Located) -> Document:
 
 
 def _read(raw: bytes) -> Any:
-    """Parse a line as a document. The last of several equal keys wins, as it does for the program.
+    """Parse a line as a document.
+
+    The last of several equal keys wins, as it does for the program.
     """
     try:
         document = json.loads(raw.decode(), parse_int=NumberText, parse_float=NumberText)

@@ -194,7 +194,7 @@ class _Measured:
     def _tokens(
         self, at: EditedTranscript, source: Transcript, now: float
     ) -> tuple[int, float | None]:
-        """Return the change in tokens in context, and when the prompt cache ends (epoch seconds).
+        """Return the change of tokens in context, and when the prompt cache ends (epoch seconds).
         """
         context, meter, cache = ContextWindow(), Meter(), PromptCache()
         changed: list[tuple[int, int]] = []  # row, characters

@@ -39,9 +39,7 @@ class Leaked:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """The extracted values of one type, and the session bytes and tokens (estimated) that they
-    save.
-    """
+    """The extracted values of one type, and the session bytes and estimated tokens they save."""
 
     values: int = 0
     bytes: int = 0  # without the marker, which belongs to no single value

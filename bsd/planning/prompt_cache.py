@@ -36,8 +36,7 @@ _LONGEST_MODEL = 128  # characters of a model's name that are searched
 
 
 def life_seconds(model: str) -> float:
-    """Return how many seconds a model's cache lives after its last use, if usage does not tell it.
-    """
+    """Return how long a model's cache lives after its last use, if usage does not tell it."""
     name = model[:_LONGEST_MODEL]
     found = (life for models, life in _LIVES if re.search(models, name, re.IGNORECASE))
     return next(found, _UNKNOWN_SECONDS)

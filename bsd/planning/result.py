@@ -1,4 +1,7 @@
-"""The result of extracting from or restoring one session, in the words of the contract. Pure."""
+"""The result of extracting from or restoring one session, in the terms of the API.
+
+Pure data: no input or output.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,22 @@ from bsd.transcripts.change import Identity
 
 
 class Status(StrEnum):
-    """What became of one session; names the completed state."""
+    """The outcome for one session."""
 
     EXTRACTED = "extracted"
     RESTORED = "restored"
     UNCHANGED = "unchanged"
-    LEFT_ALONE = "left_alone"  # not ours to edit: foreign, version 1, moved to SQLite, …
+    LEFT_ALONE = "left_alone"  # not bsd's to edit: foreign, version 1, moved to SQLite, …
     BUSY = "busy"
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class SessionResult:
-    """What was (or with `dry_run` would be) done to one session. Sizes are bytes of its file."""
+    """The change of one session, or with `dry_run` the change that would be made.
+
+    Sizes are bytes of the session file.
+    """
 
     session: str
     status: Status
@@ -43,7 +49,7 @@ class SessionResult:
     tokens_saved: Annotated[
         int, Field(description="Of what is sent as the session goes on now: an estimate")
     ] = 0
-    rate: Internal[Rate] = field(default_factory=Rate)  # by which it was made
+    rate: Internal[Rate] = field(default_factory=Rate)  # of the estimate
     characters_per_token: Annotated[float, Field(description="By which it was made")] = field(
         init=False, default=0.0
     )
@@ -73,26 +79,26 @@ class SessionResult:
     tokens_ready: Annotated[
         int | None, Field(description="Of what waits so: an estimate"), OMIT_EMPTY
     ] = None
-    # For the caller, and for the queue, which judges by it.
-    # The kind of the problem in `reason`; knows its exit code.
+    # For the caller and the work queue:
+    # The class of the error in `reason`; it has the exit code.
     error: Internal[type[BsdError] | None] = None
-    # The file after this, if nothing in it is unknown to us.
+    # The file afterwards; None if it holds lines that no plan has seen.
     left_as: Internal[Identity | None] = None
-    # Epoch seconds at which there may be more to do without a change.
+    # Epoch seconds: more may be due then, even if the session does not change.
     due_at: Internal[float | None] = None
     # Epoch seconds: `cache_warm_until`.
     warm_until: Internal[float | None] = None
-    # Seconds after which a busy one will be idle, if known.
+    # Seconds until a busy session is idle, if known.
     again_in: Internal[float | None] = None
-    # `reasons` tells only of lines that were appended since the last time.
+    # `reasons` covers only lines appended since the last run.
     partial: Internal[bool] = False
-    # There is something to do, but it was not worth it yet.
+    # A change is due but not worth a commit yet.
     postponed: Internal[bool] = False
-    # There is more to do at once; others went first.
+    # More is due now; other sessions go first.
     unfinished: Internal[bool] = False
 
     def __post_init__(self) -> None:
-        """Fill the members that follow from others."""
+        """Fill the fields that follow from others."""
         fill = object.__setattr__
         fill(self, "bytes_saved", self.bytes_before - self.bytes_after)
         fill(self, "characters_per_token", round(self.rate.characters, 2))
@@ -101,13 +107,12 @@ class SessionResult:
     def plus(
         self, plan: Plan, aim: Status, *, in_effect: bool, left_as: Identity | None
     ) -> SessionResult:
-        """Return the result once another plan was made for the session.
+        """Return the result after another plan for the session.
 
         Args:
             aim: the status if values were moved.
-            in_effect: the plan was committed, or a dry run tells of it; otherwise nothing of it
-                counts but its reasons.
-            left_as: the file after it; None if lines came into it that no plan has seen.
+            in_effect: the plan was committed, or it is a dry run. Otherwise only its reasons count.
+            left_as: the file afterwards; None if it holds lines that no plan has seen.
         """
         report, counts = plan.report, in_effect or self.dry_run
         warm_until = plan.warm_until if report.tokens_ready else None
@@ -132,10 +137,10 @@ class SessionResult:
         )
 
     def missing(self, answer: Restored, why: str | None = None) -> SessionResult:
-        """Return the result with the values of an entry that could not come back.
+        """Return the result with the unavailable values of an entry added.
 
         Args:
-            why: the reason why the others stay placeholders too, though they are stored.
+            why: the reason why the entry's stored values stay placeholders too, if they do.
         """
         more = f" {answer.expired}" if answer.expired else ""
         lost = {f"{answer.entry_id} {key}": text + more for key, text in answer.unavailable.items()}
@@ -144,7 +149,7 @@ class SessionResult:
         return replace(self, unavailable={**self.unavailable, **lost}) if lost else self
 
     def failed(self, error: BsdError) -> SessionResult:
-        """Return the result if an error ended it."""
+        """Return the result after an error that ended the run."""
         return replace(
             self,
             status=_status_of(error),
