@@ -194,8 +194,7 @@ class _Measured:
     def _tokens(
         self, at: EditedTranscript, source: Transcript, now: float
     ) -> tuple[int, float | None]:
-        """Return the change of tokens in context, and when the prompt cache ends (epoch seconds).
-        """
+        """Return the change of tokens in context, and when the cache gets cold (epoch seconds)."""
         context, meter, cache = ContextWindow(), Meter(), PromptCache()
         changed: list[tuple[int, int]] = []  # row, characters
         rows = 0

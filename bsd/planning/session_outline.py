@@ -186,7 +186,7 @@ class SessionMeter:
         self._sizes: SizesOf = lambda _: {}
         self._original: OriginalEntry = lambda *_: None
         self._identity: Identity | None = None  # of the file when it was last read
-        self._end, self._guard = 0, b""  # offset after the last line, and hash of the bytes before it
+        self._end, self._guard = 0, b""  # offset after the last line, hash of its end
         self._is_torn = False  # the last line lacks its line end and may grow
         self._lines = self._entries = 0
         self._prompts: list[_Prompt] = []
@@ -330,7 +330,7 @@ class SessionMeter:
     ) -> Title | None:
         if info.role != "user" and info.turn is not Turn.STARTS:
             return None
-        if info.is_message and not info.may_be_last:  # a prompt that the model wrote for a sub-agent
+        if info.is_message and not info.may_be_last:  # the model's prompt for a sub-agent
             return None
         title = self._fmt.title(entry)
         if title is None and marker and (whole := self._original(line, entry, marker)):
@@ -468,9 +468,7 @@ class SessionMeter:
         return context_limit_of(self._model, self._most_seen) if self._model else None
 
     def _tokens(self, rate: Rate, away: list[_Away]) -> tuple[int, str] | None:
-        """Return the tokens in context by the newest usage; None without usage since the last
-        compaction.
-        """
+        """Return the tokens of the newest usage; None without one since the last compaction."""
         if self._usage is None or self._usage[0] < self._since:
             return None
         _, at, tokens = self._usage

@@ -312,8 +312,7 @@ class Survey:
         return known
 
     def _duplicates(self) -> set[int]:
-        """Return the ids (as hashes) that several lines share without being copies of one another.
-        """
+        """Return the ids (as hashes) of several lines that are not copies of one another."""
         ids = sorted(self._context.ids)
         twice = {one for one, other in pairwise(ids) if one == other} - {NO_ID}
         if not twice:
@@ -451,9 +450,11 @@ class FinalOutcomes:
         self._any_bound = False  # a signature binds any entry
 
     def add(self, outcome: Judged, reason: str, shift: int = 0) -> None:
-        """Add an outcome; it counts as final by its `reason`.
+        """Add an outcome.
 
-        `shift`: bytes by which the entry's line gets longer.
+        Args:
+            reason: the reason for the report, which tells whether the outcome is final.
+            shift: bytes by which the entry's line gets longer.
         """
         if self._signed and reason == Reason.EXTRACT:
             self._unbinds |= any(one.value.removes for one in outcome.decision.chosen)

@@ -1,4 +1,7 @@
-"""What undoing operations changes in a session, in numbers and in words for people. Pure."""
+"""The effect of undoing operations, in numbers and in sentences for people.
+
+Pure data: no input or output.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from bsd.core.formatting import format_size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoEffect:
-    """What undoing changes. Sizes are bytes of the session file; tokens are an estimate."""
+    """The changes that an undo makes.
+
+    Sizes are bytes of the session file; tokens are an estimate.
+    """
 
     operations: Annotated[tuple[int, ...], Field(description="That are undone, the newest first")]
     sessions: int = 1
@@ -44,12 +50,12 @@ class UndoEffect:
     )
 
     def __post_init__(self) -> None:
-        """Say it in words."""
+        """Fill `consequence`."""
         object.__setattr__(self, "consequence", tuple(_sentences(self)))
 
 
 def sum_of(effects: Iterable[UndoEffect]) -> UndoEffect:
-    """Add up the effects on several sessions; the numbers of operations are left out."""
+    """Add up the effects on several sessions. Numbers of operations are left out."""
     effects = list(effects)
 
     def total(member: str) -> int:
@@ -132,12 +138,12 @@ def _growth(effect: UndoEffect) -> str:
 
 
 def _rounded(tokens: int) -> str:
-    """An estimate without figures that it cannot have."""
+    """Write an estimate without more digits than it deserves."""
     return f"{tokens / 1000:,.0f},000" if tokens >= 10_000 else f"{tokens:,}"
 
 
 def _said(count: int, noun: str, of_one: str, of_many: str) -> str:
-    """Write a number with its noun and what follows: `1 value comes`, `2 entries come`."""
+    """Write a number, its noun and the rest of a phrase: `1 value comes`, `2 entries come`."""
     if count == 1:
         return f"1 {noun} {of_one}"
     many = "entries" if noun == "entry" else f"{noun}s"
