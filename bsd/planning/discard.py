@@ -159,11 +159,11 @@ def _unfit(
     """Return why an entry cannot be discarded, judged by the entry itself and those before it."""
     info = seen.info
     if info.is_header or not info.is_message:
-        return f"it is no message ({info.kind})"
+        return f"it is not a message ({info.kind})"
     if not values:
         return "it has no text (thinking and tool calls are left alone)"
     if not include_user and any(is_users(value, info) for value in values):
-        return "the user wrote it, which is left alone unless include_user is set"
+        return "the user wrote it; it is changed only with include_user"
     protection = conversation.own_protection(seen)
     return f"Protected: {protection}" if protection else None
 
@@ -182,7 +182,7 @@ def _address(
         return _Addressed(*about, f"it cannot be edited safely: {error.message}")
     return _Addressed(
         *about,
-        "there is nothing left to discard" if new == line.raw else None,
+        "it has this text already" if new == line.raw else None,
         Edit(line.offset, len(line.raw), new),
         sum(value.length for value, _ in texts),
         sum(len(text) for _, text in texts),
@@ -210,7 +210,7 @@ def _problems(
             protection = conversation.protection(one.index)
             why = one.problem or (f"Protected: {protection}" if protection else None)
             if why is None and one.index in named:
-                why = f"targets[{named[one.index]}] names it too"
+                why = f"targets[{named[one.index]}] names the same entry"
             named.setdefault(one.index, number)
             text = f"entry {one.name} ({target.hash}): {why}" if why else None
         if text is not None:

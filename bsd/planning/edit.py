@@ -68,9 +68,11 @@ class Edited:
     index: Annotated[int, Field(description="0-based line number")]
     changed: Annotated[
         tuple[str, ...],
-        Field(description="Paths of the values that changed; none: it was like that already"),
+        Field(description="Paths of the changed values; empty if the entry was like that already"),
     ]
-    operation: Annotated[int | None, Field(description="Its number in the history")] = None
+    operation: Annotated[
+        int | None, Field(description="Number of the operation in the history")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ def read_assignment(text: str) -> tuple[ValuePath, Any]:
             continue
         return path, read_document(text[at + 1 :])
     raise Invalid(
-        f"{text!r} is no PATH=JSON", hint="""e.g. --set 'message.content[0].text="shorter"'"""
+        f"{text!r} is not PATH=JSON", hint="""e.g. --set 'message.content[0].text="shorter"'"""
     )
 
 
@@ -201,7 +203,7 @@ def read_document(text: str) -> Any:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise Invalid(
-            f"this is not JSON: {error.msg} ({where})", hint="text needs quotes"
+            f"this is not JSON: {error.msg} ({where})", hint="put text in quotes"
         ) from None
     except ValueError as error:
         raise Invalid(f"this is not JSON: {error}") from None
@@ -316,7 +318,7 @@ def _check_structure(paths: tuple[ValuePath, ...], fmt: TranscriptFormat) -> Non
     if fixed:
         names = ", ".join(format_path(path) for path in fixed)
         raise Invalid(
-            f"{names} cannot be edited: other entries, their owner or bsd's store rely on it",
+            f"{names} cannot be edited: other entries, the program or bsd's store rely on it",
             hint="change texts, arguments and other values only",
         )
 
@@ -342,7 +344,7 @@ def _check(located: Located, fmt: TranscriptFormat, line: bytes, wanted: Documen
     if moved := list(_placeholders_moved(located.entry, entry)):
         raise Invalid(
             f"{', '.join(moved)} is extracted: its placeholder must stay as it is",
-            hint=f"`bsd restore AGENT/SESSION {old.id}` brings it back, then it can be edited",
+            hint=f"`bsd restore AGENT/SESSION {old.id}` brings it back; then edit the entry",
         )
 
 
@@ -417,8 +419,8 @@ def _with(value: Any, path: ValuePath, new: Any, whole: ValuePath) -> Any:
         changed = _with(value[step], path[1:], new, whole)
         return [*value[:step], changed, *value[step + 1 :]]
     raise Invalid(
-        f"the entry has no place {format_path(whole)}",
-        hint="`bsd show AGENT/SESSION --entry ENTRY --full` shows it",
+        f"the entry has no value at {format_path(whole)}",
+        hint="`bsd show AGENT/SESSION --entry ENTRY --full` shows the entry",
     )
 
 
@@ -435,7 +437,7 @@ def _members_once(members: list[tuple[str, Any]]) -> Document:
     if len(document) < len(members):
         keys = [key for key, _ in members]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {_text(twice)} stands twice in one object")
+        raise ValueError(f"the key {_text(twice)} occurs twice in one object")
     return document
 
 
@@ -457,7 +459,9 @@ class ExtractableSet:
     index: Internal[int]  # 0-based line number
     stays: Annotated[
         str | None,
-        Field(description="Why true does not let it go now, as in `reasons` of an extraction"),
+        Field(
+            description="Why it stays although the value is true, as in `reasons` of an extraction"
+        ),
         OMIT_EMPTY,
     ] = None
 
@@ -477,7 +481,7 @@ def plan_set_extractable(
     if value is not None and value < 0:
         raise Invalid(
             f"_extractable cannot be {value}",
-            hint="true, false, or for how many messages to keep the entry",
+            hint="true, false, or the number of messages for which to keep the entry",
         )
     located = locate(source, fmt, entry)
     raw = located.line.raw

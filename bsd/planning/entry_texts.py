@@ -41,7 +41,7 @@ class MediaShown:
 class EntryText:
     """One text or picture of an entry, as it was before extraction."""
 
-    path: Annotated[str, Field(description="The key of the value, or where a call stands")]
+    path: Annotated[str, Field(description="Key of the value, or path of the call")]
     type: Annotated[
         str,
         Field(
@@ -52,18 +52,18 @@ class EntryText:
     text: Annotated[
         str,
         Field(
-            description="The beginning; of a call its arguments, mostly JSON in which long texts "
-            "are cut"
+            description="The beginning of the text; for a call, its arguments, mostly JSON with long texts "
+            "cut"
         ),
     ]
-    length: Annotated[int, Field(description="Characters of the whole")]
+    length: Annotated[int, Field(description="Characters of the whole text")]
     extracted: bool = False
     display: Annotated[bool, Field(description="Never sent to the model")] = False
     call: Annotated[str | None, Field(description="Id of the call"), OMIT_EMPTY] = None
     name: Annotated[str | None, Field(description="The tool that is called"), OMIT_EMPTY] = None
     media: Annotated[MediaShown | None, OMIT_EMPTY] = None
     unavailable: Annotated[
-        str | None, Field(description="Why the content cannot be had"), OMIT_EMPTY
+        str | None, Field(description="Why the content is unavailable"), OMIT_EMPTY
     ] = None
     later: Annotated[
         bool | None,
@@ -72,7 +72,7 @@ class EntryText:
     ] = None
     failed: Annotated[
         bool | None,
-        Field(description="True: the result says that its call has failed"),
+        Field(description="True: the result reports that its call failed"),
         OMIT_EMPTY,
     ] = None
 

@@ -185,5 +185,5 @@ def _too_large(line: Line) -> Conflict:
     return Conflict(
         f"line {line.index} would take too much memory to be read: {len(line.raw):,} bytes that "
         "are mostly brackets and commas",
-        hint="bsd leaves such a line alone; `sed` and `jq` can show it",
+        hint="show it with `sed` or `jq`; bsd leaves such a line alone",
     )

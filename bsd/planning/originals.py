@@ -16,7 +16,7 @@ from bsd.transcripts.spans import ValuePath, is_present
 from bsd.transcripts.splice import SpliceError, edit, find, text_size
 
 
-def nothing_away(hint: str = "`bsd context AGENT/SESSION` lists what is extracted") -> Conflict:
+def nothing_away(hint: str = "`bsd context AGENT/SESSION` lists the extracted entries") -> Conflict:
     """Return the error for a request of extracted values if the entry is whole."""
     return Conflict("Entry exists but has no extracted content", hint=hint)
 

@@ -162,7 +162,7 @@ class Revised:
         for edit in plan.edits:
             before = self._changed.get(edit.offset)
             if before is not None and edit.length != len(before[0].new):
-                raise ValueError(f"the line at byte {edit.offset} is not as it was planned on")
+                raise ValueError(f"the line at byte {edit.offset} is not the planned one")
         for edit, touched in zip(plan.edits, plan.touched, strict=True):
             before = self._changed.get(edit.offset)
             if before is None:

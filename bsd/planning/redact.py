@@ -67,7 +67,7 @@ class Redacted:
     entry_id: str | None
     how: Annotated[RedactionKind | None, OMIT_EMPTY] = None
     why: Annotated[
-        str | None, Field(description="Why it was left as it is, if it was"), OMIT_EMPTY
+        str | None, Field(description="Why the call was left as it is, if it was"), OMIT_EMPTY
     ] = None
 
 
@@ -79,7 +79,9 @@ class Redaction:
     left: tuple[Redacted, ...] = ()
     entries_removed: tuple[str, ...] = ()
     entry_ids: Internal[tuple[str, ...]] = ()  # of changed and removed entries
-    operation: Annotated[int | None, Field(description="Its number in the history")] = None
+    operation: Annotated[
+        int | None, Field(description="Number of the operation in the history")
+    ] = None
 
 
 def plan_redact(
@@ -135,7 +137,7 @@ def _find(tree: EntryTree, call: CallToRedact) -> _Target:
     is_named = call.call_id is not None or call.entry_id is not None
     found = tree.find(call.name, call.call_id, call.entry_id) if is_named else []
     if len(found) != 1:
-        why = f"{len(found)} calls are called that" if found else "not found"
+        why = f"{len(found)} calls match" if found else "not found"
         return _Target(call, why=why)
     [(place, tool_call)] = found
     result = tree.result(place, tool_call)
@@ -187,7 +189,7 @@ class _LineChange:
         if moves_blocks:
             blocks = value_at(entry, self.content)
             if not isinstance(blocks, list):
-                raise Conflict("its content is no list of blocks")
+                raise Conflict("its content is not a list of blocks")
             raw = remove_elements(raw, self.content, len(blocks), self.blocks_out)
             is_empty = len(blocks) == len(self.blocks_out)
             raw = prepend_elements(raw, self.content, self.blocks_in, empty=is_empty)
@@ -213,11 +215,11 @@ def _inline_again(seen: Located, fmt: TranscriptFormat, stored: OriginalStore) -
         return seen.line.raw
     original = original_of(seen.line.raw, seen.entry, marker, fmt, stored)
     if isinstance(original, Missing):
-        raise Conflict("what was extracted from it is no longer stored")
+        raise Conflict("its extracted content is no longer stored")
     paths = list(away_paths(seen.entry, marker).values())
     back = Return.of(seen.entry, original, fmt, paths)
     if len(back.replace) < len(paths):
-        raise Conflict("not all that was extracted from it is stored")
+        raise Conflict("some of its extracted content is not stored")
     return back.apply(seen.line.raw, remove=[(MARKER,)])
 
 

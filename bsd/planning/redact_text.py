@@ -193,7 +193,7 @@ class TextRedactor:
         if marker is not None and marker.hash in self.tainted:
             new = self._with_new_original(located, new, marker)
         if new != line.raw and self.secret.is_in(new):
-            self._leave(located.name, "it stands in the name of a member, or in a number")
+            self._leave(located.name, "it is in the name of a member, or in a number")
         return new
 
     def _leave(self, entry: str, why: str) -> None:
@@ -208,7 +208,7 @@ class TextRedactor:
         found = list(self.secret.texts(entry))
         if not found:
             if self.secret.is_in(raw):
-                self._leave(located.name, "it stands in the name of a member, or in a number")
+                self._leave(located.name, "it is in the name of a member, or in a number")
             return raw
         values = {value.path: value for value in self.format.values(entry, 1)}
         for path, text in found:
@@ -220,7 +220,7 @@ class TextRedactor:
             end = "" if name is None else placeholder(name)
             replaced = self.secret.replaced(text.removesuffix(end)) + end
             if replaced == text:
-                self._leave(located.name, "it stands in the placeholder of what was taken out")
+                self._leave(located.name, "it is in the placeholder of extracted content")
                 continue
             changes[path] = encode_string(replaced)
             removed += value.removes if value else ()
@@ -250,7 +250,7 @@ class TextRedactor:
             member for key, member in holder.items() if key.endswith(_PROOFS)
         )
         if is_signed and not removes:
-            return f"{format_path(path)} is proved by a signature: its provider refuses another"
+            return f"{format_path(path)} is signed: its provider refuses a changed text"
         return None
 
     def _with_new_original(self, located: Located, raw: bytes, marker: Marker) -> bytes:
@@ -291,7 +291,7 @@ class TextRedactor:
         entry = parse_kept(was)
         line = was if entry is None else self._without(located, was, entry)
         if self.secret.is_in(line):
-            self._leave(located.name, "it stands in what was taken out of it")
+            self._leave(located.name, "it is in the extracted content")
         if line == was:
             self.stay.add(marker.hash)
             return None

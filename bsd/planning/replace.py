@@ -201,13 +201,13 @@ def _problems(search: _Search, conversation: Conversation) -> Iterator[str]:
     if search.count == 0:
         if search.users:
             yield (
-                f"Pattern not found: start={start} end={end} stands only in what the user wrote "
-                f"(entry {search.users}), which is left alone unless include_user is set"
+                f"Pattern not found: start={start} end={end} occurs only in text that the user wrote "
+                f"(entry {search.users}), which is changed only with include_user"
             )
         elif search.starts_in:
             yield (
                 f"Pattern not found: no end={end} follows start={start} in the same text; the "
-                f"start stands in {search.starts_in}"
+                f"start is in {search.starts_in}"
             )
         else:
             yield f"Pattern not found: start={start} end={end}"

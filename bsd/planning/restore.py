@@ -40,7 +40,7 @@ UNAVAILABLE = {
     Missing.GONE: "[Content unavailable - extracted file missing]",
     Missing.CORRUPT: "[Content unavailable - extracted file corrupted]",
     Missing.FOREIGN: "[Content unavailable - extracted file is of another entry]",
-    Missing.FORGOTTEN: "[Content unavailable - forgotten: `bsd archive forget` was asked for it]",
+    Missing.FORGOTTEN: "[Content unavailable - forgotten with `bsd archive forget`]",
     Missing.UNREADABLE: "[Content unavailable - {}]",
 }
 _NOT_IN_FILE = "[Content unavailable - not in the extracted file]"
@@ -64,20 +64,22 @@ class Restored:
     ] = field(default_factory=dict)
     unavailable: Annotated[
         dict[str, str],
-        Field(description="What cannot come back, by key: what to show instead"),
+        Field(description="Values that cannot come back, by key: the text to show instead"),
         OMIT_EMPTY,
     ] = field(default_factory=dict)
     expired: Annotated[
-        str | None, Field(description="When and why that was deleted, in words"), OMIT_EMPTY
+        str | None, Field(description="When and why the content was deleted, in words"), OMIT_EMPTY
     ] = None
     changed: Annotated[
         tuple[str, ...],
-        Field(description="Keys somebody has overwritten since: left as they are"),
+        Field(description="Keys of values that were overwritten since: left as they are"),
         OMIT_EMPTY,
     ] = ()
     previous_restored_at: Annotated[str | None, OMIT_EMPTY] = None
     suggestion: Annotated[
-        str | None, Field(description="What to do if it is needed again and again"), OMIT_EMPTY
+        str | None,
+        Field(description="Advice for content that is needed again and again"),
+        OMIT_EMPTY,
     ] = None
     index: Internal[int] = 0  # 0-based line number
     ref: Internal[str] = ""  # of the stored file

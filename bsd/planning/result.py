@@ -47,37 +47,38 @@ class SessionResult:
     bytes_after: int = 0
     bytes_saved: int = field(init=False, default=0)
     tokens_saved: Annotated[
-        int, Field(description="Of what is sent as the session goes on now: an estimate")
+        int, Field(description="Estimated tokens of the extracted values in context")
     ] = 0
     rate: Internal[Rate] = field(default_factory=Rate)  # of the estimate
-    characters_per_token: Annotated[float, Field(description="By which it was made")] = field(
+    characters_per_token: Annotated[float, Field(description="Rate of the token estimate")] = field(
         init=False, default=0.0
     )
     tokens_by: Annotated[
         Literal["usage", "rule_of_thumb"],
-        Field(description="Whether the session itself has recorded the usage"),
+        Field(description="usage: measured by the recorded usage; rule_of_thumb: no usage"),
     ] = field(init=False, default="rule_of_thumb")
-    reasons: Annotated[
-        Mapping[str, int], Field(description="How many entries were dealt with in which way")
-    ] = field(default_factory=dict)
+    reasons: Annotated[Mapping[str, int], Field(description="Number of entries by outcome")] = (
+        field(default_factory=dict)
+    )
     unavailable: Annotated[
-        Mapping[str, str], Field(description="What could not come back, by `entry key`: why not")
+        Mapping[str, str],
+        Field(description="Values that could not come back, by `entry key`: the reason"),
     ] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     reason: Annotated[
-        str | None, Field(description="Why it was left alone, was busy or failed")
+        str | None, Field(description="Why the session was left alone, was busy or failed")
     ] = None
     hint: str | None = None
     cache_warm_until: Annotated[
         str | None,
         Field(
-            description="What its model sees waits for its prompt cache to get cold then (of a dry "
-            "run by hand: would wait, if the daemon did it)"
+            description="Values in context wait until the provider's prompt cache gets cold then (in a dry "
+            "run by hand: they would wait if the daemon did it)"
         ),
         OMIT_EMPTY,
     ] = None
     tokens_ready: Annotated[
-        int | None, Field(description="Of what waits so: an estimate"), OMIT_EMPTY
+        int | None, Field(description="Estimated tokens of the values that wait"), OMIT_EMPTY
     ] = None
     # For the caller and the work queue:
     # The class of the error in `reason`; it has the exit code.

@@ -39,10 +39,10 @@ _UNREADABLE = "lines that cannot be read"
 class Fill:
     """The share of one kind of content in a session. Sizes are bytes."""
 
-    what: Annotated[str, Field(description="In words, as `tool results: Bash`")]
+    what: Annotated[str, Field(description="Name of the kind, such as `tool results: Bash`")]
     bytes: int
     extracted_bytes: int
-    share: Annotated[float, Field(description="Of the session's bytes, 0 to 1")]
+    share: Annotated[float, Field(description="Part of the session's bytes, 0 to 1")]
 
 
 class EntryContent(NamedTuple):

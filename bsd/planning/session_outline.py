@@ -64,7 +64,9 @@ class PromptInOutline:
     last_answer: Annotated[
         int | None, Field(description="Line of the last text of the model before the next prompt")
     ]
-    seconds: Annotated[float | None, Field(description="Until the last entry before the next one")]
+    seconds: Annotated[
+        float | None, Field(description="From the prompt to the last entry before the next prompt")
+    ]
     entries: int
 
 
@@ -75,12 +77,13 @@ class ToolInOutline:
     name: str
     calls: int
     errors: int
-    timed_calls: Annotated[int, Field(description="Those of which it is known how long they took")]
+    timed_calls: Annotated[int, Field(description="Calls of known duration")]
     seconds: Annotated[
-        float, Field(description="That these took: as the program noted, or up to the result")
+        float,
+        Field(description="Total duration of these: as the program noted, or up to the result"),
     ]
-    bytes: Annotated[int, Field(description="Of its results, as they stand in the session")]
-    extracted_bytes: Annotated[int, Field(description="Of its results, taken out")]
+    bytes: Annotated[int, Field(description="Of its results in the session")]
+    extracted_bytes: Annotated[int, Field(description="Of its results, extracted")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,8 @@ class ContextInOutline:
     source: Annotated[
         str,
         Field(
-            description="usage: as the session recorded it last; less: the same, less an estimate "
-            "of what was taken out since; estimate: by the characters in context"
+            description="usage: the newest recorded usage; less: the same, less an estimate of the "
+            "values extracted since; estimate: from the characters in context"
         ),
     ]
     estimate: Annotated[
@@ -109,16 +112,18 @@ class ContextInOutline:
         Field(description="Tokens of the texts in context, without the program's own instructions"),
     ]
     limit: Annotated[
-        int | None, Field(description="The most tokens that the model takes; null: not known")
+        int | None, Field(description="The most tokens that the model accepts; null: unknown")
     ]
-    limit_reason: Annotated[str | None, Field(description="How the limit is known, in words")]
+    limit_reason: Annotated[str | None, Field(description="Source of the limit, in words")]
     most_seen: Annotated[
         int | None,
-        Field(description="The most tokens that were sent: the limit is not lower"),
+        Field(description="The most tokens that were sent; the limit is not lower"),
     ]
     model: str | None
     since: Annotated[int, Field(description="The first line after the last compaction")]
-    extracted_tokens: Annotated[int, Field(description="About; taken out of what is in context")]
+    extracted_tokens: Annotated[
+        int, Field(description="Estimate, of values extracted from entries in context")
+    ]
     last_usage: RecordedUsage | None
 
 

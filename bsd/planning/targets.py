@@ -194,7 +194,7 @@ class ContextChanged:
     warnings: tuple[str, ...] = ()
     tokens_saved: Annotated[int, Field(serialization_alias="tokensSaved")]
     operation: Annotated[
-        int | None, Field(description="Its number in the history; null for a dry run")
+        int | None, Field(description="Number of the operation in the history; null for a dry run")
     ] = None
 
     @property

@@ -72,22 +72,24 @@ class Undone:
     at: str
     entries: Annotated[
         tuple[str, ...],
-        Field(description="Ids, or `#` and the line number of those that have none"),
+        Field(description="Ids, or `#` and the line number of entries without an id"),
     ]
     gone: Annotated[
         tuple[str, ...],
-        Field(description="Entries of it that another program has thrown away since"),
+        Field(description="Entries of the operation that another program removed since"),
     ] = ()
     operations: Annotated[
-        tuple[int, ...], Field(description="By these it can be undone in turn")
+        tuple[int, ...], Field(description="Operations of this undo, by which it can be undone")
     ] = ()
     stays: Annotated[
         tuple[str, ...],
-        Field(description="Entries whose values were restored since: they stay as they are"),
+        Field(description="Entries that stay as they are, since their values were restored"),
         OMIT_EMPTY,
     ] = ()
     effect: Annotated[
-        UndoEffect | None, Field(description="Of a dry run: what it would change"), OMIT_EMPTY
+        UndoEffect | None,
+        Field(description="Dry run only: the changes that it would make"),
+        OMIT_EMPTY,
     ] = None
 
 
@@ -127,13 +129,14 @@ def _choose(past: Past, number: int | None, passed_over: Container[int]) -> Oper
             if operation.act.undoes is None and is_left and operation.number not in passed_over:
                 return operation
         raise Conflict(
-            "nothing is left that could be undone", hint="`bsd history AGENT/SESSION` lists it all"
+            "there is no operation left to undo",
+            hint="`bsd history AGENT/SESSION` lists all operations",
         )
     chosen = next((one for one in operations if one.number == number), None)
     if chosen is None:
         raise NotFound(
             f"there is no operation {number}",
-            hint="`bsd history AGENT/SESSION` lists those that are kept",
+            hint="`bsd history AGENT/SESSION` lists the stored operations",
         )
     if undone[number] >= chosen.entries:
         undoings = [one.number for one in operations if one.act.undoes == number]
@@ -399,11 +402,11 @@ class _Undoing:
         what = f"the stored file {file}" if file else "the history"
         how = _HOW.get(why, "damaged")
         if why is Missing.UNREADABLE:
-            how = f"not to be had ({self._stored.trouble()})"
+            how = f"unavailable ({self._stored.trouble()})"
         return Conflict(
             f"{self._operation} cannot be undone: {what} of {_name(line)} is {how}; "
             "nothing was changed",
-            hint="`bsd verify` lists what is missing; the setting `retention` says how long "
+            hint="`bsd verify` lists missing content; the setting `retention` says how long "
             "extracted content is kept",
         )
 
@@ -543,9 +546,9 @@ def _nothing_left(
         problem = _changed_by_others(operation, [], gone)
         return NothingToUndo(problem.message, hint=problem.hint)
     return NothingToUndo(
-        f"nothing is left to undo of {operation}: the values of {_list(list(map(_name, stays)))} "
+        f"no change of {operation} is left to undo: the values of {_list(list(map(_name, stays)))} "
         "were restored since",
-        hint="`bsd history AGENT/SESSION` lists what was done to the session",
+        hint="`bsd history AGENT/SESSION` lists the operations on the session",
     )
 
 
@@ -558,7 +561,7 @@ def _changed_by_others(
     changed, gone = ([_name(line) for line in lines] for lines in (changed_lines, gone_lines))
     what = [f"{_list(changed)} changed"] * bool(changed) + [f"{_list(gone)} gone"] * bool(gone)
     return Conflict(
-        f"{operation} cannot be undone: another program has been at the session since "
+        f"{operation} cannot be undone: another program has changed the session since "
         f"({', '.join(what)})",
         hint="`bsd show AGENT/SESSION` shows its entries as they are; "
         "older operations may still be undone by their number",

@@ -90,10 +90,10 @@ class EntryView:
     restored: str | None  # `_restored`, if set
     hash: str  # as many hex digits of the line's SHA-256 as are unique
     preview: Annotated[str, Field(description=f"The first {_PREVIEW} characters of its text")]
-    time: Annotated[str | None, Field(description="When it was written, as the entry says")] = None
+    time: Annotated[str | None, Field(description="Time of writing, as the entry has it")] = None
     calls: tuple[CallRow, ...] = ()
     result_of: Annotated[str | None, Field(description="Id of the call that it answers")] = None
-    tool: Annotated[str | None, Field(description="Whose result it is")] = None
+    tool: Annotated[str | None, Field(description="Tool whose result it is")] = None
     marker: Internal[Marker | None] = None  # names the stored line
 
 

@@ -40,7 +40,7 @@ _INDEXED_AT_ONCE = 4096  # files
 
 # Waiting does not help with these; the hint tells what to do instead.
 _FINAL = {
-    GiveUp.GONE: (NotFound, "`bsd sessions` lists the sessions there are"),
+    GiveUp.GONE: (NotFound, "`bsd sessions` lists the sessions"),
     GiveUp.NOT_REGULAR: (Conflict, "bsd edits plain files only: replace the link by its file"),
     GiveUp.CANNOT_KEEP_METADATA: (Conflict, "run bsd as the user who owns the session"),
 }

@@ -167,7 +167,7 @@ class IdlePolicy:
         # A displaced file is kept for a minute, since a program may be about to open it.
         for found in self._recover([name], records=list(touched), keep_displaced=True):
             if found.state is State.WAITING:
-                return NotIdle(f"late lines are still to be put back: {found.detail}")
+                return NotIdle(f"late lines wait to be put back: {found.detail}")
             if found.state is State.WATCHED:
                 self._inflight.own.note_watched(name, found.record, touched[found.record])
         return None
@@ -184,8 +184,8 @@ class IdlePolicy:
         for record in self._inflight.readable():
             if record.session in names and not _is_only_kept(record):
                 raise Busy(
-                    f"session {record.session} was changed a moment ago, and somebody may"
-                    " still write to the file as it was",
+                    f"session {record.session} was changed a moment ago, and a program may"
+                    " still write to the former file",
                     hint="again in a minute",
                 )
 
@@ -228,7 +228,7 @@ class IdlePolicy:
             closed = _is_closed(path, strong=not strength(path.parent).quiet_seconds)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return None if closed else (name, NotIdle("somebody has it open"))
+        return None if closed else (name, NotIdle("another process has it open"))
 
     def program_lock(self, name: SessionName, wait: float) -> AbstractContextManager[object]:
         """Return the program's lock of a session.

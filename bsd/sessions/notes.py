@@ -192,8 +192,8 @@ def told_expired(layout: Layout, extracted_at: str) -> str | None:
         return None
     first = min(due, key=lambda run: str(run.get("time", "")))
     return (
-        f"expired: it was taken out at {extracted_at}, and the setting {_deleted_by(first)} let it "
-        f"be deleted at {first.get('time', 'a time that is not known')}"
+        f"expired: it was extracted at {extracted_at}, and the setting {_deleted_by(first)} let it "
+        f"be deleted at {first.get('time', 'an unknown time')}"
     )
 
 

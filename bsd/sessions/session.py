@@ -83,7 +83,9 @@ class Session:
         why = self.program.why_no_session(f"{self.name.session}{ENDING}")
         if why is None or (unless_stored and self.has_stored()):
             return
-        raise LeftAlone(f"{self.name} is no session: {why}", hint="`bsd sessions` lists sessions")
+        raise LeftAlone(
+            f"{self.name} is not a session: {why}", hint="`bsd sessions` lists sessions"
+        )
 
     def has_stored(self) -> bool:
         """Return whether the root holds any data about a change of the session."""

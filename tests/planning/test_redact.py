@@ -296,7 +296,7 @@ def test_the_command_line_of_an_exec_call_stays() -> None:
         (
             lambda talk: talk.entries.append(talk.entries[2] | {"id": "e9"}),
             CallToRedact("restore_remote", RedactionKind.CONSUMED, "c1"),
-            "2 calls are called that",
+            "2 calls match",
         ),
     ],
 )

@@ -182,7 +182,7 @@ class Displaced:
             return self.result(State.BUSY, "an exchange is going on")
         except OSError as error:
             if error.errno == errno.ELOOP:
-                return self.result(State.FAILED, "a symbolic link came out of the session's path")
+                return self.result(State.FAILED, "a symbolic link was at the session's path")
             raise
         try:
             return self.look_after(self.record.old, self.record.new)
@@ -193,7 +193,7 @@ class Displaced:
 
     def look_after(self, old: Mark, new: Mark) -> Recovered:
         if not stat.S_ISREG(os.fstat(self.fd).st_mode):
-            return self.result(State.FAILED, "something else came out of the session's path")
+            return self.result(State.FAILED, "a special file was at the session's path")
         self.of = self.which(old, new)
         # The next steps need the present names, also after a power cut.
         self.sync_names()
@@ -206,7 +206,7 @@ class Displaced:
             if not self.only_lacks():
                 return self.rewritten(other)
             if not self.is_known_whole():
-                return self.give_shelter("somebody may have rewritten it before a power cut")
+                return self.give_shelter("a program may have rewritten it before a power cut")
         state = self.carry_late(watched, other)
         if self.is_old_enough() and self.is_finished(watched):
             return self.remove(State.FINISHED)  # unlinked while leased
@@ -397,14 +397,14 @@ class Displaced:
         newer = self.is_newer() and not ends_in_zeros(self.fd)
         loses = self.record.carries_late
         if self.alone and newer and not loses and self.swap_back(other):
-            return self.result(State.PUT_BACK, "somebody rewrote the displaced file")
-        return self.give_shelter("somebody rewrote it after it was displaced")
+            return self.result(State.PUT_BACK, "a program rewrote the displaced file")
+        return self.give_shelter("a program rewrote it after it was displaced")
 
     def replaced(self, new: Mark) -> Recovered:
         """Put back a file that was put at the path just before the exchange, as an undo would."""
         if self.alone and self.swap_back(new):
-            return self.result(State.PUT_BACK, "somebody had replaced the session")
-        return self.give_shelter("it is neither the file planned on nor the new one")
+            return self.result(State.PUT_BACK, "a program had replaced the session")
+        return self.give_shelter("it is neither the planned file nor the new one")
 
     def swap_back(self, other: Mark) -> bool:
         """Exchange the two files if the one at the path is unchanged since it was marked."""

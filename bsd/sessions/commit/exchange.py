@@ -164,19 +164,19 @@ class Exchange:
             raise GivingUp(GiveUp.GONE, f"{name} is no longer there") from None
         except OSError as error:
             if error.errno == errno.EAGAIN:
-                raise GivingUp(GiveUp.IS_OPEN, "somebody else holds a lease on it") from None
+                raise GivingUp(GiveUp.IS_OPEN, "another process holds a lease on it") from None
             if error.errno in (errno.ELOOP, errno.EISDIR):
                 raise GivingUp(GiveUp.NOT_REGULAR, f"{name} is not a regular file") from None
             raise
 
     def _lease(self) -> None:
         if self._strong and not take_lease(self._old):
-            raise GivingUp(GiveUp.IS_OPEN, "somebody has the session open")
+            raise GivingUp(GiveUp.IS_OPEN, "another process has the session open")
         self._old_leased = self._strong
         self._leased_at = time.monotonic()
         self._after_step("leased_old")
         if self._strong and not take_lease(self._new):
-            raise GivingUp(GiveUp.IS_OPEN, "somebody has the new file open")
+            raise GivingUp(GiveUp.IS_OPEN, "another process has the new file open")
         self._after_step("leased_new")
 
     def _verify(self) -> None:
@@ -188,11 +188,11 @@ class Exchange:
         if not stat.S_ISREG(found.st_mode):
             raise GivingUp(GiveUp.NOT_REGULAR, f"{self._path} is not a regular file")
         if found.st_ino != self._planned.ino:
-            raise GivingUp(GiveUp.REPLACED, "another file stands at the session's path")
+            raise GivingUp(GiveUp.REPLACED, "another file is at the session's path")
         if Identity.of(found) != self._planned:
             raise GivingUp(GiveUp.CHANGED, "the session changed since it was planned")
         if self._strong and (somebody_waits(self._old) or somebody_waits(self._new)):
-            raise GivingUp(GiveUp.IS_OPEN, "somebody is about to open the session")
+            raise GivingUp(GiveUp.IS_OPEN, "another process is about to open the session")
         self._after_step("verified")
 
     def _exchange(self) -> None:
@@ -221,7 +221,7 @@ class Exchange:
             self._after_step("draining")
             self._old_leased = _lease_until(self._old, time.monotonic() + _DRAIN_SECONDS)
             if not self._old_leased:
-                raise GivingUp(GiveUp.DRAIN_TIMEOUT, "somebody keeps the session open")
+                raise GivingUp(GiveUp.DRAIN_TIMEOUT, "another process keeps the session open")
         now, size = os.fstat(self._old), self._planned.size
         # Unless its mtime is unchanged, compare its first bytes with the planned ones.
         if now.st_size < size or not (
@@ -231,9 +231,9 @@ class Exchange:
                 and hash_under(self._old, self._edits.spans) == self._edits.sha256
             )
         ):
-            raise GivingUp(GiveUp.CHANGED, "somebody rewrote the session")
+            raise GivingUp(GiveUp.CHANGED, "another program rewrote the session")
         if now.st_size > size and not self._strong:
-            raise GivingUp(GiveUp.CHANGED, "somebody appended to the session")
+            raise GivingUp(GiveUp.CHANGED, "another program appended to the session")
         self.drained = read_range(self._old, size, now.st_size)
         self._after_step("drained")
 
@@ -315,7 +315,9 @@ class Exchange:
             while self._is_awaited() and self._let_in(back, deadline):
                 pass
             if self._new_was_rewritten():
-                raise GivingUp(GiveUp.CHANGED, "somebody rewrote the session after the exchange")
+                raise GivingUp(
+                    GiveUp.CHANGED, "another program rewrote the session after the exchange"
+                )
             if not self._swap_back():
                 return
             self._after_step("put_back")

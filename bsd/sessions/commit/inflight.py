@@ -56,9 +56,9 @@ class InFlight:
         record = read_record(path)
         if record is not None and (why := self._disagreement(record)):
             raise Conflict(
-                f"the record {path} is not believed: {why}",
-                hint="was the root moved, or has somebody put it there? its files are left as "
-                "they are: look at them, then remove them",
+                f"the record {path} is refused: {why}",
+                hint="look at its files, then remove them: the root may have been moved, or another "
+                "user may have put the record there",
             )
         return record
 
@@ -132,8 +132,8 @@ class InFlight:
             raise os_problem(error, f"looking at {sessions}") from error
         else:
             raise LeftAlone(
-                f"its file system ({found.filesystem}) cannot exchange two names, without which "
-                "no file is replaced safely",
+                f"its file system ({found.filesystem}) cannot exchange two names, which bsd "
+                "needs to replace a file safely",
                 hint=filesystem.MOVE_ELSEWHERE,
             )
 

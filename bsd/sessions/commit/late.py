@@ -170,7 +170,7 @@ class Target:
         except (FileNotFoundError, NotADirectoryError):
             raise NoPlace(f"{path} is no longer there") from None
         except BlockingIOError:
-            raise Busy(f"somebody is working on {path}", hint="again later") from None
+            raise Busy(f"another process is working on {path}", hint="again later") from None
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EISDIR):
                 raise NoPlace(f"{path} is not a regular file") from None
@@ -186,7 +186,7 @@ class Target:
         if not stat.S_ISREG(os.fstat(self.fd).st_mode):
             raise NoPlace(f"{self.path} is not a regular file")
         if self.strong and not take_lease(self.fd):
-            raise Busy(f"somebody has {self.path} open", hint="again later")
+            raise Busy(f"another process has {self.path} open", hint="again later")
 
     def __enter__(self) -> Self:
         return self
@@ -435,7 +435,7 @@ def _orphans(directory: Path) -> Iterator[Orphan]:
                     found_at_ns=int(told["found_at_ns"]),
                 )
             except _BROKEN as error:
-                reason = f"what is told of them cannot be read: {error}"
+                reason = f"their description cannot be read: {error}"
                 yield Orphan(about, "(unknown)", "", reason, 0, about.lstat().st_mtime_ns)
 
 

@@ -350,7 +350,7 @@ def _open_planned(change: Change) -> int:
     except FileNotFoundError:
         raise GivingUp(GiveUp.GONE, f"{change.path} is no longer there") from None
     except BlockingIOError:
-        raise GivingUp(GiveUp.IS_OPEN, "somebody else holds a lease on the session") from None
+        raise GivingUp(GiveUp.IS_OPEN, "another process holds a lease on the session") from None
     if Identity.of(os.fstat(source)) != change.planned_on:
         os.close(source)
         raise GivingUp(GiveUp.CHANGED, "the session changed since it was planned")

@@ -59,7 +59,9 @@ def remedy(layout: Layout, source: Source) -> str:
     root, there = os.path.realpath(layout.root), os.path.realpath(source.path)
     with suppress(OSError):
         if os.stat(root).st_dev != os.stat(there).st_dev:
-            return f"put bsd's root on the file system of {there}: files are exchanged within one"
+            return (
+                f"put bsd's root on the file system of {there}: files are exchanged only within one"
+            )
     common = os.path.commonpath([root, there])
     unit = _unit()
     if len(Path(common).parts) < _LEAST_STEPS:

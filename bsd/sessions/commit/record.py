@@ -246,7 +246,7 @@ def _note(line: dict[str, Any]) -> Note:
     numbers = {name: _whole(line[name]) for name in ("offset", "length", "written")}
     note = Note(**{**line, **numbers})
     if note.note not in _NOTES or note.of not in ("old", "new"):
-        raise ValueError(f"{note.note!r} of {note.of!r} says nothing")
+        raise ValueError(f"{note.note!r} of {note.of!r} is no valid note")
     _whole(note.offset + note.length)
     return note
 
@@ -259,7 +259,7 @@ def _whole(number: object, limit: int = 1 << 63, *, least: int = 0) -> int:
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or "\0" in value:
-        raise ValueError(f"{value!r} is no text")
+        raise ValueError(f"{value!r} is not text")
     os.fsencode(value)
     return value
 

@@ -69,7 +69,7 @@ def retire(inflight: InFlight, *, now_ns: Callable[[], int] = time.time_ns) -> l
     """
 
     def refuse(_name: SessionName, _path: Path) -> AbstractContextManager[object]:
-        raise Busy("late lines are put back by whoever changes sessions")
+        raise Busy("late lines are put back by a command that changes sessions")
 
     due = []
     for path in inflight.records():
@@ -88,7 +88,9 @@ def _remove_strays(inflight: InFlight, now_ns: Callable[[], int]) -> list[Recove
         try:
             if now_ns() - file.lstat().st_mtime_ns >= KEEP_NS:
                 file.unlink()
-                results.append(Recovered(State.ABANDONED, file, detail="nobody's any more"))
+                results.append(
+                    Recovered(State.ABANDONED, file, detail="no record names it any more")
+                )
         except FileNotFoundError:
             pass
         except OSError as error:  # it is a directory, or its directory is not writable
@@ -165,8 +167,8 @@ def blank(record: InFlightRecord) -> None:
         OSError: the file cannot be overwritten.
     """
     in_use = Busy(
-        f"session {record.session} was changed a moment ago, and somebody still has the file open"
-        " as it was before",
+        f"session {record.session} was changed a moment ago, and a program still has the former"
+        " file open",
         hint="again once it is closed, or in a minute",
     )
     try:
