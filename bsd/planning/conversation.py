@@ -1,4 +1,4 @@
-"""The entries of a session in order: their protection from edits, and their parents and followers."""
+"""The entries of a session in order: their protection from edits, their parents and followers."""
 
 from __future__ import annotations
 

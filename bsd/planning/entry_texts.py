@@ -52,8 +52,8 @@ class EntryText:
     text: Annotated[
         str,
         Field(
-            description="The beginning of the text; for a call, its arguments, mostly JSON with long texts "
-            "cut"
+            description="The beginning of the text; for a call, its arguments, mostly JSON with "
+            "long texts cut"
         ),
     ]
     length: Annotated[int, Field(description="Characters of the whole text")]

@@ -201,7 +201,7 @@ def _problems(search: _Search, conversation: Conversation) -> Iterator[str]:
     if search.count == 0:
         if search.users:
             yield (
-                f"Pattern not found: start={start} end={end} occurs only in text that the user wrote "
+                f"Pattern not found: start={start} end={end} occurs only in text of the user "
                 f"(entry {search.users}), which is changed only with include_user"
             )
         elif search.starts_in:

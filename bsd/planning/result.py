@@ -72,8 +72,8 @@ class SessionResult:
     cache_warm_until: Annotated[
         str | None,
         Field(
-            description="Values in context wait until the provider's prompt cache gets cold then (in a dry "
-            "run by hand: they would wait if the daemon did it)"
+            description="Values in context wait until the provider's prompt cache gets cold then (in "
+            "a dry run by hand: they would wait if the daemon did it)"
         ),
         OMIT_EMPTY,
     ] = None

@@ -57,8 +57,8 @@ class InFlight:
         if record is not None and (why := self._disagreement(record)):
             raise Conflict(
                 f"the record {path} is refused: {why}",
-                hint="look at its files, then remove them: the root may have been moved, or another "
-                "user may have put the record there",
+                hint="look at its files, then remove them: the root may have been moved, or "
+                "another user may have put the record there",
             )
         return record
 
