@@ -48,7 +48,7 @@ _NOT_IN_A_NAME = re.compile(r"[^a-z0-9_]+")
 _LONGEST_TYPE = 40  # characters of a file name
 
 
-def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
+def plan_extraction(  # noqa: PLR0913 - options, each by name
     source: Transcript,
     fmt: TranscriptFormat,
     config: PruningConfig,

@@ -149,7 +149,7 @@ def _find(tree: EntryTree, call: CallToRedact) -> _Target:
     return target
 
 
-# --- one line ---
+# --- the change of one line ---
 
 
 @dataclass(slots=True)
@@ -256,7 +256,7 @@ def _cut_text(arguments: str) -> str:
     return arguments if len(kept) == len(document) else json.dumps(kept, separators=(",", ":"))
 
 
-# --- all lines ---
+# --- the redaction of a session ---
 
 
 class _Redaction:

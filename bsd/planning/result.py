@@ -72,7 +72,7 @@ class SessionResult:
     cache_warm_until: Annotated[
         str | None,
         Field(
-            description="Values in context wait until the provider's prompt cache gets cold then (in "
+            description="Values in context wait until then for the prompt cache to get cold (in "
             "a dry run by hand: they would wait if the daemon did it)"
         ),
         OMIT_EMPTY,

@@ -160,7 +160,7 @@ class Survey:
         self.warm_until: float | None = None
 
     @classmethod
-    def of(  # noqa: PLR0913 - wishes, each by its name
+    def of(  # noqa: PLR0913 - options, each by name
         cls,
         source: Transcript,
         fmt: TranscriptFormat,

@@ -79,7 +79,8 @@ class Undone:
         Field(description="Entries of the operation that another program removed since"),
     ] = ()
     operations: Annotated[
-        tuple[int, ...], Field(description="Operations of this undo, by which it can be undone")
+        tuple[int, ...],
+        Field(description="Operations of this undo; undo them to reverse it"),
     ] = ()
     stays: Annotated[
         tuple[str, ...],
@@ -208,8 +209,7 @@ def plan_undo(
         NotFound: the history has no such operation.
         NothingToUndo: no line of the operation is left to undo.
         Conflict: the operation is undone already, a later change prevents the undo, or content that
-            it
-            extracted or would extract is no longer stored.
+            it extracted or would extract is no longer stored.
     """
     passed_over: set[int] = set()
     while True:

@@ -62,7 +62,7 @@ class _Stamped:
     value: bytes
 
 
-def plan_leaving(  # noqa: PLR0913 - as for restoring, and the state before
+def plan_leaving(  # noqa: PLR0913 - arguments of restoring, and the records of the state before
     source: Transcript,
     fmt: TranscriptFormat,
     now: float,

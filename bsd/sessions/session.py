@@ -131,7 +131,7 @@ class Session:
         source = TranscriptFile(path)
         try:
             found = self.program.detect(line.raw for line in source.lines())
-        except BaseException:  # the caller gets an open file or none
+        except BaseException:  # leave no file open after an error
             source.close()
             raise
         if _log.isEnabledFor(logging.DEBUG):

@@ -172,7 +172,7 @@ class CommitOutcome:
         return self.gave_up is None
 
 
-def commit(  # noqa: PLR0913 (every party to the protocol, each by its name)
+def commit(  # noqa: PLR0913 - every party to the protocol, each by name
     change: Change,
     *,
     inflight: InFlight,

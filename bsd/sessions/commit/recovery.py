@@ -128,7 +128,7 @@ def _recovered(path: Path, given: Given) -> Recovered | None:
         at = f" ({error.filename})" if error.filename else ""
         message = os_problem(error, f"recovering {path}{at}").message
         return Recovered(State.FAILED, path, session, message)
-    except Exception as error:  # noqa: BLE001 - an error in one does not stop the others
+    except Exception as error:  # noqa: BLE001 - an error in one record does not stop the others
         _log.exception("A record in flight cannot be dealt with", record=str(path))
         return Recovered(State.FAILED, path, session, f"{path} cannot be dealt with: {error!r}")
 
