@@ -26,7 +26,7 @@ _LIVES = (
     # 30 minutes.
     (r"gpt-6[.-]2-sol", 12 * _HOUR),
     (r"gpt-(5[.-]([6-9]|[1-9]\d)|([6-9]|[1-9]\d))(?!\d)", 30 * _MINUTE),
-    # The same, for earlier models: 24 hours, unless an organization stores nothing.
+    # Same source, for earlier models: 24 hours, unless an organization has storage off.
     (r"gpt-|chatgpt|codex|(^|/)o[1-9]", 24 * _HOUR),
 )
 # Gemini and DeepSeek ("hours") publish no exact lifetime, and other models are unknown: use a day,

@@ -44,7 +44,7 @@ class RedactionKind(StrEnum):
     """The two ways to redact a call."""
 
     CONSUMED = "consumed"  # call and result are removed
-    MARKED = "marked"  # both stay, cut down to the name of the action
+    MARKED = "marked"  # both stay, cut down to the action and its entry
 
 
 @dataclass(frozen=True, slots=True)

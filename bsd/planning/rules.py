@@ -80,7 +80,7 @@ class Trigger:
     def fits_value(self, value: Value) -> bool:
         """Return whether a value of a fitting entry has the rule's type.
 
-        A value of a custom entry fits only if a matcher names `customType`.
+        State of extensions fits only if a matcher names `customType`.
         """
         if value.custom and all(key != "customType" for key, _ in self.matchers):
             return False

@@ -1,8 +1,8 @@
 """Attributes each byte of a session's lines to one kind of content.
 
-Arguments of calls count to their tool, members with a name in the format
-(`TranscriptFormat.fillings`) to that name, other values to their type. The rest of a line is the
-JSON around them: ids, times, keys, braces and escapes. Names of kinds are words for people.
+Arguments of calls count towards their tool, members that the format names
+(`TranscriptFormat.fillings`) towards that name, other values towards their type. The rest of a line
+is the JSON around them: ids, times, keys, braces and escapes. Names of kinds are words for people.
 """
 
 from __future__ import annotations

@@ -503,5 +503,5 @@ def _prompt(prompt: _Prompt) -> PromptInOutline:
 
 
 def _is_sent(value: Value) -> bool:
-    """Return whether a value counts to the context, by the same rule as `Meter`."""
+    """Return whether a value counts towards the context, by the same rule as `Meter`."""
     return not value.display and value.type != "thinking"

@@ -312,7 +312,10 @@ class Survey:
         return known
 
     def _duplicates(self) -> set[int]:
-        """Return the ids (as hashes) of several lines that are not copies of one another."""
+        """Return the ids (as hashes) that several lines share, unless these are copies.
+
+        Ids that also occur before the checkpoint are included.
+        """
         ids = sorted(self._context.ids)
         twice = {one for one, other in pairwise(ids) if one == other} - {NO_ID}
         if not twice:

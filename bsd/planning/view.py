@@ -112,10 +112,10 @@ def views(
     limit: int | None = None,
     outline: Outline | None = None,
 ) -> Iterator[EntryView]:
-    """Yield the entries in the `limit` lines from line `start` on.
+    """Yield the entries in the `limit` lines from line `start` on; `limit` None: in all lines.
 
-    Lines without an entry count to the limit. Positions and hashes depend on later lines, so the
-    file is read twice, or once if an `outline` of it is given.
+    Lines without an entry count towards the limit. Positions and hashes depend on later lines, so
+    the file is read twice, or once if an `outline` of it is given.
     """
     stop = None if limit is None else start + limit
     lines = takewhile(lambda line: stop is None or line.index < stop, source.lines())
@@ -358,7 +358,7 @@ class Outline:
         return has_grown(source, self.identity, self.end, self.guard)
 
     def damaged(self, source: Transcript) -> DamagedLines:
-        """Return the damaged lines."""
+        """Return the number of damaged lines, and the first of them."""
         numbers = (number for number, flags in enumerate(self.flags) if flags & _DAMAGED)
         first = self._read(source, islice(numbers, MOST_LISTED))
         listed = tuple(DamagedLine(line.index, damage_of(line.raw)) for line in first)

@@ -60,7 +60,7 @@ class RetryBudget:
 
 
 class Waiting:
-    """The time left of a budget, by the clock or, if that is put back, by the time slept."""
+    """The time left of a budget, by the clock or, if the clock was set back, by the time slept."""
 
     def __init__(self, budget: RetryBudget) -> None:
         self._budget = budget
@@ -96,7 +96,7 @@ class NotIdle:
 
     why: str
     again_in: float | None = None
-    pause: PauseInForce | None = None  # a user's pause, which ends the waiting
+    pause: PauseInForce | None = None  # a user's pause, for which bsd does not wait
 
 
 def busy(name: SessionName, not_idle: NotIdle) -> Busy:

@@ -272,7 +272,7 @@ class Displaced:
                 yield each.file
 
     def is_known_whole(self) -> bool:
-        """Return whether the file holds the recorded bytes, also under the edits."""
+        """Return whether no program changed the bytes under the edits since."""
         edits = self.record.edits
         return not self.is_newer() or (
             edits is not None and hash_under(self.fd, edits.spans) == edits.sha256

@@ -1,8 +1,8 @@
 """Finds the directories of files in flight (see `record`), where names can be exchanged.
 
 Some of these directories are writable for agents, and bsd may run as root. So a file does not count
-as a record if bsd has not made it, or if another user could have changed it. A record is believed
-only for a session in the place where the record lies.
+as a record if bsd has not made it, or if another user could have changed it. A record is accepted
+only if its session lies where the record does.
 """
 
 from __future__ import annotations
