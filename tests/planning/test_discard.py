@@ -109,7 +109,7 @@ def test_a_discard_after_an_earlier_edit_takes_effect(session: Patient) -> None:
     with pytest.raises(Refused, match="times"):
         plan_replace(session.source, OPENCLAW, [operation])
     assert "Hash(es) not found" in refusal(session, old)
-    assert "nothing left to discard" in refusal(session, hash_of(session, 3))
+    assert "it has this text already" in refusal(session, hash_of(session, 3))
 
 
 def test_a_hash_stays_good_when_its_entry_is_extracted(session: Patient) -> None:

@@ -446,7 +446,7 @@ def test_neighbours_that_another_program_took_away_are_missed() -> None:
     consume(session, "c1")
     head = session.raw.splitlines(keepends=True)[0]
     session.raw = head + jsonl({"type": "message", "id": "z", "message": {"role": "user"}})
-    with pytest.raises(Conflict, match="another program has been at the session"):
+    with pytest.raises(Conflict, match="another program has changed the session"):
         session.undo()
 
 
