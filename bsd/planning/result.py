@@ -174,8 +174,8 @@ def _status_of(error: BsdError) -> Status:
 def _warnings(report: Report, *, dry_run: bool) -> Iterator[str]:
     if dry_run and report.undone_before:
         yield (
-            f"{report.undone_before} of the entries that would leave had been taken back by undo: "
-            "they stay inline until somebody extracts them by hand, as this would"
+            f"{report.undone_before} of the entries that would leave were brought back by undo: "
+            "they stay inline until they are extracted by hand, as this would do"
         )
     for leak in report.leaked:
         yield (
