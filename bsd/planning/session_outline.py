@@ -122,7 +122,7 @@ class ContextInOutline:
     model: str | None
     since: Annotated[int, Field(description="The first line after the last compaction")]
     extracted_tokens: Annotated[
-        int, Field(description="Estimate, of values extracted from entries in context")
+        int, Field(description="Estimated tokens extracted from entries in context")
     ]
     last_usage: RecordedUsage | None
 

@@ -365,7 +365,7 @@ def test_what_cannot_be_changed_is_told(layout: Layout, clock: Clock) -> None:
     assert not done.complete
     assert {one.entry: one.why.partition(":")[0] for one in done.left} == {
         "s": "it is the header of the session",
-        "e4": "message.content[0].thinking is proved by a signature",
+        "e4": "message.content[0].thinking is signed",
         "e5": "it is in the name of a member, or in a number",
     }
     assert path.read_bytes().count(TOKEN.encode()) == 3
