@@ -212,8 +212,7 @@ def test_the_trash_is_told_of_if_there_is_something_in_it() -> None:
     assert "deleted sessions" not in shown(status)
     status["retention"]["trash"] = empty | {"sessions": 2, "bytes": 4096}
     text = shown(status)
-    kept = "trash      deleted sessions are kept 14d"
-    assert f"{kept}; 2 sessions (4.0 KB) will be deleted in 1 h" in text
+    assert "sessions are kept 14d; 2 sessions (4.0 KB) will be deleted in 1 h" in text
 
 
 def test_an_archive_that_is_nearly_full_or_loses_something_is_told() -> None:
