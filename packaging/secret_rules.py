@@ -205,7 +205,7 @@ def for_python(regex: str) -> str:
 
 
 def _in_class(part: str) -> str:
-    """Escape brackets in a class of characters, as Python may give them another meaning one day."""
+    """Escape brackets in a class of characters, as a later Python may read them otherwise."""
     head = re.match(r"\[\^?", part)[0]  # type: ignore[index]
     return head + re.sub(r"\\.|[\[\]]", _escaped, part[len(head) : -1]) + "]"
 

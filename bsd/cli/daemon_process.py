@@ -113,7 +113,7 @@ def _stop(
             ended.append(in_time)
             signals.end_wait()
 
-    # In a thread, so that this one can still receive signals.
+    # In another thread, so that the main thread can still receive signals.
     stopper = threading.Thread(target=stop, name="bsd-stop", daemon=True)
     try:
         stopper.start()

@@ -33,7 +33,7 @@ _Answer = TypeVar("_Answer")
 def session_named(layout: Layout, text: str) -> SessionName:
     """Return the session with this name, or the only one whose name begins with it: `ag/4f`, `4f2`.
 
-    If no session matches, the session may be one that only the archive has; commands then say so. A
+    If only the archive has such a session, its name is returned, so that commands can say so. A
     full name is returned even if there is no such session, since its store may still exist.
 
     Raises:
@@ -201,7 +201,7 @@ def with_entry(
             name = entry_named(call.layout, session, text)
         except Invalid:
             raise
-        except BsdError:  # no session, or an unreadable one: `missing` says so
+        except BsdError:  # no session, or it cannot be read: `missing` says so
             raise missing from None
         if name is None or name == text:
             raise

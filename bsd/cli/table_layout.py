@@ -19,7 +19,7 @@ _INDENT = 2  # before the cells below a name that has its own line
 _LEAST = 20  # least width of a column that shrinks or wraps
 _FOLDED = 8  # least width of any column, as a last resort
 _LONG_HEAD = 3  # a name is long if it takes more than a third of the terminal
-# A command in backquotes is one word, and a number with its unit.
+# Words: a command in backquotes, a number with its unit, or any text without spaces.
 _WORD = re.compile(r"\s*(?:`[^`]*`|\d (?:[KMGT]?B\b|%)|\S)+")
 _CONSOLE = Console(width=1 << 16, color_system=None, force_terminal=False)
 
