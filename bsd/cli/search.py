@@ -188,7 +188,10 @@ def print_snippet(snippet: str, matches: Sequence[tuple[int, int]]) -> None:
 
 
 def print_commands(found: Sequence[FoundEntry | TitledSession | SessionWithFile]) -> None:
-    """Print the command that continues each session, once; for a deleted session, `bring-back` comes first."""
+    """Print the command that continues each session, once.
+
+    For a deleted session, `bsd archive bring-back` is printed first.
+    """
     commands = {each.session: each for each in found if each.resume}
     if commands:
         say("\nContinue in the program:")
