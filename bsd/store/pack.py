@@ -336,7 +336,7 @@ class Pack:
         while len(data) < length:
             piece = os.pread(self._file, length - len(data), offset + len(data))
             if not piece:
-                raise PackDamaged(self.path, "it is shorter than when it was opened")
+                raise PackDamaged(self.path, "it is cut short")
             data += piece
         return data
 
