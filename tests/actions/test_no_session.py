@@ -136,7 +136,7 @@ def test_what_an_earlier_version_extracted_is_covered(root: Path, name: str) -> 
     assert STRAYS[name] in stray["no_session"]
     assert stray["extracted_entries"] == 3
     shown = bsd(root, "sessions")
-    assert f"{name} is no session" in shown.stderr
+    assert f"{name} is not a session" in shown.stderr
     assert f"bsd restore-all {name}" in shown.stderr
 
     found = json.loads(bsd(root, "--json", "verify").stdout)
