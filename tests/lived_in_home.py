@@ -37,10 +37,10 @@ def make_home(home: Path) -> Path:
     add_session(root, LARGEST, recent(session_lines(turns=8, seed=1)))
     listed = {"agent:main:harbour": {"sessionId": "harbour", "displayName": "The harbour master"}}
     (root / "agents/main/sessions/sessions.json").write_text(json.dumps(listed))
-    add_claude(home, LOGIN, "mend the login of the quokka", ago=timedelta(hours=2))
-    add_claude(home, f"{SECRET}/1a6e0002-0000-4000-8000-000000000002", "keep it", file="")
-    add_claude(home, OLD, "old", ago=timedelta(40))
-    vanished = add_claude(home, VANISHED, "Which ferry leaves?", file="")
+    _add_claude(home, LOGIN, "mend the login of the quokka", ago=timedelta(hours=2))
+    _add_claude(home, f"{SECRET}/1a6e0002-0000-4000-8000-000000000002", "keep it", file="")
+    _add_claude(home, OLD, "old", ago=timedelta(40))
+    vanished = _add_claude(home, VANISHED, "Which ferry leaves?", file="")
     settings = home / ".config" / "bsd" / "bsd.toml"
     settings.parent.mkdir(parents=True)
     settings.write_text('[[sources]]\nkind = "claude-code"\npath = "~/.claude/projects"\n')
@@ -60,7 +60,7 @@ def path_of(home: Path, name: str) -> Path:
     return home / ".claude/projects" / agent.partition(":")[2] / f"{session}.jsonl"
 
 
-def add_claude(
+def _add_claude(
     home: Path, name: str, asked: str, *, file: str = _FILE, ago: timedelta = timedelta(2)
 ) -> Path:
     path = path_of(home, name)
