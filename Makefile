@@ -13,7 +13,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all soak bench growth lint format lock generated deb booted compat compat-install \
+.PHONY: help demo test test-all soak bench growth lint format lock generated docs deb booted compat compat-install \
 	clean .venv
 
 help: ## this list
@@ -73,8 +73,14 @@ lock: ## resolve pyproject.toml's requirements anew
 	$(BIN)/python .ci/lock.py > requirements.lock.new
 	mv requirements.lock.new requirements.lock
 
-generated: .venv ## write man page, completions and config/config.json anew
+generated: .venv ## write man page, completions, config/config.json and generated documents anew
 	$(BIN)/python packaging/generate.py
+
+# The cache of the generator would lie beside its configuration.
+docs: .venv ## build the documents into build/docs/; broken links and files from the network are errors
+	$(BIN)/zensical build --strict --clean --config-file .zensical.toml
+	rm -rf .cache
+	$(BIN)/python packaging/check_site.py build/docs
 
 deb: .venv ## build the Debian package, into dist/
 	$(BIN)/python packaging/build_deb.py dist
