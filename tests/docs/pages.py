@@ -14,6 +14,8 @@ PAGES = (TOP / "README.md", *sorted(DOCS.rglob("*.md")))
 
 _FENCE = re.compile(r"^( *)(`{3,})([\w-]*)[^\n]*\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_HEADING = re.compile(r"^#+ .*$", re.MULTILINE)  # in which messages of bsd may stand
+_BEFORE = re.compile(r"sudo|env|exec|[A-Z_]+=.*|-.+")  # words before the name of a command
 _ENDS_COMMAND = {"|", "||", "&", "&&", ";", "(", ")", "<", ">", ">>", "2>", "#"}
 
 
@@ -80,7 +82,7 @@ def shell_commands(text: str) -> Iterator[list[str]]:
 
 def inline_commands(text: str) -> Iterator[list[str]]:
     """Yield the words of each `bsd …` that stands as code in a sentence."""
-    for code in _CODE.findall(_FENCE.sub("", text)):
+    for code in _CODE.findall(_HEADING.sub("", _FENCE.sub("", text))):
         if code.startswith("bsd ") and "://" not in code:
             words = re.sub(r"[\[\]()]", " ", code).replace("…", " ").split()
             yield [word for word in words if word != "|"]
@@ -97,13 +99,13 @@ def _calls(line: str) -> Iterator[list[str]]:
     """Yield the words of each call of bsd in a line of shell."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;()<>")
     lexer.whitespace_split = True
-    call: list[str] | None = None
+    command: list[str] = []
     for word in [*lexer, ";"]:
-        if word in _ENDS_COMMAND:
-            if call is not None:
-                yield call
-            call = None
-        elif call is not None:
-            call.append(word)
-        elif word.rpartition("/")[2] == "bsd":  # `sudo` and others may stand before
-            call = ["bsd"]
+        if word not in _ENDS_COMMAND:
+            command.append(word)
+            continue
+        while command and _BEFORE.fullmatch(command[0]):
+            command = command[2 if command[0] in {"-u", "--user"} else 1 :]
+        if command and command[0].rpartition("/")[2] == "bsd":
+            yield ["bsd", *command[1:]]
+        command = []
