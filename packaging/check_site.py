@@ -51,7 +51,7 @@ def faults(site: Path) -> list[str]:
         name = path.relative_to(site)
         found += [f"{name}: loads {url}" for url in page.loads if urlsplit(url).netloc]
         for url in [*page.links, *page.loads]:
-            if not _is_there(url, path, pages):
+            if not _is_there(url, path, site, pages):
                 found.append(f"{name}: there is no {url}")
     for path in sorted(site.rglob("*.css")):
         for url in _LOADED_BY_STYLE.findall(path.read_text(encoding="utf-8")):
@@ -59,12 +59,16 @@ def faults(site: Path) -> list[str]:
     return found
 
 
-def _is_there(url: str, path: Path, pages: dict[Path, _Page]) -> bool:
+def _is_there(url: str, path: Path, site: Path, pages: dict[Path, _Page]) -> bool:
     """Return False if an address within the site names no file or no anchor."""
     parts = urlsplit(url)
     if parts.scheme or parts.netloc:
         return True
-    target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+    place = unquote(parts.path)
+    if place.startswith("/"):  # in 404.html, which a server sends for any address
+        target = site / place[1:]
+    else:
+        target = (path.parent / place).resolve() if place else path
     if target.is_dir():
         target /= "index.html"
     if target not in pages:
