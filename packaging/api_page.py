@@ -31,14 +31,17 @@ $ curl --unix-socket ~/.openclaw/.brainsurgeon/bsd.sock http://bsd/api/health
 …"status":"ok"…
 ```
 
-With `bsd run --http 127.0.0.1:8000`, or the setting [`http`](settings.md#http), it answers on TCP as
-well. If [`api_keys`](settings.md#api_keys) are set, a request on TCP needs one of them in the header
-`X-API-Key`. The OpenAPI document is at `/api/openapi.json`.
+With `bsd run --http 127.0.0.1:8000`, or the setting [`http`](settings.md#http), it answers on TCP
+as well. If [`api_keys`](settings.md#api_keys) are set, a request on TCP needs one of them in the
+header `X-API-Key`. The OpenAPI document is at `/api/openapi.json`.
 
 A session is named by its agent and its id, an entry by its id. An entry's id that is all digits and
 that no entry has is a line number, counted from 0; `%23n` is always a line number. Sizes are bytes
 and times are ISO 8601, unless a field says otherwise. The fields of the answers are described in
 [HTTP API: objects](http-api-objects.md)."""
+_ERROR = """\
+Every error is a JSON object: `error` says what happened, `hint` says what to try, and `errors`
+names the bad fields. `hint` and `errors` may be missing."""
 _OBJECTS = """\
 The objects that the routes of the [HTTP API](http-api.md) take and return. A field that is marked
 as optional may be missing."""
@@ -113,8 +116,7 @@ def _errors() -> str:
         rows.setdefault(kind.status, []).append(text)
     lines = [
         "## Errors",
-        "Every error is a JSON object: `error` says what happened, `hint` says what to try, and "
-        "`errors` names the bad fields. `hint` and `errors` may be missing.",
+        _ERROR,
         table(
             ("Status", "Meaning"),
             [
@@ -186,15 +188,14 @@ def _answer(responses: Mapping[str, _Schema]) -> str:
     for status, response in sorted(responses.items()):
         if status == "default":
             continue
-        content = response.get("content", {})
-        kind, schema = next(iter(content.items()), ("", {}))
+        content = response.get("content")
         if not content:
-            told.append(f"Answer {code(status)}: {sentence(response['description'])}")
+            text = sentence(response["description"])
         elif "application/json" in content:
-            name = _type(schema["schema"], _PAGE)
-            told.append(f"Answer {code(status)}: {name}.")
+            text = f"{_type(content['application/json']['schema'], _PAGE)}."
         else:
-            told.append(f"Answer {code(status)}: {code(kind)}.")
+            text = f"{code(next(iter(content)))}."
+        told.append(f"Answer {code(status)}: {text}")
     return " ".join(told)
 
 
@@ -217,24 +218,26 @@ def _type(schema: _Schema, target: str) -> str:
     """Return the type of a value in words, with links to the objects on the page `target`."""
     match schema:
         case {"$ref": reference}:
-            name = reference.rpartition("/")[2]
+            name = str(reference).rpartition("/")[2]
             return f"[{code(name)}]({target}#{anchor(name)})"
-        case {"enum": choices}:
-            return ", ".join(map(value, choices))
-        case {"const": only}:
-            return value(only)
         case {"anyOf": members} | {"oneOf": members}:
             return " or ".join(dict.fromkeys(_type(member, target) for member in members))
         case {"type": "array", "items": items}:
             return f"list of {_type(items, target)}"
-        case {"type": "array"}:
-            return "list"
         case {"type": "object", "additionalProperties": dict(inner)} if inner:
             return f"object of {_type(inner, target)}"
-        case {"type": "object"}:
-            return "object"
+    return _plain_type(schema)
+
+
+def _plain_type(schema: _Schema) -> str:
+    """Return the type of a value that holds no other, in words."""
+    match schema:
+        case {"enum": choices}:
+            return ", ".join(map(value, choices))
+        case {"type": "array"}:
+            return "list"
         case {"type": "integer" | "number" as kind}:
-            return kind + _range(schema)
+            return f"{kind}{_range(schema)}"
         case {"type": list(kinds)}:
             return " or ".join(kinds)
         case {"type": str(kind)}:

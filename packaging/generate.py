@@ -1,7 +1,7 @@
 """Writes files that are made from others.
 
-They are the man page, the completions, config.json, the skill, the hook script, and the pages of the
-documents that describe settings, commands and routes.
+They are the man page, the completions, config.json, the skill, the hook script, and the pages of
+the documents that describe settings, commands and routes.
 
 python packaging/generate.py           writes them into contrib/ and config/
 python packaging/generate.py --check   names those that are not up to date; exit code 1

@@ -11,6 +11,7 @@ from typing import Any
 from markdown_text import anchor, bullets, code, heading, page, sentence, table, value
 from setting_meanings import MEANINGS
 
+from bsd.cli.extract import extract_command
 from bsd.core.config import (
     PER_CALL,
     PruningConfig,
@@ -147,8 +148,6 @@ def _values(one: SettingDescription, schema: Mapping[str, Any]) -> str:
 
 def _per_call(name: str) -> str:
     """Say that a call of `bsd extract` may have a value of its own."""
-    from bsd.cli.extract import extract_command
-
     option = "--" + name.replace("_", "-")
     if name in PER_CALL and any(option in parameter.opts for parameter in extract_command.params):
         return f"; for one call `bsd extract {option}`"
@@ -175,7 +174,9 @@ def _rules() -> str:
         "key of that name: a string is a list separated by `|`, compared without case; a number or "
         "a boolean must be equal."
     )
-    return "\n\n".join([heading(4, "Rules", "trigger-rules"), text, table(("Key", "Meaning"), rows)])
+    return "\n\n".join(
+        [heading(4, "Rules", "trigger-rules"), text, table(("Key", "Meaning"), rows)]
+    )
 
 
 # --- settings of bsd.toml and the environment ---

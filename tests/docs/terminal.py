@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,7 +71,7 @@ class Terminal:
                 code = run(words)
             finally:
                 close_logs()
-        return code, out.buffer.getvalue().decode()  # type: ignore[attr-defined]
+        return code, out.buffer.getvalue().decode()
 
     def _shell(self, line: str) -> tuple[int, str]:
         """Run a line in a shell that finds bsd."""
@@ -140,20 +139,21 @@ def terminal(place: Path, commands: list[Command]) -> Iterator[Terminal]:
         if any(_NEEDS_DAEMON.search(command.text) for command in commands):
             daemon = stack.enter_context(_daemon(root, place))
         yield Terminal(home, daemon)
-        shutil.rmtree(home)
 
 
 @contextmanager
 def _daemon(root: Path, place: Path) -> Iterator[Running]:
     """Start a daemon that extracts nothing by itself, so that commands find sessions as they were.
 
-    It listens where the documents say.
+    Commands find it by the variable of its socket, `curl` by itself.
     """
     config = root / ".brainsurgeon" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"enabled": False}))
-    with running(root, place) as daemon:
-        with mock.patch.dict(os.environ, {"BRAINSURGEON_SOCKET": str(daemon.socket)}):
-            yield daemon
+    with (
+        running(root, place) as daemon,
+        mock.patch.dict(os.environ, {"BRAINSURGEON_SOCKET": str(daemon.socket)}),
+    ):
+        yield daemon
 
 
 def differences(command: Command, code: int, printed: str) -> list[str]:
