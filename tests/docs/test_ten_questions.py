@@ -24,14 +24,18 @@ pytestmark = pytest.mark.web
 # The question, the words that a user types, and the page without `.md`. A search shows only pages
 # that hold all the words.
 QUESTIONS = (
-    ("Where do my values go after 24 hours?", "24 hours archive", "archive"),
-    ("Can it break my agent?", "lose crash", "promises"),
-    ("How do I get a value back in Claude Code?", "value back claude code", "start/claude-code"),
-    ("What is deleted, and when?", "deleted values", "archive"),
+    ("Where do my values go after 24 hours?", "values after 24 hours", "archive"),
+    ("Can it break my agent?", "break my agent", "promises"),
+    (
+        "How do I get a value back in Claude Code?",
+        "get value back claude code",
+        "start/claude-code",
+    ),
+    ("What is deleted, and when?", "what is deleted when", "archive"),
     ("How do I uninstall it?", "uninstall", "index"),
-    ("Does any data leave my machine?", "leaves the machine", "promises"),
+    ("Does any data leave my machine?", "data leave my machine", "promises"),
     ("Why is my session left alone?", "session left alone", "troubleshooting"),
-    ("How do I back it up?", "backup", "recipes"),
+    ("How do I back it up?", "back up", "recipes"),
     ("How do several users share a machine?", "several users", "recipes"),
     ("How do I find where something was discussed?", "search words", "reading"),
 )
