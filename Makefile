@@ -96,7 +96,7 @@ compat: compat-install ## only the tests with the real readers; nothing is skipp
 	CI=true $(BIN)/python -m pytest -p no:cacheprovider tests/compat
 
 clean: ## remove what can be made again
-	rm -rf .venv .bench build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
+	rm -rf .venv .bench .cache build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
 		.hypothesis tests/compat/node_modules tests/compat/codex/node_modules
 	find bsd tests .ci -name __pycache__ -type d -prune -exec rm -rf {} +
 

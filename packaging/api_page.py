@@ -63,6 +63,26 @@ _TITLES = {
     "secrets": "Secrets",
     "export": "Export",
 }
+# Parameters that mean the same in every route; a description in the document wins.
+_PARAMETERS = {
+    "agent": "only of this agent",
+    "cursor": "the cursor for the next page, from the last answer",
+    "dry_run": "say what would change; change nothing",
+    "entry": "only this entry",
+    "format": "form of the file",
+    "from": "the first line, counted from 0",
+    "hash": "hash of the secret, or its beginning",
+    "id": "id of the session in the trash",
+    "include_expired": "also facts that have expired",
+    "include_superseded": "also facts that a newer fact has replaced",
+    "kind": "the program that sends it: `claude-code`",
+    "largest": "number of the largest sessions in the answer",
+    "limit": "largest number of items in the answer",
+    "name": "name of the job",
+    "permanent": "delete for good, without the trash",
+    "redact": "replace keys and passwords by `[redacted-RULE]`",
+    "session_id": "name of the workspace",
+}
 _ERRORS: Mapping[type[BsdError], str] = {
     Invalid: "the input is wrong; nothing was done",
     ConfigError: "the settings cannot be used",
@@ -88,7 +108,7 @@ def api_page(document: _Schema) -> str:
         parts.append(heading(2, title, f"section-{tag}"))
         for method, path, operation in _operations(document):
             if operation["tags"][0] == tag:
-                parts.append(_route(method, path, operation))
+                parts.append(_route(method, path, operation, document["components"]["schemas"]))
     return page("HTTP API", _INTRODUCTION, parts)
 
 
@@ -143,7 +163,7 @@ def _first_sentence(operation: _Schema) -> str:
     return sentence(first.partition("; ")[0] if len(first) > 100 else first)
 
 
-def _route(method: str, path: str, operation: _Schema) -> str:
+def _route(method: str, path: str, operation: _Schema, schemas: _Schema) -> str:
     parts = [heading(3, code(f"{method} {path}"), anchor(f"{method} {path}"))]
     parts += [sentence(text) for text in operation["description"].split("\n\n")]
     shown = [one for one in operation.get("parameters", ()) if _is_told(one)]
@@ -151,7 +171,7 @@ def _route(method: str, path: str, operation: _Schema) -> str:
         rows = [_parameter(one) for one in shown]
         parts.append(table(("Parameter", "Type", "Default", "Meaning"), rows))
     if "requestBody" in operation:
-        parts.append(_body(operation["requestBody"]))
+        parts.append(_body(operation["requestBody"], schemas))
     parts.append(_answer(operation["responses"]))
     return "\n\n".join(parts)
 
@@ -162,22 +182,26 @@ def _is_told(parameter: _Schema) -> bool:
 
 
 def _parameter(one: _Schema) -> tuple[str, str, str, str]:
-    schema = one["schema"]
+    schema, name = one["schema"], one["name"]
     place = " (in the path)" if one["in"] == "path" else ""
-    needed = "needed" if one["required"] else ""
-    default = value(schema["default"]) if "default" in schema else needed
-    meaning = one.get("description", schema.get("description", ""))
-    return code(one["name"]) + place, _type(schema, _PAGE), default, sentence(meaning)
+    needed = "needed" if one["required"] else "optional"
+    default = value(schema["default"]) if schema.get("default") not in {None, ""} else needed
+    meaning = one.get("description") or _PARAMETERS.get(name, "")
+    kind = _type(schema, _PAGE).removesuffix(" or null")
+    return code(name) + place, kind, default, sentence(meaning)
 
 
-def _body(body: _Schema) -> str:
+def _body(body: _Schema, schemas: _Schema) -> str:
+    """Return the sentence on a body, and the table of its fields."""
     kind, content = next(iter(body["content"].items()))
     schema = content["schema"]
-    needed = "" if body.get("required") else ", optional"
-    name = _type(schema, _PAGE)
-    text = f"Body ({code(kind)}{needed}): {name}."
-    if described := schema.get("description"):
-        text += f" {sentence(described)}"
+    optional = "" if body.get("required") else ", optional"
+    described = schema.get("description", "")
+    for member in schema.get("anyOf", (schema,)):
+        if reference := member.get("$ref"):
+            schema = schemas[reference.rpartition("/")[2]]
+            described = described or schema.get("description", "")
+    text = f"Body ({code(kind)}{optional}): {sentence(described) or 'a JSON object.'}"
     if "properties" in schema:
         return f"{text}\n\n{_fields(schema, _PAGE)}"
     return text
@@ -248,5 +272,5 @@ def _plain_type(schema: _Schema) -> str:
 def _range(schema: _Schema) -> str:
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None and high is not None:
-        return f" from {low} to {high}"
-    return f" of at least {low}" if low is not None else ""
+        return f" from {low:.0f} to {high:.0f}"
+    return f" of at least {low:.0f}" if low is not None else ""

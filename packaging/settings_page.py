@@ -110,7 +110,8 @@ def _shown_default(default: object) -> str:
 def _runtime_setting(one: SettingDescription) -> str:
     schema = PruningConfig.model_json_schema()["properties"][one.name]
     facts = [("Default", _default_lines(one.default)), ("Values", _values(one, schema))]
-    facts.append(("Unit", _unit(one.name)))
+    if one.control == "number":
+        facts.append(("Unit", _unit(one.name)))
     facts.append(("Set with", code(f"bsd config set {one.name} …") + _per_call(one.name)))
     parts = [heading(4, code(one.name), anchor(one.name)), MEANINGS[one.name], bullets(facts)]
     return "\n\n".join(parts)
@@ -239,7 +240,7 @@ def _setting_at_start(name: str, comment: str) -> str:
     facts = [
         ("Default", _default_at_start(name, field)),
         ("Values", (field.description or "").replace("true or false", "`true` or `false`")),
-        ("Unit", _unit(name)),
+        ("Unit", "" if isinstance(field.default, str) else _unit(name)),
     ]
     places = [f"{code(name)} in `bsd.toml`", *variables, _OPTIONS.get(name, "")]
     facts.append(("Set with", ", ".join(filter(None, places))))
