@@ -40,7 +40,7 @@ that no entry has is a line number, counted from 0; `%23n` is always a line numb
 and times are ISO 8601, unless a field says otherwise. The fields of the answers are described in
 [HTTP API: objects](http-api-objects.md)."""
 _ERROR = """\
-Every error is a JSON object: `error` says what happened, `hint` says what to try, and `errors`
+Every error is a JSON object: `error` describes the failure, `hint` suggests a remedy, and `errors`
 names the bad fields. `hint` and `errors` may be missing."""
 _OBJECTS = """\
 The objects that the routes of the [HTTP API](http-api.md) take and return. A field that is marked
@@ -67,7 +67,7 @@ _TITLES = {
 _PARAMETERS = {
     "agent": "only of this agent",
     "cursor": "the cursor for the next page, from the last answer",
-    "dry_run": "say what would change; change nothing",
+    "dry_run": "report the changes without making them",
     "entry": "only this entry",
     "format": "form of the file",
     "from": "the first line, counted from 0",
@@ -84,7 +84,7 @@ _PARAMETERS = {
     "session_id": "name of the workspace",
 }
 _ERRORS: Mapping[type[BsdError], str] = {
-    Invalid: "the input is wrong; nothing was done",
+    Invalid: "the input is wrong; no change was made",
     ConfigError: "the settings cannot be used",
     Forbidden: "the operating system or bsd's own rules refuse access",
     NotFound: "the session, entry or key does not exist",

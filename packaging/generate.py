@@ -30,7 +30,7 @@ _COMPLETIONS = {"bash": "bsd.bash", "zsh": "_bsd", "fish": "bsd.fish"}
 
 
 def generated() -> dict[Path, str]:
-    """Each file, and what should be in it."""
+    """Return the content of each generated file."""
     files = {
         _CONTRIB / "man" / "bsd.1": man_page(),
         _TOP / "config" / "config.json": default_text(),
@@ -52,7 +52,7 @@ def generated() -> dict[Path, str]:
 
 
 def _completion(shell: str) -> str:
-    """The shell asks bsd itself what fits, so this changes only with click."""
+    """Return a script for the shell, which asks bsd for matches: it changes only with click."""
     made_by = get_completion_class(shell)
     assert made_by is not None, shell
     completion = made_by(bsd, {}, "bsd", COMPLETE)

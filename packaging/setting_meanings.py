@@ -1,4 +1,4 @@
-"""What each setting of config.json does, in the words of `settings.md`; Markdown."""
+"""The meaning of each setting of config.json, as Markdown for `settings.md`."""
 
 from __future__ import annotations
 

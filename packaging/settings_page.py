@@ -32,8 +32,8 @@ _FILE = Path(__file__).parents[1] / "config" / "bsd.toml"
 _INTRODUCTION = """\
 bsd has two kinds of settings.
 
-- **[Settings that work at once](#settings-that-work-at-once)** say what leaves sessions, when, and
-  how long it is kept. They are in `config.json` in the directory `.brainsurgeon` of the root. `bsd
+- **[Settings that work at once](#settings-that-work-at-once)** control which values leave
+  sessions, when, and how long they are kept. They are in `config.json` in the directory `.brainsurgeon` of the root. `bsd
   config set NAME VALUE`, the page (Settings) and [`POST /api/config`](http-api.md#post-api-config)
   change them. A running daemon follows a change without a restart.
 - **[Settings fixed at start](#settings-fixed-at-start)** say where bsd works and who may reach it.

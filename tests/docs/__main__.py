@@ -11,7 +11,7 @@ from tests.docs.terminal import differences, terminal
 
 
 def main() -> int:
-    """Run each page; returns 1 if a command does not do what its page says."""
+    """Run each page; returns 1 if a command and its page differ."""
     wrong = 0
     for name in sys.argv[1:]:
         commands = console_commands(Path(name).read_text(encoding="utf-8"))

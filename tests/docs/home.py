@@ -8,7 +8,7 @@ It is called `/home/me` in the documents. These sessions are in it; all are idle
 - `main/5ec2e700-0000-4000-8000-000000000002`: OpenClaw, with a key of GitHub in a message.
 - `claude-code:-home-me-shop/1a6e0001-0000-4000-8000-000000000001`: Claude Code, titled "mend the
   login of the quokka". bsd has extracted from it; its entry `1a6e0001-0000-4000-8000-000000000002`
-  is what Claude Code has read of `src/auth.py`.
+  holds `src/auth.py` as Claude Code has read it.
 - `claude-code:-home-me-shop/1a6e0003-…`: Claude Code, 40 days old: its program deletes it.
 - `claude-code:-home-me-shop/1a6e0004-…`: Claude Code has deleted it; the archive has a copy.
 - `claude-code:-home-me-secret/1a6e0002-…`: Claude Code, short.

@@ -143,7 +143,7 @@ def terminal(place: Path, commands: list[Command]) -> Iterator[Terminal]:
 
 @contextmanager
 def _daemon(root: Path, place: Path) -> Iterator[Running]:
-    """Start a daemon that extracts nothing by itself, so that commands find sessions as they were.
+    """Start a daemon that does not extract by itself, so that commands find unchanged sessions.
 
     Commands find it by the variable of its socket, `curl` by itself.
     """
@@ -157,7 +157,7 @@ def _daemon(root: Path, place: Path) -> Iterator[Running]:
 
 
 def differences(command: Command, code: int, printed: str) -> list[str]:
-    """Compare a command's end and output with the page; returns what does not fit.
+    """Compare a command's end and output with the page; returns the differences.
 
     A shown line must be among the printed ones, in the same order. `…` stands for any text, digits
     for any digits, and any number of spaces for any other.

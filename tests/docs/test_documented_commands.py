@@ -4,7 +4,7 @@
   command, which may be shortened: `…` stands for any text, and lines may be left out. The test runs
   the commands of a page in their order, in the home that `home.py` describes. A command must end
   with 0, or, if the page shows a line `Error: …`, with another code. `curl --unix-socket …` asks a
-  daemon that runs beside the commands; it extracts nothing by itself.
+  daemon that runs beside the commands; the daemon does not extract by itself.
 - A block of kind `sh` holds commands that no test can run (`pip`, `sudo`, `systemctl`, `docker`,
   questions on a terminal). Each `bsd …` in it must be a known command with known options. The same
   holds for `bsd …` in a sentence, and `GET /api/…` must be a known route.

@@ -44,7 +44,7 @@ _MOST = 3  # hits among which the page must be
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing of requests."""
+        """Do not print requests."""
 
 
 @pytest.fixture(scope="module")
