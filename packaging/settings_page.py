@@ -33,10 +33,12 @@ _INTRODUCTION = """\
 bsd has two kinds of settings.
 
 - **[Settings that work at once](#settings-that-work-at-once)** control which values leave
-  sessions, when, and how long they are kept. They are in `config.json` in the directory `.brainsurgeon` of the root. `bsd
-  config set NAME VALUE`, the page (Settings) and [`POST /api/config`](http-api.md#post-api-config)
-  change them. A running daemon follows a change without a restart.
-- **[Settings fixed at start](#settings-fixed-at-start)** say where bsd works and who may reach it.
+  sessions, when, and how long they are kept. They are in `config.json` in the directory
+  `.brainsurgeon` of the root. The command `bsd config set NAME VALUE`, the page (Settings) and
+  [`POST /api/config`](http-api.md#post-api-config) change them. A running daemon follows a change
+  without a restart.
+- **[Settings fixed at start](#settings-fixed-at-start)** control where bsd works and which clients
+  reach it.
   They are in `bsd.toml` (`~/.config/bsd/bsd.toml`, or `$XDG_CONFIG_HOME/bsd/bsd.toml`) or in
   environment variables. A variable wins over the file, and an option of the command line wins over
   both.
