@@ -13,8 +13,8 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all soak bench growth lint format lock generated docs deb booted compat compat-install \
-	clean .venv
+.PHONY: help demo test test-all soak bench growth lint format lock generated docs deb release booted compat \
+	compat-install clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / · /' | column -t -s '·'
@@ -84,6 +84,11 @@ docs: .venv ## build the documents into build/docs/; broken links and files from
 
 deb: .venv ## build the Debian package, into dist/
 	$(BIN)/python packaging/build_deb.py dist
+
+# RELEASE_URL: where the source archive will be found, for the Homebrew formula.
+release: .venv ## build the files of a release, into dist/: archives, deb, SBOM, checksums, notes
+	rm -rf dist
+	$(BIN)/python packaging/release.py $(if $(RELEASE_URL),--url $(RELEASE_URL)) dist
 
 booted: .venv ## boot a Debian in a container, with the package in it (root; debootstrap, systemd-nspawn)
 	BSD_BOOT=$${BSD_BOOT:-$(CURDIR)/build/debian} $(BIN)/python -m pytest -p no:cacheprovider \
