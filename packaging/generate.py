@@ -4,7 +4,7 @@ They are the man page, the completions, config.json, the skill, the hook script,
 the documents that describe settings, commands and routes.
 
 python packaging/generate.py           writes them into contrib/ and config/
-python packaging/generate.py --check   names those that are not up to date; exit code 1
+python packaging/generate.py --check   lists those that are out of date; exit code 1
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COMPLETIONS = {"bash": "bsd.bash", "zsh": "_bsd", "fish": "bsd.fish"}
 
 
 def generated() -> dict[Path, str]:
-    """Return the content of each generated file."""
+    """Return the path and the content of each file."""
     files = {
         _CONTRIB / "man" / "bsd.1": man_page(),
         _TOP / "config" / "config.json": default_text(),
@@ -52,11 +52,11 @@ def generated() -> dict[Path, str]:
 
 
 def _completion(shell: str) -> str:
-    """Return a script for the shell, which asks bsd for matches: it changes only with click."""
+    """Return a shell's completion script; it calls bsd, so it changes only with click."""
     made_by = get_completion_class(shell)
     assert made_by is not None, shell
     completion = made_by(bsd, {}, "bsd", COMPLETE)
-    # Not `source()`: for bash it would first look at the bash of this machine.
+    # Not `source()`: for bash it first checks the version of this machine's bash.
     source = completion.source_template % completion.source_vars()
     return "\n".join(line.rstrip() for line in source.strip("\n").split("\n")) + "\n"
 

@@ -194,7 +194,7 @@ def test_a_displaced_file_that_somebody_reads_is_left_to_him(layout: Layout, clo
     just_extracted(layout, clock)
     [file] = displaced(layout)
     with file.open("rb") as stream:
-        with pytest.raises(Busy, match="still has the file open"):
+        with pytest.raises(Busy, match="still has the former file open"):
             forgetting(layout, clock).session(NAME)
         assert WORDS[0].encode() in stream.read()
     assert said(layout, WORDS[0]) != []
