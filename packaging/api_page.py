@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 from unittest.mock import MagicMock
@@ -22,6 +24,8 @@ from bsd.core.errors import (
 from bsd.http.app import create_app
 
 _Schema = Mapping[str, Any]
+
+_SOURCE = re.compile(r" \((?:seed|SPEC) [^)]*\)|Seed \d+'s \w+: ")
 
 _INTRODUCTION = """\
 A running daemon (`bsd run`) answers in JSON on a Unix socket that only its owner may open:
@@ -97,8 +101,10 @@ _ERRORS: Mapping[type[BsdError], str] = {
 
 
 def openapi_document() -> dict[str, Any]:
-    """Return the OpenAPI document of an application that no daemon stands behind."""
-    return create_app(MagicMock(), MagicMock()).openapi()
+    """Return the OpenAPI document, without references to the sources of the specification."""
+    document = json.dumps(create_app(MagicMock(), MagicMock()).openapi())
+    told: dict[str, Any] = json.loads(_SOURCE.sub("", document))
+    return told
 
 
 def api_page(document: _Schema) -> str:
