@@ -1,8 +1,8 @@
-"""Where `bsd` starts, and how OpenClaw's gateway recognises it.
+"""The entry point of `bsd`, and the sign by which OpenClaw's gateway recognises it.
 
-Since its release 2026.5.18 the gateway removes the session lock of a living process whose command
-line does not look like OpenClaw's. A command that takes such a lock therefore runs as
-`bsd --host openclaw extract …`.
+Since its release 2026.5.18, the gateway removes the session lock of a running process whose command
+line does not look like OpenClaw's. A command that takes such a lock therefore runs as `bsd --host
+openclaw extract …`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def main() -> int:
     try:
         if takes_lock(sys.argv[1:]):
             ensure_host_token()
-        from bsd.cli.main import run  # after the new start, which would import it again
+        from bsd.cli.main import run  # only now: `ensure_host_token` may execute bsd again
 
         code = run(sys.argv[1:])
     except KeyboardInterrupt:  # while modules were imported
         code = 128 + signal.SIGINT
-    if code - 128 in _SIGNALS:  # a shell ends its script only if the signal itself ended us
+    if code - 128 in _SIGNALS:  # a shell ends its script only if a signal ended this process
         signal.signal(code - 128, signal.SIG_DFL)
         os.kill(os.getpid(), code - 128)
     return code
@@ -40,7 +40,7 @@ def main() -> int:
 def _open_missing_streams() -> None:
     """Open /dev/null for standard streams that the caller closed (`>&-`).
 
-    Otherwise a session file could get the number of such a stream, and be printed to.
+    Otherwise a session file could get the descriptor of such a stream, and output would go to it.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
@@ -51,21 +51,21 @@ def _open_missing_streams() -> None:
 
 
 def names_openclaw(argv: list[str] | tuple[str, ...]) -> bool:
-    """True if the gateway takes a process with this command line for one of OpenClaw's."""
+    """Return True if the gateway counts a process with this command line as one of OpenClaw's."""
     return any(argument == "openclaw" or argument.endswith("/openclaw") for argument in argv)
 
 
 def ensure_host_token() -> bool:
-    """Execute this program again with `--host openclaw`, unless its command line shows that.
+    """Execute this program again with `--host openclaw`, unless its command line has it.
 
-    Call it while `sys.argv` is as it was given. The new program is the same interpreter with the
-    same options, script, arguments, environment, directory, descriptors and pid.
+    `sys.argv` must still be unchanged. The new program has the same interpreter, options, script,
+    arguments, environment, directory, descriptors and pid.
 
     Returns:
-        True if the command line shows the token. False if it could not be put there; newer
-        gateways then do not honour our lock.
+        True if the command line has the token. False if it could not be added; newer gateways then
+            do not respect bsd's lock.
     """
-    # An exec keeps the pid. A child has another one, and must not think that it has tried.
+    # An exec keeps the pid. A child has another pid, and must try by itself.
     tried = os.environ.pop(_TRIED, None) == str(os.getpid())
     if names_openclaw(_command_line()):
         return True
@@ -77,7 +77,7 @@ def ensure_host_token() -> bool:
         if stream is not None:
             stream.flush()
     try:
-        os.execv(sys.executable, argv)  # noqa: S606 that is the point
+        os.execv(sys.executable, argv)  # noqa: S606 - this program
     except OSError:  # the interpreter was replaced or removed while it ran
         del os.environ[_TRIED]
         return False
@@ -92,8 +92,11 @@ def _command_line() -> list[str]:
 
 
 def _argv_with_token() -> list[str] | None:
-    """Our command line with the token directly after the script or module."""
-    # With any options of the interpreter: it hands everything behind the script to sys.argv.
+    """Return bsd's command line with the token directly after the script or module.
+
+    None if the command line cannot be determined.
+    """
+    # With the interpreter's options: only arguments after the script are in sys.argv.
     ours = sys.argv[1:]
     start = len(sys.orig_argv) - len(ours)
     if not sys.executable or start < 2 or sys.orig_argv[start:] != ours:

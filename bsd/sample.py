@@ -1,7 +1,7 @@
 """Made-up OpenClaw sessions, for `bsd demo`, tests and benchmarks.
 
-The same arguments give the same bytes. Texts are put together from ready-made pieces of encoded
-JSON, so that a gigabyte takes seconds.
+The same arguments give the same bytes. Texts are built from ready-made pieces of encoded JSON, so
+that a gigabyte takes only seconds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-MODEL = "claude-opus-4-5"  # its thinking signatures do not bind what stands before them
+MODEL = "claude-opus-4-5"  # the signatures of its thinking do not cover earlier entries
 
 _BEGIN = datetime(2026, 1, 5, 8, 30, tzinfo=UTC)
 _PROJECT = b"/home/ada/projects/harbour"
@@ -43,8 +43,14 @@ def session_lines(
 ) -> Iterator[bytes]:
     """Yield the lines of one session, header first, until it has `turns` turns or `size` bytes.
 
-    It ends with a closed turn. `longest_line` (bytes) puts one tool result of at least that
-    length into the first turn that begins past the middle.
+    The session ends with a closed turn.
+
+    Args:
+        longest_line: bytes; the first turn that begins after the middle gets a tool result of at
+            least this length. 0: no such result.
+
+    Raises:
+        ValueError: both `turns` and `size` are given, or neither.
     """
     if (turns is None) == (size is None):
         raise ValueError("a sample session has either a number of turns or a size")
@@ -72,7 +78,7 @@ class SampleTexts:
         self._base64 = b64encode(self.chance.randbytes(192 * 1024))
 
     def text(self, size: int) -> bytes:
-        """At least `size` bytes (of JSON) that differ from call to call."""
+        """Return at least `size` bytes (of JSON) that differ from call to call."""
         start = self.chance.randrange(_PIECES)
         pieces = [b"%d " % self.chance.getrandbits(32)]
         length = 0
@@ -83,13 +89,17 @@ class SampleTexts:
         return b"".join(pieces)
 
     def base64(self, size: int) -> bytes:
-        """`size` characters (rounded to fours) of base64, as in a signature or an image."""
+        """Return `size` characters (rounded down to fours) of base64, as in an image."""
         size -= size % 4
         start = 4 * self.chance.randrange((len(self._base64) - size) // 4)
         return self._base64[start : start + size]
 
     def length(self, median: int, most: int) -> int:
-        """A length as they occur: many near the median, few very long."""
+        """Return a realistic random length: often near the median, rarely very long.
+
+        Args:
+            most: the upper limit.
+        """
         return min(most, int(median * self.chance.lognormvariate(0, 1.2)))
 
     def _piece(self) -> bytes:
@@ -123,7 +133,7 @@ class _Author:
         yield self._entry(b"thinking_level_change", b'"thinkingLevel":"medium"')
 
     def turn(self, huge: int = 0) -> Iterator[bytes]:
-        """One request, the work on it, and the final answer."""
+        """Yield one request, the work on it, and the final answer."""
         self._turns += 1
         yield self._user()
         kept = self._last
@@ -140,7 +150,7 @@ class _Author:
             yield self._entry(b"compaction", body % (self._texts.text(5000), kept, tokens))
 
     def _step(self, huge: int) -> Iterator[bytes]:
-        """An assistant message with a tool call or two, and their results."""
+        """Yield an assistant message with one or two tool calls, and their results."""
         calls = [self._call(huge) for _ in range(1 if huge or self._chance.random() < 0.8 else 2)]
         blocks = [call for call, _ in calls]
         if self._chance.random() < 0.4:
@@ -152,7 +162,7 @@ class _Author:
             yield self._message(result)
 
     def _call(self, huge: int) -> tuple[bytes, bytes]:
-        """A tool call's block and the message that answers it."""
+        """Return a tool call's block and the message with its result."""
         name, arguments, content, details = self._work(huge)
         identity = b"toolu_01%016x%06x" % (self._chance.getrandbits(64), self._mask & 0xFFFFFF)
         call = b'{"type":"toolCall","id":"%b","name":"%b","arguments":{%b}}'
@@ -166,7 +176,7 @@ class _Author:
         )
 
     def _work(self, huge: int) -> tuple[bytes, bytes, bytes, bytes]:
-        """What a tool is asked and answers: name, arguments, content, details."""
+        """Return a tool's name, arguments, content and details."""
         texts = self._texts
         path = b'"path":"src/berth_%d.py"' % self._chance.randrange(400)
         luck = 0.0 if huge else self._chance.random()

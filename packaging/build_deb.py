@@ -1,11 +1,11 @@
-"""Builds a Debian package of bsd with all that it needs but Python itself.
+"""Builds a Debian package of bsd with all its dependencies except Python.
 
     python packaging/build_deb.py [--interpreter /usr/bin/python3.11] DIRECTORY
 
-The libraries come from the environment that this runs in, pinned by requirements.lock: what was
-tested is what is packed. They are compiled for one version of Python, and so is the package: it
-should be Debian's own, `make .venv PYTHON=/usr/bin/python3`. DEBFULLNAME and DEBEMAIL, if they are
-set, say who builds it.
+The libraries are those of the environment in which this runs, pinned by requirements.lock, so that
+the package has the tested versions. They are compiled for one version of Python, and so is the
+package. This should be Debian's own Python: `make .venv PYTHON=/usr/bin/python3`. DEBFULLNAME and
+DEBEMAIL, if they are set, name the maintainer.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from bsd import __version__
 
 _NAME = "brainsurgeond"
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
-_HOME = Path("usr/lib/brainsurgeond")  # a virtual environment in its form
+INTERPRETER = Path("/usr/bin", _PYTHON)  # Debian's own
+_HOME = Path("usr/lib/brainsurgeond")  # in the form of a virtual environment
 _SITE = _HOME / "lib" / _PYTHON / "site-packages"
 _DOC = Path("usr/share/doc") / _NAME
 _DEBIAN = TOP / "packaging" / "debian"
 _REVISION = 1  # of the package, for one version of bsd
 
-# Where the other files go; a compressed one ends in .gz there.
+# The other files and their targets; a target in .gz is compressed.
 _FILES = {
     "packaging/systemd/bsd@.service": "usr/lib/systemd/system/bsd@.service",
     "packaging/systemd/bsd.service": "usr/lib/systemd/user/bsd.service",
@@ -82,8 +83,8 @@ def build(directory: Path, interpreter: Path) -> Path:
         (root / _DOC / "changelog.Debian.gz").write_bytes(gzip.compress(_changelog(), mtime=0))
         _make_readable(root)
         _control(root, interpreter, architecture)
-        # Packing with xz takes longer than all the rest; gzip's best takes four times as long as
-        # this, for 1 %.
+        # Packing with xz takes longer than all other steps; gzip -9 takes four times as long as -6
+        # and saves 1 %.
         options = ["--root-owner-group", "-Zgzip", "-z6", "--build"]
         subprocess.run(
             ["dpkg-deb", *options, str(root), str(package)], check=True, stdout=subprocess.DEVNULL
@@ -92,16 +93,16 @@ def build(directory: Path, interpreter: Path) -> Path:
 
 
 def _check(interpreter: Path) -> None:
-    """Say what is needed, if this cannot become a package that works."""
+    """Exit with a message if the result would not be a working package."""
     if shutil.which("dpkg-deb") is None:
-        raise SystemExit("Error: there is no dpkg-deb here, which makes packages\nTry: a Debian")
+        raise SystemExit("Error: there is no dpkg-deb to make packages\nTry: run this on Debian")
     version = f"import sys; sys.exit(sys.version_info[:2] != {tuple(sys.version_info[:2])})"
     found = interpreter.exists() and subprocess.run([interpreter, "-c", version], check=False)
     if not found or found.returncode != 0:
         raise SystemExit(
             f"Error: the libraries here are compiled for {_PYTHON}, which {interpreter} is not\n"
             "Try: rm -r .venv; make PYTHON=/usr/bin/python3 deb   (Debian: python3 3.11 or newer, "
-            "python3-venv)\n     or packaging/build_deb.py --interpreter: the package needs it then"
+            "python3-venv)\n     or packaging/build_deb.py --interpreter: the package then needs it"
         )
 
 
@@ -118,7 +119,7 @@ def _lay_out_program(root: Path, interpreter: Path, libraries: list[Distribution
     (root / _HOME / "bin" / "python3").symlink_to(target)
     _write(root / "usr/bin/bsd", _LAUNCHER)
     (root / "usr/bin/bsd").chmod(0o755)
-    # Compiled here once and for all: whoever runs it, root included, writes nothing below /usr.
+    # Compiled now, so that no run of bsd, not even by root, writes below /usr.
     compiled = compileall.compile_dir(
         site,
         maxlevels=20,
@@ -134,14 +135,14 @@ def _lay_out_program(root: Path, interpreter: Path, libraries: list[Distribution
 
 def _copy_distribution(library: Distribution, site: Path) -> None:
     for file in library.files or []:
-        # Programs of its own; compiled files; its tests.
+        # Skip the library's programs, compiled files and tests.
         if ".." in file.parts or "__pycache__" in file.parts or file.parts[1:2] == ("tests",):
             continue
         _copy(Path(str(library.locate_file(file))), site / file)
 
 
 def _control(root: Path, interpreter: Path, architecture: str) -> None:
-    """The package's own files; the scripts as they are, the rest made here."""
+    """Write the package's own files: copies of the scripts, and generated ones."""
     files = sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
     sums = "".join(
         f"{hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()}  "
@@ -150,7 +151,7 @@ def _control(root: Path, interpreter: Path, architecture: str) -> None:
     )
     size = sum(path.stat().st_size for path in files) // 1024
     depends = "libc6"
-    if interpreter == Path("/usr/bin", _PYTHON):  # another one is not Debian's to provide
+    if interpreter == INTERPRETER:  # Debian provides only this one
         depends += f", {_PYTHON}, python3:any"
     control = (
         (_DEBIAN / "control")
@@ -177,12 +178,12 @@ def _maintainer() -> str:
 
 
 def _changelog() -> bytes:
-    """The package's own history: bsd's lies beside it."""
+    """Return the history of the package; that of bsd is a file beside it."""
     when = os.environ.get("SOURCE_DATE_EPOCH") or (TOP / "CHANGELOG.md").stat().st_mtime
     text = f"""\
 {_NAME} ({_version()}) unstable; urgency=medium
 
-  * bsd {__version__}; changelog.gz says what is new in it.
+  * bsd {__version__}; changelog.gz lists its changes.
 
  -- {_maintainer()}  {formatdate(float(when))}
 """
@@ -216,7 +217,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _version() -> str:
-    """1.2.0rc1 comes before 1.2.0 in Debian's eyes only with a tilde."""
+    """Return the package's version, in which 1.2.0~rc1 comes before 1.2.0 for Debian."""
     return re.sub(r"\.?(a|b|rc|dev)(\d+)", r"~\1\2", __version__) + f"-{_REVISION}"
 
 
@@ -227,7 +228,7 @@ def _output(*argv: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("directory", type=Path, help="where the package is put")
-    parser.add_argument("--interpreter", type=Path, default=Path("/usr/bin", _PYTHON))
+    parser.add_argument("--interpreter", type=Path, default=INTERPRETER)
     arguments = parser.parse_args()
     os.umask(0o022)
     print(build(arguments.directory, arguments.interpreter))

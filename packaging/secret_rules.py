@@ -2,17 +2,18 @@
 
     python packaging/secret_rules.py gitleaks.toml VERSION
 
-gitleaks (https://github.com/gitleaks/gitleaks, MIT) maintains patterns of keys and passwords in
-the syntax of RE2. Here they are written for Python's `re`, and each gets the literal text by which
-`bsd/maintenance/secret_patterns.py` finds the few places that are worth a regular expression:
+gitleaks (https://github.com/gitleaks/gitleaks, MIT) maintains patterns of keys and passwords in the
+syntax of RE2. This program translates them for Python's `re`, and adds to each pattern the literal
+text with which `bsd/maintenance/secret_patterns.py` finds the few places that are worth a regular
+expression:
 
 - `prefix`: the secret itself begins with one of `heads`;
-- `assigned`: a name that holds one of `heads`, an operator such as `=` or `:`, the secret;
-- `near`: one of `heads` stands within some hundred bytes of the secret.
+- `assigned`: a name that contains one of `heads`, an operator such as `=` or `:`, the secret;
+- `near`: one of `heads` is within some hundred bytes of the secret.
 
-Left out: rules that only hold in a file of a certain name, as a transcript names none; and the two
-about curl, which need time beyond measure in an engine that tracks back. `_OWN` has others for
-those.
+Two kinds of rules are left out: those for files of a certain name, since a transcript has no such
+names; and the two about curl, which take exponential time in a backtracking engine. `_OWN` has
+substitutes for those two.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-_parser: Any = import_module("re._parser")  # it alone tells how long a match may be
+_parser: Any = import_module("re._parser")  # only it returns the longest match of a pattern
 _TARGET = Path(__file__).parents[1] / "bsd" / "maintenance" / "secret_rules.json"
 _LONGEST = 8192  # bytes: an armoured private key
 _ASSIGNED = re.compile(r"(?:\(\?i\)|\[\\w\.-\]\{0,50\}\?\(\?i:)\[\\w\.-\]\{0,50\}\?")
@@ -35,7 +36,7 @@ _IGNORE_CASE = "(?i)"
 # An escape, a class of characters, a flag, or one character.
 _PARTS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?i\)|.", re.DOTALL)
 _SLOW = frozenset(("curl-auth-header", "curl-auth-user"))
-# Of patterns whose beginning `begins_with` does not see, and of others whose keywords only hint.
+# For patterns whose beginning `begins_with` cannot find, or whose keywords are too vague.
 _HEADS = {
     "airtable-personnal-access-token": ["pat"],
     "aws-access-token": ["a3t", "akia", "asia", "abia", "acca"],
@@ -54,7 +55,7 @@ _HEADS = {
     "vault-service-token": ["hvs.", "s."],
 }
 _NEW_RELIC = ["new-relic", "newrelic", "new_relic"]
-# Of others: what stands in the name, or near the secret.
+# For other patterns: texts in the name, or near the secret.
 _NEAR = {
     "lob-api-key": ["lob"],
     "lob-pub-api-key": ["lob"],
@@ -122,13 +123,13 @@ def main(source: str, version: str) -> None:
 
 
 def rule_of(rule: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a rule as it is written; None if it is left out."""
+    """Return a rule of gitleaks in the form of the file; None if it is left out."""
     if "path" in rule or rule["id"] in _SLOW:
         return None
     regex = rule["regex"]
     keywords = [keyword.lower() for keyword in rule["keywords"]]
     if match := _ASSIGNED.match(regex):
-        # What comes before the name only makes the match longer.
+        # Text before the name only makes the match longer.
         kind, heads = "assigned", _NEAR.get(rule["id"], keywords)
         regex = ("(?i:" if match[0].endswith(r"?(?i:[\w.-]{0,50}?") else "(?i)") + regex[
             match.end() :
@@ -155,12 +156,12 @@ def rule_of(rule: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def begins_with(regex: str, keyword: str) -> bool:
-    """Whether some match of `regex` begins with a keyword, without regard to case."""
+    """Return whether some match of `regex` begins with a keyword, in any case."""
     return any(text.startswith(keyword) for text in beginnings(regex.replace("\\", "").lower()))
 
 
 def beginnings(regex: str) -> Iterator[str]:
-    """Expand the groups with which a pattern begins, as far as they hold nothing but literals."""
+    """Yield the beginnings of a pattern's matches: its first groups of literals, expanded."""
     done = [""]
     at = 0
     while at < len(regex) and len(done) < 64:
@@ -179,10 +180,10 @@ def beginnings(regex: str) -> Iterator[str]:
 
 
 def for_python(regex: str) -> str:
-    r"""Write a regular expression of RE2 for Python's `re`.
+    r"""Translate a regular expression of RE2 for Python's `re`.
 
-    There `(?i)` holds from where it stands to the end of its group, `$` and `\z` mean what is
-    `\Z` here, and classes of POSIX have names.
+    In RE2, `(?i)` holds from its place to the end of its group, `$` and `\z` mean Python's `\Z`,
+    and POSIX classes have names.
     """
     written: list[str] = []
     opened = [False]  # for each open group: whether `(?i:` was opened in it
@@ -204,7 +205,7 @@ def for_python(regex: str) -> str:
 
 
 def _in_class(part: str) -> str:
-    """Escape brackets in a class of characters: Python means to read them otherwise one day."""
+    """Escape brackets in a class of characters, as a later Python may read them otherwise."""
     head = re.match(r"\[\^?", part)[0]  # type: ignore[index]
     return head + re.sub(r"\\.|[\[\]]", _escaped, part[len(head) : -1]) + "]"
 

@@ -137,7 +137,7 @@ def test_who_is_told_of_exact_returns_is_told_for_how_long() -> None:
         promise = text.index("comes back")
         assert "24 hours" in text[promise : promise + 300], name
     help_page = (_PACKAGE / "cli" / "main.py").read_text(encoding="utf-8")
-    assert "24 hours, unless you set it" in help_page
+    assert "24 hours by default" in help_page
 
 
 # What one program calls its files, keys and tools: only its own file or package knows that.

@@ -35,19 +35,19 @@ session_option = click.option(
     "--session",
     metavar="SESSION",
     shell_complete=completion.sessions,
-    help="AGENT/SESSION, or an id that only one agent has; default: that of the program that asks.",
+    help="AGENT/SESSION, or an id that only one agent has; default: the calling program's session.",
 )
 inline_option = click.option(
     "--inline/--text-only",
     default=None,
-    help="Put it back, also if that must wait until the turn is over; or only print the text.",
+    help="Put the text back into the session, if need be after the turn; or only print it.",
 )
 offset_option = click.option(
     "--offset",
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Where a long text goes on.",
+    help="Start at character N of a long text.",
 )
 
 
@@ -69,9 +69,9 @@ def restore_remote_command(
 ) -> int:
     """Restore an entry by the id in its placeholder.
 
-    Prints the text that the model was sent, even if the session is in use, 15,000 bytes at a time;
-    it is put back inline as well, unless the session is in use. Copies for the program's own page
-    are named; --keys prints them.
+    Prints the text that the model was sent, 15,000 bytes at a time, even if the session is in use.
+    Unless the session is in use, the text is also put back into it. Copies that the program keeps
+    for its own page are listed by name; --keys prints them.
 
     \b
     Examples:
@@ -106,9 +106,9 @@ def purge_control_command(
     inline: bool | None,
     offset: int,
 ) -> int:
-    """get_context, restore, set_extractable.
+    """Run one of the agents' tools: get_context, restore, set_extractable.
 
-    Arguments may stand in any order; --action and --entry name them, if you like that better.
+    The options --action, --entry and --value can be used instead of the arguments.
 
     \b
     Examples:
@@ -136,7 +136,7 @@ def purge_control_command(
 def _name_words(
     words: Sequence[str], action: str | None, entry: str | None, value: str | None
 ) -> tuple[str, str | None, str | None]:
-    """Return action, entry and value; those without an option are the words, in this order."""
+    """Return action, entry and value; `words` supplies, in this order, those without an option."""
     rest = list(words)
 
     def given(option: str | None) -> str | None:
@@ -148,12 +148,12 @@ def _name_words(
     if action == "set_extractable":
         value = given(value)
     if rest and action in _ACTIONS:
-        raise Invalid(f"{rest[0]!r} is one word too many", hint="`bsd purge_control --help`")
+        raise Invalid(f"{rest[0]!r} is an extra argument", hint="`bsd purge_control --help`")
     return action, entry, value
 
 
 def _refused(parameter: str, message: str) -> Invalid:
-    hint = f"say what {parameter} is"
+    hint = f"add --{parameter} to the command"
     return Invalid(message, hint=hint, errors=(FieldError(parameter, message),))
 
 
@@ -201,9 +201,10 @@ def _set_extractable(call: Call, session: str | None, entry: str, value: str) ->
 
 
 def _find(call: Call, text: str | None, entry: str | None = None) -> SessionName:
-    """Find the session that is meant: by name or beginning, else by the program that asks.
+    """Return the session by its name or beginning; without a name, the calling program's session.
 
     Args:
+        text: the session as the user typed it.
         entry: an entry that was extracted from the session.
     """
     if text:
@@ -213,7 +214,10 @@ def _find(call: Call, text: str | None, entry: str | None = None) -> SessionName
 
 @contextmanager
 def _acting(call: Call, session: SessionName) -> Iterator[ActionContext]:
-    """Make a context that changes a session; an agent's own session is not waited for."""
+    """Make a context that may change a session.
+
+    If the session is the calling agent's own, the call does not wait until it is idle.
+    """
     wait = LONGEST_WAIT if _SCOPE.may_wait(call.layout, session) else 0.0
     try:
         with call.context(changes=True, actor="agent", wait=wait) as context:
@@ -225,7 +229,7 @@ def _acting(call: Call, session: SessionName) -> Iterator[ActionContext]:
 def _print(
     call: Call, given: str | None, session: SessionName, answer: T, tell: Callable[[T], None]
 ) -> None:
-    """Print an answer; the document names the session if the caller did not."""
+    """Print an answer. If the caller did not name the session, the JSON document names it."""
     if call.json:
         document = as_json(answer)
         print_json(document if given else {"session": str(session), **document})
@@ -271,26 +275,28 @@ def tell_restored(answer: RestoredText) -> None:
 @click.command("mcp", cls=BsdCommand)
 @click.option("--agent", metavar="AGENT", help="Only the sessions of this agent.")
 @click.option(
-    "--session", type=SESSION, metavar="AGENT/SESSION", help="Only this session; no tool names it."
+    "--session",
+    type=SESSION,
+    metavar="AGENT/SESSION",
+    help="Only this session; the tools need not name it.",
 )
 @click.option(
     "--tools",
     type=click.Choice(["all", "sessions", "memory"]),
-    help="Those for sessions, for facts, or both [default: those for sessions, and those for facts"
-    " if a memory is in use].",
+    help="The tools for sessions, for facts, or both [default: for sessions, and for facts if a"
+    " memory is in use].",
 )
 @click.pass_obj
 def mcp_command(call: Call, /, agent: str | None, session: SessionName | None, tools: Any) -> None:
     """Serve the agent's tools over MCP, on stdin and stdout.
 
-    Speaks MCP on stdin and stdout, for an agent to start: purge_control, restore_remote, restore,
-    read_extracted, context and search_extracted for sessions; those whose names begin with memory_
-    for facts. It needs no daemon, and works beside one. Without options every session can be named;
-    where none is, it is the one that the program which started the server has at work, if that can
-    be told.
+    An agent's program starts this command. It serves purge_control, restore_remote, restore,
+    read_extracted, context and search_extracted for sessions, and the tools whose names begin with
+    memory_ for facts. It needs no running daemon, and works beside one. Without options, a call may
+    name any session. If a call names no session, bsd uses the session that the calling program has
+    open, if there is only one.
 
-    Each tool's description takes room in the agent's context: --tools leaves out what it need not
-    have.
+    Each tool's description takes room in the agent's context; --tools serves fewer of them.
 
     \b
     Examples:

@@ -64,7 +64,7 @@ def agents(context: click.Context) -> None:
 @agents.command("list")
 @click.pass_obj
 def list_agents(call: Call) -> None:
-    """List the agents that bsd knows, and what of bsd is set up for each."""
+    """List the agents that bsd knows, and which parts of bsd are set up for each."""
     found = available(setup_context(call), time.time())
     if call.json:
         print_json({"agents": [as_json(state) for state in found]})
@@ -111,12 +111,12 @@ dry_run_option = click.option(
 @yes_option
 @click.pass_obj
 def turn_on(call: Call, name: str, no_permission: bool, dry_run: bool, yes: bool) -> int:
-    """Look after an agent's sessions, and give the agent bsd's tools.
+    """Turn an agent on: manage its sessions, and give it bsd's tools.
 
-    Names the agent's sessions in bsd.toml, and adds to the configuration of its program: the MCP
-    server, a skill, and for Claude Code hooks and the permission to call the tools. Each file is
-    shown as a diff first, and keeps its other content byte for byte. `bsd agents off` takes
-    everything away again. An entry that is there already stays as it is.
+    Adds the agent's sessions to bsd.toml, and to the configuration of its program the MCP server, a
+    skill, and for Claude Code hooks and the permission to call the tools. Each file is shown as a
+    diff first, and its other content stays byte for byte. An entry that already exists is left as
+    it is. `bsd agents off` removes the additions.
 
     \b
     Examples:
@@ -136,16 +136,16 @@ def turn_on(call: Call, name: str, no_permission: bool, dry_run: bool, yes: bool
 
 @agents.command("off")
 @name_argument
-@click.option("--force", is_flag=True, help="Remove also what was changed since.")
+@click.option("--force", is_flag=True, help="Also remove additions that were changed since.")
 @dry_run_option
 @yes_option
 @click.pass_obj
 def turn_off(call: Call, name: str, force: bool, dry_run: bool, yes: bool) -> int:
-    """Take away everything that `bsd agents on` has added for an agent.
+    """Remove everything that `bsd agents on` added for an agent.
 
-    Sessions stay as they are: what bsd has taken out of them stays in its store and archive.
-    `bsd restore-all` puts everything back, as long as the agent is on. What was changed since bsd
-    added it stays, unless --force is given.
+    The sessions are not changed, and the values that bsd extracted stay in its store and archive.
+    While the agent is on, `bsd restore-all` puts them back. An addition that was changed since bsd
+    made it stays, unless --force is given.
 
     \b
     Examples:
@@ -159,9 +159,9 @@ def turn_off(call: Call, name: str, force: bool, dry_run: bool, yes: bool) -> in
 
 
 def wants_permission(context: SetupContext, name: str, ask: Callable[[str], bool]) -> bool:
-    """Ask whether bsd's tools may be called without asking, unless the program allows it already.
+    """Ask whether an agent may call bsd's tools without confirmation.
 
-    True for a program that has no such rule.
+    Returns True without a question if its program already allows it, or has no such rule.
     """
     if not lacks_permission(context, name):
         return True
@@ -169,10 +169,13 @@ def wants_permission(context: SetupContext, name: str, ask: Callable[[str], bool
 
 
 def setup_context(call: Call, settings: Settings | None = None) -> SetupContext:
-    """Return the context of the set-up; the root need not exist. Raises ConfigError.
+    """Return the context for changes to agents' configuration; the root need not exist.
 
     Args:
-        settings: if they are to be others than those of the call.
+        settings: replace the settings of the call.
+
+    Raises:
+        ConfigError: the settings are broken.
     """
     settings = settings or call.settings
     options: list[str] = []
@@ -184,17 +187,17 @@ def setup_context(call: Call, settings: Settings | None = None) -> SetupContext:
         options += ["--config", str(file)]
     commands = setup_commands(tuple(options), settings.socket)
     environ: Mapping[str, str] = os.environ
-    if (settings.root / "agents").is_dir():  # the root is OpenClaw's directory, whatever its name
+    if (settings.root / "agents").is_dir():  # the root is OpenClaw's directory
         environ = {**environ, "OPENCLAW_ROOT": str(settings.root)}
     return SetupContext(layout_of(settings.root, settings.sources), file, environ, commands)
 
 
 def _note_other_root(call: Call, *, name: str) -> None:
-    """Say it if another root serves the sources of an agent."""
+    """Print a note if another root serves the sources of an agent."""
     layout = layout_of(call.settings.root, call.settings.sources)
     for source in layout.sources:
         if source.kind == name and (why := elsewhere(layout, source)):
-            note(f"{why}: it is only looked at here\nTry: bsd sources claim {source.name}")
+            note(f"{why}: this root only reads it\nTry: bsd sources claim {source.name}")
 
 
 def _unasked(turn: str, name: str) -> str:
@@ -210,7 +213,7 @@ def _carry_out(
     yes: bool,
     stored: int | None = None,
 ) -> int:
-    """Show a plan, ask, carry it out; return the exit code."""
+    """Show a plan, ask, and carry it out; returns the exit code."""
     if not call.json:
         tell_plan(plan)
         if stored:
@@ -240,16 +243,20 @@ def _carry_out(
 
 
 def wait_for_late_lines(call: Call, kind: str | None = None) -> bool:
-    """Wait until late lines of an agent's sessions, or of all, have their place.
+    """Wait until replaced versions of sessions are no longer watched for late lines.
 
-    Returns False if replaced versions of the sessions are still watched after some time.
+    Args:
+        kind: the agent whose sessions are meant; None: all agents.
+
+    Returns:
+        False if some versions are still watched after the longest wait.
     """
     is_told = False
 
     def sleep(seconds: float) -> None:
         nonlocal is_told
         if not is_told:
-            note("(waiting up to a minute: replaced versions of sessions are watched so long)")
+            note("(waiting up to a minute while replaced versions of sessions are watched)")
             is_told = True
         (call.stop or StopRequest()).sleep(seconds)
 
@@ -283,21 +290,21 @@ def tell_done(plan: SetupPlan, done: SetupDone) -> None:
     for path_, why in done.failed.items():
         _note_problem(path_, why, done.hints.get(path_))
     if _stays_in_settings(plan, done):
-        say(f"{plan.title} is not {plan.turn}: bsd.toml says of its sessions what it said before")
+        say(f"{plan.title} is not {plan.turn}: its entry in bsd.toml was not changed")
     elif plan.problems or done.failed:
-        say(f"{plan.title} is {plan.turn} in part: the files named as problems are as they were")
+        say(f"{plan.title} is {plan.turn} in part: the files with problems were not changed")
     elif not done.written:
         say(f"nothing to change: {plan.title} is {plan.turn}")
     elif plan.turn == "on":
-        say(f"{plan.title} is on; `bsd agents off {plan.agent}` takes all of this away")
+        say(f"{plan.title} is on; `bsd agents off {plan.agent}` removes all of this")
     elif setup_of(plan.agent).is_root:
-        say(f"bsd still looks after {plan.title}'s sessions: its directory is bsd's root")
+        say(f"bsd still manages {plan.title}'s sessions: its directory is bsd's root")
     else:
         say(f"{plan.title} is off")
 
 
 def _stays_in_settings(plan: SetupPlan, done: SetupDone) -> bool:
-    """Return True if bsd.toml was not changed as the agent's being on or off needs it."""
+    """Return True if the agent's entry in bsd.toml could not be changed, or stays there."""
     return any(
         SetupPart.SOURCE in edit.parts and (edit.problem or str(edit.path) in done.failed)
         for edit in plan.files

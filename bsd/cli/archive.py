@@ -1,4 +1,4 @@
-"""`bsd archive`: sessions that their program has deleted, and the copies of all sessions."""
+"""`bsd archive`: sessions that their program has deleted, and copies of all sessions."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ from bsd.maintenance.bring_back import BroughtBack
 from bsd.maintenance.forget import Forgotten
 from bsd.maintenance.snapshots import SnapshotStatus
 
-_MOST_AGENTS = 3  # that are named
+_MOST_AGENTS = 3  # named in a message
 _ORIGIN = re.compile(r"@[0-9a-f]{8}\Z")  # the part of an id in the archive after the name
 
-session_argument = click.argument("session", metavar="AGENT/SESSION")  # it need not be in its place
+session_argument = click.argument("session", metavar="AGENT/SESSION")  # it may be gone
 
 
 @click.group("archive", cls=BsdGroup, invoke_without_command=True)
@@ -63,11 +63,12 @@ session_argument = click.argument("session", metavar="AGENT/SESSION")  # it need
 def archive_group(context: click.Context, /) -> Any:
     """Bring back sessions that their program has deleted.
 
-    The daemon copies each session that has been at rest for a day, and one that its program will
-    delete within a week at once; `bsd archive keep` does so without a daemon. Once a session is
-    gone, its copy is kept for as long as the setting `archive_sessions` says. AGENT/SESSION is its
-    name, or how only one begins; an ID is what the list shows, for sessions that had one name. What
-    you delete with `bsd delete` is in the trash instead.
+    The daemon copies each session that has been idle for a day. A session that its program will
+    delete within a week is copied at once. `bsd archive keep` copies sessions without a daemon.
+    After a session is gone, its copy is kept for as long as the setting `archive_sessions` says.
+    AGENT/SESSION is the session's name, or the beginning of only one name; an ID, from `bsd archive
+    list`, tells sessions with the same name apart. Sessions that you delete with `bsd delete` are
+    in the trash instead.
 
     \b
     Examples:
@@ -91,10 +92,10 @@ def archive_group(context: click.Context, /) -> Any:
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 @click.pass_obj
 def list_command(call: Call, /, agent: str | None, limit: int) -> None:
-    """List sessions that their program has deleted, those used last first.
+    """List sessions that their program has deleted, the most recently used first.
 
-    Some are named by the history of their program alone, and have no copy: of these only the
-    prompts are left. `bsd archive show` shows them.
+    Some sessions have no copy, but the history of their program still names them: only their
+    prompts are left. `bsd archive show` shows these.
     """
     with call.context(changes=False) as context:
         answer = list_archive(context, agent=agent, limit=limit)
@@ -159,7 +160,7 @@ def _tell_prompts_only(found: GoneList) -> None:
 
 
 def _expires(session: GoneSession, keep: str) -> str:
-    """Return when a copy expires; its time begins when the session is noticed to be gone."""
+    """Return when a copy expires; the time counts from when bsd finds the session gone."""
     if session.expires_at is not None:
         return minute(session.expires_at)
     counts = session.gone_at is None and keep != OFF and lifetime_seconds(keep) is not None
@@ -168,14 +169,16 @@ def _expires(session: GoneSession, keep: str) -> str:
 
 @archive_group.command("keep")
 @sessions_argument
-@click.option("--dry-run", is_flag=True, help="Say which would be copied; change nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="List the sessions that would be copied; change nothing."
+)
 @click.pass_obj
 def keep_command(call: Call, /, sessions: tuple[SessionName, ...], dry_run: bool) -> int:
-    """Copy sessions now, those first that their program will delete soonest.
+    """Copy sessions now, starting with those that their program will delete soonest.
 
-    Without a name: all sessions of all agents that have no copy as they are. With names, also the
-    sessions that are parts of these. None waits for a day of rest; one in use is left for later
-    (exit code 4).
+    Without a name: all agents' sessions whose copies are missing or out of date. With names:
+    these sessions, and the sessions that are parts of them. bsd does not wait until a session has
+    been idle for a day; a session in use is left for later (exit code 4).
     """
     with call.context(changes=not dry_run) as context:
         answer = copy_sessions(context, list(map(str, sessions)), dry_run=dry_run)
@@ -218,7 +221,7 @@ def tell_copies(done: CopiesKept, *, named: bool) -> None:
 def search_command(call: Call, /, words: tuple[str, ...], agent: str | None, limit: int) -> None:
     """Find entries of sessions that are gone.
 
-    Of those that have no copy, prompts are found.
+    If a session has no copy, only its prompts are searched.
     """
     with call.context(changes=False) as context:
         answer = search_archive(context, " ".join(words), agent=agent, limit=limit, read=True)
@@ -244,7 +247,7 @@ def tell_found(found: FoundGone) -> None:
 def show_command(call: Call, /, session: str, start: int, limit: int) -> None:
     """Show the entries of a session that is gone.
 
-    If there is no copy of it, its prompts are shown.
+    If the session has no copy, its prompts are shown.
     """
     name = archived_session(call.layout, session)
     with call.context(changes=False) as context:
@@ -263,7 +266,7 @@ def tell_entries(found: GoneEntries | PromptsShown, name: str) -> None:
     else:
         print_entries(found.entries)
     if found.next is not None:
-        say(f"`bsd archive show {name} --from {found.next}` goes on")
+        say(f"`bsd archive show {name} --from {found.next}` shows the next entries")
     if isinstance(found, GoneEntries) and found.session.resume:
         say(f"Continue it, after `bsd archive bring-back {name}`: {found.session.resume}")
 
@@ -273,7 +276,7 @@ def tell_entries(found: GoneEntries | PromptsShown, name: str) -> None:
 @click.option("--as", "renamed", metavar="AGENT/SESSION", help="Bring it back under this name.")
 @click.pass_obj
 def bring_back_command(call: Call, /, session: str, renamed: str | None) -> int:
-    """Put a session where its program finds it, with all that belongs to it."""
+    """Put a session and its parts back to where its program finds them."""
     name = _archived(call, session)
     with call.context(changes=True) as context:
         answer = bring_back(context, name, renamed=renamed)
@@ -282,14 +285,14 @@ def bring_back_command(call: Call, /, session: str, renamed: str | None) -> int:
 
 
 def _archived(call: Call, text: str, *, live: bool = False) -> str:
-    """Return the whole name or id in the archive, and say it if only its beginning was typed.
+    """Return the full name or id of a session in the archive; print it if its beginning was typed.
 
     Args:
-        live: sessions in their places can be named as well.
+        live: also accept sessions that still exist.
 
     Raises:
-        Invalid: several names begin so.
-        NotFound: no name does.
+        Invalid: several names begin with `text`.
+        NotFound: no name begins with `text`.
     """
     name = archived_session(call.layout, text, live=live)
     if name != text:
@@ -303,17 +306,17 @@ def tell_back(done: BroughtBack) -> None:
     say(f"{done.session} is back{more}: {counted(done.files, 'file')}, {size(done.bytes)}")
     say(f"  {done.path}")
     if done.memory:
-        say(f"  of the project's memory is back, too: {', '.join(map(safe, done.memory))}")
+        say(f"  also back, from the project's memory: {', '.join(map(safe, done.memory))}")
     for path in done.memory_stays:
-        note(f"{safe(path)} is not as it was copied: that one stays")
+        note(f"{safe(path)} differs from its copy, and was not replaced")
     for key in done.keys:
         say(f"  sessions.json lists it as {key} again")
     for key in done.keys_taken:
-        note(f"sessions.json has another {key} by now: that one stays")
+        note(f"sessions.json has another {key} by now, which was not replaced")
     for what, why in done.unavailable.items():
         note(f"{what} stays a placeholder: {why}")
     for why in done.left_out:
-        note(f"not copied, so not back: {why}")
+        note(f"not brought back, as there is no copy: {why}")
     if done.resume is not None:
         say(f"  Continue it: {done.resume}")
     if done.advice is not None:
@@ -329,7 +332,9 @@ def tell_back(done: BroughtBack) -> None:
     shell_complete=completion.agents,
     help="All sessions of this agent, or of this directory.",
 )
-@click.option("--dry-run", is_flag=True, help="With --project: say what would be deleted.")
+@click.option(
+    "--dry-run", is_flag=True, help="With --project: list the data that would be deleted."
+)
 @yes_option
 @click.pass_obj
 def forget_command(
@@ -341,26 +346,28 @@ def forget_command(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Delete for good what is kept of a session, gone or not, or of one entry, or of a project.
+    """Delete for good the data that bsd keeps of a session, an entry or a project.
 
-    In store, archive, trash, history and search index, at once. The session itself stays, if it is
-    in its place; what it lacks can no longer be restored there then, whoever else still keeps it.
-    Of an entry, files that belong to the session are looked through for the same text, and named.
+    Deletes it at once from the store, archive, trash, history and search index, whether the session
+    is gone or not. A session that still exists is not changed, but its extracted values can no
+    longer be restored, even if another session keeps the same text. If an ENTRY is given, bsd
+    searches the files that belong to the session for the same text, and lists those that contain
+    it.
 
-    `--project` is for projects that you have deleted on purpose, as `claude purge` does. It takes
-    the name of an agent, or a directory: all sessions of every agent that began in it or below it,
-    with their subagents and the copy of the project's memory. Sessions that are in their place are
-    copied again while they are there.
+    `--project` is for projects that you have deleted on purpose, as `claude purge` does. P is the
+    name of an agent, or a directory. A directory selects all sessions of every agent that began in
+    it or below it, with their subagents and the copy of the project's memory. Sessions that still
+    exist are copied again while they exist.
     """
     if (session is None) == (project is None):
         raise Invalid(
-            "name a session, or a project, and not both",
+            "name either a session or a project",
             hint="`bsd archive forget AGENT/SESSION`, or `bsd archive forget --project P`",
         )
     if project is not None:
         return _forget_project(call, project, dry_run=dry_run, yes=yes)
     if dry_run or session is None:
-        raise Invalid("--dry-run is for --project", hint="name a project with --project")
+        raise Invalid("--dry-run needs --project", hint="name a project with --project")
     name = _archived(call, session, live=True)
     with call.context(changes=True) as context:
         if not yes:
@@ -374,7 +381,7 @@ def _forget_project(call: Call, project: str, *, dry_run: bool, yes: bool) -> in
     if not (dry_run or yes):
         with call.context(changes=False) as context:
             kept = forget_whole_project(context, project, dry_run=True)
-        what = f"all that is kept of {counted(len(kept.sessions), 'session')} of"
+        what = f"the data of {counted(len(kept.sessions), 'session')} of"
         question = f"Delete {what} {_named(kept.agents)} for good ({size(kept.bytes)})?"
         ask_first(question, f"`bsd archive forget --project {project} --yes`", "deleted")
     with call.context(changes=not dry_run) as context:
@@ -382,7 +389,7 @@ def _forget_project(call: Call, project: str, *, dry_run: bool, yes: bool) -> in
     call.answer(answer, tell_forgotten_project)
     failed = [one.problem for one in answer.sessions if one.problem is not None]
     for unread in answer.unread:
-        text = f"{unread.session} may be of this project: {unread.error}"
+        text = f"{unread.session} may belong to this project: {unread.error}"
         Problem(text, unread.problem.exit_code, unread.problem.hint).show()
         failed.append(unread.problem)
     for one in answer.sessions:
@@ -409,7 +416,7 @@ def tell_forgotten_project(done: ForgottenProject) -> None:
     say(f"{count} of {_named(done.agents)} {would}: {amount}{memory}")
     if done.in_place:
         are = "1 session is" if done.in_place == 1 else f"{done.in_place:,} sessions are"
-        note(f"{are} in place, and copied again until their program deletes them")
+        note(f"{are} still there, and copied again until their program deletes them")
     if done.prompts:
         note(f"the history of their program still has {counted(done.prompts, 'prompt')} of it")
     for other in done.kept_by:
@@ -418,26 +425,26 @@ def tell_forgotten_project(done: ForgottenProject) -> None:
 
 def _ask_about(layout: Layout, text: str, entry: str | None) -> None:
     name, copy = kept_session(layout, text)
-    what = f"all that is kept of {copy.id if copy else name}"
+    what = f"the data of {copy.id if copy else name}"
     if entry is not None:
-        what = f"all that is kept of entry {entry} of {name}"
+        what = f"the data of entry {entry} of {name}"
     there = copy is None and is_there(layout, name)
-    stays = "; what it lacks cannot be restored then" if there else ""
+    stays = "; its extracted values can then no longer be restored" if there else ""
     words = ["bsd archive forget", text, *([entry] if entry else []), "--yes"]
     ask_first(f"Delete {what} for good{stays}?", f"`{' '.join(words)}`", "deleted")
 
 
 def tell_forgotten(done: Forgotten, name: str, entry: str | None) -> None:
     what = f"entry {entry} of {name}" if entry else name
-    say(f"nothing is kept of {what} any more: {counted(done.files, 'file')}, {size(done.bytes)}")
+    say(f"deleted the data of {what} for good: {counted(done.files, 'file')}, {size(done.bytes)}")
     if done.in_transcript:
-        note(f"{done.session} is in its place, and may still say it")
+        note(f"{done.session} still exists, and may still contain it")
     for other in done.kept_by:
-        # Of an entry only that is forgotten there, in all that is kept under the name.
+        # For an entry, the command names the session: it covers all copies under that name.
         other_words = f"{_ORIGIN.sub('', other)} {entry}" if entry else other
         note(f"{other} still keeps it: `bsd archive forget {other_words}`")
     for where in done.said_in:
         note(
-            f"{where} says the same: `bsd archive forget SESSION` takes copies; "
-            "files of the program are its own"
+            f"{where} contains the same text: `bsd archive forget SESSION` deletes copies; "
+            "bsd does not delete files of the program"
         )

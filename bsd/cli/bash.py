@@ -1,8 +1,8 @@
 """Completion for bash. Zsh and fish use click's own classes.
 
 Bash breaks words at colons, and names of sessions contain them: `claude-code:-home-ada/8463c716…`.
-Click's class takes bash's words as they are; this one takes the line, and offers the part of each
-name behind the last break.
+Click's class uses the words as bash breaks them. The class here reads the whole line, and offers
+the part of each name behind the last break.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The whole words before the cursor, and the one that is being typed."""
+        """Return the whole words before the cursor, and the word that is being typed."""
         line = os.environ["COMP_WORDS"]
         typed = split_arg_string(line)
         incomplete = typed.pop() if typed and not line[-1:].isspace() else ""
         return typed[1:], incomplete
 
     def complete(self) -> str:
-        """One line for each candidate, without the part that bash takes for words before it."""
+        """Return one line per candidate, without the part that bash treats as earlier words."""
         arguments, incomplete = self.get_completion_args()
         breaks = os.environ.get("COMP_WORDBREAKS", "")
         cut = max((incomplete.rfind(sign) + 1 for sign in breaks if sign.strip()), default=0)

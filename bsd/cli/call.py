@@ -1,4 +1,4 @@
-"""One call of bsd: the global options, their consequences, and the classes of its commands."""
+"""One call of bsd: the global options, the objects made from them, and the classes of commands."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _log: BoundLogger = structlog.get_logger(module="cli")
 _R = TypeVar("_R")
 
 _WORTH_A_WORD_SECONDS = 1.0
-LONGEST_WAIT = 30.0  # seconds that a call waits for busy sessions, all together (SPEC §2.6)
+LONGEST_WAIT = 30.0  # seconds that a call waits for busy sessions, in total (SPEC §2.6)
 
 
 class NoRoot(ConfigError):
-    """The root is not there, or is no directory."""
+    """The root does not exist, or is not a directory."""
 
 
 class Call:
@@ -56,10 +56,10 @@ class Call:
         self.root: str | None = None
         self.config: str | None = None
         self.json = False
-        self.command = "bsd"  # as it was called, as in `bsd config set`
-        self.log_file: Path | None = None  # where this call logs, if it does
+        self.command = "bsd"  # with its subcommands, as in `bsd config set`
+        self.log_file: Path | None = None  # None: this call writes no log
         self.stop: StopRequest | None = None  # of the latest context
-        self._begun = self._writes = False  # to do something, and to change something
+        self._begun = self._writes = False  # the log is open; it is open for a change
 
     @cached_property
     def settings(self) -> Settings:
@@ -87,7 +87,7 @@ class Call:
         The root exists, unless sources are set: then the first call that writes creates it.
 
         Raises:
-            ConfigError: there is no root (NoRoot), or the settings are broken.
+            ConfigError: the root does not exist (NoRoot), or the settings are broken.
             Forbidden: the root may not be entered.
         """
         from bsd.transcripts.agents.programs import layout_of
@@ -138,7 +138,7 @@ class Call:
 
     @cached_property
     def pruning(self) -> ConfigService:
-        """The settings in config.json. Only a change creates the file."""
+        """The settings in config.json; only a change creates the file."""
         return self._config(create=False)
 
     def _config(self, *, create: bool) -> ConfigService:
@@ -149,11 +149,11 @@ class Call:
         return ConfigService(self.layout.config_file, create=create)
 
     def log(self, *, writes: bool) -> None:
-        """Begin to log to the file.
+        """Open the log file.
 
         Args:
-            writes: the call changes something. A call that only reads neither creates nor needs
-                the file.
+            writes: the call changes something. A call that only reads neither creates nor needs the
+                file.
 
         Raises:
             Forbidden: the call writes, and the settings allow only reading.
@@ -164,14 +164,14 @@ class Call:
         self.log_file = self.layout.log_file
         if not writes and not os.access(self.log_file, os.W_OK):
             self.log_file = None
-        # People at a terminal get answers, not log lines; only errors they see twice.
+        # A terminal shows answers, not log lines; only errors appear in both.
         place = self.layout if self.log_file else None
         settings = self.settings
         configure_logs(place, settings.log_level, settings.log_format, stderr_level="error")
         _log.trace(self.command)
 
     def answer(self, answer: _R, tell: Callable[[_R], object]) -> None:
-        """Print an answer: with `--json` as a document, else as `tell` prints it for people."""
+        """Print an answer: as a JSON document with `--json`, else with the function `tell`."""
         from bsd.core.answers import as_json
 
         if self.json:
@@ -182,13 +182,13 @@ class Call:
     def refuse_if_readonly(self) -> None:
         """Raise Forbidden if the settings allow only reading."""
         if self.settings.readonly:
-            hint = "unset BRAINSURGEON_READONLY, and `readonly` in bsd.toml, to change something"
-            raise Forbidden("bsd only reads here, its settings say", hint=hint)
+            hint = "unset BRAINSURGEON_READONLY, and `readonly` in bsd.toml"
+            raise Forbidden("bsd only reads here: its settings forbid changes", hint=hint)
 
     def finish_due(self) -> None:
         """Remove replaced versions of sessions that earlier calls left in flight and that are due.
 
-        Every command begins with it: such a version must not stay for hours because no later
+        Every command calls this first. Otherwise such a version could stay for hours, until a later
         command changes a session.
         """
         from bsd.sessions.commit.inflight import InFlight
@@ -210,20 +210,22 @@ class Call:
     ) -> Iterator[ActionContext]:
         """Make the context for an action, and turn signals into `self.stop` while the block runs.
 
-        A call that changes something begins by finishing or undoing operations that an earlier call
-        left in flight.
+        A call that changes something first finishes or undoes operations that an earlier call left
+        in flight.
 
         Args:
             changes: the action changes something; False for a dry run.
-            session: the session that is looked at; a note says so if another root serves it.
+            session: the session to read; if another root serves it, a note says so.
             actor: the name in log and audit.
-            wait: seconds for sessions in use, all together; a signal ends the wait at once.
-            ends_early: a signal ends the action with the answer it has by then
-                (`context.stopping`), instead of raising Stopped at its next progress.
-            progress: shows how far the action is, in place of the usual line on a terminal.
+            wait: the longest wait for sessions in use, in seconds, in total; a signal ends it at
+                once.
+            ends_early: after a signal, the action ends with its answer so far (`context.stopping`);
+                by default its next progress report raises Stopped.
+            progress: called with the progress of the action, instead of the usual line on a
+                terminal.
 
         Raises:
-            ConfigError: there is no root, or settings are broken.
+            ConfigError: the root does not exist, or the settings are broken.
             Forbidden: `changes`, and the settings allow only reading.
         """
         from bsd.actions.context import ActionContext
@@ -259,7 +261,7 @@ class Call:
             yield context
 
     def _begin(self, context: ActionContext, *, changes: bool) -> None:
-        """Open the log, and finish or undo operations in flight of earlier calls, once a call."""
+        """Open the log, and finish or undo operations in flight of earlier calls, once per call."""
         if self._begun and (self._writes or not changes):
             return
         self.log(writes=changes)
@@ -268,7 +270,7 @@ class Call:
             from bsd.core.clock import note_first_use
 
             note_first_use(self.layout)  # `bsd retention` compares the clocks with these
-            if self.layout.has_moves():  # seldom, and it imports all of maintenance
+            if self.layout.has_moves():  # rare, and it imports all of maintenance
                 from bsd.maintenance.interrupted import recover
                 from bsd.sessions.commit.inflight import InFlight
 
@@ -279,18 +281,21 @@ class Call:
 
     @property
     def stop_code(self) -> int:
-        """128 + n if a signal asked the call to stop after its work was done; else 0."""
+        """128 + n if signal n asked the call to stop and its work was still finished; else 0."""
         return self.stop.exit_code if self.stop else 0
 
     def forget_settings(self) -> None:
-        """Read the settings again at next use: the user or the environment is another one now."""
+        """Drop the settings, so that the next use reads them again.
+
+        Called after the user, the environment or bsd.toml has changed.
+        """
         for name in ("settings", "layout", "pruning"):
             vars(self).pop(name, None)
 
 
 @contextmanager
 def _signals(*, wanted: bool) -> Iterator[StopRequest]:
-    """Turn signals into a request, or leave them alone: then none ever comes."""
+    """Turn signals into a stop request. If not `wanted`, signals keep their usual effect."""
     if wanted:
         with stop_request() as request:
             yield request
@@ -316,9 +321,10 @@ def _sleep_and_say_so(sleep: Callable[[float], None] = time.sleep) -> Callable[[
 
 
 def global_option(name: str, **how: Any) -> click.Option:
-    """An option of every call, before or after the command's name.
+    """Make an option of every call, which may stand before or after the command's name.
 
-    It is eager: names of sessions are looked up in the root, wherever on the line that is given.
+    The option is eager: names of sessions are looked up in the root, so the root must be known
+    first.
     """
 
     def remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -329,12 +335,12 @@ def global_option(name: str, **how: Any) -> click.Option:
 
 
 class BsdCommand(click.Command):
-    """A command that takes the global options after its name, too.
+    """A command that also takes the global options after its name.
 
-    Called by root on another user's root, it works as that user.
+    If root calls it on another user's root, it runs as that user.
     """
 
-    finishes_due = True  # removes commits in flight that are due, before it does its work
+    finishes_due = True  # call `Call.finish_due` first
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -345,7 +351,7 @@ class BsdCommand(click.Command):
         ]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command's words; the call remembers its name for messages."""
+        """Parse the arguments, and note the command's name for messages."""
         ctx.ensure_object(Call).command = ctx.command_path
         return super().parse_args(ctx, args)
 
@@ -360,7 +366,7 @@ class BsdCommand(click.Command):
         return super().invoke(ctx)
 
     def first_as_root(self, _ctx: click.Context) -> Callable[[Path, FileOwner], None] | None:
-        """The work that root does before it becomes the owner; None for nearly all commands."""
+        """Return the work that root does before it becomes the owner; None for most commands."""
         return None
 
 
@@ -371,31 +377,39 @@ class BsdGroup(click.Group, BsdCommand):
 
 
 def confirm(question: str, refusal: str) -> bool:
-    """Ask on the terminal; raises Invalid with the hint `refusal` if there is none."""
+    """Ask on the terminal, and return the answer.
+
+    Raises:
+        Invalid: there is no terminal; `refusal` is its hint.
+    """
     if not sys.stdin.isatty():
-        raise Invalid("this asks first, and there is no terminal to answer on", hint=refusal)
+        raise Invalid("this command asks first, but there is no terminal", hint=refusal)
     return click.confirm(question, err=True)
 
 
 def ask_first(question: str, unasked: str, what: str = "changed") -> None:
-    """Ask on the terminal; raises Conflict if the answer is no.
+    """Ask on the terminal.
 
     Args:
         unasked: the command that does not ask, for the hint.
-        what: the action that was not done, as in `nothing was changed`.
+        what: the participle of the refused action, as in `nothing was changed`.
+
+    Raises:
+        Conflict: the answer is no.
+        Invalid: there is no terminal.
     """
     if not confirm(question, unasked):
         raise Conflict(f"nothing was {what}", hint=f"{unasked} does not ask")
 
 
 def become_owner(call: Call, first: Callable[[Path, FileOwner], None] | None = None) -> None:
-    """If root calls bsd on another user's root, become that user before anything is opened.
+    """If root calls bsd on another user's root, become that user before any file is opened.
 
     Args:
-        first: the work that only root can do, done before that.
+        first: work that only root can do; it is done before the change of user.
 
     Raises:
-        Forbidden: root cannot become that user, or root's settings would not be read any more.
+        Forbidden: root cannot become that user, or the call has used root's own settings file.
     """
     if os.geteuid() != 0:
         return
@@ -409,16 +423,16 @@ def become_owner(call: Call, first: Callable[[Path, FileOwner], None] | None = N
     if file is not None and call.config is None and file != settings_file(os.environ):
         raise Forbidden(
             f"{root} belongs to {owner}, and {file} are root's settings",
-            hint=f"let {owner} have them as {settings_file(os.environ)}, or name them: --config",
+            hint=f"copy them for {owner} to {settings_file(os.environ)}, or name them in --config",
         )
     call.forget_settings()
     if root_that_is_meant(call)[0] != root:
         call.root = os.path.realpath(root)
-    note(f"(root works as {owner} here, to whom {root} belongs)")
+    note(f"(running as {owner}, who owns {root})")
 
 
 def root_that_is_meant(call: Call) -> tuple[Path, Path | None]:
-    """Return the root of this call, and the settings file if it exists."""
+    """Return the root of this call, and its settings file; None if that file does not exist."""
     file = Path(call.config) if call.config is not None else settings_file(os.environ)
     try:
         said = read_settings_file(file, required=False)

@@ -1,4 +1,4 @@
-"""`bsd verify` and `bsd doctor`: whether the data is complete, and possible obstacles."""
+"""`bsd verify`, which checks that the data is complete, and `bsd doctor`, which finds obstacles."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _INDENT = 14  # columns before the message of a check
 
 
 @click.command("verify", cls=BsdCommand)
-@click.option("--repair", is_flag=True, help="Mend what can be mended.")
+@click.option("--repair", is_flag=True, help="Repair problems where possible.")
 @click.pass_obj
 def verify_command(call: Call, /, repair: bool) -> int:
-    """Check that all that was taken out is there.
+    """Check that every extracted value is stored intact.
 
-    Every placeholder has a file whose hash is right, every file is indexed, nothing is in flight.
-    --repair mends what can be mended and lists the rest. Exit code 1 if something is left. Damaged
-    lines of sessions (torn, several entries in one line, zero bytes) are named and kept as they
-    are; they do not count.
+    Checks that every placeholder has a stored file with the right hash, that every file is indexed,
+    and that no commit is in flight. --repair repairs problems where possible and lists the rest.
+    Exit code 1 if a problem is left. Damaged lines of sessions (torn, several entries in one line,
+    zero bytes) are listed and kept as they are; they do not count as problems.
 
     \b
     Examples:
@@ -71,16 +71,16 @@ def tell_verified(found: Verification) -> None:
     for why in found.elsewhere:
         say(f"{why}: its sessions are verified there")
     left = sum(finding.is_open for finding in found.findings)
-    state = f"{counted(left, 'problem')} left" if left else "all as it should be"
+    state = f"{counted(left, 'problem')} left" if left else "no problems"
     if found.damaged_lines and not left:
-        state = "all that was taken out is there"
+        state = "every extracted value is there"
     say_wrapped(f"{', '.join(numbers)}: {state}")
 
 
 class _DoctorCommand(BsdCommand):
-    """The doctor looks as the root's owner, after root has given back the owner's files.
+    """`bsd doctor` runs as the root's owner, after root has given back the owner's files.
 
-    Commits in flight are only listed.
+    Commits in flight are only listed, not finished.
     """
 
     finishes_due = False
@@ -91,19 +91,19 @@ class _DoctorCommand(BsdCommand):
 
 def _give_back(root: Path, owner: FileOwner) -> None:
     count = give_back(root, environment_of(owner, os.environ), owner.uid, owner.gid)
-    note(f"({count} files and directories of root's are {owner}'s now)")
+    note(f"({count} files and directories now belong to {owner})")
 
 
 @click.command("doctor", cls=_DoctorCommand)
-@click.option("--repair", is_flag=True, help="As root: give its owner what root made there.")
+@click.option("--repair", is_flag=True, help="As root: give files that root made to the owner.")
 @click.pass_obj
 def doctor_command(call: Call, /, repair: bool) -> int:
     """Check this machine and this directory for trouble.
 
-    Looks at owner and permissions, settings, what the file system guarantees, free space, inotify
-    limits, locks, agents that moved to SQLite, and the store. Changes nothing, unless --repair is
-    given by root: then what root has made in another user's root is that user's. Exit code 1 if a
-    check fails; warnings do not count.
+    Checks owner and permissions, settings, guarantees of the file system, free space, inotify
+    limits, locks, agents that moved to SQLite, and the store. It changes files only if root gives
+    --repair: then files that root has made in another user's root become that user's. Exit code 1
+    if a check fails; warnings do not count.
 
     \b
     Examples:

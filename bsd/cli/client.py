@@ -1,4 +1,4 @@
-"""The running daemon, asked over its Unix socket."""
+"""Requests to the running daemon, over its Unix socket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NotRunning(BsdError):
 
 
 class Client:
-    """The daemon of one root. Each request is a connection of its own.
+    """The daemon of one root. Each request opens a connection of its own.
 
     Args:
         path: the socket.
@@ -37,14 +37,14 @@ class Client:
 
         Raises:
             NotRunning: no daemon listens.
-            Unavailable: it does not answer within 10 seconds, or breaks off.
+            Unavailable: the daemon does not answer within 10 seconds, or breaks off its answer.
             Forbidden: the socket belongs to another user.
-            BsdError: it answers with an error.
+            BsdError: the daemon answers with an error.
         """
         return self._ask("GET", path, _ANSWER_SECONDS)
 
     def post(self, path: str) -> Any:
-        """Have something done, however long it takes; returns and raises as `get` does."""
+        """Send a POST request without a time limit; returns and raises as `get` does."""
         return self._ask("POST", path, None)
 
     def _ask(self, method: str, path: str, seconds: float | None) -> Any:
@@ -63,7 +63,7 @@ class Client:
             ) from error
         except OSError as error:
             raise os_problem(error, f"asking the daemon on {self.path}") from error
-        # A daemon that is not healthy answers its state with 503, too.
+        # An unhealthy daemon returns its state with status 503, which is no error here.
         if status >= 400 and "error" in document:
             errors = tuple(FieldError(e["field"], e["message"]) for e in document.get("errors", ()))
             raise BsdError(document["error"], hint=document.get("hint"), errors=errors)
@@ -87,7 +87,11 @@ class _UnixConnection(HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """Connect; raises Forbidden if another user listens, as one may in a shared directory."""
+        """Connect.
+
+        Raises:
+            Forbidden: another user listens, as is possible in a shared directory.
+        """
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(os.fspath(self._path))

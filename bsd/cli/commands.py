@@ -1,6 +1,6 @@
 """The registry: all commands, in the order and the sections of the help page.
 
-It names modules without importing them, so that `bsd --help` and the tab key stay quick. A new
+It names modules without importing them, so that `bsd --help` and the tab key stay fast. A new
 command is one line here, and a click command in the module that the line names.
 """
 
@@ -14,7 +14,7 @@ class RegisteredCommand(NamedTuple):
 
     where: str  # `module:attribute`, the module below `bsd.cli`
     help: str  # the first line of the command's own help
-    locks: bool = False  # it may take the lock of a session (`bsd.__main__.ensure_host_token`)
+    locks: bool = False  # it may lock a session (`bsd.__main__.ensure_host_token`)
 
 
 _C = RegisteredCommand
@@ -23,20 +23,20 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
     "Run": {
         "init": _C(
             "init:init_command",
-            "Find the agents on this machine, and look after their sessions.",
+            "Find the agents on this machine, and manage their sessions.",
             locks=True,
         ),
-        "run": _C("run:run", "Watch, extract and clean up, until told to stop.", locks=True),
-        "status": _C("status:status", "Ask the running daemon how it is."),
+        "run": _C("run:run", "Watch, extract and clean up, until stopped.", locks=True),
+        "status": _C("status:status", "Show the state of the running daemon."),
         "top": _C(
             "top:top_command", "Watch the daemon at work: sessions in use, queue, last changes."
         ),
         "jobs": _C("jobs:jobs", "List the scheduled jobs, or run one now."),
-        "logs": _C("logs:logs", "Show the log, and go on showing what is added."),
+        "logs": _C("logs:logs", "Show the log, and follow it."),
     },
     "Look": {
         "sessions": _C(
-            "sessions:sessions_command", "List all sessions, their size and what is out of them."
+            "sessions:sessions_command", "List all sessions, their sizes and extracted values."
         ),
         "search": _C(
             "search:search_command", "Find entries by words, or sessions by the files they used."
@@ -44,15 +44,13 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
         "show": _C(
             "entries:show_command", "Show the entries of a session, or one of them in full."
         ),
-        "summary": _C("sessions:summary_command", "Say what a session was about."),
+        "summary": _C("sessions:summary_command", "Summarize a session."),
         "export": _C(
             "export:export_command", "Write a session into one file, to read or to share."
         ),
-        "history": _C(
-            "history:history_command", "Show what was done to a session, and what is undone."
-        ),
+        "history": _C("history:history_command", "List the changes to a session, undone ones too."),
         "context": _C(
-            "entries:context_command", "Show what an agent sees of a session: entries and hashes."
+            "entries:context_command", "List the entries of a session as an agent sees them."
         ),
     },
     "Change": {
@@ -63,20 +61,20 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
             "entries:restore_command", "Put one entry's values back, exact to the byte.", locks=True
         ),
         "restore-all": _C(
-            "extract:restore_all_command", "Put everything back into its session.", locks=True
+            "extract:restore_all_command", "Put all values back into their sessions.", locks=True
         ),
         "set-extractable": _C(
-            "entries:set_extractable_command", "Pin an entry, or let it go early.", locks=True
+            "entries:set_extractable_command", "Pin an entry, or extract it early.", locks=True
         ),
         "edit": _C("edit:edit_command", "Change values of one entry, in your editor.", locks=True),
-        "replace": _C("edit:replace_command", "Put a text in the place of a range.", locks=True),
-        "discard": _C("edit:discard_command", "Throw an entry's text away.", locks=True),
+        "replace": _C("edit:replace_command", "Replace a range of text.", locks=True),
+        "discard": _C("edit:discard_command", "Discard the text of an entry.", locks=True),
         "distill": _C(
-            "edit:distill_command", "Put a summary in the place of an entry.", locks=True
+            "edit:distill_command", "Replace the text of an entry by a summary.", locks=True
         ),
-        "undo": _C("undo:undo_command", "Take back what was done to sessions.", locks=True),
+        "undo": _C("undo:undo_command", "Undo changes to sessions.", locks=True),
     },
-    "Throw away": {
+    "Delete": {
         "delete": _C(
             "trash:delete_command", "Move a session and its children to the trash.", locks=True
         ),
@@ -89,9 +87,11 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
             locks=True,
         ),
     },
-    "Care": {
+    "Maintain": {
         "verify": _C(
-            "checks:verify_command", "Check that all that was taken out is there.", locks=True
+            "checks:verify_command",
+            "Check that every extracted value is stored intact.",
+            locks=True,
         ),
         "secrets": _C(
             "secrets:secrets_group",
@@ -100,11 +100,11 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
         ),
         "retention": _C(
             "retention:retention_command",
-            "Archive what was kept long enough, or say what goes.",
+            "Archive or delete values that have expired, or list them.",
             locks=True,
         ),
         "agents": _C("agents:agents", "List the agents on this machine; turn one on or off."),
-        "sources": _C("config:sources", "List other programs' directories, and who serves them."),
+        "sources": _C("config:sources", "List other programs' directories, and their roots."),
         "doctor": _C("checks:doctor_command", "Check this machine and this directory for trouble."),
         "service": _C("service:service", "Start bsd at login, as a service of this user."),
         "leave": _C(
@@ -113,21 +113,21 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
             locks=True,
         ),
         "exclude": _C(
-            "leaving_out:exclude_command", "List, add or remove what bsd never looks at."
+            "leaving_out:exclude_command", "List, add or remove sessions that bsd ignores."
         ),
         "pause": _C(
             "leaving_out:pause_command",
-            "List, begin or end pauses: what bsd looks at, but does not edit.",
+            "List, begin or end pauses, in which bsd edits no session.",
         ),
-        "config": _C("config:config", "Show or change the settings that work at once."),
-        "demo": _C("demo:demo", "Try it all on made-up sessions in a temporary place.", locks=True),
+        "config": _C("config:config", "Show or change the settings that take effect at once."),
+        "demo": _C("demo:demo", "Try bsd on made-up sessions in a temporary place.", locks=True),
     },
     "For agents": {
         "memory": _C(
             "memory:memory_group", "Keep facts that agents know; they fade unless recalled."
         ),
         "workspace": _C(
-            "workspace:workspace_group", "Run programs in directories that go when unused."
+            "workspace:workspace_group", "Run programs in directories that expire when unused."
         ),
         "restore_remote": _C(
             "agent_tools:restore_remote_command",
@@ -136,7 +136,7 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
         ),
         "purge_control": _C(
             "agent_tools:purge_control_command",
-            "get_context, restore, set_extractable.",
+            "Run one of the agents' tools: get_context, restore, set_extractable.",
             locks=True,
         ),
         "mcp": _C(
@@ -150,9 +150,9 @@ COMMANDS = {name: known for section in SECTIONS.values() for name, known in sect
 
 
 def takes_lock(argv: list[str]) -> bool:
-    """True if a command line names a command that takes session locks.
+    """Return True if a command line names a command that takes session locks.
 
-    A word that only looks like such a command (a text, a directory) counts too; that costs one
-    restart of the interpreter and nothing else.
+    A word that only looks like such a command (a text, a directory) counts too; the only cost is
+    one restart of the interpreter.
     """
     return any(COMMANDS[word].locks for word in argv if word in COMMANDS)

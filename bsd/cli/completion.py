@@ -1,4 +1,4 @@
-"""The tab key, which offers names that begin with the typed text; and types of arguments."""
+"""Completion of names by the tab key, and the types of arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bsd.maintenance.trash import Trash
 _MOST_OFFERED = 500
 _MOST_WITH_TITLES = 50
 _TITLE = 60  # characters
-# Only names that no shell takes for more than a name are offered.
+# Only names that need no quoting in any shell are offered.
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_.#][A-Za-z0-9._:@+~/#-]*")
 
 Items = list[CompletionItem[str]]
@@ -29,7 +29,7 @@ Complete = Callable[[click.Context, click.Parameter, str], Items]
 
 
 def offering(names: Callable[[Call, click.Context], Iterable[str]]) -> Complete:
-    """Make a `shell_complete` function that offers those names that begin with the typed text."""
+    """Make a `shell_complete` function that offers the names that begin with the typed text."""
 
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
         try:
@@ -55,7 +55,7 @@ def _offered_sessions(layout: Layout, incomplete: str) -> Iterator[CompletionIte
     """Yield the sessions whose names, or ids, begin with the typed text."""
     there = list(catalog.with_stats(layout))
     fitting = [one for one in there if str(one[0]).startswith(incomplete)]
-    # An id alone names a session, too, but the whole name is put there.
+    # An id alone also names a session, but the full name is inserted.
     fitting = fitting or [one for one in there if one[0].session.startswith(incomplete)]
     safe = [one for one in fitting if _SAFE_NAME.fullmatch(str(one[0]))][:_MOST_OFFERED]
     titles = Titles(layout) if len(safe) <= _MOST_WITH_TITLES else None
@@ -66,7 +66,7 @@ def _offered_sessions(layout: Layout, incomplete: str) -> Iterator[CompletionIte
 
 def _entries(call: Call, context: click.Context) -> Iterator[str]:
     """Yield the entry ids of the named session, those of extracted entries first."""
-    # Behind an option that still waits for its value, arguments are not told apart yet.
+    # Behind an option that lacks its value, click has not assigned the arguments yet.
     given = context.params.get("session") or next(iter(context.args), None)
     name = session_named(call.layout, given) if isinstance(given, str) else given
     if name is None:
@@ -93,14 +93,18 @@ class _SessionType(click.ParamType[SessionName]):
     name = "AGENT/SESSION"
 
     def convert(self, value: Any, _param: Any, ctx: click.Context | None) -> SessionName:
-        """Return the session of this name, or the only one that begins so; raises Invalid."""
+        """Return the session with this name, or the only session whose name begins with it.
+
+        Raises:
+            Invalid: the text is not a name, or several names begin with it.
+        """
         if isinstance(value, SessionName):
             return value
         call = ctx.find_object(Call) if ctx else None
         try:
             layout = call.layout if call else None
-        except ConfigError:  # the problem of the line comes first, then that of the root
-            if "/" not in value and check_name(value, "session"):  # it needs the list of sessions
+        except ConfigError:  # a wrong name is reported before a problem of the root
+            if "/" not in value and check_name(value, "session"):  # an id needs the root
                 raise
             layout = None
         if layout is None:

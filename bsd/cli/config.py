@@ -1,6 +1,7 @@
-"""`bsd config`: the settings in config.json, which work at once.
+"""`bsd config` and `bsd sources`.
 
-And `bsd sources`: other programs' directories, which bsd.toml names, and which root serves them.
+`bsd config` is for the settings in config.json, which take effect at once. `bsd sources` is for
+other programs' directories, which bsd.toml names, and the roots that serve them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from bsd.transcripts.agents.programs import elsewhere, served_by, take
 
 
 def _present(call: Call, context: click.Context) -> Iterable[str]:
-    """The values to offer: all of a field with few values, else the present one."""
+    """Return the values to offer: all values of a field that has few, else its current value."""
     field = context.params.get("field") or ""
     now = call.pruning.current.as_json().get(field)
     if isinstance(now, bool):
@@ -41,7 +42,7 @@ def _present(call: Call, context: click.Context) -> Iterable[str]:
 
 @click.group("config", cls=BsdGroup)
 def config() -> None:
-    """Show or change the settings that work at once.
+    """Show or change the settings that take effect at once.
 
     \b
     Examples:
@@ -55,7 +56,7 @@ def config() -> None:
 @config.command("show")
 @click.pass_obj
 def show(call: Call) -> None:
-    """Show all fields; changed ones are marked. Creates nothing."""
+    """Show all fields, and mark those that differ from the default. Creates no file."""
     fields, defaults = _fields(call), PruningConfig().as_json()
     if call.json:
         print_json(fields)
@@ -93,13 +94,13 @@ def set_(call: Call, field: str, value: str) -> None:
     elif field in SETTABLE:
         say(f"{field} = {json.dumps(fields[field])}")
     elif field in fields:  # not an alias
-        note(f"{field} is not for setting: bsd notes there when it did so last")
+        note(f"{field} cannot be set: bsd records the time of its last run there")
 
 
 @config.command("path")
 @click.pass_obj
 def path(call: Call) -> None:
-    """Print where config.json is, or would be."""
+    """Print the path of config.json, even if the file does not exist yet."""
     file = call.layout.config_file
     print_json({"path": str(file)}) if call.json else say(str(file))
 
@@ -118,12 +119,13 @@ def _value(text: str) -> Any:
 @click.group("sources", cls=BsdGroup, invoke_without_command=True)
 @click.pass_context
 def sources(context: click.Context) -> None:
-    """List other programs' directories, and who serves them.
+    """List other programs' directories, and their roots.
 
-    The directories that [[sources]] in bsd.toml names. Each of them belongs to one root, the first
-    that took something out of it: no other edits its sessions. After a root was given up, or moved
-    while its disk was away, `claim` says that this one serves the source from now on; what another
-    root has taken out stays there, and can be restored only by that one.
+    Sources are the directories that [[sources]] in bsd.toml names. Each source is served by one
+    root, the first that extracted a value from it; no other root edits its sessions. If that root
+    was given up, or moved while its disk was not mounted, `claim` lets this root serve the source
+    from now on. Values that the other root has extracted stay there, and only that root can restore
+    them.
 
     \b
     Examples:
@@ -164,7 +166,7 @@ def list_sources(call: Call) -> None:
 
 
 def _who(one: dict[str, str | None]) -> str:
-    return one["served_by"] or "nobody yet: this root, as soon as something leaves it"
+    return one["served_by"] or "none yet: this root, from its first extraction on"
 
 
 _names = offering(lambda call, _: (source.name for source in call.layout.sources))
@@ -175,11 +177,11 @@ _names = offering(lambda call, _: (source.name for source in call.layout.sources
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def claim(call: Call, name: str, yes: bool) -> None:
-    """Let this root serve a source from now on, and no other."""
+    """Let this root, and no other, serve a source from now on."""
     call.log(writes=True)
     source = next((each for each in call.layout.sources if each.name == name), None)
     if source is None:
-        raise NotFound(f"there is no source {name}", hint="`bsd sources` lists what there is")
+        raise NotFound(f"there is no source {name}", hint="`bsd sources` lists all sources")
     before = served_by(call.layout, source)
     if before not in (None, str(call.layout.root)) and not yes:
         ask_first(f"Take {name} away from the root {before}?", f"`bsd sources claim {name} --yes`")
@@ -189,4 +191,4 @@ def claim(call: Call, name: str, yes: bool) -> None:
         return
     say(f"{name} is served by {call.layout.root} now")
     if before is not None:
-        say(f"what {before} has taken out of it is restored by that root only")
+        say(f"only {before} can restore the values that it has extracted")

@@ -26,12 +26,12 @@ _IN_BAND = "bsd.mcp.inband:InBand"  # children load it
 def run_daemon(call: Call, http: str | None, *, is_open: bool) -> int:
     """Run the daemon until a signal stops it; returns the exit code.
 
-    If the API asks for it, the process stops the daemon and runs its own command line anew: another
-    bsd.toml is followed from the start.
+    If the API asks for a restart, the process stops the daemon and executes its own command line
+    again, so that a changed bsd.toml takes effect.
 
     Args:
-        http: `--http`, which goes before the settings.
-        is_open: `--open`, likewise.
+        http: the option `--http`, which overrides the settings.
+        is_open: the option `--open`, which overrides the settings.
     """
     share_heap()
 
@@ -59,7 +59,7 @@ def run_daemon(call: Call, http: str | None, *, is_open: bool) -> int:
             tell_start(daemon, server.addresses)
             give_back_memory()
             again = _obey(signals, daemon)
-        except BaseException:  # an interrupt, too, must end all that was begun
+        except BaseException:  # an interrupt, too, must stop daemon and server
             _stop(signals, daemon, server)
             raise
         if not _stop(signals, daemon, server, again=again):
@@ -78,7 +78,7 @@ def _with(settings: Settings, http: str | None, *, is_open: bool) -> Settings:
 
 
 def _obey(signals: Signals, daemon: Daemon) -> bool:
-    """Do as signals say until one says stop; returns True if bsd is to start again."""
+    """Act on signals until one of them stops the daemon; returns True for a restart."""
     while True:
         numbers = signals.wait()
         if stops_among(numbers):
@@ -94,7 +94,11 @@ def _obey(signals: Signals, daemon: Daemon) -> bool:
 def _stop(
     signals: Signals, daemon: Daemon, server: ApiServer | None, *, again: bool = False
 ) -> bool:
-    """Stop everything while another signal may still end it at once; whether all has ended."""
+    """Stop the server and the daemon, while another signal can still end the process at once.
+
+    Returns:
+        True if both have stopped in time.
+    """
     ended: list[bool] = []
 
     def stop() -> None:
@@ -102,27 +106,30 @@ def _stop(
         try:
             if server:
                 server.stop_listening()
-            # Requests that are under way end with the work of the daemon.
+            # Requests in progress end with the work of the daemon.
             in_time = daemon.stop(again=again)
             in_time &= server.join() if server else True
         finally:
             ended.append(in_time)
             signals.end_wait()
 
-    # A thread of its own: this one goes on to listen to signals.
+    # In another thread, so that the main thread can still receive signals.
     stopper = threading.Thread(target=stop, name="bsd-stop", daemon=True)
     try:
         stopper.start()
-    except RuntimeError:  # no room for one more, which may be why it stops
+    except RuntimeError:  # no thread can be started, which may be why the daemon stops
         stop()
         return ended == [True]
     if wait_for_end(signals, lambda: bool(ended), STOP_SECONDS + 1, die_by):
-        stopper.join(1.0)  # it has only to leave
+        stopper.join(1.0)  # its work is done
     return ended == [True]
 
 
 def _run_anew() -> int:
-    """Replace this process by its own command line, with the same process id; does not return."""
+    """Replace this process by a new run of its command line, with the same process id.
+
+    Does not return.
+    """
     close_logs()
     try:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - this program
@@ -131,6 +138,6 @@ def _run_anew() -> int:
 
 
 def _break_off() -> int:
-    """Leave threads behind that do not end: their work in flight is recovered at the next start."""
+    """Exit although threads are still running; the next start recovers their work in flight."""
     close_logs()
     os._exit(TemporaryFailure.exit_code)

@@ -1,4 +1,4 @@
-"""`bsd demo`: a daemon and an agent at work on generated sessions; every byte is compared."""
+"""`bsd demo`: runs a daemon and an agent on generated sessions, and compares every byte."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from bsd.core.layout import Layout
 from bsd.core.locations import find_socket
 from bsd.sample import session_lines
 
-# Sessions that agents have left, by size in bytes; and the one that the agent continues.
+# The idle sessions with their sizes in bytes, and the session that the agent continues.
 _IDLE = {"main/harbour": 4 << 20, "research/berths": 1 << 20}
 _LIVE = "main/tides"
 _TURNS_BEFORE = 3
-_TURNS = 4  # that the agent writes meanwhile
+_TURNS = 4  # that the agent writes during the demo
 
 _IDLE_SECONDS = 3600.0
 _LINE_SECONDS = 0.07
 _TURN_SECONDS = 3.0  # more than bsd's quiet time
 _PROTECTED_SECONDS = 6
-_LONGEST_SECONDS = 40.0  # for one thing to happen; a busy machine is slow
+_LONGEST_SECONDS = 40.0  # for one step; a busy machine is slow
 _COMMAND_SECONDS = 90.0
 _STOP_SECONDS = 10.0  # the daemon promises five
 _LOOK_SECONDS = 0.1
@@ -50,7 +50,7 @@ _LOOK_SECONDS = 0.1
 _PLACEHOLDER = b"[[extracted-"
 _BEGINS_TURN = b'"message":{"role":"user"'
 _RESTORED = re.compile(rb',"_restored":"[^"]*"')
-# Variables that lead a bsd to another root, settings file, socket or service manager.
+# Variables that point bsd to another root, settings file, socket or service manager.
 _FOREIGN = (
     *("BRAINSURGEON_", "AUTO_REFRESH_MS", "OPENCLAW_", "XDG_CONFIG_HOME", "_BSD_"),
     *("NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_", "JOURNAL_STREAM"),
@@ -61,11 +61,11 @@ _FOREIGN = (
 @click.option("--keep", is_flag=True, help="Leave the temporary directory for a closer look.")
 @click.pass_obj
 def demo(call: Call, keep: bool) -> int:
-    """Try it all on made-up sessions in a temporary place.
+    """Try bsd on made-up sessions in a temporary place.
 
-    Starts a daemon and an agent on sessions in a temporary directory, shows what they do, puts
-    everything back and compares every byte. Takes about half a minute and touches nothing of
-    yours. Exit code 1 if a single byte came back different.
+    Starts a daemon and an agent on sessions in a temporary directory, shows their work, puts all
+    values back and compares every byte. Takes about half a minute and does not touch your own
+    sessions. Exit code 1 if a byte differs.
 
     \b
     Example:
@@ -97,8 +97,8 @@ def demo(call: Call, keep: bool) -> int:
 def temporary_place(request: StopRequest, *, keep: bool) -> Iterator[Path]:
     """Make a directory, and remove it at the end unless `keep` is set.
 
-    It lies where commits are strong, if there is such a file system: elsewhere bsd waits for 30 s
-    of quiet before each commit. A terminal that closes stops the demo as Ctrl-C does.
+    A file system where commits are strong is preferred: on others, bsd waits for 30 s of quiet
+    before each commit. If the terminal closes, the demo stops as after Ctrl-C.
     """
     before = signal.signal(signal.SIGHUP, request.notice)
     memory = "/dev/shm"  # noqa: S108 - mkdtemp makes a name in it that cannot be guessed
@@ -116,17 +116,17 @@ def temporary_place(request: StopRequest, *, keep: bool) -> Iterator[Path]:
 
 @dataclass
 class DemoSession:
-    """A session file and its true content."""
+    """A session file and its expected content."""
 
     name: str
     path: Path
-    content: bytes  # as its owner wrote it, or will have written it at the end
-    turns: tuple[bytes, ...] = ()  # of `content`, those that the agent is to write
-    size: int = 0  # as it was read last
+    content: bytes  # with all turns, including those that the agent has not written yet
+    turns: tuple[bytes, ...] = ()  # the end of `content`, which the agent writes
+    size: int = 0  # bytes, at the last `read`
     placeholders: int = 0
 
     def read(self) -> bytes:
-        """Return the content of the file, and note its size and its placeholders."""
+        """Return the content of the file, and note its size and number of placeholders."""
         data = self.path.read_bytes()
         self.size, self.placeholders = len(data), data.count(_PLACEHOLDER)
         return data
@@ -136,9 +136,9 @@ class Demo:
     """One run of the demo.
 
     Args:
-        directory: an empty directory for its root and its settings.
+        directory: an empty directory for the demo's root and settings.
         request: raises Stopped at the next wait if a signal has come.
-        quiet: print nothing.
+        quiet: print no output.
     """
 
     def __init__(self, directory: Path, request: StopRequest, *, quiet: bool) -> None:
@@ -156,7 +156,7 @@ class Demo:
         self._agent_wrote_all = False
 
     def run(self) -> None:
-        """Do everything, check by check."""
+        """Run all steps and record their checks."""
         self._make_sessions()
         with self._daemon() as daemon:
             self._extract_backlog()
@@ -172,7 +172,7 @@ class Demo:
             for line in status_lines(self._client.get("/api/status"), time.time()):
                 self._say(f"  {line}")
             self._title("SIGTERM: the daemon stops")
-            self._check("it finished what it had begun", stop_daemon(daemon) == 0)
+            self._check("it finished its work in progress", stop_daemon(daemon) == 0)
         self._restore_all()
         self._verify()
 
@@ -212,7 +212,7 @@ class Demo:
         self._extra_seconds = strength(self.root).quiet_seconds
         if self._extra_seconds:
             self._say(
-                "  (This file system proves little, so bsd waits for"
+                "  (This file system guarantees little, so bsd waits for"
                 f" {self._extra_seconds:.0f} s of quiet each time: this takes minutes.)"
             )
         output = self._directory / "daemon.out"
@@ -223,7 +223,7 @@ class Demo:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env=self._env,
-                start_new_session=True,  # Ctrl-C is for the demo, which ends the daemon in order
+                start_new_session=True,  # Ctrl-C reaches only the demo, which stops the daemon
             )
         try:
             if not self._wait(lambda: daemon.poll() is not None or self._is_up(), _COMMAND_SECONDS):
@@ -244,7 +244,7 @@ class Demo:
 
     def _extract_backlog(self) -> None:
         done = self._wait(lambda: all(session.placeholders for session in self.sessions))
-        self._check("what was old has left every session, by itself", done)
+        self._check("old values were extracted from every session, without a command", done)
         _, line = self._extracted_line()
         at = line.index(_PLACEHOLDER)
         self._title(f"A placeholder in its place ({self.sessions[0].name})")
@@ -252,7 +252,10 @@ class Demo:
         self._say(f"  …{one_line(text, 160)}…")
 
     def _extracted_line(self) -> tuple[int, bytes]:
-        """The first line of the first session from which a value was extracted, and its number."""
+        """Return the number and the content of the first line with an extracted value.
+
+        It is a line of the first session.
+        """
         for number, line in enumerate(self.sessions[0].path.read_bytes().split(b"\n")):
             if b'"_extracted"' in line and _PLACEHOLDER in line:
                 return number, line
@@ -260,10 +263,10 @@ class Demo:
 
     def _be_an_agent(self, session: DemoSession) -> None:
         """Append the turns line by line, as agents do; runs in a thread."""
-        self._title(f"Meanwhile an agent goes on with {session.name}")
+        self._title(f"Meanwhile an agent continues {session.name}")
         for number, turn in enumerate(session.turns, 1):
             for line in turn.splitlines(keepends=True):
-                # Without O_CREAT: a session that has vanished must not come back by this.
+                # Without O_CREAT: a session that has vanished must not be created again.
                 descriptor = os.open(session.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
                 os.write(descriptor, line)
                 os.close(descriptor)
@@ -285,13 +288,13 @@ class Demo:
         self._event("you", f"bsd restore {session.name} {entry}: {keys} ({amount})")
         now = _RESTORED.sub(b"", session.path.read_bytes().split(b"\n")[number])
         exact = now == session.content.split(b"\n")[number]
-        self._check("the restored line is its old self, to the byte", exact)
+        self._check("the restored line equals the original, to the byte", exact)
         self._report_changes()
         longest = _LONGEST_SECONDS + _PROTECTED_SECONDS
         left = self._wait(lambda: session.placeholders >= before, longest)
         stayed = session.path.stat().st_mtime - restored_at
         self._check(
-            f"it stayed for {_PROTECTED_SECONDS} s (keep_after_restore_seconds), then left again",
+            f"it stayed {_PROTECTED_SECONDS} s (keep_after_restore_seconds), then was extracted",
             left and stayed > _PROTECTED_SECONDS - 0.5,
         )
 
@@ -304,7 +307,7 @@ class Demo:
         )
         self._wait(self._is_idle)
         extracted = live.size < len(live.content) // 2
-        self._check("what became old while it wrote has left, too", extracted)
+        self._check("values that became old meanwhile were extracted, too", extracted)
         self.smallest = sum(session.size for session in self.sessions)
 
     def _is_idle(self) -> bool:
@@ -335,7 +338,7 @@ class Demo:
         return [sys.executable, "-m", "bsd", *place, *arguments]
 
     def _bsd(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> dict[str, Any]:
-        """Run another `bsd`; returns its document. Raises BsdError if it fails."""
+        """Run another `bsd` and return its document; raises BsdError if it fails."""
         done = subprocess.run(
             self._argv("--json", *arguments),
             check=False,
@@ -353,7 +356,7 @@ class Demo:
         return document
 
     def _wait(self, condition: Callable[[], object], seconds: float = _LONGEST_SECONDS) -> bool:
-        """Report changes of sessions until the condition is true; False if it takes too long."""
+        """Report changes of sessions until the condition is true; returns False at the deadline."""
         deadline = time.monotonic() + seconds + 4 * self._extra_seconds
         while not condition():
             if time.monotonic() > deadline:
@@ -390,7 +393,7 @@ class Demo:
 
 
 def stop_daemon(daemon: subprocess.Popen[bytes]) -> int | None:
-    """Ask the daemon to end, and wait; returns its exit code, None if it had to be killed."""
+    """Ask the daemon to stop, and wait; returns its exit code, None if it had to be killed."""
     if daemon.poll() is None:
         daemon.terminate()
     try:

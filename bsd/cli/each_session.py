@@ -32,17 +32,17 @@ def each_session(
     waits: bool = True,
     seconds: float = math.inf,
 ) -> Outcomes:
-    """Apply an action to each session and return the outcomes.
+    """Apply an action to each session, in order, and return the outcomes.
 
-    Busy sessions are tried once more at the end, and waited for: LONGEST_WAIT seconds in all. If
-    there is only one session, its error is raised; otherwise an error is the session's result.
+    Busy sessions are tried again at the end, and waited for: LONGEST_WAIT seconds in total. If
+    there is only one session, its error is raised; otherwise an error becomes the session's result.
     After SIGINT or SIGTERM no further session is begun.
 
     Args:
         aim: the status of a session that the action changed.
         may_go: a session that its program deletes meanwhile is left alone and is no failure.
-        waits: False: busy sessions are left for later.
-        seconds: after so many no further session is begun.
+        waits: if False, busy sessions are left for later.
+        seconds: no session is begun after this time.
     """
     outcomes = Outcomes(aim, dry_run=dry_run, not_begun=len(names))
     end = time.monotonic() + seconds
@@ -68,9 +68,9 @@ def each_session(
 
 
 def _leave_deleted_alone(action: Action) -> Action:
-    """Return the action with another result for a session that is deleted meanwhile.
+    """Wrap an action: a session that is deleted meanwhile is left alone instead of failing.
 
-    A missing file of bsd's own stays a failure: the session is still there then.
+    If a file of bsd's own is missing, that stays a failure, since the session still exists.
     """
 
     def act(context: ActionContext, name: SessionName) -> SessionResult:
@@ -88,7 +88,7 @@ def _leave_deleted_alone(action: Action) -> Action:
 
 
 def is_there(layout: Layout, name: SessionName) -> bool:
-    """Return whether a session's file exists; True if that cannot be told."""
+    """Return whether a session's file exists; True if that cannot be determined."""
     try:
         layout.session_file(name)
     except NotFound:
@@ -99,20 +99,20 @@ def is_there(layout: Layout, name: SessionName) -> bool:
 
 
 class _SessionRun:
-    """The sessions of one call, and how far it is: in bytes, for a bar on a terminal."""
+    """The sessions of one call, and the progress in bytes, for a bar on a terminal."""
 
     def __init__(
         self, call: Call, action: Action, names: Sequence[SessionName], bar: Progress
     ) -> None:
         self.names = names
-        self.current: SessionName | None = None  # the session that the action is at work on
+        self.current: SessionName | None = None  # the session to which the action is applied
         self._call, self._action, self._bar = call, action, bar
         shown = sys.stderr.isatty()
         self._sizes = {name: _size(call.layout, name) if shown else 0 for name in names}
         self._total, self._finished = sum(self._sizes.values()), 0  # bytes
 
     def begin(self, name: SessionName) -> None:
-        """Note which session comes next; raises Stopped if a signal came."""
+        """Set the current session; raises Stopped if a signal came."""
         self.progress(0)
         self.current = name
 
@@ -125,7 +125,10 @@ class _SessionRun:
             self._bar(read, self._total, one_line(str(self.current), 30))
 
     def attempt(self, context: ActionContext) -> SessionResult:
-        """Apply the action to the current session; return its error, or raise that of the only."""
+        """Apply the action to the current session and return its result.
+
+        An error becomes the result, unless there is only one session: then it is raised.
+        """
         name = self.current
         assert name is not None  # noqa: S101 - `begin` comes first
         try:
@@ -153,21 +156,21 @@ def _size(layout: Layout, name: SessionName) -> int:
 
 
 def _try_busy_again(run: _SessionRun, context: ActionContext, outcomes: Outcomes) -> None:
-    """Wait for the sessions that were busy, and replace their results."""
+    """Try the busy sessions again, waiting for them, and replace their results."""
     end = time.monotonic() + LONGEST_WAIT
     for position, name in enumerate(run.names):
         first = outcomes.results[position]
         if first.status is not Status.BUSY:
             continue
         run.begin(name)
-        # A session that was changed waits for nothing but the trace of bsd's own commit.
+        # A changed session is busy only through bsd's own commit, so it gets the full wait.
         wait = LONGEST_WAIT if first.entries else max(0.0, end - time.monotonic())
         second = run.attempt(replace(context, budget=replace(context.budget, wait=wait)))
         outcomes.results[position] = _sum_of(outcomes.aim, first, second)
 
 
 def _sum_of(aim: Status, first: SessionResult, second: SessionResult) -> SessionResult:
-    """Return the result of a session that was worked on twice."""
+    """Return the result of a session that was processed twice."""
     if not first.entries:
         return second
     return replace(

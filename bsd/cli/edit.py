@@ -1,4 +1,4 @@
-"""Changes that people make by hand: `bsd edit`, `replace`, `discard` and `distill` (seed 003)."""
+"""`bsd edit`, `replace`, `discard` and `distill`: changes made by hand (seed 003)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.planning.edit import EditableEntry, Edited, Wish, becoming, read_assignment, setting
 from bsd.planning.targets import ContextChanged
 
-# Opened only when it is read: then root has become the owner of the session.
+# Opened only when it is read: by then, root has become the owner of the session.
 TEXT_FILE = click.File(encoding="utf-8-sig", lazy=True)
 _EXAMPLE = '[{"start": "…", "end": "…", "replacement": "…"}]'
 
@@ -47,8 +47,8 @@ def edit_command(
     """Change values of one entry, in your editor.
 
     Opens the entry's JSON in $VISUAL or $EDITOR. Only values that differ afterwards are changed in
-    the session, all other bytes stay. Ids, types, roles and what is extracted cannot be edited.
-    `bsd undo` takes an edit back.
+    the session; all other bytes stay. Ids, types, roles and extracted values cannot be edited. `bsd
+    undo` takes an edit back.
 
     \b
     Examples:
@@ -104,7 +104,7 @@ def _read(file: TextIO) -> str:
 
 
 def _edit_by_hand(call: Call, session: SessionName, entry: str) -> Edited:
-    """Let the user edit the entry, and apply the difference."""
+    """Open the entry in the user's editor, and apply the difference."""
     with call.context(changes=True) as context:  # operations in flight are finished or undone first
         shown = with_entry(
             call, session, entry, lambda entry: show_editable(context, session, entry)
@@ -122,8 +122,7 @@ def _edit_by_hand(call: Call, session: SessionName, entry: str) -> Edited:
 def _draft(layout: Layout, session: SessionName, shown: EditableEntry) -> Iterator[Path]:
     """Make a private file with the entry's JSON; keep it if the user's text could not be applied.
 
-    It lies in a directory of its own, so that files that the editor puts beside it are private,
-    too.
+    The file has a directory of its own, so that backup files of the editor are private, too.
     """
     try:
         make_private_dir(layout.refuse_outside(layout.edits))
@@ -135,18 +134,18 @@ def _draft(layout: Layout, session: SessionName, shown: EditableEntry) -> Iterat
         raise os_problem(error, f"writing to {layout.edits}") from error
     try:
         yield file
-    except BaseException as error:  # Ctrl-C, too, must not cost the user's text
+    except BaseException as error:  # Ctrl-C, too, must not lose the user's text
         if not file.is_file() or file.read_bytes() == shown.text.encode():
             file.unlink(missing_ok=True)
             with suppress(OSError):  # files of an editor that crashed stay
                 directory.rmdir()
         elif isinstance(error, BsdError):
             name = f"{shlex.quote(_name_of(shown))} --file {shlex.quote(str(file))}"
-            again = f"mend it, then bsd edit {session} {name}"
-            error.message = f"{error.message}; what you wrote is kept in {file}"
+            again = f"correct it, then bsd edit {session} {name}"
+            error.message = f"{error.message}; your text is kept in {file}"
             error.hint = again if error.hint is None else f"{error.hint}; {again}"
         else:
-            note(f"what you wrote is kept in {file}")
+            note(f"your text is kept in {file}")
         raise
     shutil.rmtree(directory, ignore_errors=True)  # an editor's backup, too
 
@@ -156,11 +155,16 @@ def _name_of(shown: EditableEntry) -> str:
 
 
 def _open_editor(file: Path) -> None:
-    """Open the user's editor and wait until it ends; raises Invalid, BsdError."""
+    """Open the user's editor and wait until it ends.
+
+    Raises:
+        Invalid: there is no terminal and no editor is set.
+        BsdError: the editor failed, or removed the file.
+    """
     hint = "set $VISUAL or $EDITOR, or use --set PATH=JSON"
     if not (os.environ.get("VISUAL") or os.environ.get("EDITOR") or sys.stdin.isatty()):
         raise Invalid("there is no terminal for an editor to work on", hint=hint)
-    # Ctrl-C is for the editor, which shares the terminal. SIG_IGN would be inherited by it.
+    # Ctrl-C is for the editor, which shares the terminal and would inherit SIG_IGN.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         click.edit(filename=str(file))
@@ -176,7 +180,7 @@ def _open_editor(file: Path) -> None:
 
 
 include_user_option = click.option(
-    "--include-user", is_flag=True, help="Look at what the user wrote as well."
+    "--include-user", is_flag=True, help="Include the user's messages."
 )
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Say what would change; change nothing."
@@ -186,8 +190,8 @@ dry_run_option = click.option(
 @click.command("replace", cls=BsdCommand)
 @session_argument
 @click.option("--start", metavar="TEXT", help="Where the range begins.")
-@click.option("--end", metavar="TEXT", help="Where it ends: the first one after the start.")
-@click.option("--replacement", metavar="TEXT", help="What stands there instead; may be empty.")
+@click.option("--end", metavar="TEXT", help="Where it ends: the first match after the start.")
+@click.option("--replacement", metavar="TEXT", help="The new text; may be empty.")
 @click.option(
     "--file", type=TEXT_FILE, metavar="FILE", help="Read operations from JSON; - is stdin."
 )
@@ -203,11 +207,12 @@ def replace_command(
     dry_run: bool,
     **texts: str | None,
 ) -> None:
-    """Put a text in the place of a range.
+    """Replace a range of text.
 
-    Both markers are taken literally and go with what is between them, at least 30 characters in
-    all. They must match at exactly one place of the session's texts. --file does several at once,
-    all or none: a JSON array of {"start", "end", "replacement"}. `bsd undo` takes it back.
+    Both markers are matched literally. The markers and the text between them, at least 30
+    characters in all, are replaced. They must match at exactly one place of the session's texts.
+    --file applies several operations, all or none, from a JSON array of {"start", "end",
+    "replacement"}. `bsd undo` takes the change back.
 
     \b
     Examples:
@@ -226,7 +231,7 @@ def replace_command(
 
 
 def _read_operations(file: TextIO) -> Any:
-    """Read operations: an array, or the arguments of the tool, {"targets": […]}."""
+    """Return the operations in a file: an array, or the tool's arguments, {"targets": […]}."""
     text = _read(file)
     if not text.strip():
         raise Invalid(f"{file.name} is empty", hint=f"write JSON into it, as in {_EXAMPLE}")
@@ -247,10 +252,11 @@ def _read_operations(file: TextIO) -> Any:
 def discard_command(
     call: Call, /, session: SessionName, hashes: tuple[str, ...], include_user: bool, dry_run: bool
 ) -> None:
-    """Throw an entry's text away.
+    """Discard the text of an entry.
 
-    The text of each entry becomes [content discarded]; thinking and tool calls stay. HASH is what
-    `bsd context` lists. All entries or none. `bsd undo` takes it back.
+    The text of each entry becomes [content discarded]; thinking and tool calls stay. HASH is from
+    the list of `bsd context`. Either all entries are changed or none. `bsd undo` takes the change
+    back.
 
     \b
     Examples:
@@ -277,10 +283,10 @@ def distill_command(
     include_user: bool,
     dry_run: bool,
 ) -> None:
-    """Put a summary in the place of an entry.
+    """Replace the text of an entry by a summary.
 
-    The text of the entry becomes SUMMARY; thinking and tool calls stay. HASH is what `bsd context`
-    lists. `bsd undo` takes it back.
+    The text of the entry becomes SUMMARY; thinking and tool calls stay. HASH is from the list of
+    `bsd context`. `bsd undo` takes the change back.
 
     \b
     Example:

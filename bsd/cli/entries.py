@@ -1,4 +1,4 @@
-"""Commands about the entries of one session: show, context, restore, set-extractable."""
+"""Commands for the entries of one session: show, context, restore, set-extractable."""
 
 from __future__ import annotations
 
@@ -50,14 +50,16 @@ _PREVIEW = 200  # characters (seed 000, SP-06)
     "--entry", metavar="ENTRY", shell_complete=completion.entries, help="Only this entry, in short."
 )
 @click.option("--from", "start", type=click.IntRange(min=0), default=0, help="First line number.")
-@click.option("--limit", type=click.IntRange(min=1), help="No more than so many entries.")
+@click.option("--limit", type=click.IntRange(min=1), help="Show at most this many entries.")
 @click.option("--full", is_flag=True, help="Whole texts, extracted ones from the store.")
-@click.option("--key", metavar="KEY", help="Only this value of ENTRY: a path, or a segment of it.")
 @click.option(
-    "--file", "path", metavar="PATH", help="What the model saw of this file: each read and change."
+    "--key", metavar="KEY", help="Only this value of ENTRY: its path, or a segment of it."
 )
-@click.option("--raw", is_flag=True, help="Markdown as it is written, on a terminal, too.")
-@click.option("--no-pager", is_flag=True, help="Do not page what is longer than the screen.")
+@click.option(
+    "--file", "path", metavar="PATH", help="Each read and change of this file, as the model saw it."
+)
+@click.option("--raw", is_flag=True, help="Do not render Markdown on a terminal.")
+@click.option("--no-pager", is_flag=True, help="Do not use a pager for long output.")
 @click.pass_obj
 def show_command(
     call: Call,
@@ -76,12 +78,12 @@ def show_command(
 ) -> None:
     """Show the entries of a session, or one of them in full.
 
-    📎 marks an entry that values were taken out of. With ENTRY its texts are shown whole, those
-    that are out of the session, too; on a terminal Markdown is rendered. --full prints whole lines,
-    and what was taken out of them from the store; --key prints the text of one value and nothing
-    else, to read or to pipe. Nothing is put back. ENTRY is an id or a line number; #N is always the
-    line number, counted from 0. --file shows the calls that read, change or name a file, with their
-    results as the model got them; PATH is the end of its path, as in `bsd search --file`.
+    📎 marks an entry with extracted values. If ENTRY is given, its texts are shown whole, extracted
+    ones included; on a terminal, Markdown is rendered. --full prints whole lines, with the
+    extracted values from the store. --key prints only the text of one value, to read or to pipe.
+    The session is not changed. ENTRY is an id or a line number; #N is always the line number,
+    counted from 0. --file shows the calls that read, change or name a file, with their results as
+    the model got them; PATH is the end of the file's path, as in `bsd search --file`.
 
     \b
     Examples:
@@ -92,12 +94,12 @@ def show_command(
       bsd show main/4f2a --file src/auth.py
     """
     if read is not None and entry is not None:
-        raise Invalid("ENTRY is named twice", hint=f"bsd show {session} {read}")
+        raise Invalid("ENTRY is given twice", hint=f"bsd show {session} {read}")
     entry = entry or read
     if path is not None:
         if entry is not None or key is not None:
             hint = f"bsd show {session} --file {path}"
-            raise Invalid("--file goes without ENTRY and --key", hint=hint)
+            raise Invalid("--file cannot be combined with ENTRY or --key", hint=hint)
         with call.context(changes=False, session=session) as context:
             shown = show_file(context, session, path)
         with paged(wanted=not (no_pager or call.json)):
@@ -142,7 +144,7 @@ def tell_shown(found: ShownEntries | ShownValue | ReadEntry, *, raw: bool = Fals
 
 
 def _print_value(text: str) -> None:
-    """Print a value made safe for a terminal; a program that reads it gets it as it is."""
+    """Print a value: escaped on a terminal, unchanged in a file or a pipe."""
     if sys.stdout.isatty():
         say(text)
         return
@@ -202,10 +204,10 @@ def _print_whole(view: WholeEntry, *, full: bool) -> None:
 @session_argument
 @click.pass_obj
 def context_command(call: Call, /, session: SessionName) -> None:
-    """Show what an agent sees of a session: entries and hashes.
+    """List the entries of a session as an agent sees them.
 
-    Lists every entry with the six-digit hash of its content, its size, and whether it can be or
-    has been extracted.
+    Lists every entry with the six-digit hash of its content, its size, and whether it can be or has
+    been extracted.
 
     \b
     Examples:
@@ -247,15 +249,15 @@ def tell_context(found: Context) -> None:
     "--keys",
     type=KEYS,
     metavar="KEY,…",
-    help="Only these values, by path or by name; leave it out for all of them.",
+    help="Only these values, by path or by name; default: all.",
 )
 @click.pass_obj
 def restore_command(call: Call, /, session: SessionName, entry: str, keys: list[str] | None) -> int:
     """Put one entry's values back, exact to the byte.
 
-    ENTRY is the id in the placeholder [[extracted-ENTRY]]. A key is a value's path (`bsd show`
-    lists them) or one segment of it; without --keys all values come back. A restored entry is not
-    extracted again for keep_after_restore_seconds.
+    ENTRY is the id in the placeholder [[extracted-ENTRY]]. A key is a value's path, which `bsd
+    show` lists, or one segment of it; without --keys all values are put back. A restored entry is
+    not extracted again for keep_after_restore_seconds.
 
     \b
     Examples:
@@ -282,7 +284,7 @@ def tell_restored(answer: Restored, session: SessionName) -> None:
     if answer.expired is not None:
         note(answer.expired)
     for key in answer.changed:
-        note(f"{key}: somebody has changed it since it was extracted; it stays as it is")
+        note(f"{key}: it was changed after it was extracted, and stays as it is")
     if answer.previous_restored_at is not None:
         say(f"It was restored before, at {answer.previous_restored_at}. {answer.suggestion}")
 
@@ -291,14 +293,14 @@ _EXTRACTABLE: dict[str, bool | None] = {"true": True, "false": False, "unset": N
 
 
 def read_extractable(text: str) -> Extractable:
-    """Read a value of `_extractable`: `true`, `false`, a number, or `unset`; raises Invalid."""
+    """Parse a value of `_extractable`: `true`, `false`, a number, or `unset`; raises Invalid."""
     word = text.strip().lower()
     if word in _EXTRACTABLE:
         return _EXTRACTABLE[word]
     if word.isascii() and word.isdigit() and len(word) < 10:
         return int(word)
     hint = "true, false, a number, or unset"
-    raise Invalid(f"{text!r} is no value for _extractable", hint=hint)
+    raise Invalid(f"{text!r} is not a value for _extractable", hint=hint)
 
 
 @click.command("set-extractable", cls=BsdCommand)
@@ -309,11 +311,12 @@ def read_extractable(text: str) -> Extractable:
 )
 @click.pass_obj
 def set_extractable_command(call: Call, /, session: SessionName, entry: str, value: str) -> None:
-    """Pin an entry, or let it go early.
+    """Pin an entry, or extract it early.
 
-    VALUE is false (never extract this entry), true (extract it, whatever its type, size or
-    position), a number (keep it for so many messages instead of keep_recent), or unset. Any of
-    them gives back to the daemon what an undo had kept inline.
+    VALUE is false (never extract this entry), true (extract it regardless of its type, size and
+    position), a number (keep it for this many messages instead of keep_recent), or unset. Any VALUE
+    also ends the protection of an entry whose extraction was undone: the daemon may extract it
+    again.
 
     \b
     Examples:
@@ -339,4 +342,4 @@ def tell_extractable(answer: ExtractableSet) -> None:
     say(f"Set _extractable={now} for entry {answer.entry_id} (before: {before})")
     if answer.stays is not None:
         why = MEANINGS.get(answer.stays)
-        note(f"It does not leave now: {answer.stays}" + (f" ({why})" if why else ""))
+        note(f"It is not extracted now: {answer.stays}" + (f" ({why})" if why else ""))

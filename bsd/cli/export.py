@@ -29,7 +29,7 @@ from bsd.core.layout import SessionName
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Where to; else SESSION.FORMAT in this directory.",
+    help="The file to write; default: SESSION.FORMAT in this directory.",
 )
 @click.pass_obj
 def export_command(
@@ -43,12 +43,12 @@ def export_command(
 ) -> None:
     """Write a session into one file, to read or to share.
 
-    The values that were taken out stand in their places again, and the sessions of its sub-agents
-    follow. An HTML file needs nothing else, no script and no network; `jsonl` has the lines as
-    their program wrote them. A session that is gone is written from its copy in the archive.
+    The file contains extracted values at their places, and the sessions of subagents at its end. An
+    HTML file is self-contained: it needs no script and no network. `jsonl` has the lines as their
+    program wrote them. If the session is gone, its copy in the archive is used.
 
-    Before you share a file: `--redact` replaces keys and passwords that are known by their form.
-    Read the rest yourself; no rule knows what else is secret.
+    Before you share a file, use `--redact`: it replaces keys and passwords that have a known form.
+    Read the rest yourself, since no rule finds every secret.
 
     \b
     Examples:
@@ -72,7 +72,7 @@ def tell_exported(done: Exported) -> None:
     elif done.redact:
         say(f"{many} {'would be' if done.file is None else 'were'} replaced.")
     if done.unavailable:
-        note(f"{counted(done.unavailable, 'value')} cannot be had any more: `bsd verify` says why.")
+        note(f"{counted(done.unavailable, 'value')} are lost: `bsd verify` says why.")
     for problem in done.problems:
         note(f"Left out: {problem}")
     beside = f", with {counted(len(done.sessions) - 1, 'sub-agent')}" if done.sessions[1:] else ""

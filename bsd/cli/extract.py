@@ -1,4 +1,4 @@
-"""`bsd extract` and `bsd restore-all`: values into the store and back, in many sessions."""
+"""`bsd extract` and `bsd restore-all`: move values into the store and back, in many sessions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from bsd.sessions.session import Session
 @click.command("extract", cls=BsdCommand)
 @sessions_argument
 @click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
-@click.option("--keep-recent", type=int, metavar="N", help="So many newest messages stay whole.")
+@click.option("--keep-recent", type=int, metavar="N", help="Leave the N newest messages whole.")
 @click.option("--min-value-length", type=int, metavar="N", help="Shortest value, in characters.")
 @click.option("--keep-chars", type=int, metavar="N", help="Characters kept before a placeholder.")
 @click.option(
@@ -39,15 +39,15 @@ from bsd.sessions.session import Session
     help="thinking, tool_result, tool_call, assistant, user, system.",
 )
 @click.option("--age-threshold-hours", type=float, metavar="H", help="Leave younger entries alone.")
-@click.option("--scope", metavar="all|display", help="display: only what no model is sent.")
-@click.option("--prefix-bound", metavar="skip|extract", help="What signed thinking stands on.")
+@click.option("--scope", metavar="all|display", help="display: only values that no model is sent.")
+@click.option("--prefix-bound", metavar="skip|extract", help="Entries covered by signed thinking.")
 @click.option(
     "--turn-over",
     is_flag=True,
-    help="The last turn of the named sessions has ended, whatever they say.",
+    help="Treat the last turn of the named sessions as ended.",
 )
 @click.option(
-    "--when", metavar="now|cold", help="cold: what a warm prompt cache holds stays. Usual: now."
+    "--when", metavar="now|cold", help="cold: leave entries in a warm prompt cache. Usual: now."
 )
 @click.pass_obj
 def extract_command(
@@ -60,13 +60,13 @@ def extract_command(
 ) -> int:
     """Move large old values into the store.
 
-    Without a name: all sessions of all agents. A session in use is waited for, at most 30 seconds,
-    and left for the next time. The options below hold for this call only; `bsd config set` changes
-    what holds always.
+    Without a name: all sessions of all agents. If a session is in use, the call waits for it, at
+    most 30 seconds, then leaves it for the next time. The options apply to this call only; `bsd
+    config set` changes the settings.
 
-    A turn that has not ended stays whole. It ends with its answer, an error or an abort, and after
-    a day in which nothing is added. --turn-over says of the named sessions that it has ended before
-    that; a session in use is waited for all the same.
+    A turn that has not ended stays whole. A turn ends with its answer, an error or an abort, or
+    after a day without new lines. --turn-over treats the last turn of the named sessions as ended
+    before that; the call still waits for a session in use.
 
     \b
     Examples:
@@ -77,7 +77,7 @@ def extract_command(
       bsd extract --trigger-types thinking,tool_result,tool_call --min-value-length 2000
     """
     if turn_over and not sessions:
-        text = "--turn-over needs the names of sessions: it cannot be said of all of them"
+        text = "--turn-over needs the names of sessions: it cannot apply to all of them"
         raise Invalid(text, hint="bsd extract AGENT/SESSION --turn-over")
     settings = {name: value for name, value in options.items() if value is not None}
     names = list(dict.fromkeys(sessions)) or list(catalog.names(call.layout, strays=False))
@@ -98,7 +98,7 @@ def extract_command(
 def _unusable(layout: Layout) -> Iterator[SessionResult]:
     """Yield a result for each path that is no session file, and each agent that cannot be read."""
     for name, path in catalog.no_files(layout):
-        why, hint = f"{path} is not a regular file", "move it away, or put a plain file there"
+        why, hint = f"{path} is not a regular file", "move it away, or put a regular file there"
         yield SessionResult(str(name), Status.LEFT_ALONE, reason=why, hint=hint)
     for where, error in catalog.unreadable(layout):
         yield SessionResult(
@@ -125,15 +125,15 @@ def restore_all_command(
     keep_enabled: bool,
     copy: str | None,
 ) -> int:
-    """Put everything back into its session.
+    """Put all values back into their sessions.
 
-    Without a name: all sessions of all agents. It asks first, and offers to set `enabled` to false
-    before it begins, or the next extraction would start again; --yes agrees to both. With names,
-    the setting is left as it is.
+    Without a name: all sessions of all agents. bsd asks first, and offers to set `enabled` to
+    false, since otherwise the next extraction would take the values out again; --yes agrees to
+    both. With names, the setting stays as it is.
 
-    With extraction switched off, no trace stays: each `_restored` that bsd has set goes, too, and
-    files are byte for byte as they were before bsd, but for pins, edits, redactions, and what
-    `retention` has deleted by then.
+    If extraction is switched off, bsd also removes each `_restored` member that it has set. The
+    files are then byte for byte as they were before bsd, except for pins, edits, redactions, and
+    values that `retention` has deleted.
 
     \b
     Examples:
@@ -146,7 +146,7 @@ def restore_all_command(
         return _write_copy(call, sessions, copy)
     for name in sessions:
         Session(call.layout.with_excluded(), name).refuse_no_session()
-    # All of them: the store's index is a cache, and a placeholder may stand where it is lost.
+    # All sessions: the store's index is a cache, and may be lost where placeholders remain.
     names = list(dict.fromkeys(sessions)) or _all_sessions(call.layout)
     call.refuse_if_readonly()
     if names and not yes:
@@ -157,7 +157,7 @@ def restore_all_command(
         if offers:
             _offer_to_disable(call, yes=yes)
         uninstalling = not call.pruning.current.enabled
-    except ConfigError as error:  # unreadable settings do not keep values from coming back
+    except ConfigError as error:  # values are restored even if settings are unreadable
         uninstalling, problem = False, error
     outcomes = each_session(
         call,
@@ -172,7 +172,7 @@ def restore_all_command(
 
 
 def _all_sessions(layout: Layout) -> list[SessionName]:
-    """Return all sessions; those that are excluded if it cannot be read which they are."""
+    """Return all sessions that are not excluded; if the exclusions cannot be read, all sessions."""
     try:
         return list(catalog.names(layout))
     except ConfigError:
@@ -180,7 +180,7 @@ def _all_sessions(layout: Layout) -> list[SessionName]:
 
 
 def _report_all(call: Call, outcomes: Outcomes, *, named: bool) -> None:
-    """Print the outcomes; if no session was named, also the leftovers elsewhere."""
+    """Print the outcomes; if no session was named, also problems with other files and stores."""
     if not (named or outcomes.stopped_by):
         outcomes.results += _unusable(call.layout)
     report(call, outcomes, named=named)
@@ -191,7 +191,7 @@ def _report_all(call: Call, outcomes: Outcomes, *, named: bool) -> None:
         note(f"{counted(stores, 'store')} {text} now: `bsd verify` says where they may be")
     with suppress(ConfigError):
         if call.layout.exclusions():
-            note("What is excluded was left out (`bsd exclude`): `bsd restore-all AGENT/SESSION`")
+            note("Excluded sessions were left out (`bsd exclude`): `bsd restore-all AGENT/SESSION`")
 
 
 def _ask(layout: Layout, names: Sequence[SessionName], named: Sequence[SessionName]) -> None:
@@ -208,19 +208,19 @@ def _ask(layout: Layout, names: Sequence[SessionName], named: Sequence[SessionNa
 
 
 def _offer_to_disable(call: Call, *, yes: bool) -> None:
-    """Switch extraction off before anything comes back, or it would leave again at once."""
+    """Switch extraction off, so that restored values are not extracted again at once."""
     if not call.pruning.current.enabled:
         return
     if not yes and not confirm("Set `enabled` to false, so that nothing is extracted again?", ""):
-        note("`enabled` stays true: the next extraction starts again")
+        note("`enabled` stays true: the next extraction takes values out again")
         return
     call.log(writes=True)
     call.pruning.update({"enabled": False})
-    note("`enabled` is false now; `bsd config set enabled true` starts again")
+    note("`enabled` is false now; `bsd config set enabled true` switches extraction on again")
 
 
 def _write_copy(call: Call, sessions: Sequence[SessionName], path: str) -> int:
-    """Write the new form of one session, also of one that is in use or cannot be edited."""
+    """Write the restored form of one session to a new file; the session may be in use."""
     if len(sessions) != 1:
         raise Invalid("--to writes one session", hint="bsd restore-all AGENT/SESSION --to FILE")
     session = sessions[0]
@@ -228,14 +228,14 @@ def _write_copy(call: Call, sessions: Sequence[SessionName], path: str) -> int:
     try:
         target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise Conflict(f"{path} is there already", hint="name a file that is not") from None
+        raise Conflict(f"{path} already exists", hint="name a new file") from None
     except OSError as error:
         raise os_problem(error, f"writing {path}") from error
     try:
         with call.context(changes=False, session=session) as context:
             answer = copy_restored(context, session, lambda raw: write_all(target, raw))
         os.fsync(target)
-    except BaseException as error:  # half a copy is none
+    except BaseException as error:  # do not leave half a copy
         os.unlink(path)
         if isinstance(error, OSError):
             raise os_problem(error, f"writing {path}") from error

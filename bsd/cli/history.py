@@ -1,4 +1,4 @@
-"""`bsd history`: the operations on a session. `bsd undo` stands in `undo.py`."""
+"""`bsd history`: the operations on a session. `bsd undo` is in `undo.py`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MOST_IDS = 3  # entries named in a row of the history
     type=click.IntRange(min=1),
     default=50,
     metavar="N",
-    help="No more than so many, the newest [50].",
+    help="Show the N newest [50].",
 )
 @click.pass_obj
 def history_command(call: Call, /, session: SessionName, limit: int) -> None:
-    """Show what was done to a session, and what is undone.
+    """List the changes to a session, undone ones too.
 
-    The newest first. `bsd undo` takes the number in the first column. History is kept for as long
-    as the setting `trash_retention` says.
+    The newest change comes first. `bsd undo` takes the number in the first column. History is kept
+    for as long as the setting `trash_retention` says.
 
     \b
     Examples:
@@ -42,7 +42,7 @@ def history_command(call: Call, /, session: SessionName, limit: int) -> None:
 
 def tell_history(found: HistoryList) -> None:
     if not found.operations:
-        say(f"nothing was done to {found.session}, or it is no longer kept")
+        say(f"the history of {found.session} is empty, or no longer kept")
         return
     columns = ("OP", "WHEN (UTC)", "WHAT", "BY", "STATE", "SIZE", "ENTRIES")
     print_table(

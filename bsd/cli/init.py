@@ -1,4 +1,4 @@
-"""`bsd init`: finds the agents on this machine, and lets bsd look after their sessions."""
+"""`bsd init`: finds the agents on this machine, and sets bsd up for them."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ _YES = "bsd init --yes"
 def init_command(
     call: Call, yes: bool, dry_run: bool, no_extract: bool, no_service: bool, no_permission: bool
 ) -> int:
-    """Find the agents on this machine, and look after their sessions.
+    """Find the agents on this machine, and manage their sessions.
 
-    Shows for each agent its sessions, their size, what would leave them, and which of them its
-    program will delete within a week. Then it asks for each agent whether bsd shall look after it,
-    and shows which files change: bsd.toml, and the agent's own configuration, which gets bsd's
-    tools. Sessions that their program will delete soon are copied at once, and what is idle is
-    extracted. At last it asks whether bsd shall start at login. What is done already is left as it
-    is. `bsd restore-all` and `bsd agents off` take it all back.
+    Shows for each agent its sessions, their size, how much would be extracted, and how many
+    sessions its program will delete within a week. Then asks for each agent whether bsd should
+    manage it, and shows the files that change: bsd.toml, and the agent's own configuration, which
+    gets bsd's tools. Sessions that will be deleted soon are copied at once, and values are
+    extracted from idle sessions. Finally asks whether bsd should start at login. Steps that are
+    already done are skipped. `bsd restore-all` and `bsd agents off` take all of this back.
 
     \b
     Examples:
@@ -115,9 +115,9 @@ class _Init:
     # --- the agents on this machine ---
 
     def look(self) -> None:
-        """Find the agents, and compute the changes for them; changes nothing."""
+        """Find the agents, and compute the changes for them; changes no file."""
         call = self._call
-        # The log of a root that is not there yet has no place; errors are told anyway.
+        # A root that does not exist yet has no log; errors are printed anyway.
         settings = call.settings
         configure_logs(None, settings.log_level, settings.log_format, stderr_level="error")
         context = self._setup_context()
@@ -136,7 +136,7 @@ class _Init:
             except (BsdError, OSError) as error:
                 problem = os_problem(error, f"looking at {agent.found.directory}")
                 agent.told.problem, agent.told.hint = problem.message, problem.hint
-        # That a directory is a root of its own is no failure.
+        # A directory that is itself a root is not a failure.
         self._failed = any(
             agent.told.problem and not (agent.found.is_root and agent.found.problem)
             for agent in self._agents
@@ -162,17 +162,17 @@ class _Init:
         self._plan(agent)
 
     def _plan(self, agent: InitAgent, *, permission: bool = True) -> None:
-        """Plan which files change for an agent, as they are now."""
+        """Plan the changes to an agent's files, from their current content."""
         found, told = agent.found, agent.told
         context = self._setup_context()
         if found.served and found.directory != setup_of(found.kind).directory(context.environ):
-            return  # the user has named another directory, and knows how
+            return  # the user configured another directory by hand
         if found.kind in read_record(context.layout).turned_off:
             agent.plan, told.files = None, []
             told.notes = [f"you turned it off; `bsd agents on {found.kind}` turns it on"]
             return
         plan = plan_on(context, found.kind, root=self._writes_root)
-        # The rule is about the tools, and what the user has refused is not asked for again.
+        # The permission is for the tools; if the user has refused it, bsd does not ask again.
         adds_tools = any(SetupPart.MCP in edit.parts for edit in plan.changes)
         if permission and self._permission and adds_tools:
             plan = plan_on(context, found.kind, permission=True, root=self._writes_root)
@@ -182,7 +182,7 @@ class _Init:
         told.notes = [*(agent.sessions.problems if agent.sessions else ()), *problems]
 
     def has_to_do(self, *, service: bool) -> bool:
-        """Return whether anything is left to be done."""
+        """Return whether a step is left to do."""
         agents = self._agents
         if any(_is_to_turn_on(agent) or agent.told.to_copy for agent in agents):
             return True
@@ -190,10 +190,10 @@ class _Init:
         return service and is_on and self._service[0] is LoginStart.ABSENT
 
     def why_nothing(self) -> str:
-        """Return what is said if nothing is left to be done."""
+        """Return the message for a call that has no step left to do."""
         if any(agent.told.on for agent in self._agents):
             return "everything is set up; nothing was changed"
-        return "bsd looks after none of these agents; nothing was changed"
+        return "bsd manages none of these agents; nothing was changed"
 
     # --- output ---
 
@@ -203,18 +203,22 @@ class _Init:
             return
         for agent in self._agents:
             tell_agent(agent.told)
-        new = "" if self._root.is_dir() else ", which is not there yet"
-        say(f"What bsd keeps lies in {self._root}{new}; settings are in {self._call.settings_file}")
+        new = "" if self._root.is_dir() else ", which does not exist yet"
+        say(f"bsd keeps its data in {self._root}{new}; settings are in {self._call.settings_file}")
         say()
 
     def foretell(self, *, dry_run: bool, service: bool) -> int:
-        """Show the changes; returns the exit code: 0 of a dry run, else that of a refusal."""
+        """Show the changes, without making them; for a dry run, or if bsd cannot ask.
+
+        Returns:
+            The exit code: 0 for a dry run, else that of a refusal.
+        """
         if not self._call.json:
             for agent in self._agents:
                 tell_diffs(agent.told)
             if service:
                 say(f"start at login: {self._service[1]}")
-        refusal = Invalid("this asks first, and there is no terminal to answer on", hint=_YES)
+        refusal = Invalid("this command asks first, but there is no terminal", hint=_YES)
         if not dry_run and not self._call.json:
             raise refusal
         if self._call.json:
@@ -225,7 +229,11 @@ class _Init:
         return 0 if dry_run else refusal.exit_code
 
     def finish(self, told: str | None = None) -> int:
-        """Print the changes that were made, and how to take them back; returns the exit code."""
+        """Print the changes that were made, and how to take them back; returns the exit code.
+
+        Args:
+            told: a message to print instead.
+        """
         changed = any(agent.told.changed or agent.told.copied for agent in self._agents)
         if self._call.json:
             print_json(as_json(self._report(dry_run=False, to_do=False, hint=None)))
@@ -233,8 +241,8 @@ class _Init:
             say(told)
         elif changed:
             say()
-            say("To take it back: `bsd restore-all` puts every value that is kept back, and")
-            say("`bsd agents off NAME` takes out what was added to an agent's files.")
+            say("To take it back: `bsd restore-all` puts all stored values back, and")
+            say("`bsd agents off NAME` removes the additions to an agent's files.")
         else:
             say("nothing was changed")
         return 1 if self._failed else 0
@@ -258,7 +266,11 @@ class _Init:
     # --- actions ---
 
     def carry_out(self, ask: Ask, *, extracts: bool, installs_service: bool) -> int:
-        """Turn agents on, copy, extract, start at login; returns the exit code."""
+        """Turn agents on, copy, extract, and start at login; returns the exit code.
+
+        Args:
+            ask: asks before each step; None: agree to everything.
+        """
         call, agents = self._call, self._agents
         self.turn_on(ask)
         self._failed |= not copy_leaving(call, agents)
@@ -274,7 +286,7 @@ class _Init:
         return self.finish()
 
     def turn_on(self, ask: Ask) -> None:
-        """Let bsd look after each agent that it does not look after yet, if the user agrees."""
+        """Turn on each agent that is off or incomplete, if the user agrees."""
         refused = []
         for agent in filter(_is_to_turn_on, self._agents):
             try:
@@ -290,12 +302,12 @@ class _Init:
         note_told(self._setup_context().layout, [found.kind for found in refused])
 
     def _turn_on(self, agent: InitAgent, ask: Ask) -> bool:
-        """Write the files of one agent; returns False if the user does not want that."""
+        """Write the files of one agent; returns False if the user declines."""
         found, told = agent.found, agent.told
         self._plan(agent)  # bsd.toml has changed since, if another agent came first
         if ask is not None:
             tell_diffs(told)
-            if not ask(f"Let bsd look after {found.title}?"):
+            if not ask(f"Let bsd manage {found.title}?"):
                 if found.is_root and not found.served:
                     self._leave_root_alone()
                 return False
@@ -322,7 +334,7 @@ class _Init:
             self._plan(agent, permission=False)
 
     def _leave_root_alone(self) -> None:
-        """Take another root: that of an agent which bsd shall not look after is none."""
+        """Use bsd's own root, as the user declined the agent whose directory would be the root."""
         call = self._call
         if call.root is None and named_root(None, os.environ) is None:
             call.root = str(usual_roots(os.environ)[1])
@@ -347,7 +359,11 @@ class _Init:
     # --- root and settings ---
 
     def _is_to_write_root(self) -> bool:
-        """Whether bsd.toml shall name the root; raises ConfigError if it names another one."""
+        """Return whether bsd.toml must name the root.
+
+        Raises:
+            ConfigError: bsd.toml names another root.
+        """
         call = self._call
         in_file = read_settings_file(call.settings_file, required=False).get("root")
         if isinstance(in_file, str) and in_file:
@@ -390,13 +406,13 @@ def _is_to_turn_on(agent: InitAgent) -> bool:
 
 
 def _context(layout: Layout, progress: Callable[..., None]) -> ActionContext:
-    """Return the context of a dry run, also where there is no root yet."""
+    """Return the context of a dry run, for which the root need not exist."""
     config = ConfigService(layout.config_file, create=False)
     return ActionContext(layout=layout, config=config, progress=progress)
 
 
 def _to_copy(found: FoundAgent, sessions: AgentSessions, config: PruningConfig) -> list[str]:
-    """Return the sessions that are deleted soon and have no copy, if copies are wanted."""
+    """Return the sessions without a copy that are deleted soon; none if copies are switched off."""
     if config.archive_sessions.strip().casefold() == OFF:
         return []
     return [str(name) for name in sessions.without_copy(found.layout)]

@@ -1,4 +1,4 @@
-"""The findings, plans and results of `bsd init`: for programs and for people."""
+"""The findings, plans and results of `bsd init`, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AgentInit:
     kind: str
     title: str
     directory: str
-    on: Annotated[bool, Field(description="bsd looks after its sessions")]
+    on: Annotated[bool, Field(description="bsd manages its sessions")]
     changed: Annotated[bool, Field(description="It was turned on, or completed, by this call")] = (
         False
     )
@@ -73,7 +73,7 @@ class InitReport:
     root_written: Annotated[bool, Field(description="bsd.toml names the root by this call")]
     settings_file: str
     agents: list[AgentInit]
-    to_do: Annotated[bool, Field(description="Something is left that this call did not do")]
+    to_do: Annotated[bool, Field(description="Steps are left that this call did not do")]
     changed: bool
     extraction: Annotated[Extraction | None, Field(description="Null: none was made")]
     service: Annotated[str, Field(description="runs, absent, other_file or no_manager")]
@@ -82,7 +82,7 @@ class InitReport:
 
 
 def tell_agent(agent: AgentInit) -> None:
-    """Print the sessions of an agent, and the changes to them."""
+    """Print an agent's sessions, and the notes about it."""
     say(f"{agent.title}: {agent.directory}")
     if agent.problem:
         say(f"  {agent.problem}")
@@ -99,18 +99,19 @@ def tell_agent(agent: AgentInit) -> None:
     for text in agent.notes:
         say(f"  {text}")
     if agent.on and not agent.files:
-        say("  bsd looks after it")
+        say("  bsd manages it")
 
 
 def _leaves(told: WouldLeave) -> str:
     if told.sessions and not told.read_sessions:
-        return "what would leave is not known: its sessions are too large to look at quickly"
+        return "its sessions are too large to tell quickly how much would be extracted"
     percent = share(told.bytes_saved, told.bytes)
     if not told.is_sample:
-        return f"{size(told.bytes_saved)} ({percent}) would leave by default"
+        return f"{size(told.bytes_saved)} ({percent}) would be extracted by default"
     read = f"{told.read_sessions:,} of {counted(told.sessions, 'session')}"
     return (
-        f"about {size(told.bytes_saved)} ({percent}) would leave by default, by a sample of {read}"
+        f"about {size(told.bytes_saved)} ({percent}) would be extracted by default,"
+        f" from a sample of {read}"
     )
 
 
@@ -123,7 +124,7 @@ def _deleted_soon(agent: AgentInit) -> str:
 
 
 def tell_diffs(agent: AgentInit) -> None:
-    """Print the additions to each file."""
+    """Print the additions to each file, as diffs."""
     for file in agent.files:
         say(file.diff.rstrip("\n"))
 
@@ -136,7 +137,7 @@ def tell_done(agent: AgentInit) -> None:
             note(f"Try: {agent.hint}")
     elif agent.changed:
         files = f" ({counted(len(agent.files), 'file')} changed)" if agent.files else ""
-        say_check("ok", f"bsd looks after {agent.title} now{files}")
+        say_check("ok", f"bsd manages {agent.title} now{files}")
 
 
 def tell_copied(agent: AgentInit) -> None:
@@ -147,7 +148,7 @@ def tell_copied(agent: AgentInit) -> None:
 
 
 def tell_extraction(done: Extraction, config: PruningConfig) -> None:
-    """Print the result of the first extraction, and where the values are."""
+    """Print the result of the first extraction, and how long the values are kept."""
     if done.values:
         values = f"{counted(done.values, 'value')} of {counted(done.sessions, 'session')}"
         percent = share(done.bytes_saved, done.bytes_before)

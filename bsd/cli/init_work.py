@@ -1,4 +1,4 @@
-"""The work of `bsd init` once agents are on: copies, a first extraction, the start at login."""
+"""The steps of `bsd init` after agents are on: copies, first extraction, start at login."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from bsd.planning.result import Status
 from bsd.setup.discovery import AgentSessions, FoundAgent
 from bsd.setup.switch import SetupPlan
 
-_EXTRACT_SECONDS = 30.0  # for the first extraction; the daemon goes on
+_EXTRACT_SECONDS = 30.0  # for the first extraction; the daemon extracts the rest
 
 Ask = Callable[[str], bool] | None  # None: agree without asking
 
 
 @dataclass(eq=False, slots=True)
 class InitAgent:
-    """An agent, and the facts that were found about it.
+    """An agent, its sessions, and the plan for it.
 
     Attributes:
-        plan: which files change; None: the agent stays as it is.
+        plan: the changes to files; None: the agent stays as it is.
         to_copy: the sessions that are copied at once.
-        is_new: bsd began to look after it in this call.
+        is_new: this call turned it on.
     """
 
     found: FoundAgent
@@ -51,7 +51,7 @@ class InitAgent:
 
 @dataclass(frozen=True, slots=True)
 class FirstExtraction:
-    """The result of the first extraction; `stop_code` is not 0 if a signal ended it."""
+    """The result of the first extraction; if a signal ended it, `stop_code` is not 0."""
 
     told: Extraction | None
     stop_code: int = 0
@@ -59,9 +59,10 @@ class FirstExtraction:
 
 
 def copy_leaving(call: Call, agents: Sequence[InitAgent]) -> bool:
-    """Copy the sessions that their programs delete soon, of agents that bsd looks after.
+    """Copy the sessions that programs delete soon, of the agents that are on.
 
-    Returns False if some could not be copied; one that is in use is copied by the daemon.
+    Returns:
+        False if some could not be copied. A session in use does not count: the daemon copies it.
     """
     leaving = [agent for agent in agents if agent.told.on and agent.to_copy]
     if not leaving:
@@ -88,7 +89,11 @@ def copy_leaving(call: Call, agents: Sequence[InitAgent]) -> bool:
 
 
 def extract_idle(call: Call, agents: Sequence[InitAgent], ask: Ask) -> FirstExtraction | None:
-    """Extract from the idle sessions of agents that are new; None if nothing is to be extracted."""
+    """Extract from the idle sessions of agents that this call turned on.
+
+    Returns:
+        None if no extraction was made: no sessions, extraction switched off, or the user declined.
+    """
     new = [agent.sessions for agent in agents if agent.is_new and agent.sessions is not None]
     names = [name for sessions in new for name, _ in sessions.files]
     if not names:
@@ -113,7 +118,7 @@ def extract_idle(call: Call, agents: Sequence[InitAgent], ask: Ask) -> FirstExtr
             waits=False,
             seconds=_EXTRACT_SECONDS,
         )
-    except (Busy, LeftAlone) as problem:  # of the only session
+    except (Busy, LeftAlone) as problem:  # raised if there is only one session
         note(f"nothing is extracted: {problem.message}")
         return None
     except BsdError as problem:
@@ -131,7 +136,9 @@ def extract_idle(call: Call, agents: Sequence[InitAgent], ask: Ask) -> FirstExtr
     if not call.json:
         tell_extraction(told, config)
     if done.stopped_by is not None:
-        note("Stopped. `bsd init` goes on with the start at login, `bsd extract` with the sessions")
+        note(
+            "Stopped. `bsd init` continues with the start at login, `bsd extract` with the sessions"
+        )
         return FirstExtraction(told, 128 + done.stopped_by, told.failed > 0)
     return FirstExtraction(told, failed=told.failed > 0)
 
@@ -141,7 +148,8 @@ def start_at_login(
 ) -> tuple[tuple[LoginStart, str], bool]:
     """Install the service, or name another way to run bsd.
 
-    Returns whether bsd starts at login, with a sentence; and False if something failed.
+    Returns:
+        Whether bsd starts at login, with a sentence about it; and False if a step failed.
     """
     state, message = now = login_start(call, manager)
     has_new_source = any(agent.is_new and not agent.found.is_root for agent in agents)
@@ -162,7 +170,7 @@ def start_at_login(
             case LoginStart.OTHER_FILE:
                 _check(call, "warn", f"{message}: `bsd service install` asks what to do")
         if daemon_process(call) is None:
-            note("`bsd run` looks after the sessions from now on, for as long as it runs")
+            note("`bsd run` manages the sessions for as long as it runs")
         elif has_new_source:
             restart_daemon(call, manager)
     except BsdError as problem:

@@ -1,4 +1,4 @@
-"""`bsd leave`: everything back, agents off, the service removed; what stays, and why."""
+"""`bsd leave`: restores all values, turns agents off, removes the service, and reports the rest."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ from bsd.planning.result import SessionResult, Status
 from bsd.setup.switch import apply, plan_off
 from bsd.transcripts.agents.programs import agent_setups, give_up_claims, layout_of
 
-_STOP_SECONDS = 15.0  # for the daemon to finish what it has begun
+_STOP_SECONDS = 15.0  # for the daemon to finish its current work
 _LOOK_SECONDS = 0.1
 _FAILED = 1
-_ADDING_UP = "adding up what bsd keeps"
+_ADDING_UP = "adding up bsd's data"
 
 
 @click.command("leave", cls=BsdCommand)
@@ -68,14 +68,14 @@ _ADDING_UP = "adding up what bsd keeps"
 def leave_command(call: Call, /, purges: bool, dry_run: bool, yes: bool) -> int:
     """Leave bsd: put everything back, turn agents off, remove the service.
 
-    Extraction is switched off and the daemon ends. Every value that is kept comes back into its
-    session, also into those that are excluded or paused. Then each agent of which all sessions are
-    back is turned off, as `bsd agents off` does, and bsd says what it leaves and why. A session
-    that is in use is named, its agent stays on, and the same command goes on later.
+    Switches extraction off and stops the daemon. Puts every stored value back into its session,
+    including excluded and paused sessions. Then turns off each agent whose sessions are all
+    restored, as `bsd agents off` does, and reports the files that stay and why. If a session is in
+    use, it is listed, and its agent stays on; run the command again later to continue.
 
-    With --purge the directory of bsd is deleted for good at the end, if all sessions are back. A
-    question before that names what would be lost, such as sessions that their program has deleted.
-    Agents' programs, sessions and bsd.toml stay.
+    With --purge, bsd's own directory is deleted for good at the end, if all sessions are restored.
+    bsd first asks, and lists the data that would be lost, such as copies of sessions that their
+    program has deleted. Agents' programs, sessions and bsd.toml stay.
 
     \b
     Examples:
@@ -88,7 +88,7 @@ def leave_command(call: Call, /, purges: bool, dry_run: bool, yes: bool) -> int:
     except NoRoot as missing:
         return _nothing_to_leave(call, missing.message, dry_run=dry_run)
     if not any(map(os.path.lexists, own_paths(layout))):
-        why = f"there is nothing of it in {layout.root}"
+        why = f"there is no data of bsd in {layout.root}"
         return _nothing_to_leave(call, why, dry_run=dry_run)
     if dry_run:
         _foretell(call, layout, purges=purges)
@@ -102,9 +102,9 @@ def leave_command(call: Call, /, purges: bool, dry_run: bool, yes: bool) -> int:
 
 
 def _with_agents_off(call: Call) -> Layout:
-    """Return the layout with the agents that are off, too, if their program is here.
+    """Return the layout, extended by agents that are off but whose program is on this machine.
 
-    Placeholders may stand in the sessions of an agent that was turned off before.
+    The sessions of an agent that was turned off may still contain placeholders.
     """
     layout, settings = call.layout, call.settings
     known = {source.kind for source in layout.sources}
@@ -113,14 +113,14 @@ def _with_agents_off(call: Call) -> Layout:
         if setup.is_root or kind in known or not directory.is_dir():
             continue
         more = SourceSettings(kind=kind, path=directory)
-        with suppress(BsdError):  # its directory is none of sessions
+        with suppress(BsdError):  # its directory holds no sessions
             found = layout_of(layout.root, [*settings.sources, more], settings.exclude)
             layout = replace(layout, sources=(*layout.sources, *found.sources[-1:]))
     return layout
 
 
 def _nothing_to_leave(call: Call, why: str, *, dry_run: bool) -> int:
-    """Remove the service; there is nothing else of bsd."""
+    """Remove the service, the only thing of bsd here; returns the exit code."""
     note(f"bsd keeps nothing here: {why}")
     service = ServiceGone() if dry_run else _remove_service(call)
     if call.json:
@@ -141,7 +141,7 @@ def _foretell(call: Call, layout: Layout, *, purges: bool) -> None:
 
 
 def _plan(call: Call, layout: Layout, *, purges: bool) -> LeaveReport:
-    """Return what would be done; changes nothing."""
+    """Return the report of a dry run; changes nothing."""
     found = [info for info in catalog.sessions(layout.with_excluded()) if info.extracted_entries]
     setups = setup_context(call)
     agents = []
@@ -190,7 +190,7 @@ class _Steps:
 
     @property
     def not_back(self) -> list[SessionResult]:
-        """The sessions that are not as they were yet: busy, failed, or with values stored here."""
+        """The sessions that are not restored: busy, failed, or left alone with stored values."""
         return [
             result
             for result in self.outcomes.results
@@ -204,7 +204,7 @@ class _Steps:
 
     @property
     def is_complete(self) -> bool:
-        """True if all is back, off and removed."""
+        """True if all sessions are restored, all agents are off, and the service is removed."""
         agents = all(agent.off and not agent.problems for agent in self.agents)
         stopped = self.outcomes.stopped_by is not None
         missing = self.not_back or self.unread
@@ -219,7 +219,7 @@ def _leave(call: Call, layout: Layout, *, purges: bool, yes: bool) -> int:
     for name, problem in steps.unread.items():
         Problem(f"sessions of {name} are not back: {problem.message}", 1, problem.hint).show()
     if steps.outcomes.stopped_by is None:
-        # A session whose agent is off is not known any more: its late lines would have no place.
+        # Once an agent is off, bsd no longer knows its sessions, and could not place late lines.
         steps.watched = not wait_for_late_lines(call)
         if steps.watched:
             hint = "`bsd leave` again in a minute"
@@ -240,27 +240,27 @@ def _leave(call: Call, layout: Layout, *, purges: bool, yes: bool) -> int:
             purged = _purge(call, layout, purge_question(steps.left, lost), yes=yes)
             complete = purged
         else:
-            why = "something is not as it was before bsd"
-            hint = "`bsd leave --purge` again, once what is named above is mended"
+            why = "not everything is as it was before bsd"
+            hint = "`bsd leave --purge` again, after the problems above are solved"
             Problem(f"bsd's directory is not deleted: {why}", _FAILED, hint).show()
     _tell(call, steps, purges=purges, purged=purged, complete=complete)
     return steps.outcomes.exit_code or (0 if complete else _FAILED)
 
 
 def _switch_off(call: Call, context: ActionContext) -> None:
-    """Switch extraction off and end pauses: nothing may leave again while all comes back."""
+    """Switch extraction off and end pauses, so that no value is extracted again meanwhile."""
     try:
         if call.pruning.current.enabled:
             call.pruning.update({"enabled": False})
-            note("`enabled` is false now: nothing is extracted any more")
+            note("`enabled` is false now: extraction is switched off")
         if ended := end_all_pauses(context):
             note(f"pauses have ended: {', '.join(ended)}")
-    except BsdError as problem:  # that does not keep values from coming back
+    except BsdError as problem:  # values are restored all the same
         Problem(problem.message, problem.exit_code, problem.hint).show()
 
 
 def _remove_service(call: Call) -> ServiceGone:
-    """Remove the service of this root, and end a daemon that runs otherwise."""
+    """Remove the service of this root, and stop a daemon that was started in another way."""
     manager = manager_here()
     service = ServiceGone()
     try:
@@ -277,14 +277,14 @@ def _remove_service(call: Call) -> ServiceGone:
         service.ended_process = _end_daemon(call, call.layout)
         if is_running(call.layout) and not service.problem:
             service.problem = f"the daemon of {call.layout.root} still runs"
-            service.hint = "end it (a service manager may start it anew), then `bsd leave` again"
+            service.hint = "stop it (a service manager may restart it), then `bsd leave` again"
     if not call.json:
         tell_service(service)
     return service
 
 
 def _end_daemon(call: Call, layout: Layout) -> int | None:
-    """Ask a running daemon to end, wait for it, and return its process; None if none runs."""
+    """Ask a running daemon to stop, and wait for it; returns its process id, None if none runs."""
     process = daemon_process(call)
     if process is None or not is_running(layout):
         return None
@@ -297,7 +297,7 @@ def _end_daemon(call: Call, layout: Layout) -> int | None:
 
 
 def _restore(call: Call, layout: Layout, *, told: bool = True) -> Outcomes:
-    """Put everything back into all sessions; one that fails does not stop the others."""
+    """Put all values back into all sessions; a session that fails does not stop the others."""
 
     def put_back(context: ActionContext, name: SessionName) -> SessionResult:
         try:
@@ -317,7 +317,7 @@ def _restore(call: Call, layout: Layout, *, told: bool = True) -> Outcomes:
 
 
 def _turn_off(call: Call, layout: Layout, steps: _Steps) -> Iterable[AgentOff]:
-    """Turn off each agent of which all sessions are back; others stay on."""
+    """Turn off each agent whose sessions are all restored; yields a result for each agent."""
     waiting: dict[str, list[str]] = {}
     for result in steps.not_back:
         name = SessionName.parse(result.session)
@@ -351,7 +351,7 @@ def _turn_off(call: Call, layout: Layout, steps: _Steps) -> Iterable[AgentOff]:
 
 
 def _give_up_claims(layout: Layout) -> None:
-    """Let other roots serve the sources; a claim that stays does no harm."""
+    """Let other roots serve the sources. If this fails, the remaining claims do no harm."""
     try:
         give_up_claims(layout)
     except BsdError as problem:
@@ -359,7 +359,7 @@ def _give_up_claims(layout: Layout) -> None:
 
 
 def _kind_of(layout: Layout, agent: str) -> str:
-    """Return how `bsd agents` calls the program of an agent or source."""
+    """Return the name that `bsd agents` uses for the program of an agent or source."""
     source = layout.source_of(agent)
     source = source or next((each for each in layout.sources if each.name == agent), None)
     if source is not None:
@@ -371,10 +371,10 @@ def _kind_of(layout: Layout, agent: str) -> str:
 
 
 def _purge(call: Call, layout: Layout, question: str, *, yes: bool) -> bool:
-    """Delete bsd's directory, after a question; return whether that is done."""
+    """Delete bsd's directory, after a question; returns True if it is deleted."""
     root = call.layout.root
     if not yes and not confirm(question, "`bsd leave --purge --yes`"):
-        note(f"{root} stays: `bsd leave --purge` deletes what bsd keeps there")
+        note(f"{root} stays: `bsd leave --purge` deletes bsd's data there")
         return False
     if (again := _changed_since(call, layout)) is not None:
         hint = "`bsd leave --purge` again"
@@ -390,20 +390,20 @@ def _purge(call: Call, layout: Layout, question: str, *, yes: bool) -> bool:
     for path, why in done.failed.items():
         note(why if path in why else f"{path}: {why}")
     if not call.json:
-        say_check("fail" if done.failed else "ok", f"deleted what bsd kept in {root}")
+        say_check("fail" if done.failed else "ok", f"deleted bsd's data in {root}")
     return not done.failed
 
 
 def _changed_since(call: Call, layout: Layout) -> str | None:
-    """Return why bsd's directory is needed again; None if nothing has changed since.
+    """Return why bsd's directory is still needed; None if it is not.
 
-    Meanwhile a program may have copied a session, or written one that it had in memory, with its
-    placeholders; or a daemon may have been started.
+    Since the sessions were restored, a program may have copied a session, or written one from
+    memory, with its placeholders; or a daemon may have been started.
     """
     if is_running(layout):
         return f"a daemon of {layout.root} runs"
     again = _Steps(layout, _restore(call, layout, told=False), dict(out_of_reach(layout)))
-    _give_up_claims(layout)  # what is put back claims its source
+    _give_up_claims(layout)  # restoring a session claims its source again
     changed = again.outcomes.count(Status.RESTORED) + len(again.not_back) + len(again.unread)
     if again.outcomes.stopped_by is not None:
         return "it was interrupted"

@@ -1,4 +1,4 @@
-"""The report of `bsd leave`, for programs and for people."""
+"""The report of `bsd leave`, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MOST_NAMED = 10
 
 @dataclass(slots=True)
 class AgentOff:
-    """An agent that is (in a dry run: would be) turned off."""
+    """An agent that is turned off (in a dry run: would be)."""
 
     agent: str
     title: Internal[str]
     off: bool = False
     files: list[str] = field(default_factory=list)  # that were, or would be, changed
     problems: Annotated[list[str], OMIT_EMPTY] = field(default_factory=list)
-    stays: Annotated[list[str], OMIT_EMPTY] = field(default_factory=list)  # and why
+    stays: Annotated[list[str], OMIT_EMPTY] = field(default_factory=list)  # with reasons
     waits_for: Annotated[
         list[str], Field(description="Sessions that are not back: it stays on"), OMIT_EMPTY
     ] = field(default_factory=list)
@@ -33,13 +33,13 @@ class AgentOff:
 
 @dataclass(slots=True)
 class ServiceGone:
-    """The service that is (in a dry run: would be) removed; `file` is null if there is none."""
+    """The service that is removed (in a dry run: would be); `file` is null if there is none."""
 
     file: str | None = None
     origin: Annotated[str | None, OMIT_EMPTY] = None
     removed: bool = False
     ended_process: Annotated[
-        int | None, Field(description="A daemon that ran otherwise, and was ended"), OMIT_EMPTY
+        int | None, Field(description="A daemon outside the service that was stopped"), OMIT_EMPTY
     ] = None
     problem: Annotated[str | None, OMIT_EMPTY] = None
     hint: Annotated[str | None, OMIT_EMPTY] = None
@@ -47,31 +47,31 @@ class ServiceGone:
 
 @dataclass(slots=True, kw_only=True)
 class LeaveReport:
-    """What `bsd leave` has done, or would do. Sizes are bytes."""
+    """The answer of `bsd leave`, for a dry run too. Sizes are bytes."""
 
     dry_run: bool
     sessions_back: int = 0
     entries_back: int = 0
     bytes_back: int = 0
     restored: Annotated[
-        dict[str, Any] | None, Field(description="As of `restore-all`"), OMIT_EMPTY
+        dict[str, Any] | None, Field(description="The answer of `restore-all`"), OMIT_EMPTY
     ] = None
     agents: list[AgentOff] = field(default_factory=list)
     service: ServiceGone = field(default_factory=ServiceGone)
     daemon: Annotated[
         int | None, Field(description="The process of the daemon, which would end"), OMIT_EMPTY
     ] = None
-    left: Annotated[LeftBehind | None, Field(description="What bsd's own directory holds then")] = (
-        None
-    )
+    left: Annotated[
+        LeftBehind | None, Field(description="The data that stays in bsd's directory")
+    ] = None
     settings_file: Annotated[str | None, Field(description="bsd.toml, which stays")] = None
     purge: bool = False
     purged: bool = False
-    complete: Annotated[bool, Field(description="All is back, off and removed")] = False
+    complete: Annotated[bool, Field(description="All restored, turned off and removed")] = False
 
 
 def tell_plan(found: LeaveReport) -> None:
-    """Print what `bsd leave` would do."""
+    """Print the plan of `bsd leave`."""
     entries, amount = counted(found.entries_back, "entry"), size(found.bytes_back)
     where = counted(found.sessions_back, "session")
     say_wrapped(f"put {entries} ({amount}) back into {where}, and switch extraction off")
@@ -86,7 +86,7 @@ def tell_plan(found: LeaveReport) -> None:
     if found.daemon is not None:
         say(f"end the daemon (process {found.daemon})")
     if found.left is not None:
-        verb = "delete what bsd keeps in" if found.purge else "leave what bsd keeps in"
+        verb = "delete bsd's data in" if found.purge else "leave bsd's data in"
         lines = list(_kept(found.left))
         say_wrapped(f"{verb} {found.left.root} ({size(found.left.bytes)}){':' if lines else ''}")
         for line in lines:
@@ -94,7 +94,7 @@ def tell_plan(found: LeaveReport) -> None:
 
 
 def tell_service(service: ServiceGone) -> None:
-    """Print what became of the service and the daemon."""
+    """Print the results for the service and the daemon."""
     if service.removed:
         say_check("ok", f"the service is stopped, {service.file} is removed")
     if service.ended_process is not None:
@@ -104,11 +104,11 @@ def tell_service(service: ServiceGone) -> None:
 
 
 def tell_agents(agents: Sequence[AgentOff]) -> None:
-    """Print what became of each agent."""
+    """Print the result for each agent."""
     for agent in agents:
         if agent.waits_for:
             count = counted(len(agent.waits_for), "session")
-            say_check("warn", f"{agent.title} stays on: {count} not back yet")
+            say_check("warn", f"{agent.title} stays on: {count} not restored yet")
         elif agent.off:
             changed = ", ".join(agent.files)
             say_check("ok", f"{agent.title} is off" + (f": changed {changed}" if changed else ""))
@@ -119,36 +119,36 @@ def tell_agents(agents: Sequence[AgentOff]) -> None:
 
 
 def tell_left(report: LeaveReport, not_back: Sequence[str]) -> None:
-    """Print what stays, and why; then what is to be done."""
+    """Print the data that stays and the reason, then the next step."""
     left = report.left
     if left is not None:
         say()
         lines = list(_kept(left))
-        about = "it holds" if lines else "nothing in it is needed any more"
+        about = "it holds" if lines else "none of it is needed any more"
         say_wrapped(
-            f"What stays in {left.root} ({size(left.bytes)}): {about}{':' if lines else ''}"
+            f"bsd's data stays in {left.root} ({size(left.bytes)}): {about}{':' if lines else ''}"
         )
         for line in lines:
             say_wrapped(f"  {line}", 4)
         if report.complete and not report.purge:
             say("`bsd leave --purge` deletes it, after a question.")
     if report.complete and report.settings_file and os.path.lexists(report.settings_file):
-        say_wrapped(f"{report.settings_file} stays: delete it if it is of no use.")
+        say_wrapped(f"{report.settings_file} stays: delete it if you no longer need it.")
     for name in not_back[:_MOST_NAMED]:
-        note(f"{name} is not back")
+        note(f"{name} is not restored")
     if (more := len(not_back) - _MOST_NAMED) > 0:
         note(f"… and {counted(more, 'session')} more")
     if not_back:
-        hint = "when these sessions are idle, and what is named above is mended"
-        note(f"Try: `bsd leave` again {hint}; it goes on where it stopped")
+        hint = "when these sessions are idle and the problems above are solved"
+        note(f"Try: `bsd leave` again {hint}; it continues where it stopped")
     elif not report.complete and not (report.purge and left is not None):
-        note("Try: `bsd leave` again; it goes on where it stopped")
+        note("Try: `bsd leave` again; it continues where it stopped")
     elif report.complete:
         say_check("ok", "bsd has left; its package is still installed")
 
 
 def _kept(left: LeftBehind) -> Iterator[str]:
-    """Describe what is kept nowhere else, and how it comes back."""
+    """Yield a line for each kind of data that exists only here, with the command to get it back."""
     if left.gone_sessions:
         sessions = f"{counted(left.gone_sessions, 'session')} ({size(left.gone_bytes)})"
         how = "`bsd archive list`, `bsd archive bring-back AGENT/SESSION`"
@@ -166,15 +166,15 @@ def _kept(left: LeftBehind) -> Iterator[str]:
 
 
 def purge_question(left: LeftBehind, not_back: int) -> str:
-    """Return the question before bsd's directory is deleted, which names what would be lost.
+    """Return the question before bsd's directory is deleted; it lists the data that would be lost.
 
     Args:
-        not_back: values that could not be put back, since they are missing or damaged.
+        not_back: the number of values that could not be restored, as they are missing or damaged.
     """
-    question = f"Delete what bsd keeps in {left.root} ({size(left.bytes)}) for good?"
+    question = f"Delete bsd's data in {left.root} ({size(left.bytes)}) for good?"
     lines = list(_kept(left))
     if not_back:
-        lines.append(f"{counted(not_back, 'value')} that could not be put back, as named above")
+        lines.append(f"{counted(not_back, 'value')} that could not be restored, as listed above")
     if not lines:
-        return f"{question} Nothing in it is needed any more."
-    return "\n".join(["Lost for good would be:", *(f"  {line}" for line in lines), question])
+        return f"{question} None of it is needed any more."
+    return "\n".join(["This would be lost for good:", *(f"  {line}" for line in lines), question])

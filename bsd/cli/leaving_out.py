@@ -1,4 +1,4 @@
-"""`bsd exclude` and `bsd pause`: sessions that bsd never looks at, or does not edit for a while."""
+"""`bsd exclude` and `bsd pause`: sessions that bsd ignores, or does not edit for a while."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bsd.maintenance import catalog
 
 @dataclass(frozen=True, slots=True)
 class ExcludedNow:
-    """A pattern, whether it stands in bsd.toml, and how many agents and sessions it leaves out."""
+    """A pattern, whether bsd.toml sets it, and how many agents and sessions it excludes."""
 
     pattern: str
     fixed: bool
@@ -38,19 +38,20 @@ def _patterns(call: Call, context: click.Context) -> list[str]:
 
 @click.command("exclude", cls=BsdCommand)
 @click.argument("patterns", nargs=-1, metavar="[PATTERN]...", shell_complete=offering(_patterns))
-@click.option("--remove", is_flag=True, help="Look at them again.")
+@click.option("--remove", is_flag=True, help="Remove the patterns.")
 @click.pass_obj
 def exclude_command(call: Call, /, patterns: tuple[str, ...], remove: bool) -> None:
-    """List, add or remove what bsd never looks at.
+    """List, add or remove sessions that bsd ignores.
 
     A PATTERN is an AGENT (or a source, with all its agents), an AGENT/SESSION, or a DIRECTORY: the
-    projects there and in all directories below. `*` stands for any text, `?` for one character.
-    Claude Code and pi keep sessions by project, and write `/` as `-` there: so ~/shop leaves out
-    ~/shop-old, too; name the agent to be exact. Codex and OpenClaw do not keep sessions by project:
-    name theirs.
-    What is excluded is not watched, opened, listed, searched, copied or edited, from now on and
-    without a restart. `restore` and `restore-all` still put its values back if it is named. What
-    bsd has of it already stays until `bsd archive forget`.
+    projects in it and in all directories below. `*` stands for any text, `?` for one character.
+    Claude Code and pi keep sessions by project, and write `/` as `-` there: ~/shop therefore also
+    excludes ~/shop-old; name the agent to be exact. Codex and OpenClaw do not keep sessions by
+    project: name their agents or sessions.
+
+    From now on, without a restart, excluded sessions are not watched, opened, listed, searched,
+    copied or edited. If you name one of them, `restore` and `restore-all` still put its values
+    back. Data that bsd already has of it stays until `bsd archive forget`.
 
     \b
     Examples:
@@ -63,7 +64,7 @@ def exclude_command(call: Call, /, patterns: tuple[str, ...], remove: bool) -> N
         call.log(writes=True)
         _change(call, wanted, remove=remove)
     elif remove:
-        raise Invalid("nothing is named that shall be looked at again", hint="`bsd exclude`")
+        raise Invalid("--remove needs a pattern", hint="`bsd exclude`")
     found = _excluded_now(call.layout)
     if call.json:
         print_json({"exclude": [asdict(each) for each in found]})
@@ -72,7 +73,7 @@ def exclude_command(call: Call, /, patterns: tuple[str, ...], remove: bool) -> N
 
 
 def _spelled(pattern: str) -> str:
-    """Return a pattern as it is kept: paths are absolute, as they mean the same everywhere then."""
+    """Return a pattern as it is stored: relative paths become absolute."""
     if pattern in {".", ".."} or pattern.startswith(("./", "../")):
         return os.path.abspath(pattern)
     return pattern.rstrip("/") or "/" if is_directory_pattern(pattern) else pattern
@@ -89,15 +90,15 @@ def _change(call: Call, wanted: list[str], *, remove: bool) -> None:
             continue
         if pattern in fixed:
             raise NotFound(
-                f"{pattern!r} stands in {call.settings_file}, not in config.json",
+                f"{pattern!r} is set in {call.settings_file}, not in config.json",
                 hint="take it out of `exclude` there, and restart bsd",
             )
-        raise NotFound(f"{pattern!r} is not excluded", hint="`bsd exclude` lists what is")
+        raise NotFound(f"{pattern!r} is not excluded", hint="`bsd exclude` lists all patterns")
     call.pruning.update({"exclude": [each for each in before if each not in wanted]})
 
 
 def _excluded_now(layout: Layout) -> list[ExcludedNow]:
-    """Return the patterns, with the agents and sessions that each leaves out, by their names."""
+    """Return the patterns, with the number of agents and sessions that each excludes."""
     exclusions = layout.exclusions()
     agents: Counter[Exclusion] = Counter()
     sessions: Counter[Exclusion] = Counter()
@@ -125,14 +126,14 @@ def _tell_excluded(call: Call, found: list[ExcludedNow], added: tuple[str, ...])
         )
         for each in found
     ]
-    print_table(("PATTERN", "LEAVES OUT", "STANDS IN"), rows)
+    print_table(("PATTERN", "EXCLUDES", "SET IN"), rows)
     for each in found:
         if each.pattern in added and not each.agents and not each.sessions:
-            note(f"{each.pattern} leaves out nothing that is there now")
+            note(f"{each.pattern} matches no agent or session at present")
     if any(map(is_directory_pattern, added)) and (others := _without_projects(call.layout)):
         note(f"{others} do not keep sessions by project: name their agents or sessions")
     if added:
-        note("What bsd has of it stays: `bsd archive forget AGENT/SESSION` deletes that")
+        note("Data that bsd already has stays: `bsd archive forget AGENT/SESSION` deletes it")
 
 
 def _without_projects(layout: Layout) -> str:
@@ -150,15 +151,16 @@ def _names(call: Call, context: click.Context) -> list[str]:
 
 @click.command("pause", cls=BsdCommand)
 @click.argument("name", required=False, metavar="[NAME]", shell_complete=offering(_names))
-@click.option("--for", "length", metavar="TIME", help="For so long, as in 30m, 2h, 1d12h.")
+@click.option("--for", "length", metavar="TIME", help="How long, as in 30m, 2h, 1d12h.")
 @click.option("--end", is_flag=True, help="End the pause.")
 @click.pass_obj
 def pause_command(call: Call, /, name: str | None, length: str | None, end: bool) -> None:
-    """List, begin or end pauses: what bsd looks at, but does not edit.
+    """List, begin or end pauses, in which bsd edits no session.
 
-    NAME is an AGENT, a source with all its agents, or an AGENT/SESSION; what is part of it pauses
-    with it. It is listed, searched and copied as before, but neither the daemon nor a command edits
-    it until the pause ends. Without --for that is with --end; a second call sets another end.
+    NAME is an AGENT, a source with all its agents, or an AGENT/SESSION; the parts of a session
+    pause with it. Paused sessions are listed, searched and copied as before, but neither the daemon
+    nor a command edits them until the pause ends. Without --for, the pause lasts until you call
+    --end. A second call sets a new end.
 
     \b
     Examples:
@@ -168,7 +170,7 @@ def pause_command(call: Call, /, name: str | None, length: str | None, end: bool
       bsd pause main --end
     """
     if name is None and (length is not None or end):
-        raise Invalid("nothing is named to pause", hint="`bsd pause AGENT --for 2h`")
+        raise Invalid("--for and --end need a NAME", hint="`bsd pause AGENT --for 2h`")
     if end and length is not None:
         raise Invalid("--end ends a pause now", hint="`bsd pause NAME --for TIME` sets its end")
     with call.context(changes=name is not None) as context:
@@ -182,7 +184,7 @@ def pause_command(call: Call, /, name: str | None, length: str | None, end: bool
 
 
 def _whole_name(layout: Layout, name: str) -> str:
-    """Return the name of a pause as it is, and of a session in full."""
+    """Return a name for a pause: that of an existing pause unchanged, that of a session in full."""
     is_whole = "/" not in name or any(each.pause.name == name for each in pauses_of(layout))
     return name if is_whole else str(session_named(layout, name))
 

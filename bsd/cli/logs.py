@@ -1,4 +1,4 @@
-"""`bsd logs`: the end of the log, and the lines that are added to it."""
+"""`bsd logs`: the end of the log, and new lines as they are written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STYLES = {"error": "1;31", "warn": "33", "info": "32", "debug": "2", "trace": "
 
 
 @click.command("logs", cls=BsdCommand)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is added, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines, until Ctrl-C.")
 @click.option(
     "-n",
     "--lines",
@@ -47,9 +47,10 @@ _STYLES = {"error": "1;31", "warn": "33", "info": "32", "debug": "2", "trace": "
 @click.option("--session", type=SESSION, metavar="A/S", help="Only lines about this session.")
 @click.pass_obj
 def logs(call: Call, follow: bool, lines: int, level: str, session: SessionName | None) -> None:
-    """Show the log, and go on showing what is added.
+    """Show the log, and follow it.
 
-    Shows the end of <root>/logs/brainsurgeon.log. With --json the lines are as they stand there.
+    Shows the end of <root>/logs/brainsurgeon.log. With --json, the lines are printed as in the
+    file.
 
     \b
     Examples:
@@ -81,10 +82,10 @@ def _print(line: bytes, *, as_json: bool) -> None:
 
 
 class LogReader(Closing):
-    """Lines of a log file that another process writes; opened at the first question.
+    """Reads a log file that another process writes. The file is opened at the first use.
 
     Args:
-        sleep: waits between two looks of `follow`; `time.sleep` unless a test passes its own.
+        sleep: waits between two reads of `follow`; `time.sleep` unless a test passes its own.
     """
 
     def __init__(self, path: Path, *, sleep: Callable[[float], None] | None = None) -> None:
@@ -96,7 +97,7 @@ class LogReader(Closing):
     def last(self, count: int, wanted: LineFilter) -> list[bytes]:
         """Return the last `count` wanted lines; `follow` continues after them.
 
-        Of a file of more than 64 MB only the end is read.
+        If the file is larger than 64 MB, only its end is read.
         """
         if self.is_there():
             assert self._file is not None  # noqa: S101 - it was opened
@@ -107,13 +108,13 @@ class LogReader(Closing):
         return list(deque(filter(wanted.wants, self._new()), maxlen=count))
 
     def follow(self, wanted: LineFilter) -> Iterator[bytes]:
-        """Yield wanted lines as they come, without end. Looks twice a second."""
+        """Yield wanted lines as they are written, without end. Reads twice a second."""
         while True:
             yield from filter(wanted.wants, self._new())
             self._sleep(_POLL_SECONDS)
 
     def is_there(self) -> bool:
-        """Open the file, unless that is done; False if it does not exist."""
+        """Open the file if it is not open yet; returns False if it does not exist."""
         if self._file is None:
             try:
                 self._file = plain_stream(self.path)
@@ -129,10 +130,10 @@ class LogReader(Closing):
             file.close()
 
     def _new(self) -> Iterator[bytes]:
-        """The lines since the last look: the rest of the open file, then those of its successor."""
+        """Yield the new lines: the rest of the open file, then those of its successor."""
         if not self.is_there():
             return
-        # Asked before reading: lines that the old file gets after this are not shown.
+        # Checked before reading: lines that the old file gets after this are not shown.
         replaced = self._is_replaced()
         yield from self._rest()
         if replaced:
@@ -155,7 +156,7 @@ class LogReader(Closing):
                 self._begun = b""
 
     def _is_replaced(self) -> bool:
-        """True if the name belongs to another file now; during a rotation it belongs to none."""
+        """Return True if the path names another file now; during a rotation it may name no file."""
         assert self._file is not None  # noqa: S101 - it was opened
         here = os.fstat(self._file.fileno())
         try:
@@ -170,18 +171,18 @@ _OWN_LINES = ("exception", "stacks", "traceback")  # texts of many lines
 
 
 class LineFilter(NamedTuple):
-    """Lines of at least `level`, about `session` (`agent/session`; None: about anything)."""
+    """Selects lines of at least `level`, about `session` (`agent/session`; None: any subject)."""
 
     level: str = "trace"
     session: str | None = None
 
     def wants(self, line: bytes) -> bool:
-        """True if a line is to be shown; one that is no JSON has no level and no session."""
+        """Return True for a line to show. A line that is not JSON has neither level nor session."""
         if not line:
             return False
         if self.level == "trace" and self.session is None:
             return True
-        # Most lines are unwanted, and parsing is dear.
+        # Most lines are unwanted, and parsing is expensive.
         if self.session is not None and self.session.encode() not in line:
             return False
         fields = _parse(line)
@@ -194,7 +195,7 @@ class LineFilter(NamedTuple):
 
 
 def console_line(line: bytes) -> tuple[str, str, str]:
-    """Return the local time of a line, its level, and its event with `key=value`; all harmless."""
+    """Return the local time of a line, its level, and its event with `key=value`, all escaped."""
     fields = _parse(line)
     if fields is None:
         return "-" * 19, "?", safe(line.decode(errors="backslashreplace"))
@@ -210,7 +211,7 @@ def console_line(line: bytes) -> tuple[str, str, str]:
 
 
 def json_line(line: bytes) -> str:
-    """A line as it stands in the file, but for characters that could command a terminal."""
+    """Return a line as it is in the file, with characters escaped that could control a terminal."""
     text = line.decode(errors="backslashreplace")
     if text.isprintable():
         return text

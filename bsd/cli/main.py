@@ -1,4 +1,4 @@
-"""The command line as a whole: finds the command, runs it, and reports how it ended."""
+"""The command line as a whole: finds the command, runs it, and reports errors."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from bsd.cli.problem import problem_of
 from bsd.cli.stopping import Stopped
 from bsd.cli.welcome import show_overview, welcome
 
-COMPLETE = "_BSD_COMPLETE"  # the variable by which a shell asks for completions, as click names it
+COMPLETE = "_BSD_COMPLETE"  # click's variable, in which a shell requests completions
 _PIPE_CLOSED = 128 + signal.SIGPIPE
 
 _HELP = """
 Keeps AI-agent session files lean by moving large old values into a store.
-They stay there for 24 hours, unless you set it, and then in an archive.
+They stay there for 24 hours by default, and then in an archive.
 
 \b
-bsd                      shows what sessions take, and what would leave them
-bsd init                 finds your agents, and looks after their sessions
-bsd extract --dry-run    shows what would leave your sessions; changes nothing
-bsd extract              moves it into the store, a placeholder stays
-bsd restore-all          puts back every value that is kept, exact to the byte
+bsd                      shows session sizes, and how much can be extracted
+bsd init                 finds your agents, and manages their sessions
+bsd extract --dry-run    shows how much would be extracted; changes nothing
+bsd extract              moves old values into the store, leaves placeholders
+bsd restore-all          puts every stored value back, exact to the byte
 """
 
 
 class _Bsd(click.Group):
-    """All commands of the registry. A module is imported when its command is called."""
+    """All commands of the registry. A command's module is imported when the command is called."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -50,7 +50,7 @@ class _Bsd(click.Group):
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands by section; click would import each one for its help."""
+        """Write the commands by section; click would import every command for its help."""
         width = max(map(len, COMMANDS))
         for title, commands in SECTIONS.items():
             with formatter.section(title):
@@ -65,7 +65,7 @@ class _Bsd(click.Group):
 
 
 def _ignore(_context: click.Context, _parameter: click.Parameter, _value: str) -> None:
-    """Do nothing: `--host openclaw` is only for the gateway to read (`bsd.__main__`)."""
+    """Do nothing: only the gateway reads `--host openclaw` (`bsd.__main__`)."""
 
 
 @click.pass_context
@@ -122,7 +122,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _run_alone(call: Call) -> int:
-    """Run `bsd` without a word: before anything is set up it says how to begin."""
+    """Run `bsd` without arguments: as long as nothing is set up, it prints how to begin."""
     if COMPLETE not in os.environ and (text := welcome(os.environ)) is not None:
         sys.stdout.write(text)
         return 0
@@ -144,14 +144,14 @@ def _run(argv: list[str], call: Call) -> int:
         sys.stderr.write("\nstopped\n")
         return 128 + signal.SIGINT
     except (Exception, Stopped) as error:  # noqa: BLE001 - no traceback reaches a user
-        call.json = call.json or "--json" in argv  # it may stand behind the word that is wrong
+        call.json = call.json or "--json" in argv  # it may come after the wrong argument
         return _report(error, call)
 
 
 def _report(error: BaseException, call: Call) -> int:
     """Print the error; returns the exit code."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and not call.json:
-        sys.stderr.write(f"{error.format_message()}\n")  # a group alone shows its commands
+        sys.stderr.write(f"{error.format_message()}\n")  # a group without a command shows its help
         return error.exit_code
     problem = problem_of(error, call.log_file, call.command)
     if call.json:
@@ -164,7 +164,7 @@ def _silence_stdout() -> None:
     """Send further output to /dev/null, so that Python's flush at exit does not fail again."""
     try:
         target = sys.stdout.fileno()
-    except (OSError, ValueError):  # no real file stands behind it
+    except (OSError, ValueError):  # it is not a real file
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, target)

@@ -24,7 +24,7 @@ tag_option = click.option("--tag", metavar="TAG", help="Only facts with this tag
 refresh_option = click.option(
     "--refresh/--no-refresh",
     default=True,
-    help="Whether this keeps the facts alive; without, nothing is changed.",
+    help="Extend the life of the facts that are shown, or change no fact.",
 )
 
 
@@ -38,8 +38,8 @@ def _open(call: Call, *, writes: bool) -> Memory:
 def memory_group(context: click.Context, /) -> Any:
     """Keep facts that agents know; they fade unless recalled.
 
-    The database is memory/facts.db in the root, the one that OpenClaw's plugin hybrid-memory uses;
-    both may use it at the same time. Lifetimes and words stand in [memory] of bsd.toml.
+    The database is memory/facts.db in the root, the same that OpenClaw's plugin hybrid-memory uses;
+    both can use it at the same time. [memory] in bsd.toml sets lifetimes and words.
 
     \b
     Examples:
@@ -56,8 +56,8 @@ def memory_group(context: click.Context, /) -> Any:
 
 @memory_group.command("store")
 @click.argument("text", metavar="TEXT")
-@click.option("--entity", metavar="NAME", help="Who or what it is about.")
-@click.option("--key", metavar="KEY", help="Which property of the entity.")
+@click.option("--entity", metavar="NAME", help="The person or thing that the fact is about.")
+@click.option("--key", metavar="KEY", help="The property of the entity.")
 @click.option("--value", metavar="VALUE", help="The value of that property.")
 @click.option(
     "--category",
@@ -79,14 +79,14 @@ def memory_group(context: click.Context, /) -> Any:
     "--class",
     "decay_class",
     metavar="CLASS",
-    help="How long it lives; leave it out, and its words tell it.",
+    help="The class, which sets its lifetime; default: by its words.",
 )
 @click.option("--confidence", type=float, default=1.0, show_default=True, help="0 to 1.")
 @click.option("--importance", type=float, default=0.7, show_default=True, help="0 to 1.")
-@click.option("--supersedes", metavar="ID", help="Id of the fact whose place this one takes.")
+@click.option("--supersedes", metavar="ID", help="Id of the fact that this fact replaces.")
 @click.pass_obj
 def store_command(call: Call, /, **fact: Any) -> None:
-    """Keep a fact, unless one of the same text is there already."""
+    """Keep a fact, unless there is already a fact with the same text."""
     with _open(call, writes=True) as memory:
         answer = actions.store(memory, NewFact(**fact))
     call.answer(answer, tell_stored)
@@ -106,19 +106,21 @@ def tell_stored(fact: actions.StoredFact) -> None:
 @click.option("--limit", type=click.IntRange(min=1), default=5, show_default=True)
 @click.option("--entity", metavar="NAME", help="Only facts about this.")
 @tag_option
-@click.option("--include-expired", is_flag=True, help="Also those that are to be pruned.")
+@click.option("--include-expired", is_flag=True, help="Also facts that have expired.")
 @click.option(
     "--include-superseded",
     is_flag=True,
-    help="Also what was true before something took its place.",
+    help="Also facts that other facts have replaced.",
 )
-@click.option("--as-of", type=int, metavar="SECONDS", help="What held then (epoch seconds).")
+@click.option(
+    "--as-of", type=int, metavar="SECONDS", help="Facts that held at this time (epoch seconds)."
+)
 @refresh_option
 @click.pass_obj
 def recall_command(
     call: Call, /, words: tuple[str, ...], limit: int, refresh: bool, **only: Any
 ) -> None:
-    """Find the facts that hold any of the words, the best first."""
+    """Find the facts that contain any of the words, the best first."""
     with _open(call, writes=refresh) as memory:
         answer = actions.recall(
             memory, " ".join(words), limit=limit, only=FactFilter(**only), refresh=refresh
@@ -139,7 +141,7 @@ def recall_command(
 def lookup_command(
     call: Call, /, entity: str, key: str | None, tag: str | None, limit: int, refresh: bool
 ) -> None:
-    """Show what is known about one entity, the surest first."""
+    """Show the facts about one entity, the most certain first."""
     with _open(call, writes=refresh) as memory:
         answer = actions.lookup(
             memory, entity, key, limit=limit, only=FactFilter(tag=tag), refresh=refresh
@@ -168,7 +170,7 @@ def tell_facts(facts: Sequence[Fact], scores: Sequence[str]) -> None:
 @id_argument
 @click.pass_obj
 def confirm_command(call: Call, /, id: str) -> None:
-    """Say that a fact still holds: it begins anew, with full confidence."""
+    """Confirm that a fact still holds: its lifetime begins anew, with full confidence."""
     with _open(call, writes=True) as memory:
         answer = actions.confirm(memory, id)
     call.answer(answer, lambda fact: say(f"Confirmed: {fact.id}, {_until(fact)}"))
@@ -187,20 +189,20 @@ def _until(fact: Fact) -> str:
 @id_argument
 @click.pass_obj
 def forget_command(call: Call, /, id: str) -> None:
-    """Delete a fact for good, and its vector."""
+    """Delete a fact and its vector for good."""
     with _open(call, writes=True) as memory:
         answer = actions.forget(memory, id)
     call.answer(answer, lambda fact: say(f'Forgotten: {fact.id} "{one_line(fact.text, 60)}"'))
 
 
 @memory_group.command("prune")
-@click.option("--hard", is_flag=True, help="Only delete what has expired (wins over --soft).")
-@click.option("--soft", is_flag=True, help="Only let fade what nobody recalls.")
+@click.option("--hard", is_flag=True, help="Only delete expired facts (overrides --soft).")
+@click.option("--soft", is_flag=True, help="Only fade facts that are not recalled.")
 @click.option("--vectors", is_flag=True, help="Also find and delete vectors without a fact.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.pass_obj
 def prune_command(call: Call, /, hard: bool, soft: bool, vectors: bool, dry_run: bool) -> None:
-    """Delete what has expired, and let fade what nobody recalls."""
+    """Delete expired facts, and fade those that are not recalled."""
     with _open(call, writes=not dry_run) as memory:
         answer = actions.prune(
             memory, hard=hard or not soft, soft=not hard, vectors=vectors, dry_run=dry_run
@@ -227,7 +229,7 @@ def tell_pruned(done: PrunedFacts) -> None:
 @memory_group.command("backfill-decay")
 @click.pass_obj
 def backfill_command(call: Call, /) -> None:
-    """Find the class of all facts anew, and when they expire by it."""
+    """Determine the class of each fact again, and when the fact expires."""
     with _open(call, writes=True) as memory:
         answer = actions.backfill(memory)
     call.answer(answer, tell_backfilled)
@@ -245,7 +247,7 @@ def tell_backfilled(done: actions.BackfillAnswer) -> None:
 @memory_group.command("stats")
 @click.pass_obj
 def stats_command(call: Call, /) -> None:
-    """Count facts, by class, and those that are to be pruned."""
+    """Count the facts, by class, and the expired ones."""
     with _open(call, writes=False) as memory:
         answer = actions.stats(memory)
     call.answer(answer, tell_stats)
@@ -268,15 +270,15 @@ def tell_stats(found: actions.MemoryStats) -> None:
 
 @memory_group.command("checkpoint")
 @click.argument("action", required=False, metavar="save|restore")
-@click.option("--intent", metavar="TEXT", help="What is about to be done.")
-@click.option("--state", metavar="TEXT", help="How things stand.")
-@click.option("--expected-outcome", metavar="TEXT", help="What should come of it.")
+@click.option("--intent", metavar="TEXT", help="The planned work.")
+@click.option("--state", metavar="TEXT", help="The current state.")
+@click.option("--expected-outcome", metavar="TEXT", help="The expected result.")
 @click.option("--working-files", metavar="A,B", type=KEYS, help="The files that matter.")
 @click.pass_obj
 def checkpoint_command(
     call: Call, /, action: str | None, intent: str | None, state: str | None, **more: Any
 ) -> None:
-    """Keep what is about to be done, or show the last that was kept."""
+    """Save a note of planned work, or show the last one."""
     if action == "save":
         if not intent or not state:
             hint = "`bsd memory checkpoint save --intent TEXT --state TEXT`"

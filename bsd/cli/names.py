@@ -1,4 +1,4 @@
-"""Names of sessions and entries as a user types them: whole, or by how they begin."""
+"""Names of sessions and entries as a user types them: in full, or only their beginning."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _Answer = TypeVar("_Answer")
 
 
 def session_named(layout: Layout, text: str) -> SessionName:
-    """Return the session of this name, else the only one that begins so: `ag/4f`, `4f2`.
+    """Return the session with this name, or the only one whose name begins with it: `ag/4f`, `4f2`.
 
-    If no session begins so, one that only the archive has is meant, so that commands can say so. A
-    whole name is returned even if there is no session: of some only the store is left.
+    If only the archive has such a session, its name is returned, so that commands can say so. A
+    full name is returned even if there is no such session, since its store may still exist.
 
     Raises:
-        Invalid: the text is no name, or the beginning of several.
+        Invalid: the text is not a name, or several names begin with it.
     """
     if found := session_beginning_with(layout, text):
         return found
@@ -56,28 +56,27 @@ def session_named(layout: Layout, text: str) -> SessionName:
 
 
 def session_beginning_with(layout: Layout, text: str) -> SessionName | None:
-    """Return the session of this name, else the only one that begins so; None if there is none.
+    """Return the session with this name, or the only one whose name begins with it; else None.
 
-    Upper and lower case differ only if a session begins exactly so. Raises Invalid as
-    `session_named` does.
+    Case matters only if a session matches in exactly this case. Raises Invalid as `session_named`
+    does.
     """
     agent, slash, session = text.partition("/")
     remains = False
     if slash:
         whole = SessionName.parse(text)
-        with suppress(NotFound):  # the agent's name may be the beginning of one
+        with suppress(NotFound):  # the text may hold only the beginning of an agent's name
             if os.path.lexists(layout.transcript(whole)):
                 return whole
         remains = _has_remains(layout, whole)
     else:
         check_name(text, "session")
     names: list[SessionName] = []
-    with suppress(ConfigError):  # no agents: opening the session reports it
+    with suppress(ConfigError):  # no agents: reported when the session is opened
         names = list(catalog.names(layout))
     found = _matching(names, agent, session, slash, in_any_case=not remains)
     if not found and (exclusions := layout.exclusions()):
-        # A session of this name is excluded: the session that is returned is refused, with the
-        # pattern.
+        # If an excluded session has this name, return it: opening it reports the pattern.
         every = catalog.names(layout.with_excluded(), strays=False)
         excluded = (each for each in every if exclusions.session(each.agent, each.session))
         found = _matching(excluded, agent, session, slash, in_any_case=not remains)
@@ -87,17 +86,16 @@ def session_beginning_with(layout: Layout, text: str) -> SessionName | None:
 
 
 def archived_session(layout: Layout, text: str, *, live: bool = False) -> str:
-    """Return the name or id of a session in the archive, given whole or by its beginning.
+    """Return the full name or id of a session in the archive, given in full or by its beginning.
 
-    If there is none, of a session of which only the prompts are left.
+    Sessions of which only the prompts are left can be named, too.
 
     Args:
-        live: sessions that still exist can be named as well, as the archive may hold content of
-            them.
+        live: sessions that still exist can be named as well, as the archive may hold their content.
 
     Raises:
-        Invalid: several begin so.
-        NotFound: none does.
+        Invalid: several names begin with the text.
+        NotFound: no name begins with the text.
     """
     agent, slash, session = text.partition("/")
     whole = SessionName.parse(text) if slash else None
@@ -140,10 +138,10 @@ def _matching(
     *,
     in_any_case: bool = True,
 ) -> list[SessionName]:
-    """Return the names that begin so; an exact match goes before a longer name.
+    """Return the names that begin with the typed text; exact matches exclude longer names.
 
-    If there are none, upper and lower case do not differ. Without `slash` the typed text names a
-    session alone, and `agent` holds that text.
+    If there are none, case is ignored. Without `slash`, the text is the beginning of a session's
+    name alone, and `agent` holds it.
     """
     if not slash:
         agent, session = "", agent
@@ -170,13 +168,17 @@ def _only(text: str, what: str, found: Sequence[SessionName]) -> SessionName | N
 
 
 def _has_remains(layout: Layout, name: SessionName) -> bool:
-    """True if store, archive or history hold something under exactly this name."""
+    """Return True if the store, archive or history has data under exactly this name."""
     places = (layout.extracted, layout.archive, layout.history)
     return any(os.path.lexists(place / layout.store_name(name)) for place in places)
 
 
 def entry_named(layout: Layout, session: SessionName, text: str) -> str | None:
-    """Return the id of the only entry whose id begins so; raises Invalid if several do."""
+    """Return the id of the only entry whose id begins with the text; None if there is none.
+
+    Raises:
+        Invalid: several ids begin with it.
+    """
     if not text:
         return None
     ids = {one for one, _ in entry_ids(layout, session)}
@@ -191,7 +193,7 @@ def entry_named(layout: Layout, session: SessionName, text: str) -> str | None:
 def with_entry(
     call: Call, session: SessionName, text: str, act: Callable[[str], _Answer]
 ) -> _Answer:
-    """Call `act` with this entry id, else with the id of the only entry that begins so."""
+    """Call `act` with this entry id, or with the id of the only entry that begins with the text."""
     try:
         return act(text)
     except NotFound as missing:
@@ -199,7 +201,7 @@ def with_entry(
             name = entry_named(call.layout, session, text)
         except Invalid:
             raise
-        except BsdError:  # no session, or an unreadable one: `missing` says so
+        except BsdError:  # no session, or it cannot be read: `missing` says so
             raise missing from None
         if name is None or name == text:
             raise
@@ -208,7 +210,7 @@ def with_entry(
 
 
 def say_who(text: str, name: str) -> None:
-    """Note the whole name if a command that changes something was given its beginning."""
+    """Print the full name if a command that changes something was given only its beginning."""
     context = click.get_current_context(silent=True)
     if context is None or context.resilient_parsing:
         return
@@ -218,18 +220,18 @@ def say_who(text: str, name: str) -> None:
 
 
 def say_whose(layout: Layout, agent: str) -> None:
-    """Note which root serves an agent's sessions, if it is another one."""
+    """Print a note if another root serves an agent's sessions."""
     if source := layout.source_of(agent):
         _say_if_elsewhere(layout, source)
 
 
 def _say_if_elsewhere(layout: Layout, source: Source) -> None:
     if why := elsewhere(layout, source):
-        note(f"{why}: it is only looked at here.")
+        note(f"{why}: this root only reads it.")
 
 
 def say_who_serves(layout: Layout, agent: str | None) -> None:
-    """Note the sources that cannot be read or that another root serves.
+    """Print a note for each source that cannot be read or that another root serves.
 
     Args:
         agent: only the source of this agent; None for all.
@@ -243,7 +245,7 @@ def say_who_serves(layout: Layout, agent: str | None) -> None:
                 os.scandir(path).close()
             except (FileNotFoundError, NotADirectoryError):
                 note(f"There is no {path}, which the settings name as {source.name}.")
-                note("Try: mend `path` under [[sources]] in bsd.toml, unless it is still to come")
+                note("Try: correct `path` under [[sources]] in bsd.toml, unless it comes later")
             except OSError as error:
                 problem = os_problem(error, f"The source {source.name}: reading {path}")
                 note(f"{problem.message}\nTry: {problem.hint}")
@@ -262,7 +264,14 @@ def entry_ids(layout: Layout, session: SessionName) -> Iterator[tuple[str, bool]
 
 
 def only_one(text: str, what: str, found: Sequence[str]) -> str | None:
-    """Return the only one of these names, None if there is none; raises Invalid for several."""
+    """Return the only one of these names, None if there is none.
+
+    Args:
+        what: the kind of names, for the message, as in `sessions in the trash`.
+
+    Raises:
+        Invalid: there are several.
+    """
     return _several(text, what, found) if len(found) > 1 else next(iter(found), None)
 
 

@@ -1,4 +1,4 @@
-"""The outcomes for the sessions of one call, for programs and for people (SPEC §9)."""
+"""The outcomes for the sessions of one call, as JSON and as text (SPEC §9)."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from bsd.planning.result import SessionResult, Status
 
 _NAMED_AT_MOST = 3  # sessions that were left alone for one reason
 
-# Why entries stay whole (SPEC §3), in words.
+# The reasons why entries stay whole (SPEC §3).
 MEANINGS = {
     "disabled": "extraction is switched off, or no type triggers it",
-    "no_entry_id": "no id to name them by",
-    "unsafe_entry_id": "an id that is too long for a placeholder, or has odd characters",
-    "duplicate_entry_id": "an id that another entry has, too",
+    "no_entry_id": "they have no id",
+    "unsafe_entry_id": "their id is too long for a placeholder, or has odd characters",
+    "duplicate_entry_id": "another entry has the same id",
     "already_extracted": "their values are in the store already",
-    "turn_open": "an unfinished turn, the latest answer, and what was thought in the last turn",
+    "turn_open": "an unfinished turn, the latest answer, and the thinking of the last turn",
     "pinned": "pinned by _extractable",
     "undone": "their extraction was taken back by undo",
     "recently_restored": "restored a short while ago",
-    "type_not_matched": "nothing of a triggering type",
+    "type_not_matched": "no value of a triggering type",
     "too_recent": "among the newest messages (keep_recent)",
     "too_young": "younger than age_threshold_hours",
     "values_too_small": "no value is long enough (min_value_length)",
-    "prefix_bound": "signed thinking further on stands on them (prefix_bound)",
+    "prefix_bound": "the signature of later thinking covers them (prefix_bound)",
     "cache_warm": "the prompt cache of its provider is warm (when)",
     "too_large_in_memory": "so many values in one line that reading it takes too much memory",
 }
@@ -56,19 +56,19 @@ MEANINGS = {
 class Outcomes:
     """The results of all sessions of one call."""
 
-    aim: Status  # of a session that was changed
+    aim: Status  # the status of a changed session
     dry_run: bool = False
     results: list[SessionResult] = field(default_factory=list)
-    stopped_by: int | None = None  # a signal
+    stopped_by: int | None = None  # the signal's number
     stopped_in: SessionName | None = None
-    torn_off: bool = False  # a second signal came: the next call tidies up
+    torn_off: bool = False  # a second signal came; the next call cleans up
     not_begun: int = 0
 
     def count(self, status: Status) -> int:
         return sum(result.status is status for result in self.results)
 
     def total(self, member: str) -> int:
-        """Add up a number of all results."""
+        """Return the sum of a member of all results."""
         return sum(getattr(result, member) for result in self.results)
 
     @property
@@ -80,10 +80,11 @@ class Outcomes:
 
     @property
     def exit_code(self) -> int:
-        """0 if all is well, 4 if sessions were only busy, 128 + n if stopped.
+        """The exit code of the call.
 
-        1 if something that was to come back did not. If sessions failed, the code of their errors
-        (69 for a full disk), 1 if these differ.
+        0 on success, 4 if sessions were busy, 128 + n if signal n stopped the call, 1 if a value
+        could not be restored. If sessions failed, the code of their errors (69 for a full disk), or
+        1 if these differ.
         """
         if self.stopped_by is not None:
             return 128 + self.stopped_by
@@ -119,7 +120,7 @@ def report(call: Call, outcomes: Outcomes, *, named: bool) -> None:
     """Print the outcomes for the sessions.
 
     Args:
-        named: the user named the sessions, so each is listed, changed or not.
+        named: the user named the sessions; then unchanged ones are listed, too.
     """
     if call.json:
         print_json(outcomes.as_json())
@@ -176,7 +177,7 @@ def _print_totals(outcomes: Outcomes) -> None:
         else:
             say(text)
     if count := outcomes.count(Status.UNCHANGED):
-        say(f"nothing to do in {counted(count, 'session')}")
+        say(f"no changes in {counted(count, 'session')}")
     if not outcomes.results and outcomes.stopped_by is None:
         say("there are no sessions")
     if outcomes.reasons.get("disabled"):
@@ -184,17 +185,17 @@ def _print_totals(outcomes: Outcomes) -> None:
 
 
 def _estimate(rates: Sequence[Rate]) -> str:
-    """Return how the tokens were estimated, and which ones are left out."""
+    """Return a sentence on how tokens were estimated, and which content is not counted."""
     measured = sorted(rate.characters for rate in rates if rate.measured)
     if not measured:
-        how = f"{Rate().characters:g} characters each, since no session says what it was charged"
+        how = f"{Rate().characters:g} characters each, since no session records its tokens"
     else:
         low, high = f"{measured[0]:.1f}", f"{measured[-1]:.1f}"
         how = low if low == high else f"{low} to {high}"
-        how += " characters each, by what the sessions were charged"
+        how += " characters each, from the tokens that the sessions record"
         if others := len(rates) - len(measured):
-            how += f" ({Rate().characters:g} in {others} that do not say)"
-    none = "what is not sent (copies, what was compacted), pictures and PDFs count none"
+            how += f" ({Rate().characters:g} in {others} without a record)"
+    none = "content that is not sent (copies, compacted entries), pictures and PDFs count as none"
     return f"tokens: {how}; {none}"
 
 
@@ -209,7 +210,7 @@ def _print_reasons(reasons: dict[str, int]) -> None:
 
 
 def _print_troubles(results: Sequence[SessionResult], *, named: bool) -> None:
-    """Print errors and warnings to stderr; sessions left alone by reason unless they were named."""
+    """Print errors and warnings to stderr; sessions left alone are grouped, unless `named`."""
     alone: dict[str, list[str]] = {}
     for result in results:
         reason = result.reason or "for no known reason"
@@ -243,6 +244,6 @@ def _print_stop(outcomes: Outcomes) -> None:
     saved = f", {size(outcomes.total('bytes_saved'))} saved" if saves else ""
     note(f"Stopped: {counted(done, 'session')} done{saved}, {outcomes.not_begun} not begun")
     if outcomes.stopped_in is not None and outcomes.torn_off:
-        note(f"{outcomes.stopped_in} was cut off; the next call finishes or undoes what it began")
+        note(f"{outcomes.stopped_in} was cut off; the next call finishes or undoes its change")
     elif outcomes.stopped_in is not None:
         note(f"{outcomes.stopped_in} was left as it was")

@@ -1,4 +1,4 @@
-"""The output of a call: one JSON document for programs, tables and lines for people (SPEC §9)."""
+"""The output of a call: a JSON document for programs, tables and lines for people (SPEC §9)."""
 
 from __future__ import annotations
 
@@ -15,28 +15,32 @@ from bsd.cli.table_layout import TableColumn, fit_table, wrap_line
 from bsd.core.formatting import format_size
 
 _DAY_SECONDS = 86_400.0
-_MANY_TOKENS = 10_000  # from which on they are told in thousands
-_FURTHER = 2  # columns before further lines of a sentence
+_MANY_TOKENS = 10_000  # from here on written in thousands
+_FURTHER = 2  # columns before continuation lines
 _SIGNS = {"ok": ("✓", "32"), "warn": ("!", "33"), "fail": ("✗", "1;31")}
 
 
 def print_json(document: Any) -> None:
-    """Print the call's one JSON document, in ASCII: bytes that no terminal or pipe can harm."""
+    """Print the call's JSON document, in ASCII, which is safe for every terminal and pipe."""
     try:
         text = json.dumps(document, indent=2, allow_nan=False)
-    except ValueError:  # NaN and infinities stand in some transcripts; JSON has no word for them
+    except ValueError:  # some transcripts have NaN or infinities, which JSON lacks
         text = json.dumps(_finite(document), indent=2)
     sys.stdout.write(text + "\n")
 
 
 def say(text: str = "", *, style: str = "") -> None:
-    """Print a line (or several) for people; anything dangerous in it is escaped."""
+    """Print one or more lines for people; characters that could harm a terminal are escaped."""
     shown = safe(text, lines=True)
     sys.stdout.write(f"{styled(shown, style, sys.stdout)}\n")
 
 
 def say_wrapped(text: str, indent: int = _FURTHER, *, style: str = "") -> None:
-    """Print a line for people; on a terminal its further lines are indented by so many columns."""
+    """Print a line for people.
+
+    Args:
+        indent: columns before continuation lines, on a terminal that is too narrow for one line.
+    """
     shown = safe(text)
     width = get_terminal_size().columns if sys.stdout.isatty() else None
     for line in wrap_line(shown, width, indent):
@@ -44,10 +48,10 @@ def say_wrapped(text: str, indent: int = _FURTHER, *, style: str = "") -> None:
 
 
 def say_check(level: str, text: str, indent: int = 2) -> None:
-    """Print the result of a check, `ok`, `warn` or `fail`, and its subject.
+    """Print the subject of a check with its result, `ok`, `warn` or `fail`.
 
     Args:
-        indent: columns before the further lines, if the terminal is too narrow for one.
+        indent: columns before the continuation lines on a narrow terminal.
     """
     sign, style = _SIGNS[level]
     width = get_terminal_size().columns if sys.stdout.isatty() else None
@@ -57,9 +61,9 @@ def say_check(level: str, text: str, indent: int = 2) -> None:
 
 
 def note(text: str) -> None:
-    """Print a line for people that is not the answer itself: to stderr.
+    """Print a note for people that is not part of the answer, to stderr.
 
-    On a terminal, further lines of a line that is too long are indented.
+    On a terminal, continuation lines of a long line are indented.
     """
     width = get_terminal_size().columns if sys.stderr.isatty() else None
     for line in safe(text, lines=True).split("\n"):
@@ -87,17 +91,17 @@ def print_table(
     spare: Sequence[str] = (),
     whole: Sequence[str] = (),
 ) -> None:
-    """Print a table of texts, which are made safe. On a terminal it is as wide as that at most.
+    """Print a table whose texts are escaped; on a terminal, it is at most as wide as the terminal.
 
-    Without a terminal nothing is cut or left out. On one, a first column of long names stands on
-    lines of its own if there is no room beside it; names in it are never cut.
+    Elsewhere, no cell is cut and no column left out. On a terminal, if a first column of long names
+    leaves too little room, its names get lines of their own; they are never cut.
 
     Args:
-        right: the columns that hold numbers.
+        right: the columns that hold numbers; they are aligned to the right.
         last_may_shrink: the last column may be cut with an ellipsis.
         wraps: the columns whose cells may take several lines.
-        spare: the columns that are left out on a narrow terminal, the first of them first.
-        whole: the columns whose cells are to be copied: they are neither cut nor wrapped.
+        spare: the columns that are left out on a narrow terminal, in this order.
+        whole: the columns whose cells users copy: they are neither cut nor wrapped.
     """
     width = get_terminal_size().columns if sys.stdout.isatty() else None
     how = {"right": right, "wraps": wraps, "spare": spare, "whole": whole}
@@ -118,7 +122,7 @@ def table_lines(
     spare: Sequence[str] = (),
     whole: Sequence[str] = (),
 ) -> tuple[list[str], list[str]]:
-    """Return the lines of a table, as `print_table` prints it and `fit_table` returns them."""
+    """Return the title's lines and the rows' lines of a table, as `print_table` prints them."""
     cells = [[safe(cell) for cell in row] for row in rows]
     fitted = [
         TableColumn(
@@ -146,15 +150,15 @@ def _finite(value: Any) -> Any:
 
 
 size = format_size  # bytes, for people
-# Joiners are not printable in Python's eyes, but emoji and several scripts need them.
+# Python counts joiners as not printable, but emoji and several scripts need them.
 _HARMLESS = "\u200c\u200d"
 
 
 def safe(text: str, *, lines: bool = False) -> str:
-    r"""Return `text` with everything escaped that could command or confuse a terminal.
+    r"""Return `text` with all characters escaped that could control or confuse a terminal.
 
-    Control characters, lone surrogates, direction marks and unassigned characters appear as
-    `\x1b` or `\u202e`; with `lines`, line breaks and tabs stay.
+    Control characters, lone surrogates, direction marks and unassigned characters appear as `\x1b`
+    or `\u202e`; with `lines`, line breaks and tabs stay.
     """
     if text.isprintable():
         return text
@@ -163,13 +167,13 @@ def safe(text: str, *, lines: bool = False) -> str:
 
 
 def one_line(text: str, length: int) -> str:
-    """Return the beginning of `text` on one line of at most `length` characters, made safe."""
+    """Return the beginning of `text` as one line of at most `length` characters, escaped."""
     line = safe(" ".join(text[: 8 * length].split()))
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
 def counted(count: int, noun: str) -> str:
-    """Write a number with its noun: `1 entry`, `2 entries`, `0 sessions`."""
+    """Format a number with its noun: `1 entry`, `2 entries`, `0 sessions`."""
     if count == 1:
         return f"1 {noun}"
     plural = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeiou" else f"{noun}s"
@@ -177,16 +181,16 @@ def counted(count: int, noun: str) -> str:
 
 
 def minute(moment: str | None) -> str:
-    """Write an ISO moment for a table; None is one that never comes."""
+    """Format an ISO 8601 moment for a table; None is `never`."""
     return "never" if moment is None else moment[:16].replace("T", " ")
 
 
 def cache_wait(until: str, tokens: int | None, now: float) -> str:
-    """Write until when a session waits: `cache warm until 14:05, 38k tokens ready`.
+    """Describe until when a session waits: `cache warm until 14:05, 38k tokens ready`.
 
     Args:
         until: ISO 8601.
-        tokens: the tokens that leave then.
+        tokens: the tokens that will be extracted then.
         now: epoch seconds.
     """
     moment = datetime.fromisoformat(until).astimezone()
@@ -197,7 +201,7 @@ def cache_wait(until: str, tokens: int | None, now: float) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Write a part as a share of a whole, in per cent."""
+    """Format a part as a percentage of the whole."""
     return f"{100 * part / whole:.0f} %" if whole else "0 %"
 
 

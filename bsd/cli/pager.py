@@ -14,7 +14,7 @@ from rich.text import Text
 
 
 class _Screenful(io.StringIO):
-    """Takes what is printed for a terminal, so that its lines can be counted first."""
+    """Collects output for a terminal, so that its lines can be counted first."""
 
     def isatty(self) -> bool:
         return True
@@ -22,10 +22,10 @@ class _Screenful(io.StringIO):
 
 @contextmanager
 def paged(*, wanted: bool = True) -> Iterator[None]:
-    """Show what the block prints in the user's pager if it is longer than the screen.
+    """Show the output of the block in the user's pager if it is longer than the screen.
 
-    Without a terminal, and if it is not `wanted`, nothing is changed. The pager is PAGER, else
-    `less`, else `more`. What was printed before an error is shown, too.
+    Without a terminal, or if `wanted` is False, the output is not changed. The pager is PAGER, else
+    `less`, else `more`. If the block raises an error, the output before it is shown, too.
     """
     if not (wanted and sys.stdout.isatty()):
         yield
@@ -43,7 +43,7 @@ def paged(*, wanted: bool = True) -> Iterator[None]:
 
 
 def _height(text: str) -> int:
-    """Return how many lines of the terminal a text takes."""
+    """Return the number of lines that a text takes on the terminal."""
     width = max(get_terminal_size().columns, 1)
     lines = (Text.from_ansi(line).plain if "\x1b" in line else line for line in text.splitlines())
     return sum(max(1, -(-cell_len(line) // width)) for line in lines)

@@ -1,8 +1,9 @@
-"""The rights of a call that root makes on another user's root: those of that user, for good.
+"""Gives up root's rights, for good, when root calls bsd on another user's root.
 
-The owner could not use files that root makes there: store, trash, settings, locks. And a place that
-another user may rename and link is no place for root to write to. So root becomes the owner before
-anything is opened; only open files, such as a terminal or a pipe, go along.
+The owner could not use files that root makes there: store, trash, settings, locks. And root must
+not write to a directory where another user can rename files and make links. So the process becomes
+the owner before it opens any file; only files that are already open, such as a terminal or a pipe,
+stay open.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from pathlib import Path
 from bsd.core.errors import Forbidden
 
 _ROOT_USER = 0
-# Where programs keep a user's own files: root's are no use to the owner.
+# Directories of a user's own files; the owner has no use for root's.
 _DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")
 
 
 @dataclass(frozen=True, slots=True)
 class FileOwner:
-    """A user other than root; in containers many have neither name nor home."""
+    """A user other than root; in containers, many have neither name nor home."""
 
     uid: int
     gid: int
@@ -34,7 +35,7 @@ class FileOwner:
 
     @classmethod
     def of(cls, found: os.stat_result) -> FileOwner:
-        """Return the owner of a file; the group is the user's own, as after a login."""
+        """Return the owner of a file, with the user's own group, as after a login."""
         try:
             known = pwd.getpwuid(found.st_uid)
         except KeyError:
@@ -46,15 +47,18 @@ class FileOwner:
 
     @property
     def command(self) -> str:
-        """The prefix of a shell command that calls it as this user."""
+        """The prefix that makes a shell command run as this user."""
         return f"sudo -u {self.name or f'#{self.uid}'}"
 
 
 def owner_for_root(root: Path) -> FileOwner | None:
-    """Return the user that root has to become to work on `root`; None if none.
+    """Return the user that root must become to work on `root`; None if root may stay root.
 
-    `root` need not exist. Raises Forbidden if a link on the way to it belongs to another user than
-    its owner.
+    Args:
+        root: a path that need not exist.
+
+    Raises:
+        Forbidden: a link on the way to it belongs to another user than its owner.
     """
     if os.geteuid() != _ROOT_USER:
         return None
@@ -63,19 +67,19 @@ def owner_for_root(root: Path) -> FileOwner | None:
         if (link := _link(path)) is not None and link.st_uid not in {_ROOT_USER, found.st_uid}:
             raise Forbidden(
                 f"{path} is a link of user {link.st_uid}, to a directory of user {found.st_uid}",
-                hint="name the directory itself with --root, as the user to whom it belongs",
+                hint="name the directory itself with --root, as the user who owns it",
             )
     return None if found.st_uid == _ROOT_USER else FileOwner.of(found)
 
 
 def become(owner: FileOwner, root: Path, environ: MutableMapping[str, str]) -> None:
-    """Give up root's rights for those of the owner of `root`; there is no way back.
+    """Give up root's rights for those of the owner of `root`; this cannot be reversed.
 
     Args:
-        environ: changed to the owner's environment.
+        environ: is changed to the owner's environment.
 
     Raises:
-        Forbidden: that is not possible, or the owner could not read this program.
+        Forbidden: the change is not possible, or the owner could not read this program.
     """
     hint = f"`{owner.command} bsd …`; in a container: --user {owner.uid}:{owner.gid}"
     program = _files_of_the_program()
@@ -92,7 +96,7 @@ def become(owner: FileOwner, root: Path, environ: MutableMapping[str, str]) -> N
     if unreadable is not None:
         raise Forbidden(
             f"{root} belongs to {owner}, who may not read the program itself: {unreadable}",
-            hint="install bsd where every user may read it: its package, or below /opt",
+            hint="install bsd where every user may read it: from its package, or below /opt",
         )
     theirs = environment_of(owner, environ)
     environ.clear()
@@ -126,7 +130,7 @@ def _take_groups(owner: FileOwner) -> None:
 
 @contextmanager
 def _for_a_moment(owner: FileOwner) -> Iterator[None]:
-    """Act as the owner, with root's rights to come back to; raises OSError."""
+    """Act as the owner while the block runs, keeping a way back to root; raises OSError."""
     groups, group = os.getgroups(), os.getegid()
     try:
         _take_groups(owner)
@@ -140,7 +144,7 @@ def _for_a_moment(owner: FileOwner) -> Iterator[None]:
 
 
 def _files_of_the_program() -> list[str]:
-    """The loaded files of the program; those that are loaded later lie beside them."""
+    """Return the loaded files of the program; modules that are loaded later lie beside them."""
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return [sys.executable, *(file for file in files if file is not None and os.path.exists(file))]
 
@@ -150,7 +154,7 @@ def _is_readable(file: str) -> bool:
 
 
 def environment_of(owner: FileOwner, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for the owner: root's directories are replaced or left out."""
+    """Return the environment for the owner; root's own directories are replaced or left out."""
     theirs = dict(environ)
     if not _is_of(environ.get("HOME", ""), owner):
         theirs["HOME"] = str(owner.home)

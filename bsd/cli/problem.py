@@ -1,4 +1,4 @@
-"""An error as the command line reports it (SPEC §9): the event, `Try: …`, the exit code."""
+"""An error as the command line reports it (SPEC §9): the message, `Try: …`, the exit code."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from bsd.core.errors import BsdError, FieldError, Invalid, os_problem
 
 _log = structlog.stdlib.get_logger(module="cli")
 
-# For errors that say no more than the system said.
-_HINTS = {77: "run bsd as the owner of these files, or mend their permissions"}
+# Hints for errors that repeat only the system's message.
+_HINTS = {77: "run bsd as the owner of these files, or correct their permissions"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Problem:
         return document
 
     def show(self) -> None:
-        """Print it to stderr for people."""
+        """Print the problem to stderr, for people."""
         lines = [f"{styled('Error:', '1;31', sys.stderr)} {safe(self.error, lines=True)}"]
         if not all(error.message in self.error for error in self.errors):
             lines += [f"  {safe(error.field)}: {safe(error.message)}" for error in self.errors]
@@ -52,12 +52,12 @@ class Problem:
 
 
 def problem_of(error: BaseException, log_file: Path | None, command: str = "bsd") -> Problem:
-    """Translate an error for the user. The traceback of an unforeseen one goes to the log.
+    """Translate an error for the user. The traceback of an unexpected error goes to the log.
 
     Args:
-        log_file: where this call logs; None if it does not.
-        command: the command that was called, as in `bsd config set`; its help is the hint of a
-            usage error without one.
+        log_file: the log of this call; None if it has none.
+        command: the command that was called, as in `bsd config set`; a usage error without a hint
+            gets the command's help as its hint.
     """
     match error:
         case BsdError():
@@ -65,7 +65,7 @@ def problem_of(error: BaseException, log_file: Path | None, command: str = "bsd"
             hint = error.hint or _HINTS.get(error.exit_code) or usual
             return Problem(error.message, error.exit_code, hint, error.errors)
         case Stopped():
-            text = "stopped; what was in flight, if anything, the next call finishes or undoes"
+            text = "stopped; the next call finishes or undoes a change that was in flight"
             return Problem(text, error.exit_code)
         case click.exceptions.NoArgsIsHelpError():  # a group without a command
             hint = f"`{error.ctx.command_path} --help`"
@@ -80,14 +80,14 @@ def problem_of(error: BaseException, log_file: Path | None, command: str = "bsd"
 
 
 def _sentence(error: click.ClickException) -> str:
-    """Click's message in our form; an unknown name without the suggestion, which is the hint."""
+    """Return click's message in bsd's form, without its suggestion for an unknown name."""
     known = isinstance(error, click.NoSuchCommand | click.NoSuchOption)
     text = error.message if known else error.format_message()
     return (text[:1].lower() + text[1:]).rstrip(".")
 
 
 def _nearest(error: click.ClickException) -> str | None:
-    """The name that the user may have meant, or the help page that lists the names."""
+    """Return a hint: the name that the user may have meant, or the help page with all names."""
     if not isinstance(error, click.UsageError):
         return None
     here = error.ctx.command_path if error.ctx else "bsd"
@@ -118,6 +118,6 @@ def _write_down(trace: str, log_file: Path | None) -> Path | None:
         descriptor, name = tempfile.mkstemp(prefix="bsd-error-", suffix=".log")
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(trace)
-    except OSError:  # there is no place for it; the message itself must still get out
+    except OSError:  # no place to write; the message itself is still printed
         return None
     return Path(name)

@@ -1,4 +1,4 @@
-"""How far a long call is, on a terminal: a bar with rate and time left, or the time so far."""
+"""The progress of a long call on a terminal: a bar with rate and time left, or the elapsed time."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Self
 from rich import progress
 from rich.console import Console
 
-_LEAST = 4 << 20  # bytes to read before a bar is worth it
-_SOON_SECONDS = 1.0  # after so long a bar is worth it whatever there is to read
+_LEAST = 4 << 20  # bytes; for less, a bar is shown only after _SOON_SECONDS
+_SOON_SECONDS = 1.0
 _REFRESH_SECONDS = 0.1
 
 
 class Progress:
-    """Shows a bar on stderr while the `with` block runs, if that is a terminal.
+    """Shows a bar on stderr while the `with` block runs, if stderr is a terminal.
 
-    It appears at once if much is to be read, else when the block has taken a second. It is drawn
-    by the caller, never by a thread of its own: a commit must not wait for one.
+    The bar appears at once if much is to be read, else after a second. The caller draws it; a
+    thread would make a commit wait.
     """
 
     def __init__(self, least: int = _LEAST) -> None:
-        self._least = least  # bytes to read; for fewer nothing is shown at first
+        self._least = least  # bytes from which on the bar is shown at once
         self._began = time.monotonic()
         self._bar: progress.Progress | None = None
         self._drawn = 0.0
@@ -39,7 +39,7 @@ class Progress:
             self._bar.stop()
 
     def __call__(self, done: int, of: int | None = None, text: str = "") -> None:
-        """Show that `done` of `of` bytes are read, behind a text; little work shows nothing."""
+        """Show that `done` of `of` bytes are read, after a text; little work shows no bar."""
         if not of or not sys.stderr.isatty():
             return
         if of < self._least and time.monotonic() - self._began < _SOON_SECONDS:
@@ -55,10 +55,10 @@ class Progress:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Show on a terminal for how long the block has taken, if it takes more than a second.
+    """Show the elapsed time on a terminal, once the block has taken a second.
 
-    For work of which it is not known how far it is. It is drawn by threads of its own, so the block
-    must hold no leases: it asks another process, or it reads.
+    For work whose progress is unknown. Threads draw the line, so the block must hold no leases: it
+    asks another process, or it only reads.
     """
     if not sys.stderr.isatty():
         yield
@@ -85,7 +85,7 @@ def waiting(what: str) -> Iterator[None]:
 
 
 def bar(total: int) -> progress.Progress:
-    """Make a bar with one task of `total` bytes; the caller refreshes it."""
+    """Return a bar with one task of `total` bytes; the caller refreshes it."""
     made = progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(),

@@ -1,4 +1,4 @@
-"""One entry on a terminal, to be read: Markdown is rendered, and nothing in it commands."""
+"""One entry on a terminal, for reading: Markdown is rendered, control characters are escaped."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ from bsd.transcripts.reader import parse_entry
 
 _WIDEST = 100  # columns of prose
 _LARGEST = 400_000  # characters that are rendered; a longer text is shown as it is
-# Colours and the like in the output of programs: shown as text they would only be in the way.
+# Colours in the output of programs; escaped, they would only disturb the text.
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
-# As rich has it, but for its black background, which a light terminal would not like.
+# Rich's theme without its black background, which does not suit a light terminal.
 _THEME = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
 _STYLED = re.compile(r"(\x1b\[[0-9;:]*m)")
 
 
 def tell_entry(found: ReadEntry, *, raw: bool) -> None:
-    """Print an entry whole. `raw`: Markdown as it is written; so it is without a terminal."""
+    """Print an entry in full.
+
+    Args:
+        raw: do not render Markdown; without a terminal it is never rendered.
+    """
     view = found.view
     calls = ", ".join(call.name for call in view.calls)
     when = minute(view.time) if view.time else ""
@@ -58,7 +62,7 @@ def _tell_value(value: ReadValue, *, raw: bool, alone: bool) -> None:
 
 
 def _markdown(text: str) -> Iterator[str]:
-    """Yield the lines of a text with its Markdown rendered; links show where they lead."""
+    """Yield the lines of a text with its Markdown rendered; links show their targets."""
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     console = Console(
         width=min(get_terminal_size().columns, _WIDEST),
@@ -71,7 +75,7 @@ def _markdown(text: str) -> Iterator[str]:
     with console.capture() as captured:
         console.print(Markdown(text, code_theme="ansi_dark", hyperlinks=False))
     for line in captured.get().splitlines():
-        # Markdown has character references of its own: only rich's styles are passed on.
+        # Markdown's character references can make control characters: keep only rich's styles.
         yield "".join(
             part if _COLOURS.fullmatch(part) else safe(part) for part in _STYLED.split(line)
         ).rstrip(" ")

@@ -1,4 +1,4 @@
-"""`bsd retention`: files that were kept long enough are archived or deleted."""
+"""`bsd retention`: archives or deletes files that have expired."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from bsd.maintenance.disk_use import in_flight_use
 from bsd.maintenance.expiry import Forecast
 from bsd.maintenance.retention import CleanedAll, ForecastAll, Retention
 
-_MOST_FILES = 20  # files that are named in a dry run
+_MOST_FILES = 20  # files listed in a dry run
 
 
 @click.command("retention", cls=BsdCommand)
-@click.option("--dry-run", is_flag=True, help="Say what would go, and when; change nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="List expired files, and when others expire; change nothing."
+)
 @click.option(
     "--at",
     metavar="TIME",
-    help="With --dry-run: what goes until then, as in tonight, tomorrow, +24h, 2026-11-27T06:00.",
+    help="With --dry-run: forecast until TIME, as in tonight, tomorrow, +24h, 2026-11-27T06:00.",
 )
 @click.option(
     "--forget", is_flag=True, help="Delete extracted content for good instead of archiving it."
@@ -37,18 +39,20 @@ _MOST_FILES = 20  # files that are named in a dry run
 def retention_command(
     call: Call, /, dry_run: bool, at: str | None, forget: bool, trust_clock: bool
 ) -> int:
-    """Archive what was kept long enough, or say what goes.
+    """Archive or delete values that have expired, or list them.
 
-    Extracted content is kept for as long as the setting `retention` says, and then moved into the
-    archive, compressed; from there it can be restored as before. The daemon does this by the
-    schedule in `retention_cron`. With `--forget`, or where the setting `archive` is false, it is
-    deleted for good. The archive is kept for `archive_retention`, up to `archive_max_bytes`. What
-    is in the trash, and what undo needs, is kept for `trash_retention`.
+    Extracted values are kept in the store for as long as the setting `retention` says, and then
+    moved into the archive, compressed; from there they can be restored as before. The daemon does
+    this by the schedule in `retention_cron`. With `--forget`, or if the setting `archive` is false,
+    they are deleted for good. The archive is kept for `archive_retention`, up to
+    `archive_max_bytes`. The trash and the data for undo are kept for `trash_retention`.
+
     If the clock of this machine was set by more than an hour since the last run, this run deletes
-    nothing, and its exit code is 1; what moves into the archive moves all the same.
+    no file, and its exit code is 1; values are still moved into the archive.
 
-    `--dry-run` says what a run would do now, `--dry-run --at TIME` what the scheduled runs do until
-    then, and which sessions agents' programs delete by their own rules. tonight is until 6:00.
+    `--dry-run` shows the effect of a run now. `--dry-run --at TIME` shows the effects of the
+    scheduled runs until then, and the sessions that agents' programs delete by their own rules.
+    tonight is until 6:00.
 
     \b
     Examples:
@@ -69,12 +73,12 @@ def retention_command(
 
 
 def _foretell(call: Call, at: str, *, dry_run: bool, alone: bool) -> None:
-    """Say what goes until a moment; raises Invalid if other options contradict that."""
+    """Print a forecast until a moment; raises Invalid if it contradicts other options."""
     if not dry_run:
-        raise Invalid("--at only says what goes", hint=f"`bsd retention --dry-run --at {at}`")
+        raise Invalid("--at needs --dry-run", hint=f"`bsd retention --dry-run --at {at}`")
     if not alone:
         raise Invalid(
-            "--at tells of the scheduled runs, which know neither --forget nor --trust-clock",
+            "--at forecasts the scheduled runs, which use neither --forget nor --trust-clock",
             hint=f"`bsd retention --dry-run --at {at}`",
         )
     with call.context(changes=False) as context:
@@ -82,7 +86,7 @@ def _foretell(call: Call, at: str, *, dry_run: bool, alone: bool) -> None:
         answer = foretell_retention(context, at, run_after)
     call.answer(answer, lambda answer: tell_forecast(answer, time.time()))
     if not call.json and answer.schedule is not None and daemon_process(call) is None:
-        note("No daemon runs now: bsd does nothing of that by itself before `bsd run`")
+        note("No daemon runs now: scheduled runs begin only after `bsd run`")
 
 
 def tell_retention(call: Call, answer: Retention) -> None:
@@ -91,7 +95,7 @@ def tell_retention(call: Call, answer: Retention) -> None:
     elif isinstance(answer, CleanedAll):
         _tell_cleaned(call, answer)
     for what, why in answer.held_places.items():
-        note(f"Nothing of {what} is deleted: {why}.")
+        note(f"No data of {what} is deleted: {why}.")
     if answer.held_places:
         note(
             "Try: set the clock right; the next run deletes again. If it is right now: "
@@ -125,7 +129,7 @@ def _tell_cleaned(call: Call, done: CleanedAll) -> None:
     if done.failures:
         say_wrapped(f"{counted(done.failures, 'failure')}: see {call.layout.log_file}")
     if done.problem:
-        note(f"It is not noted that there was a run: {done.problem}")
+        note(f"The time of this run could not be saved: {done.problem}")
 
 
 def _tell_forecast(call: Call, found: ForecastAll) -> None:
@@ -137,9 +141,14 @@ def _tell_forecast(call: Call, found: ForecastAll) -> None:
         settings = _archive_settings(call, archive.keep)
         say_wrapped(f"{going} of the archive would be deleted now, {staying} kept: {settings}")
     for place, thing, what_becomes, setting in (
-        (found.sessions, "session", "that are gone would leave the archive", "archive_sessions"),
+        (
+            found.sessions,
+            "session",
+            "that are gone would be deleted from the archive",
+            "archive_sessions",
+        ),
         (found.history, "operation", "in the history would be forgotten", "trash_retention"),
-        (found.trash, "session", "in the trash would go", "trash_retention"),
+        (found.trash, "session", "in the trash would be deleted", "trash_retention"),
     ):
         if place.going or place.staying:
             say_wrapped(
@@ -172,7 +181,7 @@ def _tell_store(found: Forecast, archived_bytes: int | None) -> None:
 
 
 def _archive_settings(call: Call, keep: str) -> str:
-    """Name the settings that bound the archive."""
+    """Return a text with the settings that limit the archive."""
     text = f"archive_retention is {keep}"
     most = call.pruning.current.archive_max_bytes
     return f"{text}, archive_max_bytes is {size(most)}" if most else text

@@ -1,4 +1,4 @@
-"""The lines of `bsd retention --dry-run --at TIME`: what goes until a moment."""
+"""The lines of `bsd retention --dry-run --at TIME`: a forecast until a moment."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from bsd.cli.output import counted, note, print_table, say, say_wrapped, size
 from bsd.cli.status_lines import spell_when
 from bsd.maintenance.retention import ForecastAll
 
-_MOST_SESSIONS = 10  # that are named
+_MOST_SESSIONS = 10  # listed for each program
 
 
 def tell_forecast(found: RetentionForecast, now: float) -> None:
-    """Print what goes until a moment; `now` is epoch seconds."""
+    """Print a forecast of deletions and moves; `now` is epoch seconds."""
     say(f"Until {spell_moment(found.at, now)} ({spell_when(found.at, now)})", style="1")
     for line in _runs(found, now):
         say_wrapped(line, 4)
@@ -26,13 +26,13 @@ def tell_forecast(found: RetentionForecast, now: float) -> None:
     say_wrapped(_total(found))
     held = {} if found.until is None else found.until.held_places
     for what, why in held.items():
-        note(f"Nothing of {what} is deleted by the next run: {why}.")
+        note(f"No data of {what} is deleted by the next run: {why}.")
     if any(program.uncopied for program in found.programs):
         note("Try: `bsd archive keep` copies sessions that have no copy yet")
 
 
 def spell_moment(moment: str, now: float) -> str:
-    """Write an ISO 8601 moment in local time: `today, 18:00`, `Fri 2026-11-27, 06:00`."""
+    """Format an ISO 8601 moment in local time: `today, 18:00`, `Fri 2026-11-27, 06:00`."""
     local = datetime.fromisoformat(moment).astimezone()
     today = datetime.fromtimestamp(now).astimezone().date()
     if local.date() == today:
@@ -45,13 +45,13 @@ def spell_moment(moment: str, now: float) -> str:
 
 
 def _runs(found: RetentionForecast, now: float) -> Iterator[str]:
-    """Say what the scheduled runs do until then, and the next of them."""
+    """Yield lines on the effects of the scheduled runs until then, and of the next run."""
     if found.next_run is None or found.next is None:
         yield "bsd deletes nothing by itself: the setting `retention` is never."
         return
     next_run = spell_moment(found.next_run, now)
     if found.last_run is None or found.until is None:
-        yield f"By the daemon: nothing until then. With its next run, {next_run}:"
+        yield f"The daemon has no run until then. With its next run, {next_run}:"
         yield from _going(found.next)
     elif found.last_run == found.next_run:
         yield f"By the daemon, with its run {next_run}:"
@@ -59,12 +59,12 @@ def _runs(found: RetentionForecast, now: float) -> Iterator[str]:
     else:
         yield f"By the daemon, with its runs until {spell_moment(found.last_run, now)}:"
         yield from _going(found.until)
-        yield f"Of that with the next run, {next_run}:"
+        yield f"Of these with the next run, {next_run}:"
         yield from _going(found.next)
 
 
 def _going(found: ForecastAll) -> Iterator[str]:
-    """Say what one forecast moves and deletes."""
+    """Yield lines on the files that one forecast moves and deletes."""
     store = f"{counted(found.store.cleaned, 'extracted file')} ({size(found.store.bytes)})"
     if found.store.going and found.archived_bytes is not None:
         yield f"  into the archive: {store}, about {size(found.archived_bytes)} there"

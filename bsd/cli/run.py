@@ -19,24 +19,24 @@ class _RunCommand(BsdCommand):
     "--open",
     "is_open",
     is_flag=True,
-    help="Without API keys, serve the network, not only this machine.",
+    help="Serve other machines even without API keys.",
 )
 @click.pass_obj
 def run(call: Call, http: str | None, is_open: bool) -> int:
-    """Watch, extract and clean up, until told to stop.
+    """Watch, extract and clean up, until stopped.
 
-    Watches the sessions, extracts what became old, archives what was kept long enough, and answers
-    on its socket. Ctrl-C or SIGTERM ends it when nothing is half done, twice ends it at once;
-    SIGHUP reads the settings again, SIGUSR1 writes its state to the log. An address that other
-    machines can reach needs BRAINSURGEON_API_KEYS, or --open.
+    Watches the sessions, extracts old values, archives expired values, and answers on its socket.
+    The first Ctrl-C or SIGTERM stops the daemon after its current commit, a second one at once.
+    SIGHUP reads the settings again, SIGUSR1 writes the daemon's state to the log. An address that
+    other machines can reach needs BRAINSURGEON_API_KEYS, or --open.
 
     \b
     Examples:
       bsd run
       bsd --root /srv/openclaw run --http 127.0.0.1:8000
     """
-    # During the start these signals would end the process, and a service manager would take that
-    # for a wanted end.
+    # During the start these signals would end the process, and a service manager would count that
+    # as a regular stop.
     for number in (signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     from bsd.cli.daemon_process import run_daemon  # imports the daemon and the server

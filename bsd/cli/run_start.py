@@ -1,4 +1,4 @@
-"""The lines with which `bsd run` begins on a terminal; the last one is the page's address."""
+"""The lines that `bsd run` prints on a terminal at its start; the last is the page's address."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bsd.daemon.service import RETENTION, Daemon
 
 _INDENT = 12  # columns before the text of a line
 _USUAL_ADDRESS = "127.0.0.1:8000"
-_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not bound here, only named
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - not bound here, only printed
 
 
 def tell_start(daemon: Daemon, addresses: Sequence[HttpAddress]) -> None:
-    """Say on a terminal what the daemon serves, what it does now, and where its page is."""
+    """Print on a terminal where the daemon works, its next work, and the address of its page."""
     if sys.stdout.isatty():
         for line in start_lines(daemon, addresses, time.time()):
             say_wrapped(line, _INDENT)
@@ -27,7 +27,12 @@ def tell_start(daemon: Daemon, addresses: Sequence[HttpAddress]) -> None:
 
 
 def start_lines(daemon: Daemon, addresses: Sequence[HttpAddress], now: float) -> Iterator[str]:
-    """Yield the five lines; `addresses` are those on TCP, `now` is epoch seconds."""
+    """Yield the five lines.
+
+    Args:
+        addresses: the addresses on TCP.
+        now: epoch seconds.
+    """
     state = daemon.state
     yield f"bsd {__version__} runs on {state.layout.root}; Ctrl-C ends it"
     sources = ", ".join(f"{each.name} ({each.path})" for each in state.layout.sources)
@@ -44,18 +49,18 @@ def start_lines(daemon: Daemon, addresses: Sequence[HttpAddress], now: float) ->
 
 
 def _work(daemon: Daemon, now: float) -> str:
-    """Say what the daemon does now, and what comes next."""
+    """Describe the current work of the daemon, and its next job."""
     state = daemon.state
     if state.settings.readonly:
-        return "it only looks: read-only"
+        return "read-only: no session is changed"
     config = state.config.current
     if not config.enabled:
         text = "extraction is switched off (`bsd config set enabled true`)"
     else:
         counts = state.queue.counts()
         waiting = counts.ready + counts.working + counts.waiting + state.scan.left
-        looks = f"{counted(waiting, 'session')} to look into" if waiting else "all is looked into"
-        text = f"{looks}; what becomes old in idle sessions leaves them"
+        looks = f"{counted(waiting, 'session')} to check" if waiting else "all sessions are checked"
+        text = f"{looks}; old values of idle sessions are extracted"
     next_run = daemon.scheduler.next_run(RETENTION)
     if next_run is not None and next_run > now:
         text += f"; next retention {spell_moment(iso_utc(next_run), now)}"

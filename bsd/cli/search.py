@@ -1,4 +1,4 @@
-"""`bsd search`: words in all sessions, and files that sessions have changed or read."""
+"""`bsd search`: finds words in all sessions, and sessions by the files they changed or read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bsd.core.past_moments import parse_past, parse_until
 from bsd.store.search_filter import PARTS, ROLES, SearchFilter, SearchPlace
 
 _LONG_TITLE = 100
-_MOST_LINES = 12  # numbers of lines that are listed of a file
+_MOST_LINES = 12  # line numbers listed for a file
 
 
 @click.command("search", cls=BsdCommand)
@@ -38,7 +38,7 @@ _MOST_LINES = 12  # numbers of lines that are listed of a file
     "everything",
     is_flag=True,
     help="Search all text of sessions, stores and archives, tools' results included. "
-    "It uses no index; Ctrl-C ends it with what was found so far.",
+    "It uses no index; Ctrl-C ends it with the results so far.",
 )
 @agent_option
 @click.option("--session", type=SESSION, metavar="AGENT/SESSION", help="Only in this session.")
@@ -51,14 +51,14 @@ _MOST_LINES = 12  # numbers of lines that are listed of a file
     "--role",
     type=click.Choice([*ROLES, *PARTS]),
     metavar="ROLE",
-    help="Only user, assistant, tool (results), call or thinking; the last three as with --all.",
+    help="Only user, assistant, tool (results), call or thinking; the last three imply --all.",
 )
 @click.option(
     "--place",
     type=click.Choice([each.value for each in SearchPlace]),
     metavar="PLACE",
     help="Only text that is live (in sessions), gone (in sessions that their program has deleted), "
-    "extracted (in the store) or archived (extracted, in the archive); the last two as with --all.",
+    "extracted (in the store) or archived (extracted, in the archive); the last two imply --all.",
 )
 @click.option("--since", metavar="TIME", help="Only entries from then on: 2h, yesterday, a day.")
 @click.option("--until", metavar="TIME", help="Only entries before then, or up to a day's end.")
@@ -67,7 +67,7 @@ _MOST_LINES = 12  # numbers of lines that are listed of a file
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="No more than so many entries, or sessions.",
+    help="Show at most N entries, or sessions.",
 )
 @click.pass_obj
 def search_command(
@@ -88,18 +88,19 @@ def search_command(
 ) -> int:
     """Find entries by words, or sessions by the files they used.
 
-    Entries that hold all the words, the best first: what users and assistants say, names of tools
-    and paths that they were given, also where that was taken out of its session. Before them come
-    other sessions, whose titles hold the words. Below stand the commands that continue the sessions
-    in their programs.
-    Words in double quotes stand together; `begin*` is any word that begins so. The index is brought
-    up to date before, so the first search takes a while. With `--all` all text is searched, the
-    newest sessions first, without the index.
+    Lists the entries that contain all the words, the best first. It searches the text of users and
+    assistants, tool names, and paths in tool calls, extracted text included. Other sessions
+    whose titles contain the words come before the entries; commands that continue the sessions in
+    their programs come at the end.
+
+    Words in double quotes are searched as a phrase; `begin*` matches any word with this beginning.
+    The index is first brought up to date, so the first search takes a while. With `--all`, all text
+    is searched, the newest sessions first, without the index.
 
     --file alone lists the sessions whose calls name a file, the newest first, with the line numbers
     of the calls that changed it, read it, or name it in a shell command. PATH is the end of the
-    path: `auth.py`, `src/auth.py`, or `auth*`. `bsd show AGENT/SESSION --file PATH` shows what was
-    seen of it.
+    path: `auth.py`, `src/auth.py`, or `auth*`. `bsd show AGENT/SESSION --file PATH` shows the file
+    as the session saw it.
 
     \b
     Examples:
@@ -114,10 +115,10 @@ def search_command(
     if path is not None and not words:
         if everything or session or project or role or place or since or until:
             hint = f"bsd search --file {path} WORDS"
-            raise Invalid("without words --file goes with --agent and --limit alone", hint=hint)
+            raise Invalid("without words, --file allows only --agent and --limit", hint=hint)
         return _search_file(call, path, agent, limit)
     if not words:
-        raise Invalid("there is no word to search for", hint='bsd search "two words" another')
+        raise Invalid("no words to search for", hint='bsd search "two words" another')
     wanted = SearchFilter(
         session=session,
         role=role,
@@ -154,7 +155,7 @@ def tell_found(found: FoundInAll) -> None:
         say(", ".join(many) or ("Nothing was found." if not found.stopped else "Nothing yet."))
     print_commands([*found.sessions, *found.results])
     if found.stopped:
-        note("Stopped before all was searched.")
+        note("Stopped before all text was searched.")
     _tell_unread(found.unread)
     if found.problem:
         text = f"no text was searched: {found.problem}"
@@ -168,7 +169,7 @@ def _tell_unread(unread: Sequence[UnreadSession]) -> None:
 
 
 def print_hits(hits: Sequence[FoundEntry]) -> None:
-    """Print entries that were found, with the words in them marked."""
+    """Print the entries that were found, with the matching words marked."""
     for hit in hits:
         badge = "  📎 extracted" if hit.where == "extracted" else ""
         badge += "  gone (`bsd archive`)" if hit.gone else ""
@@ -177,7 +178,7 @@ def print_hits(hits: Sequence[FoundEntry]) -> None:
 
 
 def print_snippet(snippet: str, matches: Sequence[tuple[int, int]]) -> None:
-    """Print a piece of text that was found; the words that `matches` names are marked."""
+    """Print a piece of text that was found, with the ranges in `matches` marked."""
     shown, done = "", 0
     for start, end in matches:
         shown += safe(snippet[done:start])
@@ -187,7 +188,10 @@ def print_snippet(snippet: str, matches: Sequence[tuple[int, int]]) -> None:
 
 
 def print_commands(found: Sequence[FoundEntry | TitledSession | SessionWithFile]) -> None:
-    """Print the command that continues each session, once; a gone one is brought back before."""
+    """Print the command that continues each session, once.
+
+    For a deleted session, `bsd archive bring-back` is printed first.
+    """
     commands = {each.session: each for each in found if each.resume}
     if commands:
         say("\nContinue in the program:")
@@ -226,7 +230,7 @@ def tell_files(found: FilesInAll) -> None:
         say(counted(len(found.sessions), "session") + beside)
         first = found.sessions[0]
         if not first.gone:
-            say(f"What was seen of it: bsd show {first.session} --file {found.path}")
+            say(f"The file as it was seen: bsd show {first.session} --file {found.path}")
     elif not found.problem:
         say("Nothing was found.")
     print_commands(found.sessions)
@@ -237,7 +241,7 @@ def tell_files(found: FilesInAll) -> None:
 
 
 def _numbers(lines: Sequence[int]) -> str:
-    """Line numbers, the last ones if they are many."""
+    """Format line numbers; if there are many, only the last ones."""
     shown = " ".join(f"#{line}" for line in lines[-_MOST_LINES:])
     beside = len(lines) - _MOST_LINES
     return f"({beside:,} more) {shown}" if beside > 0 else shown

@@ -17,10 +17,10 @@ _LIST = "list"
 
 
 class _SecretsGroup(BsdGroup):
-    """A group whose command is `list`, unless another one is named."""
+    """A group whose default command is `list`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words; names of sessions and options belong to `list`."""
+        """Parse the arguments; if no command is named, they belong to `list`."""
         if "--help" not in args[:1] and not any(word in self.commands for word in args):
             args = [_LIST, *args]
         return super().parse_args(ctx, args)
@@ -30,10 +30,10 @@ class _SecretsGroup(BsdGroup):
 def secrets_group() -> None:
     """Find keys and passwords in sessions and archive, and replace them.
 
-    `bsd secrets` lists them: of all sessions or of those that are named, where they stand and where
-    they were taken out. The rules are gitleaks', and everything happens on this machine. A secret
-    is never shown: you see its first characters, its length, and a hash that names it. Ctrl-C ends
-    the search with the secrets found so far.
+    `bsd secrets` lists them for all sessions, or for the named ones, with their places in sessions,
+    stores and archive. The rules are those of gitleaks, and no text leaves this machine. A secret
+    is never printed in full: the list shows its first characters, its length, and a hash as its
+    name. Ctrl-C ends the search with the secrets found so far.
 
     \b
     Examples:
@@ -49,7 +49,7 @@ def secrets_group() -> None:
 @agent_option
 @click.pass_obj
 def list_command(call: Call, /, sessions: tuple[SessionName, ...], agent: str | None) -> int:
-    """List the secrets, and where each of them stands. `bsd secrets` alone does the same."""
+    """List the secrets and their places. `bsd secrets` alone does the same."""
     with call.context(changes=False, ends_early=True) as context:
         answer = find_secrets(context, sessions, agent=agent)
     call.answer(answer, tell_secrets)
@@ -66,7 +66,7 @@ def tell_secrets(found: SecretList) -> None:
             say(f"  … and {counted(secret.count - len(shown), 'place')} more")
         say()
     if found.unlisted:
-        note(f"{counted(found.unlisted, 'place')} of other secrets: there are too many to list.")
+        note(f"{counted(found.unlisted, 'place')} of other secrets: too many to list.")
     if found.secrets:
         many = counted(len(found.secrets), "secret")
         say(f"{many} in {counted(found.places, 'place')}, in {size(found.scanned)} of text")
@@ -94,9 +94,11 @@ def _where(place: ListedPlace) -> str:
     "sessions",
     metavar="AGENT/SESSION",
     multiple=True,
-    help="A session in which it was found: it need not be searched for in all others.",
+    help="A session that has the secret; makes a search of all sessions unnecessary.",
 )
-@click.option("--dry-run", is_flag=True, help="Say where it stands and stays; change nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="List its places, and those that stay; change nothing."
+)
 @yes_option
 @click.pass_obj
 def redact_command(
@@ -104,13 +106,13 @@ def redact_command(
 ) -> int:
     """Replace a secret everywhere by `[redacted-RULE]`.
 
-    In all sessions, in the values that were taken out of them, in the archive, in copies and in
-    undo data: so it cannot be undone. What cannot be changed is named: ids, headers, thinking that
-    is signed by its provider, sessions that are excluded or in use, and other files that hold the
-    secret; with `--dry-run` before anything is changed. If the command is interrupted, the same
-    command goes on. HASH is what `bsd secrets` shows, or its first 8 digits or more.
+    Replaces it in all sessions, extracted values, the archive, copies and undo data; this cannot be
+    undone. The command lists the places that it cannot change, with `--dry-run` without changing
+    others: ids, headers, thinking that is signed by its provider, sessions that are excluded or in
+    use, and other files with the secret. If the command is interrupted, run it again to continue.
+    HASH is from the list of `bsd secrets`; its first 8 digits or more are enough.
 
-    A key that stood in a session was sent to a model provider: have a new one issued in any case.
+    A key in a session was sent to a model provider: have a new key issued in any case.
     """
     names = tuple(map(SessionName.parse, sessions))
     if not (dry_run or yes):
@@ -140,7 +142,7 @@ def tell_redacted(done: SecretRedacted) -> None:
         parts += [counted(session.copies, "line") + " of copies and undo data"]
         say(f"  {session.session}  " + ", ".join(part for part in parts if part[0] != "0"))
         for entry in session.forgotten:
-            say(f"    {entry}: what was taken out of it cannot come back any more")
+            say(f"    {entry}: its extracted values can no longer be restored")
         if session.bound:
             many = counted(len(session.bound), "changed entry")
             say(f"    a later signature covers {many}: the provider may refuse the session now")
@@ -156,6 +158,6 @@ def tell_redacted(done: SecretRedacted) -> None:
     if done.dry_run:
         say("Nothing was changed.")
     elif done.complete:
-        say("bsd knows of no copy of it any more. Have a new key issued all the same.")
+        say("bsd knows of no remaining copy. Have a new key issued all the same.")
     else:
         say("Some copies are left. `bsd trash delete ID` and `bsd archive forget` remove more.")

@@ -1,4 +1,4 @@
-"""`bsd service`: bsd as a service of this user, which starts at login and stays."""
+"""`bsd service`: bsd as a service of this user, which starts at login and keeps running."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def service() -> None:
     """Start bsd at login, as a service of this user.
 
     On Linux this is a unit of your own systemd, on macOS an agent of launchd; neither needs root.
-    For a server on which nobody logs in there is the system's unit bsd@USER.
+    On a server without logins, use the system's unit bsd@USER.
 
     \b
     Examples:
@@ -49,7 +49,7 @@ def service() -> None:
 def install(call: Call, dry_run: bool, yes: bool) -> None:
     """Start bsd now and at each login.
 
-    The service works on the root that this call works on. Call it again after bsd has moved.
+    The service works on the root of this call. If bsd has moved, install it again.
     """
     manager = manager_here()
     content = _content(call, manager)
@@ -64,14 +64,14 @@ def install(call: Call, dry_run: bool, yes: bool) -> None:
     manager.check()
     if changed and origin in {Origin.EDITED, Origin.FOREIGN} and not yes:
         ask_first(
-            f"{manager.file} is there, {origin.value}. Replace it?", "`bsd service install --yes`"
+            f"{manager.file} exists, {origin.value}. Replace it?", "`bsd service install --yes`"
         )
     _install(manager, content, changed=changed)
     if call.json:
         print_json(_state(manager))
         return
     say(f"{'wrote' if changed else 'kept'} {manager.file}")
-    say_check("ok", f"bsd is a service of {manager.name} now; `bsd status` asks it how it is")
+    say_check("ok", f"bsd is a service of {manager.name} now; `bsd status` shows its state")
     _warn(manager)
 
 
@@ -80,13 +80,13 @@ def install(call: Call, dry_run: bool, yes: bool) -> None:
 @click.option("--yes", is_flag=True, help="Remove a file that was changed without asking.")
 @click.pass_obj
 def uninstall(call: Call, dry_run: bool, yes: bool) -> None:
-    """Stop bsd and remove what `install` wrote; sessions, store and settings stay."""
+    """Stop bsd and remove the file of `install`; sessions, store and settings stay."""
     manager = manager_here()
     origin, _ = _read(manager.file)
     if origin is Origin.FOREIGN:
         raise Conflict(
             f"{manager.file} was not written by bsd; it stays as it is",
-            hint="remove it yourself, if it is of no use",
+            hint="remove it yourself if you do not need it",
         )
     if dry_run:
         gone = [] if origin is Origin.ABSENT else [*manager.stop(), *manager.after_removal()]
@@ -109,7 +109,7 @@ def uninstall(call: Call, dry_run: bool, yes: bool) -> None:
 @service.command("status")
 @click.pass_obj
 def status(call: Call) -> int:
-    """Say whether bsd is installed as a service and runs; exit code 3 if it does not."""
+    """Show whether bsd is installed as a service and runs; exit code 3 if it does not run."""
     manager = manager_here()
     manager.check()
     state = _state(manager)
@@ -128,32 +128,32 @@ def status(call: Call) -> int:
 class LoginStart(StrEnum):
     """Whether bsd starts when this user logs in."""
 
-    RUNS = "runs"  # it is the service that bsd would install, and it runs
+    RUNS = "runs"  # the service that bsd would install is there and runs
     ABSENT = "absent"  # it can be installed
-    OTHER_FILE = "other_file"  # a service file is there that bsd did not write as it is
+    OTHER_FILE = "other_file"  # a service file is there that is not as bsd writes it
     NO_MANAGER = "no_manager"  # no service manager of this user can be reached
 
 
 def login_start(call: Call, manager: Manager) -> tuple[LoginStart, str]:
-    """Return whether bsd starts at login, and a sentence that says more."""
+    """Return whether bsd starts at login, and a sentence about it."""
     origin, there = _read(manager.file)
     try:
         manager.check()
     except Unavailable as problem:
         return LoginStart.NO_MANAGER, problem.message
     if origin in {Origin.EDITED, Origin.FOREIGN}:
-        return LoginStart.OTHER_FILE, f"{manager.file} is there, {origin.value}"
+        return LoginStart.OTHER_FILE, f"{manager.file} exists, {origin.value}"
     with suppress(BsdError):  # there is no root yet
         state = manager.state()
         if there == _content(call, manager) and state.running and state.at_login:
             return LoginStart.RUNS, f"bsd is a service of {manager.name}"
-    return LoginStart.ABSENT, f"bsd is no service of {manager.name} yet"
+    return LoginStart.ABSENT, f"bsd is not a service of {manager.name} yet"
 
 
 def install_service(call: Call, manager: Manager) -> None:
-    """Install and start the service where `login_start` says that it is absent.
+    """Install and start the service if `login_start` says that it is absent; raises BsdError.
 
-    Notes facts that may surprise the user. Raises BsdError.
+    Prints notes on facts that may surprise the user.
     """
     content = _content(call, manager)
     _install(manager, content, changed=_read(manager.file)[1] != content)
@@ -161,7 +161,7 @@ def install_service(call: Call, manager: Manager) -> None:
 
 
 def remove_service(manager: Manager) -> None:
-    """Stop the service and remove its file, which is there; raises BsdError."""
+    """Stop the service and remove its file, which must exist; raises BsdError."""
     run_commands(manager.stop())
     _remove(manager.file)
     run_commands(manager.after_removal())
@@ -170,7 +170,8 @@ def remove_service(manager: Manager) -> None:
 def service_of_root(call: Call, manager: Manager) -> tuple[Origin, bool]:
     """Return the origin of the service's file, and whether it starts bsd on this call's root.
 
-    Raises BsdError if the file cannot be read.
+    Raises:
+        BsdError: the file cannot be read.
     """
     origin, there = _read(manager.file)
     if origin in {Origin.ABSENT, Origin.FOREIGN}:
@@ -185,26 +186,27 @@ def service_of_root(call: Call, manager: Manager) -> tuple[Origin, bool]:
 
 
 def restart_daemon(call: Call, manager: Manager) -> None:
-    """Let the daemon start again, so that it reads bsd.toml; note it if it cannot be asked to.
+    """Restart a running daemon, so that it reads bsd.toml; if that is impossible, print a note.
 
-    Does nothing if no daemon runs. Raises Unavailable.
+    Raises:
+        Unavailable: the service manager failed.
     """
     if login_start(call, manager)[0] is LoginStart.RUNS:
         run_commands(manager.start(changed=True))
         if not call.json:
-            say_check("ok", f"bsd was started again by {manager.name}: `bsd status`")
+            say_check("ok", f"bsd was restarted by {manager.name}: `bsd status`")
     elif (process := daemon_process(call)) is not None:
         try:
             Client(call.settings.socket).post("/api/setup/restart")
-        except BsdError:  # it is of an older version, or only reads
-            note(f"bsd runs as process {process}: start it again, so that it reads bsd.toml")
+        except BsdError:  # an older version, or read-only
+            note(f"bsd runs as process {process}: restart it, so that it reads bsd.toml")
         else:
             if not call.json:
-                say_check("ok", f"bsd starts again, as process {process}: `bsd status`")
+                say_check("ok", f"bsd restarts, as process {process}: `bsd status`")
 
 
 def daemon_process(call: Call) -> int | None:
-    """Return the process of the daemon that answers at the socket; None if none does."""
+    """Return the process id of the daemon that answers on the socket; None if none does."""
     with suppress(BsdError):
         return int(Client(call.settings.socket).get("/api/health")["pid"])
     return None
@@ -227,10 +229,10 @@ def _state(manager: Manager) -> dict[str, Any]:
 
 
 def _options(call: Call) -> Argv:
-    """The options for the service, which does not see the environment of this shell."""
+    """Return the options for the service, which does not see the environment of this shell."""
     options = []
     chosen = call.root or os.environ.get("OPENCLAW_ROOT")
-    root = call.layout.root  # which must be there
+    root = call.layout.root  # raises if it does not exist
     if chosen or os.environ.get("BRAINSURGEON_AGENTS_DIR"):
         options += ["--root", os.path.abspath(root)]
     if call.config:
@@ -239,10 +241,10 @@ def _options(call: Call) -> Argv:
 
 
 def _warn(manager: Manager) -> None:
-    """Note facts that may surprise the user."""
+    """Print notes on facts that may surprise the user."""
     if unseen := [name for name in VARIABLES if os.environ.get(name)]:
         file = settings_file(os.environ)
-        note(f"the service does not see {', '.join(unseen)} of this shell; set it in {file}")
+        note(f"the service does not see this shell's {', '.join(unseen)}; set it in {file}")
     if advice := manager.advice():
         note(advice)
 
@@ -277,7 +279,7 @@ class Origin(StrEnum):
 
 
 def _signed(text: str, comment: tuple[str, str]) -> bytes:
-    """Return `text` with a last line, a comment, by which bsd recognises its own file."""
+    """Return `text` with a comment as last line, by which bsd recognises its own file."""
     body = text.encode()
     digest = hashlib.sha256(body).hexdigest()
     line = f"{comment[0]}written by bsd service install, sha256:{digest}{comment[1]}\n"

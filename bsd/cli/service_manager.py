@@ -20,7 +20,7 @@ from bsd.core.locations import home, settings_file
 
 UNIT = "bsd.service"
 LABEL = "brainsurgeond"
-_DEADLINE_SECONDS = 120.0  # a start waits until bsd says that it is ready
+_DEADLINE_SECONDS = 120.0  # a start waits until bsd reports that it is ready
 
 Argv = list[str]
 
@@ -57,11 +57,11 @@ class Systemd:
     comment = ("# ", "")
 
     def __init__(self) -> None:
-        # The directory of settings, by the same rules: ~/.config unless XDG_CONFIG_HOME is set.
+        # Beside the settings' directory: ~/.config unless XDG_CONFIG_HOME is set.
         self.file = settings_file(os.environ).parents[1] / "systemd" / "user" / UNIT
 
     def text(self, program: Argv) -> str:
-        """The unit for a program with its arguments; all paths are absolute."""
+        """Return the unit for a program with its arguments; all paths are absolute."""
         command = " ".join(_word(word, first=not n) for n, word in enumerate(program))
         template = _template(UNIT)
         text, count = re.subn(r"(?m)^ExecStart=.*$", lambda _: f"ExecStart={command}", template)
@@ -69,33 +69,37 @@ class Systemd:
         return text
 
     def check(self) -> None:
-        """Raise Unavailable if there is no such systemd to talk to."""
+        """Raise Unavailable if this user's systemd cannot be reached."""
         hint = (
             "log in as this user (not by su or sudo); on a server, as root: "
             "`systemctl enable --now bsd@USER`; or start `bsd run` by other means"
         )
         if shutil.which("systemctl") is None:
-            raise Unavailable("there is no systemd here that could start bsd", hint=hint)
+            raise Unavailable("there is no systemd on this machine to start bsd", hint=hint)
         done = _ask(["systemctl", "--user", "show-environment"])
         if done.returncode != 0:
             said = done.stderr.strip() or f"exit code {done.returncode}"
             raise Unavailable(f"your systemd cannot be reached: {said}", hint=hint)
 
     def start(self, *, changed: bool) -> list[Argv]:
-        """Start the service, now and at each login; `changed`: its file is a new one."""
+        """Return the commands that start the service now and at each login.
+
+        Args:
+            changed: the unit file is new or changed.
+        """
         verb = "restart" if changed else "start"
         return [*self.after_removal(), _systemctl("enable"), _systemctl(verb)]
 
     def stop(self) -> list[Argv]:
-        """End the service, before its file is removed."""
+        """Return the commands that stop the service, before its file is removed."""
         return [_systemctl("disable", "--now")]
 
     def after_removal(self) -> list[Argv]:
-        """Make systemd forget the service."""
+        """Return the commands that make systemd forget the service."""
         return [["systemctl", "--user", "daemon-reload"]]
 
     def state(self) -> ServiceState:
-        """Ask for the state of the service."""
+        """Return the state of the service."""
         names = "ActiveState,SubState,UnitFileState,StatusText,MainPID,LoadState,Result"
         done = _ask(_systemctl("show", f"--property={names}"))
         said = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
@@ -115,14 +119,14 @@ class Systemd:
         )
 
     def advice(self) -> str | None:
-        """A note for the user after an installation."""
+        """Return a note for the user after an installation; None if there is none."""
         user = pwd.getpwuid(os.getuid()).pw_name
         if shutil.which("loginctl") is None:
             return None
         done = _ask(["loginctl", "show-user", user, "--property=Linger", "--value"])
         if done.stdout.strip() != "no":
             return None
-        return f"it ends when you log out; `loginctl enable-linger {user}` lets it stay"
+        return f"it stops when you log out; `loginctl enable-linger {user}` keeps it running"
 
 
 class Launchd:
@@ -144,7 +148,7 @@ class Launchd:
     def check(self) -> None:
         if shutil.which("launchctl") is None:
             raise Unavailable(
-                "there is no launchd here that could start bsd",
+                "there is no launchd on this machine to start bsd",
                 hint="start `bsd run` by other means",
             )
 
@@ -204,9 +208,9 @@ def _ask(argv: Argv) -> subprocess.CompletedProcess[str]:
             timeout=_DEADLINE_SECONDS,
         )
     except FileNotFoundError:
-        return subprocess.CompletedProcess(argv, 127, "", f"there is no {argv[0]} here")
+        return subprocess.CompletedProcess(argv, 127, "", f"there is no {argv[0]} on this machine")
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(argv, 124, "", "it does not come to an end")
+        return subprocess.CompletedProcess(argv, 124, "", "it did not end in time")
 
 
 def _word(word: str, *, first: bool) -> str:
@@ -227,5 +231,5 @@ Manager = Systemd | Launchd
 
 
 def manager_here() -> Manager:
-    """The service manager of this system."""
+    """Return the service manager of this system."""
     return Launchd() if sys.platform == "darwin" else Systemd()

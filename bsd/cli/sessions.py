@@ -1,4 +1,4 @@
-"""Commands that look at sessions as a whole: sessions, summary. `search` has its own module."""
+"""Commands for sessions as a whole: sessions, summary. `search` has its own module."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ from bsd.cli.progress import waiting
 from bsd.core.layout import SessionName
 from bsd.planning.session_outline import ContextInOutline
 
-_LEAST_SHARE = 0.001  # of a session, of a kind of content that is listed
+_LEAST_SHARE = 0.001  # of a session; smaller kinds of content are not listed
 _TITLE, _WIDE_TITLE = 60, 200  # characters of a title in a table; on a terminal it is cut to fit
 
 
 @click.command("sessions", cls=BsdCommand)
 @agent_option
-@click.option("--limit", type=click.IntRange(min=1), help="No more than so many.")
+@click.option("--limit", type=click.IntRange(min=1), help="Show at most N.")
 @click.option(
     "-q",
     "--query",
     "words",
     metavar="WORDS",
-    help="Only those with these words in title, name or text.",
+    help="Only sessions with these words in title, name or text.",
 )
 @click.option(
     "--sort",
     type=click.Choice([order.value for order in SessionOrder]),
-    help="The greatest first, over all agents; date: the newest.",
+    help="Sort all agents' sessions, the greatest first; date: the newest first.",
 )
 @click.option(
-    "--resume", is_flag=True, help="Show the command that continues each one, instead of its title."
+    "--resume", is_flag=True, help="Show the command that continues each session, not its title."
 )
 @click.pass_obj
 def sessions_command(
@@ -67,18 +67,20 @@ def sessions_command(
     *,
     resume: bool,
 ) -> None:
-    """List all sessions, their size and what is out of them.
+    """List all sessions, their sizes and extracted values.
 
-    Newest first within each agent, by their newest entries, unless --sort names another order.
-    `saved`: by how much a session is shorter than it was. `cost`: US dollars as its program noted
-    them, else tokens; both as the search index has counted them.
-    TITLE is what `sessions.json` or the program calls a session, else what was first asked in it.
-    -q finds words in it, in the name, and in text that `bsd search` or the daemon has read. SIZE
-    is the session file's, OUT is what is out of it now, and lies in store or archive. Agents whose
-    sessions bsd leaves alone are named below the table.
-    STATUS says also which sessions wait until their prompt cache is cold (setting `when`).
-    With --json, sessions that `bsd search` has read have figures, too: messages, tokens and more;
-    and `resume` is the command that continues a session in its program.
+    Sessions are listed by agent, the newest first by their latest entries, unless --sort is given.
+    `saved`: by how much a session became shorter. `cost`: US dollars as noted by the program, else
+    tokens. Both are as counted by the search index.
+
+    TITLE is from `sessions.json` or the program, else the first request of the session. -q finds
+    words in the title, in the name, and in text that `bsd search` or the daemon has read. SIZE is
+    the size of the session file; OUT is the size of its extracted values, in store or archive.
+    STATUS also shows which sessions wait until their prompt cache is cold (setting `when`). Agents
+    whose sessions bsd leaves alone are listed below the table.
+
+    With --json, sessions that `bsd search` has read also have figures, such as messages and tokens;
+    `resume` is the command that continues a session in its program.
 
     \b
     Examples:
@@ -100,7 +102,7 @@ def sessions_command(
         answer, lambda answer: tell_sessions(answer, time.time(), resume=resume, sort=order)
     )
     if not call.json and (count := len(call.layout.exclusions().all)):
-        note(f"{counted(count, 'pattern')} of what is left out: `bsd exclude`")
+        note(f"{counted(count, 'pattern')} of excluded sessions: `bsd exclude`")
 
 
 def tell_sessions(
@@ -137,14 +139,14 @@ def tell_sessions(
         say()
     out = sum(row.extracted_bytes for row in found.sessions)
     total = f"{counted(len(found.sessions), 'session')}, {size(found.total_size)}"
-    say_wrapped(f"{total}; {size(out)} is out of them, in store or archive" if out else total)
+    say_wrapped(f"{total}; {size(out)} extracted, in store or archive" if out else total)
     if found.problem:
         note(f"The text of the sessions was not searched: {found.problem}")
     for row in found.sessions:
         if row.no_session:
             note(
-                f"{row.session} is no session ({row.no_session}), and nothing more leaves it; "
-                f"`bsd restore-all {row.session}` puts back what was taken out of it"
+                f"{row.session} is not a session ({row.no_session}): bsd extracts no more from it; "
+                f"`bsd restore-all {row.session}` puts its extracted values back"
             )
         if row.left_alone:
             note(f"{row.session} is left alone: {row.left_alone}")
@@ -156,28 +158,28 @@ def tell_sessions(
 
 
 def _figure(row: CountedSession, sort: SessionOrder) -> str:
-    """Return the figure by which sessions are sorted, unless each list has it."""
+    """Return the figure by which the list is sorted; only for orders that add a column."""
     if sort is SessionOrder.SAVED:
         return size(row.saved_bytes) if row.saved_bytes else ""
     return spent(row.cost, (row.tokens or {}).get("total"))
 
 
 def spent(cost: float | None, tokens: int | None) -> str:
-    """Write what a session cost: `$1.25`, or tokens if its program noted no cost."""
+    """Format the cost of a session: `$1.25`, or tokens if its program noted no cost."""
     if cost:
         return f"${cost:,.2f}" if cost >= 0.01 else f"${cost:.4f}"
     return short_tokens(tokens) if tokens else ""
 
 
 def short_tokens(tokens: int) -> str:
-    """Write tokens in thousands or millions: `950 tokens`, `38k tokens`, `1.2M tokens`."""
+    """Format tokens in thousands or millions: `950 tokens`, `38k tokens`, `1.2M tokens`."""
     if tokens >= 1_000_000:
         return f"{tokens / 1e6:.1f}M tokens"
     return f"{tokens / 1000:.0f}k tokens" if tokens >= 10_000 else counted(tokens, "token")
 
 
 def _status(row: SessionRow, now: float) -> str:
-    """Return the state of a session by its program, and the reason why it waits."""
+    """Return the state of a session in its program, and the reason why it waits."""
     waits = None
     if row.cache_warm_until is not None:
         waits = f"waits: {cache_wait(row.cache_warm_until, row.tokens_ready, now)}"
@@ -188,10 +190,10 @@ def _status(row: SessionRow, now: float) -> str:
 @session_argument
 @click.pass_obj
 def summary_command(call: Call, /, session: SessionName) -> None:
-    """Say what a session was about.
+    """Summarize a session.
 
-    What was asked for and done, by plain rules on the words of the session and of what was taken
-    out of it. No model is asked, and nothing is changed.
+    Lists its requests and actions, found by simple rules in the text of the session, extracted
+    values included. No model is used, and the session is not changed.
 
     \b
     Examples:
@@ -204,7 +206,7 @@ def summary_command(call: Call, /, session: SessionName) -> None:
 
 
 def _context_words(context: ContextInOutline) -> str:
-    """Return what the model still sees of a session, and its limit."""
+    """Return how many tokens of a session the model still sees, and its limit."""
     about = "" if context.source == "usage" else "about "
     if context.limit is not None:
         percent = share(context.tokens, context.limit)
@@ -218,9 +220,9 @@ def _tell_fills(found: Summary) -> None:
     if found.context is not None:
         say(f"\nThe model sees {_context_words(found.context)}")
     if found.fills:
-        say("\nWhat fills it")
+        say("\nContents by size")
         print_table(
-            ("what", "size", "share", "taken out"),
+            ("content", "size", "share", "extracted"),
             [
                 (
                     fill.what,
@@ -231,7 +233,7 @@ def _tell_fills(found: Summary) -> None:
                 for fill in found.fills
                 if fill.share >= _LEAST_SHARE or fill.extracted_bytes
             ],
-            right=("size", "share", "taken out"),
+            right=("size", "share", "extracted"),
         )
 
 

@@ -1,4 +1,4 @@
-"""How `bsd show --file` prints what the model of a session saw of a file."""
+"""The output of `bsd show --file`: a file as the model of a session saw it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bsd.actions.files_touched import FileTouch, ShownFile
 from bsd.cli.output import counted, minute, say, say_wrapped
 from bsd.core.formatting import document
 
-_SHORT = 100  # characters of an argument that stands on one line
+_SHORT = 100  # characters; longer arguments get lines of their own
 
 
 def tell_file(found: ShownFile) -> None:
@@ -33,7 +33,7 @@ def _print_touch(touch: FileTouch) -> None:
 
 
 def _arguments(touch: FileTouch) -> Iterator[str]:
-    """The arguments but the path; long ones, and those of several lines, below their names."""
+    """Yield the arguments except paths; long and multi-line ones are below their names."""
     for key, value in touch.arguments.items():
         text = value if isinstance(value, str) else document(value).decode("utf-8", "replace")
         if text in touch.paths:

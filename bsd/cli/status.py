@@ -29,7 +29,7 @@ _DISK_INDENT = 6
 
 
 @click.command("status", cls=BsdCommand)
-@click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Update the status until Ctrl-C.")
 @click.option(
     "--every",
     type=click.FloatRange(min=0.1),
@@ -39,11 +39,11 @@ _DISK_INDENT = 6
 )
 @click.pass_obj
 def status(call: Call, watch: bool, every: float) -> int:
-    """Ask the running daemon how it is.
+    """Show the state of the running daemon.
 
-    Asks the daemon of this root on its socket: what it watches, what is waiting, what it has saved
-    since it started, what bsd itself takes on disk, and what is wrong. If it is not running, exit
-    code 3, and what can be said without it.
+    Asks the daemon of this root on its socket, and shows the watched and waiting sessions, the
+    savings since the start, bsd's own disk use, and problems. If the daemon is not running, the
+    exit code is 3, and the facts that need no daemon are shown.
 
     \b
     Examples:
@@ -65,25 +65,25 @@ def status(call: Call, watch: bool, every: float) -> int:
 
 
 def _note_told(call: Call, agents: list[dict[str, Any]]) -> None:
-    """Note that the user was told of agents that bsd does not look after: once is enough."""
+    """Note that the user has seen the agents that bsd does not manage: one mention is enough."""
     if agents and not call.settings.readonly:
-        with suppress(BsdError):  # the daemon may know the root by another way
+        with suppress(BsdError):  # only the daemon may have access to the root
             note_told(call.layout, [agent["kind"] for agent in agents], ToldIn.STATUS)
 
 
 def _without_daemon(call: Call, problem: NotRunning) -> int:
-    """Report the facts that need no daemon: the bytes of bsd on disk."""
+    """Print the facts that need no daemon, such as bsd's disk use; returns the exit code."""
     shown = problem_of(problem, None)
     disk, clock = None, None
     agents: list[dict[str, Any]] = []
-    with suppress(BsdError):  # with broken settings there is no more to say
+    with suppress(BsdError):  # with broken settings, only the problem is shown
         try:
-            call.layout  # noqa: B018 - whether there is a root
+            call.layout  # noqa: B018 - raises if there is no root
         except NoRoot as missing:
             shown = replace(shown, error=f"{shown.error}: {missing.message}", hint=missing.hint)
             raise
         call.finish_due()
-        with waiting("adding up what bsd takes"):
+        with waiting("adding up the disk use"):
             disk = disk_use(call.layout)
         clock = check_clock(call.layout, "retention").doubt
         agents = unserved(call.layout, os.environ)
@@ -109,10 +109,14 @@ def _watch(
     sleep: Callable[[float], None] = time.sleep,
     shown: Callable[[list[dict[str, Any]]], None] = lambda _: None,
 ) -> None:
-    """Show the status again every so many seconds; a daemon that stops may come back.
+    """Show the status every `every` seconds, without end. A stopped daemon may start again.
 
-    With `as_json`, each is one line. `shown` is called with the agents that a status told of.
-    Raises NotRunning if no daemon runs at the beginning.
+    Args:
+        as_json: print each status as one line of JSON.
+        shown: called with the agents that a status mentions.
+
+    Raises:
+        NotRunning: no daemon runs at the beginning.
     """
     document = client.get("/api/status")
     while True:

@@ -1,4 +1,4 @@
-"""The daemon's status in lines for people. The documents are those of `/api/status`."""
+"""The daemon's status as lines of text. The documents are those of `/api/status`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Document = Mapping[str, Any]
 _MOST_SHOWN = 10
 _WIDTH = 11
 ROW_INDENT = _WIDTH + 2  # columns before the text of a row
-_NO_NEWS = ("unchanged", "left_alone")  # the latter are summed up above
+_NO_NEWS = ("unchanged", "left_alone")  # `_trouble` sums up the latter
 
 
 def status_lines(status: Document, now: float) -> Iterator[str]:
@@ -27,7 +27,7 @@ def status_lines(status: Document, now: float) -> Iterator[str]:
     if not status["enabled"]:
         yield _row("", "extraction is switched off (`bsd config set enabled true`)")
     if status["readonly"]:
-        yield _row("", "read-only: nothing is changed")
+        yield _row("", "read-only: no session is changed")
     yield _row("root", status["root"])
     for root in status["roots"]:
         why = f": {root['why']}" if root["why"] else ""
@@ -43,7 +43,7 @@ def status_lines(status: Document, now: float) -> Iterator[str]:
         yield _row("copies", copies)
     if trash := _trash(status["retention"], now):
         yield _row("trash", trash)
-    for pause in status.get("pauses", ()):  # a daemon that was not restarted has none
+    for pause in status.get("pauses", ()):  # missing in a daemon of an older version
         until = pause["until"]
         end = f"ends {spell_when(until, now)}" if until else "until it is ended"
         yield _row("paused", f"{pause['name']}, {end}")
@@ -68,23 +68,23 @@ def _work(status: Document) -> Iterator[str]:
 _QUEUE_WORDS = {
     "working": "at work",
     "ready": "ready",
-    "debouncing": "until quiet",
-    "waiting": "for their time",
-    "gathering": "until there is more to save",
-    "cache_warm": "until their prompt cache is cold",
+    "debouncing": "waiting for quiet",
+    "waiting": "waiting for their time",
+    "gathering": "waiting for more to save",
+    "cache_warm": "waiting for a cold prompt cache",
 }
 
 
 def queue_text(queue: Document) -> str:
-    """Say how many sessions wait, and for what; an empty text if none does."""
-    # A daemon of an older version that still runs has not all of them.
+    """Return how many sessions wait, and for what reason; empty if none does."""
+    # A running daemon of an older version lacks some of them.
     waiting = [f"{queue[key]:,} {text}" for key, text in _QUEUE_WORDS.items() if queue.get(key)]
     return ", ".join(waiting)
 
 
 def _this_run(totals: Document) -> str:
     if not totals["values"]:
-        return "nothing was extracted since the start of the daemon"
+        return "no extraction since the start of the daemon"
     text = (
         f"{size(totals['bytes_saved'])}, about {totals['tokens_saved']:,} tokens of text:"
         f" {counted(totals['values'], 'value')} of {counted(totals['entries'], 'entry')}"
@@ -103,13 +103,13 @@ def _retention(retention: Document, now: float) -> str:
         return text
     going = f"{counted(retention['files'], 'file')} ({size(retention['bytes'])})"
     where = "move into the archive" if retention.get("archive", {}).get("on") else "be deleted"
-    what = f"{going} will {where}" if retention["files"] else "nothing will go"
+    what = f"{going} will {where}" if retention["files"] else "no file expires"
     return f"{text}; {what} {spell_when(retention['next_run'], now)}"
 
 
 def _how_long(retention: Document) -> str:
-    """Say for how long content can be restored: in the store, and then in the archive."""
-    archive = retention.get("archive", {})  # an older daemon that still runs has none
+    """Return how long values can be restored: from the store, and then from the archive."""
+    archive = retention.get("archive", {})  # missing in a daemon of an older version
     if not archive.get("on"):
         return f"{retention['keep']}, then deleted"
     keep, most = archive.get("keep"), archive.get("most_bytes")
@@ -120,7 +120,7 @@ def _how_long(retention: Document) -> str:
 
 def _archive(retention: Document, now: float) -> str | None:
     """Describe the archive's content and its next deletion; None if it is empty."""
-    archive = retention.get("archive", {})  # a daemon that was not restarted has none
+    archive = retention.get("archive", {})  # missing in a daemon of an older version
     if not archive.get("packs"):
         return None
     since = spell_when(archive["oldest"], now)
@@ -151,7 +151,7 @@ def _copies(retention: Document) -> str | None:
 def _trash(retention: Document, now: float) -> str | None:
     """Describe the trash; None if it is empty."""
     trash = retention.get("trash")
-    there = trash.get("all_sessions", 0) if trash else 0  # a daemon that was not restarted has none
+    there = trash.get("all_sessions", 0) if trash else 0  # missing in an older daemon
     if not trash or not (there or trash["sessions"] or trash["next_expiry"]):
         return None
     text = f"deleted sessions are kept {trash['keep']}"
@@ -159,14 +159,14 @@ def _trash(retention: Document, now: float) -> str | None:
         text = f"{counted(there, 'session')} ({size(trash['all_bytes'])}); {text}"
     if trash["sessions"] and retention["next_run"]:
         going = f"{counted(trash['sessions'], 'session')} ({size(trash['bytes'])})"
-        return f"{text}; {going} will go {spell_when(retention['next_run'], now)}"
+        return f"{text}; {going} will be deleted {spell_when(retention['next_run'], now)}"
     if trash["next_expiry"]:
-        return f"{text}; the next goes {spell_when(trash['next_expiry'], now)}"
+        return f"{text}; the next is deleted {spell_when(trash['next_expiry'], now)}"
     return text
 
 
 def _trouble(status: Document) -> Iterator[str]:
-    for notice in notices_of(status):  # also of a daemon that was not restarted and sends none
+    for notice in notices_of(status):  # an older daemon sends none; they are computed then
         yield _notice_line(notice)
     for reason, count in status["left_alone"]["reasons"].items():
         yield _row("left alone", f"{counted(count, 'session')}: {one_line(reason, 200)}")
@@ -177,7 +177,7 @@ def _notice_line(notice: Notice) -> str:
 
 
 def unserved_lines(agents: Iterable[Document]) -> Iterator[str]:
-    """Return a line for each agent of `unserved`."""
+    """Return a line for each agent in `unserved` of the status."""
     return map(_notice_line, agent_notices(agents))
 
 
@@ -205,7 +205,7 @@ def _recent(sessions: list[Document], now: float) -> Iterator[str]:
 
 
 def _waits_until(session: Document, now: float) -> str | None:
-    """Say until when a session waits for its prompt cache; None if it does not, or no longer."""
+    """Return until when a session waits for its prompt cache; None if it does not wait."""
     until = session.get("cache_warm_until")
     if until is None or datetime.fromisoformat(until).timestamp() <= now:
         return None
@@ -217,7 +217,7 @@ def _row(name: str, text: str) -> str:
 
 
 def spell_when(moment: str, now: float) -> str:
-    """Write how far an ISO 8601 moment is from `now`: `3 min ago`, `in 2 h 5 min`."""
+    """Format the distance of an ISO 8601 moment from `now`: `3 min ago`, `in 2 h 5 min`."""
     seconds = datetime.fromisoformat(moment).timestamp() - now
     if abs(seconds) < 1:
         return "now"
@@ -239,7 +239,7 @@ _PARTS = {
 
 
 def disk_lines(disk: Mapping[str, Any], now: float) -> Iterator[tuple[str, str]]:
-    """Return lines about disk use, each with its name; the name of a continued line is empty.
+    """Yield lines about disk use, each with its name; a continuation line has an empty name.
 
     Args:
         disk: `disk` of the status document.
@@ -255,7 +255,7 @@ def disk_lines(disk: Mapping[str, Any], now: float) -> Iterator[tuple[str, str]]
         yield "", f"{text}: {balance(disk['net_with_copies'])}"
     if disk["uncounted"]:
         what = counted(disk["uncounted"], "session")
-        yield "", f"what left {what} is not counted yet (the daemon or `bsd search` does it)"
+        yield "", f"the values of {what} are not counted yet (the daemon or `bsd search` does it)"
     parts = [f"{name} {size(disk[key])}" for key, name in _PARTS.items() if disk.get(key)]
     in_flight = disk["in_flight"]
     if in_flight["bytes"]:
@@ -267,19 +267,21 @@ def disk_lines(disk: Mapping[str, Any], now: float) -> Iterator[tuple[str, str]]
 
 def _net(net: int, left: int, kept: int) -> str:
     if not left:
-        return f"nothing has left the sessions that are there; bsd keeps {size(kept)}"
+        return f"no value has left the present sessions; bsd keeps {size(kept)}"
     return f"{balance(net)}: {size(left)} left the sessions, bsd keeps {size(kept)}"
 
 
 def balance(net: int) -> str:
-    """Say how many bytes are saved; if bsd takes more than what has left the sessions, that."""
+    """Return how many bytes are saved; if bsd takes more than it saved, return a text on that."""
     return size(net) if net >= 0 else f"bsd takes {size(-net)} more than it has saved so far"
 
 
 def in_flight_line(in_flight: Mapping[str, Any], now: float) -> str:
-    """Say how many replaced versions of sessions are still there, and when they go."""
+    """Return how many replaced versions of sessions still exist, and when they are removed."""
     what = f"{counted(in_flight['files'], 'replaced version')} of sessions"
     due_at = in_flight["due_at"]
     left = datetime.fromisoformat(due_at).timestamp() - now if due_at else 0.0
     when = f"in {max(1, round(left))} s" if left > 0 else "now"
-    return f"{what} ({size(in_flight['bytes'])}) may go {when}: by the daemon, or the next command"
+    return (
+        f"{what} ({size(in_flight['bytes'])}), removable {when} by the daemon or the next command"
+    )

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a command that changes something stops where nothing is half done."""
+"""Ctrl-C and SIGTERM: a command that changes a session stops only between changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(BaseException):
-    """The call was asked to stop, and did. No `except Exception` catches it."""
+    """The call was asked to stop, and did. `except Exception` does not catch it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -27,9 +27,8 @@ class Stopped(BaseException):
 class StopRequest:
     """Remembers the signal that asks a command to stop.
 
-    The command looks at it where nothing is half done. A second signal does not wait for such a
-    place: it raises `Stopped` at once, and the next call finishes or undoes the operation, as after
-    a crash.
+    The command checks it between changes. A second signal does not wait for that: it raises
+    `Stopped` at once, and the next call finishes or undoes the operation, as after a crash.
     """
 
     def __init__(self) -> None:
@@ -48,7 +47,7 @@ class StopRequest:
             raise Stopped(self.number)
 
     def sleep(self, seconds: float) -> None:
-        """Wait as `time.sleep` does; a signal ends the wait at once by raising Stopped."""
+        """Wait as `time.sleep` does; a signal ends the wait at once and raises Stopped."""
         self._sleeping = True
         try:
             self.check()
@@ -68,7 +67,7 @@ class StopRequest:
 
 @contextmanager
 def stop_request() -> Iterator[StopRequest]:
-    """Turn SIGINT and SIGTERM into a request while the block runs."""
+    """Turn SIGINT and SIGTERM into a stop request while the block runs."""
     request = StopRequest()
     before = {number: signal.signal(number, request.notice) for number in _SIGNALS}
     try:

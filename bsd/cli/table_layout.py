@@ -1,6 +1,7 @@
-"""How a table fits a terminal: which columns shrink, wrap, are left out or get a line of their own.
+"""Fits a table to a terminal: columns shrink, wrap, are left out or get lines of their own.
 
-Pure: cells in, lines out. Widths are columns of the terminal, in which a wide character takes two.
+The functions take cells and return lines; they do no I/O. Widths are columns of the terminal, of
+which a wide character takes two.
 """
 
 from __future__ import annotations
@@ -14,25 +15,25 @@ from rich.console import Console, OverflowMethod
 from rich.text import Text
 
 _GAP = 2  # between columns
-_INDENT = 2  # of the cells below a name on a line of its own
-_LEAST = 20  # of a column that shrinks or wraps
-_FOLDED = 8  # of any column, where nothing else helps
-_LONG_HEAD = 3  # a name is long if it takes more than such a part of the terminal
-# A command in backquotes is one word, and a number with its unit.
+_INDENT = 2  # before the cells below a name that has its own line
+_LEAST = 20  # least width of a column that shrinks or wraps
+_FOLDED = 8  # least width of any column, as a last resort
+_LONG_HEAD = 3  # a name is long if it takes more than a third of the terminal
+# Words: a command in backquotes, a number with its unit, or any text without spaces.
 _WORD = re.compile(r"\s*(?:`[^`]*`|\d (?:[KMGT]?B\b|%)|\S)+")
 _CONSOLE = Console(width=1 << 16, color_system=None, force_terminal=False)
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """One column: its title, its cells, and how it gives way.
+    """One column: its title, its cells, and how it may be narrowed.
 
     Attributes:
-        right: it holds numbers.
-        cuts: it may be cut with an ellipsis.
-        wraps: it may take several lines.
-        spare: it is left out in this order if there is no room; 0: never.
-        whole: it never wraps, even if the terminal breaks its lines then.
+        right: it holds numbers, which are aligned to the right.
+        cuts: its cells may be cut with an ellipsis.
+        wraps: its cells may take several lines.
+        spare: its place in the order in which columns are left out; 0: it always stays.
+        whole: its cells never wrap, even if they are wider than the terminal.
     """
 
     title: str
@@ -45,29 +46,30 @@ class TableColumn:
 
     @property
     def width(self) -> int:
-        """The width at which nothing is cut or wrapped."""
+        """The width at which all cells are shown whole."""
         return max(map(cell_len, (self.title, *self.cells)))
 
     @property
     def least(self) -> int:
-        """The width down to which it may give way."""
+        """The smallest width to which the column may be narrowed."""
         return min(self.width, _LEAST) if self.cuts or self.wraps else self.width
 
     @property
     def is_empty(self) -> bool:
-        """True if no row has a cell in it."""
+        """True if the column has no text in any row."""
         return not any(self.cells)
 
 
 def fit_table(columns: Sequence[TableColumn], width: int | None) -> tuple[list[str], list[str]]:
-    """Lay out a table for a terminal of this width; None: nothing is cut, wrapped or left out.
+    """Lay out a table for a terminal of this width; None: all cells are shown whole.
 
-    Returns the lines of the title, and those of the rows; none of them ends with spaces.
-
-    If the table is too wide, columns without any cell go first. A first column whose cells are
-    long then gets a line of its own above the rest of its row, and is never cut, so that a name
-    can be copied. Then columns are left out in the order of `spare`. If that is not enough, the
+    If the table is too wide, empty columns are left out first. A first column with long cells then
+    gets lines of its own above the rest of each row; it is never cut, so that users can copy the
+    name. Then columns are left out in the order of `spare`. If the table is still too wide, the
     widest columns wrap.
+
+    Returns:
+        The lines of the title, and the lines of the rows; no line ends with spaces.
     """
     kept, head = list(columns), None
     if width is None or sum(_widths(kept, None)) + _gaps(kept) <= width:
@@ -83,9 +85,10 @@ def fit_table(columns: Sequence[TableColumn], width: int | None) -> tuple[list[s
 
 
 def wrap_line(text: str, width: int | None, indent: int) -> list[str]:
-    """Break a line at this width (None: not at all), between words; further lines are indented.
+    """Break a line between words; continuation lines are indented. A width of None: do not break.
 
-    What is longer, such as a path, a name or a command in backquotes, stays whole: it is copied.
+    A longer word, such as a path, a name or a command in backquotes, stays whole, so that users can
+    copy it.
     """
     if width is None or cell_len(text) <= width or width <= 2 * indent:
         return [text]
@@ -108,15 +111,15 @@ def _gaps(columns: Sequence[TableColumn]) -> int:
 
 
 def _widths(columns: list[TableColumn], width: int | None) -> list[int]:
-    """Return the width of each column; those that give way share the room that is left.
+    """Return the width of each column; the columns that can be narrowed share the missing space.
 
-    A column that neither cuts nor wraps is made to wrap if the others cannot give enough.
+    If that is not enough, columns that neither cut nor wrap are made to wrap.
     """
     widths = [column.width for column in columns]
     if width is None:
         return widths
     over = sum(widths) + _gaps(columns) - width
-    # Where a cell breaks the lines anyway, narrower columns would not help.
+    # If a whole cell breaks the lines anyway, narrower columns do not help.
     breaks = any(column.whole for column in columns)
     for is_last_resort in (False,) if breaks else (False, True):
         least = [_FOLDED if is_last_resort else column.least for column in columns]
@@ -124,7 +127,7 @@ def _widths(columns: list[TableColumn], width: int | None) -> list[int]:
             room = [have - want for have, want in zip(widths, least, strict=True)]
             if max(room, default=0) <= 0:
                 break
-            # The widest of those that can still give gives, down to the next widest one.
+            # Narrow the widest column that can be narrowed, down to the next widest.
             able = [number for number, each in enumerate(room) if each > 0]
             widest = max(able, key=lambda number: widths[number])
             next_width = max(

@@ -1,4 +1,4 @@
-"""`bsd top`: the daemon and its sessions at work, on a terminal, until q or Ctrl-C."""
+"""`bsd top`: the daemon and the sessions in use, on a terminal, until q or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ from bsd.maintenance import catalog
 from bsd.transcripts.agents.programs import in_use
 
 _RECENT_SECONDS = 120.0  # a session that was written to since then is in use
-_MOST_LOOKED_AT = 30  # newest sessions of which it is asked whether a program has them open
-# To look at all sessions may take such a part of the time.
-_LOOKING_SHARE = 20
+_MOST_LOOKED_AT = 30  # newest sessions, whose programs are asked whether they are open
+_LOOKING_SHARE = 20  # the scan of all sessions may take one part in 20 of the time
 _LEAST_PAUSE_SECONDS = 2.0
 _MOST_CHANGES = 50
-_OWN_SECONDS = 3.0  # so long after a write of bsd's own its result is noted
+_OWN_SECONDS = 3.0  # between a write of bsd and the note of its result
 _INDENT = 9  # columns before the text of a line of the head
 _TITLES = ("IN USE", "LAST CHANGES")
 
@@ -49,13 +48,13 @@ _TITLES = ("IN USE", "LAST CHANGES")
     type=click.FloatRange(min=0.2),
     default=1.0,
     metavar="SECONDS",
-    help="How often it looks [1].",
+    help="The interval of updates [1].",
 )
 @click.pass_obj
 def top_command(call: Call, /, every: float) -> None:
     """Watch the daemon at work: sessions in use, queue, last changes.
 
-    Also what was saved since its start, and the memory and CPU that it takes. q or Ctrl-C leaves.
+    Also shows the savings since the daemon's start, and its memory and CPU. q or Ctrl-C leaves.
     Exit code 3 if no daemon runs.
 
     \b
@@ -85,7 +84,7 @@ def top_command(call: Call, /, every: float) -> None:
 
 
 def _drawn(lines: Sequence[str]) -> Text:
-    """Return the lines for rich, with titles in bold; nothing in them is markup."""
+    """Return the lines for rich, with titles in bold; markup in them has no effect."""
     text = Text(no_wrap=True, overflow="ellipsis")
     for number, line in enumerate(lines):
         is_title = not number or line.startswith(_TITLES)
@@ -95,7 +94,7 @@ def _drawn(lines: Sequence[str]) -> Text:
 
 @contextmanager
 def _keys() -> Iterator[Any]:
-    """Read single keys while the block runs: a function that waits for the one to leave by."""
+    """Read single keys while the block runs; yields a function that waits for a key to leave by."""
     if not sys.stdin.isatty():
         yield time.sleep
         return
@@ -103,7 +102,7 @@ def _keys() -> Iterator[Any]:
     before = termios.tcgetattr(descriptor)
 
     def pressed(seconds: float) -> bool:
-        """Wait so long; True as soon as a key to leave by is pressed."""
+        """Wait for `seconds`; returns True at once if a key to leave by is pressed."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if select.select([descriptor], [], [], left)[0]:
@@ -121,11 +120,11 @@ def _keys() -> Iterator[Any]:
 
 @dataclass(frozen=True, slots=True)
 class SessionInUse:
-    """A session that a program uses, or to which something was just written.
+    """A session that a program uses, or whose file was just written.
 
     Attributes:
         written: epoch seconds.
-        why: as its program tells; None: it was just written to.
+        why: the reason given by its program; None: its file was just written.
     """
 
     name: SessionName
@@ -135,16 +134,16 @@ class SessionInUse:
 
     @property
     def is_recent(self) -> bool:
-        """True if only the time of its file tells that it is in use."""
+        """True if only the time of its file shows that it is in use."""
         return self.why is None
 
 
 @dataclass(slots=True)
 class TopView:
-    """The facts on the screen, and how they are drawn.
+    """The facts on the screen, and the lines that show them.
 
     Attributes:
-        status: as of `/api/status`; empty before the first look.
+        status: the document of `/api/status`; empty before the first look.
         problem: why the daemon does not answer.
     """
 
@@ -152,12 +151,12 @@ class TopView:
     status: Mapping[str, Any] = field(default_factory=dict)
     problem: str | None = None
     sessions: tuple[SessionInUse, ...] = ()
-    _looked_again: float = 0.0  # monotonic: when the sessions are looked at again
+    _looked_again: float = 0.0  # monotonic: when the sessions are scanned again
     _cpu: tuple[float, float] | None = None  # monotonic, seconds of a core
     _share: float | None = None  # of a core
 
     def look(self, client: Client) -> None:
-        """Ask the daemon, and look at the sessions if it is time for that."""
+        """Ask the daemon, and scan the sessions if that is due."""
         try:
             self.status, self.problem = client.get("/api/status"), None
         except (NotRunning, Unavailable) as problem:
@@ -187,7 +186,7 @@ class TopView:
     def _measure(self, now: float) -> None:
         used = sum(filter(None, map(cpu_seconds, self._pids())))
         if self._cpu is not None and now > self._cpu[0]:
-            # A child that has ended takes its seconds with it.
+            # The seconds of a child that has ended are missing in `used`.
             self._share = max(0.0, used - self._cpu[1]) / (now - self._cpu[0])
         self._cpu = now, used
 
@@ -228,7 +227,7 @@ class TopView:
         main, *children = self._pids()
         memory = memory_bytes(main)
         if memory is None:
-            return f"process {main}; this system does not tell its memory and CPU"
+            return f"process {main}; this system does not report its memory and CPU"
         cpu = "" if self._share is None else f", {100 * self._share:.0f} % of a core"
         text = f"process {main}: {size(memory)} of memory"
         if children:
@@ -267,17 +266,17 @@ class TopView:
             if each["status"] != "unchanged" or each["values"]
         ]
         if not rows:
-            return ["Nothing has changed since the start of the daemon."]
+            return ["No session has changed since the start of the daemon."]
         columns = ("LAST CHANGES", "WHEN", "", "SAVED", "WHY")
         title, lines = table_lines(columns, rows, width, right=("SAVED",), last_may_shrink=True)
         return [*title, *lines]
 
 
 def sessions_in_use(layout: Layout, now: float) -> Iterator[SessionInUse]:
-    """Yield the sessions in use, the last written first; a stat of each session is looked at.
+    """Yield the sessions in use, the last written first; every session's file is checked by stat.
 
-    In use is a session that its program says it has open, of the newest ones, and each that was
-    written to within two minutes.
+    A session is in use if it was written within two minutes, or if it is among the newest and its
+    program has it open.
     """
     with suppress(BsdError):  # a root without agents
         found = [(stat.st_mtime, name, stat.st_size) for name, stat in catalog.with_stats(layout)]

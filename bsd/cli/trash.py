@@ -29,15 +29,15 @@ from bsd.maintenance.trashed import Deleted, Returned, Trashed
 
 @click.command("delete", cls=BsdCommand)
 @session_argument
-@click.option("--permanent", is_flag=True, help="Delete it for good, past the trash.")
+@click.option("--permanent", is_flag=True, help="Delete it for good, not into the trash.")
 @yes_option
 @click.pass_obj
 def delete_command(call: Call, /, session: SessionName, permanent: bool, yes: bool) -> None:
     """Move a session and its children to the trash.
 
-    With the session go what was taken out of it, its history, its entries in sessions.json, and
-    its child sessions of all generations. All of it comes back with `bsd trash restore`, for as
-    long as the setting `trash_retention` says. A session in use is refused.
+    The session's extracted values, its history, its entries in sessions.json, and its child
+    sessions of all generations go with it. `bsd trash restore` brings all of them back, for as long
+    as the setting `trash_retention` says. A session in use is refused.
 
     \b
     Examples:
@@ -52,7 +52,7 @@ def delete_command(call: Call, /, session: SessionName, permanent: bool, yes: bo
 
 
 def _ask_about(call: Call, trash: Trash, session: SessionName, *, permanent: bool) -> None:
-    """Name the sessions that would go, and ask; raises Conflict if the answer is no."""
+    """List the sessions that would be deleted, and ask; raises Conflict if the answer is no."""
     doomed = trash.doomed(session)
     if not call.json:
         rows = [
@@ -63,7 +63,7 @@ def _ask_about(call: Call, trash: Trash, session: SessionName, *, permanent: boo
         print_table(columns, rows, right=columns[1:])
     children = len(doomed) - 1
     more = f" and {counted(children, 'child session')}" if children else ""
-    what = "Delete for good, past the trash:" if permanent else "Move to the trash:"
+    what = "Delete for good, not into the trash:" if permanent else "Move to the trash:"
     unasked = f"`bsd delete {session}{' --permanent' if permanent else ''} --yes`"
     ask_first(f"{what} {session}{more} under {call.layout.root}?", unasked, "deleted")
 
@@ -84,8 +84,8 @@ def _with_children(count: int) -> str:
 def trash_group(context: click.Context, /) -> Any:
     """List the trash, restore from it, or empty it.
 
-    An ID is what the list shows; AGENT/SESSION will do if it is in the trash once. What is older
-    than the setting `trash_retention` goes by itself, with the next retention run.
+    An ID is from the list; AGENT/SESSION is enough if the trash has the session only once. Sessions
+    older than the setting `trash_retention` are deleted by the next retention run.
 
     \b
     Examples:
@@ -106,7 +106,7 @@ id_argument = click.argument("id", metavar="ID", shell_complete=completion.trash
 @trash_group.command("list")
 @click.pass_obj
 def list_command(call: Call, /) -> int:
-    """List what can be brought back, and until when."""
+    """List the sessions in the trash, and when they expire."""
     with call.context(changes=False) as context:
         answer = list_trash(context)
     call.answer(answer, tell_trash)
@@ -145,7 +145,7 @@ def tell_trash(found: TrashList) -> None:
 @id_argument
 @click.pass_obj
 def restore_command(call: Call, /, id: str) -> None:
-    """Bring a session back, with the children that went with it."""
+    """Bring a session back, with the children that were deleted with it."""
     with call.context(changes=True) as context:
         answer = restore_from_trash(context, _find(context.trash(), id).id)
     call.answer(answer, tell_returned)
@@ -154,7 +154,7 @@ def restore_command(call: Call, /, id: str) -> None:
 def tell_returned(done: Returned) -> None:
     say(f"{done.session} is back{_with_children(len(done.sessions) - 1)}")
     for key in done.keys_taken:
-        note(f"sessions.json has another {key} by now: that one stays")
+        note(f"sessions.json has another {key} by now, which was not replaced")
     for session, why in done.not_restored.items():
         note(f"{session} stays in the trash: {why}")
 
@@ -178,7 +178,7 @@ def delete_from_trash_command(call: Call, /, id: str, yes: bool) -> None:
 @yes_option
 @click.pass_obj
 def empty_command(call: Call, /, yes: bool) -> int:
-    """Delete all that is in the trash for good."""
+    """Delete all sessions in the trash for good."""
     with call.context(changes=True) as context:
         if items := [] if yes else context.trash().items():
             what = f"{counted(len(items), 'session')} ({_amount(items)}) in {call.layout.trash}"
@@ -195,9 +195,11 @@ def tell_emptied(done: Emptied) -> None:
 
 
 def _find(trash: Trash, text: str) -> Trashed:
-    """Find a session in the trash by its id or name, or by how the only one begins.
+    """Find a session in the trash by its id or name, or by the beginning of only one of them.
 
-    Raises NotFound, Invalid if several begin so.
+    Raises:
+        NotFound: no id or name begins with the text.
+        Invalid: several do.
     """
     try:
         return trash.find(text)

@@ -1,4 +1,4 @@
-"""`bsd undo`: what was done to a session is taken back, or what bsd did to all since a moment."""
+"""`bsd undo`: undoes one change to a session, or all changes by bsd since a moment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DRY = "\nThis was a dry run: nothing was changed."
 @click.option(
     "--since",
     metavar="MOMENT",
-    help="All that bsd took out since then: yesterday, today, 2h, 14:30, 2026-11-25.",
+    help="All extractions since then: yesterday, today, 2h, 14:30, 2026-11-25.",
 )
 @click.option(
     "--agent",
@@ -37,7 +37,7 @@ _DRY = "\nThis was a dry run: nothing was changed."
     shell_complete=completion.agents,
     help="With --since: only the sessions of this agent.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what comes back and goes; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the effect; change nothing.")
 @yes_option
 @click.pass_obj
 def undo_command(
@@ -50,19 +50,19 @@ def undo_command(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Take back what was done to sessions.
+    """Undo changes to sessions.
 
-    Every line that the operation changed becomes what it was, exact to the byte. Without OP the
-    newest operation that is not undone; OP is a number from `bsd history`. An older one can be
-    undone if nothing changed the same entries since; entries of an extraction that were restored
-    since stay as they are. Undoing an undo does the operation again. What an undone extraction
-    brought back stays until you extract the session by hand. What a restore brought back is taken
-    out again when you undo the restore: the command asks first.
+    Every line that the operation changed is put back, exact to the byte. OP is a number from `bsd
+    history`; without it, the newest operation that is not undone. An older operation can be undone
+    if no later one changed the same entries; entries of an extraction that were restored since stay
+    as they are. Undoing an undo applies the operation again. Values that an undone extraction puts
+    back stay until you extract the session by hand. Undoing a restore extracts its values again:
+    the command asks first.
 
-    `--since` undoes every extraction since then, and what the daemon did by itself, session by
-    session, newest first. Changes that you or an agent asked for stay. A session in use, or one in
-    which later changes stand in the way, is left as it is and named with the reason. It says what
-    will come back, and asks first.
+    `--since` undoes every extraction since then, and all that the daemon did by itself, session by
+    session, the newest first. Changes that you or an agent asked for stay. A session that is in
+    use, or whose later changes are in conflict, is left as it is and listed with the reason. The
+    command shows the effect, and asks first.
 
     \b
     Examples:
@@ -79,7 +79,7 @@ def undo_command(
                 hint="`bsd undo AGENT/SESSION`, or `bsd undo --since yesterday`",
             )
         if agent is not None:
-            raise Invalid("--agent is for --since", hint=f"`bsd undo {session}`")
+            raise Invalid("--agent needs --since", hint=f"`bsd undo {session}`")
         return _undo_one(call, session, op, dry_run=dry_run, yes=yes)
     if op is not None:
         raise Invalid(
@@ -102,9 +102,10 @@ def _undo_one(call: Call, session: SessionName, op: int | None, *, dry_run: bool
 
 
 def _ask(operations: Sequence[PastOperation], session: SessionName, op: int | None) -> int | None:
-    """Ask before a restore is undone; return the operation to undo, as it was shown.
+    """Ask before a restore is undone; returns the operation to undo, as it was shown.
 
-    Raises Conflict if the answer is no.
+    Raises:
+        Conflict: the answer is no.
     """
     operation = _to_be_undone(operations, op)
     if operation is None or not _is_restore(operation.action):
@@ -112,14 +113,14 @@ def _ask(operations: Sequence[PastOperation], session: SessionName, op: int | No
     values = f"{counted(operation.values, 'value')} of {counted(operation.entries, 'entry')}"
     ask_first(
         f"Undo operation {operation.operation} ({operation.action}, {operation.at[:19]} UTC): "
-        f"take {values} out of {session} again?",
+        f"extract {values} from {session} again?",
         f"`bsd undo {session}{'' if op is None else f' {op}'} --yes`",
     )
     return operation.operation
 
 
 def _to_be_undone(operations: Sequence[PastOperation], op: int | None) -> PastOperation | None:
-    """Find the operation `op`, or the newest that can be undone."""
+    """Return the operation `op`, or the newest that can be undone; None if there is none."""
     for operation in operations:
         if operation.operation == op:
             return operation
@@ -140,18 +141,18 @@ def tell_undone(answer: Undone, session: SessionName) -> None:
             say(f"  {sentence}")
         say(_DRY)
         return
-    out = ", whose values are taken out again" if _is_restore(answer.action) else ""
+    out = ", whose values are extracted again" if _is_restore(answer.action) else ""
     say(f"Undid {operation} of {session}: {counted(len(answer.entries), 'entry')}{out}")
     if answer.stays:
         say(f"  Restored meanwhile, and left as they are: {counted(len(answer.stays), 'entry')}")
     if answer.gone:
-        say(f"  Thrown away by another program since: {counted(len(answer.gone), 'entry')}")
+        say(f"  Deleted by another program since: {counted(len(answer.gone), 'entry')}")
     for number in answer.operations:
         say(f"  `bsd undo {session} {number}` does it again")
     if answer.action == "extract":
         note(
-            f"It stays inline until `bsd extract {session}` takes it out again, or "
-            f"`bsd set-extractable {session} ENTRY unset` gives an entry back to the daemon"
+            f"The values stay inline until `bsd extract {session}` extracts them again, or "
+            f"`bsd set-extractable {session} ENTRY unset` lets the daemon extract an entry"
         )
 
 
@@ -206,7 +207,11 @@ def _report(call: Call, answer: UndoneSince) -> int:
 
 
 def _code(answer: UndoneSince) -> int:
-    """0 if all is undone; else the code of the errors, 4 if sessions are only busy, 1 if left."""
+    """Return the exit code: 0 if all is undone.
+
+    Else the code of the errors (1 if they differ), 4 if sessions are only busy, 1 if some were
+    left.
+    """
     failed = {_exit_code(one) for one in answer.sessions if one.status is UndoStatus.FAILED}
     if failed:
         return failed.pop() if len(failed) == 1 else 1
@@ -231,7 +236,7 @@ def tell_undone_since(answer: UndoneSince) -> None:
     if answer.dry_run:
         say(_DRY)
     elif answer.undone:
-        note("What came back stays inline until you extract a session by hand.")
+        note("The values stay inline until you extract a session by hand.")
 
 
 def _row(one: SessionUndone, *, dry_run: bool) -> tuple[str, ...]:
@@ -254,7 +259,7 @@ def _row(one: SessionUndone, *, dry_run: bool) -> tuple[str, ...]:
 def _totals(answer: UndoneSince) -> list[str]:
     if not answer.undone:
         moment = answer.since[:16].replace("T", " ")
-        return [f"Nothing is left to undo of what bsd did since {moment} UTC"]
+        return [f"bsd has made no changes since {moment} UTC that are left to undo"]
     would = "would be undone" if answer.dry_run else "undone"
     operations = counted(answer.operations, "operation")
     where = f"in {counted(answer.undone, 'session')}"

@@ -1,4 +1,4 @@
-"""The output of `bsd` alone: how to begin, or, once bsd is set up, the overview."""
+"""The output of `bsd` without a command: how to begin, or, once bsd is set up, the overview."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:  # `bsd --help` does without them
     from bsd.actions.setup import WouldLeave
 
 _LARGEST = 5  # sessions
-# What takes longer than the rest has these times: the answer comes within about 2 seconds.
+# The slow parts are limited to these times, so that the answer comes within about 2 seconds.
 _FILLS_SECONDS, _LEAVES_SECONDS = 0.8, 0.8
-_MARKERS_BUDGET = 32 << 20  # bytes of sessions that are read to tell what left them
+_MARKERS_BUDGET = 32 << 20  # bytes of sessions that are read for their extracted values
 _MOST_FILLS, _LEAST_SHARE = 4, 0.01
 _INDENT = 11
 _NARROW, _WIDE, _LONG = 40, 110, 300  # columns of the text
@@ -36,9 +36,9 @@ them back when you or the agent asks, and it keeps copies of sessions that their
 
 
 def welcome(environ: Mapping[str, str]) -> str | None:
-    """Return a short text: the purpose of bsd, the agents that are here, the next command.
+    """Return a short text: the purpose of bsd, the agents on this machine, the next command.
 
-    None if something is set up, or if that cannot be told.
+    None if bsd is set up already, or if that cannot be determined.
     """
     try:
         if is_set_up(environ):
@@ -54,13 +54,13 @@ def welcome(environ: Mapping[str, str]) -> str | None:
         here = "\n".join(["Agents with sessions on this machine:", *lines])
     return (
         f"{_WHAT_IT_IS}\n{here}\n\n"
-        "Nothing is set up yet, and bsd changes nothing before you have agreed.\n\n"
+        "bsd is not set up yet, and changes no file before you agree.\n\n"
         "Try: bsd init          (`bsd --help` lists all commands)\n"
     )
 
 
 def _agents(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return title and directory of each agent that is here."""
+    """Return title and directory of each agent on this machine."""
     from bsd.transcripts.agents.installed import agents_with_sessions  # help does without it
 
     rows = [("OpenClaw", str(usual_roots(environ)[0]))] if has_openclaw(environ) else []
@@ -71,19 +71,19 @@ def _agents(environ: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def show_overview(call: Call) -> int:
-    """Print what the sessions take, what left them and what would leave now."""
+    """Print the sizes of sessions, their extracted values, and how much would be extracted now."""
     from bsd.actions.overview import fills_of, overview, would_leave
     from bsd.maintenance.disk_use import disk_use
 
     become_owner(call)
-    with suppress(BsdError, OSError):  # what follows reports it
+    with suppress(BsdError, OSError):  # reported below
         call.finish_due()
     with call.context(changes=False, progress=lambda _done, _of=None: None) as context:
         found = overview(context, largest=_LARGEST)
         status = _status(call)
         disk = status.get("disk") or disk_use(call.layout, _MARKERS_BUDGET)
         found = replace(found, disk=disk, page=status.get("page"))
-        if not call.json:  # the reader has these lines while the rest is worked out
+        if not call.json:  # print these lines while the rest is computed
             _tell_agents(found)
             sys.stdout.flush()
         names = [row.session for row in found.largest]
@@ -135,7 +135,7 @@ def _row(one: AgentShare | ProjectShare, title: str) -> tuple[str, ...]:
 def _tell_largest(found: Overview) -> None:
     fills = {each.session: each for each in found.fills}
     if found.largest:
-        say("\nThe largest sessions, and what fills them")
+        say("\nThe largest sessions, and their contents")
     width = (get_terminal_size().columns if sys.stdout.isatty() else _LONG) - _INDENT
     width = max(_NARROW, width)
     for row in found.largest:
@@ -146,7 +146,7 @@ def _tell_largest(found: Overview) -> None:
 
 
 def _filled(found: SessionFills, width: int) -> str:
-    """Return what fills a session: as many kinds as a line has room for, the most first."""
+    """Return the kinds of content of a session, the largest first, as many as fit on a line."""
     if found.problem:
         return found.problem
     text = ""
@@ -173,7 +173,7 @@ def _facts(found: Overview) -> Iterator[tuple[str, str]]:
     packs, copies = found.disk.get("archive", 0), found.disk.get("copies", 0)
     if found.archived or packs or copies:
         gone = counted(found.archived, "session")
-        text = f"{size(packs + copies)}; {gone} in it that their programs have deleted"
+        text = f"{size(packs + copies)}; {gone} that their programs have deleted"
         yield "archive", f"{text} (`bsd archive list`)"
     for agent in found.agents:
         if agent.deleted_soon:
@@ -182,18 +182,15 @@ def _facts(found: Overview) -> Iterator[tuple[str, str]]:
 
 def _would_leave(told: WouldLeave) -> str:
     if told.sessions and not told.read_sessions:
-        return "not known: the sessions are too large to look at quickly (`bsd extract --dry-run`)"
+        return "not known: the sessions are too large to read quickly (`bsd extract --dry-run`)"
     if not told.bytes_saved:
-        some = f", by a sample of {told.read_sessions:,} sessions" if told.is_sample else ""
-        return f"nothing would leave the sessions{some}"
+        some = f", from a sample of {told.read_sessions:,} sessions" if told.is_sample else ""
+        return f"no value would be extracted{some}"
     percent = share(told.bytes_saved, told.bytes)
     if not told.is_sample:
-        return f"{size(told.bytes_saved)} ({percent}) would leave the sessions"
+        return f"{size(told.bytes_saved)} ({percent}) would be extracted"
     read = f"{told.read_sessions:,} of {counted(told.sessions, 'session')}"
-    return (
-        f"about {size(told.bytes_saved)} ({percent}) would leave the sessions, by a sample of"
-        f" {read}"
-    )
+    return f"about {size(told.bytes_saved)} ({percent}) would be extracted, from a sample of {read}"
 
 
 def _deleted_soon(agent: AgentShare) -> str:

@@ -36,13 +36,13 @@ def _known(call: Call, _: click.Context) -> Iterator[str]:
 
 
 def _open(call: Call, place: str | None, *, writes: bool) -> WorkspaceRoot:
-    """Return the workspaces that are meant. Without an OpenClaw root there is no log or audit."""
+    """Return the workspaces of this call. Without an OpenClaw root there is no log or audit."""
     settings = call.settings
     try:
         layout = call.layout
         call.log(writes=writes)
     except NoRoot:
-        if call.root is not None:  # it was named
+        if call.root is not None:  # the user named it
             raise
         layout = None
         if writes:
@@ -53,10 +53,10 @@ def _open(call: Call, place: str | None, *, writes: bool) -> WorkspaceRoot:
 
 @click.group("workspace", cls=BsdGroup)
 def workspace_group() -> None:
-    """Run programs in directories that go when unused.
+    """Run programs in directories that expire when unused.
 
-    The workspaces lie in --workspace-root, else where the setting workspace_root says, else in the
-    directory `workspace` here. Pruning never touches one that is in use.
+    The workspaces are in --workspace-root, else in the directory of the setting workspace_root,
+    else in the directory `workspace` here. Workspaces in use are never pruned.
 
     \b
     Examples:
@@ -74,13 +74,13 @@ def workspace_group() -> None:
 @root_option
 @click.pass_obj
 def create_command(call: Call, /, session_id: str | None, place: str | None) -> None:
-    """Create a workspace, or open the one of this name; without an ID one is made up."""
+    """Create a workspace, or open the one with this ID; without an ID, a new one is generated."""
     answer = actions.create(_open(call, place, writes=True), session_id)
     call.answer(answer, tell_created)
 
 
 def tell_created(made: actions.CreatedWorkspace) -> None:
-    say(f"{made.session_id} {'is made' if made.created else 'was there already'}: {made.path}")
+    say(f"{made.session_id} {'is created' if made.created else 'already exists'}: {made.path}")
 
 
 @workspace_group.command("touch")
@@ -88,7 +88,7 @@ def tell_created(made: actions.CreatedWorkspace) -> None:
 @root_option
 @click.pass_obj
 def touch_command(call: Call, /, session_id: str, place: str | None) -> int:
-    """Note that a workspace is used now. Exit code 1 if it has no metadata to note that in."""
+    """Mark a workspace as used now. Exit code 1 if it has no metadata."""
     answer = actions.touch(_open(call, place, writes=True), session_id)
     call.answer(answer, tell_touched)
     return int(answer.metadata is None)
@@ -99,12 +99,12 @@ def tell_touched(done: actions.TouchedWorkspace) -> None:
     if done.metadata is not None:
         say(f"{name} counts as used now, {iso_utc(done.metadata.updated_at)}")
     else:
-        note(f"{name} has no usable metadata: `bsd workspace repair {name}` makes some")
+        note(f"{name} has no usable metadata: `bsd workspace repair {name}` writes it")
 
 
 @workspace_group.command("list")
 @root_option
-@click.option("--sizes", is_flag=True, help="Look at every file, and say what they take.")
+@click.option("--sizes", is_flag=True, help="Read the size of every file.")
 @click.pass_obj
 def list_command(call: Call, /, place: str | None, sizes: bool) -> None:
     """List the workspaces, the longest unused first."""
@@ -144,16 +144,18 @@ def _hours(hours: float | None) -> str:
 @click.argument("session_id", metavar="ID", shell_complete=offering(_known))
 @click.argument("argv", metavar="-- ARGV...", nargs=-1, required=True, type=click.UNPROCESSED)
 @root_option
-@click.option("--time-limit", metavar="SECONDS", type=float, help="Kill it after so long.")
-@click.option("--env", metavar="NAME=VALUE", multiple=True, help="Give it a variable, too.")
+@click.option(
+    "--time-limit", metavar="SECONDS", type=float, help="Kill the program after this time."
+)
+@click.option("--env", metavar="NAME=VALUE", multiple=True, help="Set a variable for the program.")
 @click.option(
     "--isolate/--no-isolate",
     default=True,
-    help="Isolate it with bubblewrap (unless that does not work here, then it is refused), or run"
-    " it with all of your rights.",
+    help="Isolate the program with bubblewrap (refused if that does not work here), or run it"
+    " with all of your rights.",
 )
 @click.option(
-    "--readable", metavar="DIR", multiple=True, help="Let an isolated program read this, too."
+    "--readable", metavar="DIR", multiple=True, help="Let an isolated program read this directory."
 )
 @click.pass_obj
 def run_command(
@@ -170,8 +172,9 @@ def run_command(
 ) -> int:
     """Run a program in a workspace. Exit code 1 if it fails; its own is in --json.
 
-    An isolated program has no network, and writes nothing but its workspace. If bubblewrap does not
-    work here, it runs only with --no-isolate. --json says which limits hold.
+    An isolated program has no network, and can write only to its workspace. If bubblewrap does not
+    work on this machine, the program runs only with --no-isolate. --json lists the limits that
+    hold.
     """
     answer = actions.run(
         _open(call, place, writes=True),
@@ -206,7 +209,7 @@ def _environment(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def tell_run(done: ExecutionResult) -> None:
-    """Print the program's output as it is; and notes on isolation, limits and errors to stderr."""
+    """Print the program's output, and to stderr notes on isolation, limits and errors."""
     for text, stream in ((done.stdout, sys.stdout), (done.stderr, sys.stderr)):
         stream.write(safe(text, lines=True) if stream.isatty() else text)
         stream.flush()
@@ -218,19 +221,21 @@ def tell_run(done: ExecutionResult) -> None:
         if "not" in how.split():
             note(f"(limit {name}: {how})")
     if done.metadata is None:
-        note("(without usable metadata: its use is not noted, and it is never pruned)")
+        note("(without usable metadata: its use is not recorded, and it is never pruned)")
     if done.error:
         note(f"{done.argv[0]}: {done.error}")
 
 
 @workspace_group.command("prune")
 @root_option
-@click.option("--older-than", metavar="AGE", help='Unused for so long: 24h, 7d, 30m, or "never".')
-@click.option("--max-count", metavar="N", type=click.IntRange(0), help="Let at most N stay.")
 @click.option(
-    "--max-bytes", metavar="N", type=click.IntRange(0), help="Let N bytes in all of them stay."
+    "--older-than", metavar="AGE", help='Workspaces unused for AGE: 24h, 7d, 30m, or "never".'
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--max-count", metavar="N", type=click.IntRange(0), help="Keep at most N workspaces.")
+@click.option(
+    "--max-bytes", metavar="N", type=click.IntRange(0), help="Keep at most N bytes in total."
+)
+@click.option("--dry-run", is_flag=True, help="List the workspaces; delete none.")
 @yes_option
 @click.pass_obj
 def prune_command(
@@ -243,9 +248,9 @@ def prune_command(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Delete the workspaces that nobody uses any more, the oldest first.
+    """Delete workspaces that are no longer used, the oldest first.
 
-    Without an option by the settings: those unused for workspace_max_age.
+    Without an option, the settings apply: workspaces unused for workspace_max_age are deleted.
     """
     root = _open(call, place, writes=not dry_run)
     rules = _rules(root, older_than, max_count, max_bytes)
@@ -270,7 +275,7 @@ def prune_command(
 def _rules(
     root: WorkspaceRoot, older_than: str | None, max_count: int | None, max_bytes: int | None
 ) -> Rules:
-    """Return the rules of the options; those of the settings if there is no option."""
+    """Return the rules of the options, or those of the settings if no option is given."""
     if older_than is None and max_count is None and max_bytes is None:
         return root.rules
     hours = None
@@ -280,7 +285,7 @@ def _rules(
 
 
 def _ask(root: WorkspaceRoot, rules: Rules) -> None:
-    """Ask before anything is deleted; raises Conflict if the answer is no."""
+    """Ask before workspaces are deleted; raises Conflict if the answer is no."""
     found = actions.prune(root, rules, dry_run=True)
     if found.deleted_sessions or found.leftovers:
         count = counted(len(found.deleted_sessions), "workspace")
@@ -302,10 +307,10 @@ def tell_pruned(done: PruneResult) -> None:
 @workspace_group.command("repair")
 @click.argument("session_id", metavar="[ID]", required=False)
 @root_option
-@click.option("--dry-run", is_flag=True, help="Only say what would be written.")
+@click.option("--dry-run", is_flag=True, help="List the repairs; write no file.")
 @click.pass_obj
 def repair_command(call: Call, /, session_id: str | None, place: str | None, dry_run: bool) -> int:
-    """Make missing or broken metadata anew from the files' times; without an ID in all."""
+    """Write missing or broken metadata again, from the files' times; without an ID, in all."""
     answer = actions.repair(_open(call, place, writes=not dry_run), session_id, dry_run=dry_run)
     call.answer(answer, tell_repairs)
     return 1 if any(workspace.error for workspace in answer.workspaces) else 0

@@ -15,11 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-import zstandard
-
 from bsd.core.errors import BsdError, ConfigError, os_problem
 from bsd.core.files import plain_stream
 from bsd.core.layout import Layout, SessionName
+from bsd.core.zstd import zstd
 from bsd.maintenance import catalog
 from bsd.maintenance.references import belongings_with
 from bsd.planning.redact_text import LeftInPlace, SecretText
@@ -38,7 +37,7 @@ def files_with(layout: Layout, text: SecretText, names: Iterable[SessionName]) -
     sessions `names`. Files that cannot be read are left out.
     """
     for path in (*_own_files(layout), *_beside_sessions(layout)):
-        with suppress(BsdError, OSError, zstandard.ZstdError):
+        with suppress(BsdError, OSError, EOFError, zstd.ZstdError):
             if stat.S_ISREG(path.lstat().st_mode) and _holds(path, text):
                 yield str(path)
     beside = (belongings_with(layout, name, [text.text]) for name in names)
@@ -123,11 +122,11 @@ def _holds(path: Path, text: SecretText) -> bool:
     with plain_stream(path, _BLOCK) as stream:
         if not path.name.endswith(_COMPRESSED):
             return _is_in(stream, text)
-        with zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True) as plain:
+        with zstd.ZstdFile(stream) as plain:
             return _is_in(plain, text)
 
 
-def _is_in(stream: IO[Any] | zstandard.ZstdDecompressionReader, text: SecretText) -> bool:
+def _is_in(stream: IO[Any] | zstd.ZstdFile, text: SecretText) -> bool:
     end = b""
     while block := stream.read(_BLOCK):
         if text.is_in(end + block):

@@ -25,4 +25,4 @@ def test_values_in_packs_of_a_session_that_is_not_there_are_named(
     left = left_behind(caller)
     assert (left.stores, left.gone_sessions) == (1, 0)
     assert left.stores_bytes > 0
-    assert "Nothing in it is needed" not in purge_question(left, 0)
+    assert "None of it is needed" not in purge_question(left, 0)

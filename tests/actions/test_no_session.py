@@ -81,7 +81,7 @@ def test_by_name_it_is_refused_with_the_reason(
     path = add_session(root, name, WHOLE)
     done = bsd(root, command[0], name, *command[1:])
     assert done.returncode == 1, done
-    assert "is no session" in done.stderr
+    assert "is not a session" in done.stderr
     assert STRAYS[name] in done.stderr
     assert "Try: " in done.stderr
     assert path.read_bytes() == WHOLE
@@ -107,7 +107,7 @@ def test_among_others_it_is_refused_and_the_others_go_on(root: Path) -> None:
     path = add_session(root, name, WHOLE)
     done = bsd(root, "extract", name, SESSION)
     assert done.returncode == 1
-    assert "is no session" in done.stderr
+    assert "is not a session" in done.stderr
     assert path.read_bytes() == WHOLE
     assert PLACEHOLDER in (path.with_name("s1.jsonl")).read_bytes()
 
@@ -136,7 +136,7 @@ def test_what_an_earlier_version_extracted_is_covered(root: Path, name: str) -> 
     assert STRAYS[name] in stray["no_session"]
     assert stray["extracted_entries"] == 3
     shown = bsd(root, "sessions")
-    assert f"{name} is no session" in shown.stderr
+    assert f"{name} is not a session" in shown.stderr
     assert f"bsd restore-all {name}" in shown.stderr
 
     found = json.loads(bsd(root, "--json", "verify").stdout)
@@ -146,7 +146,7 @@ def test_what_an_earlier_version_extracted_is_covered(root: Path, name: str) -> 
     assert bsd(root, "extract").returncode == 0
     refused = bsd(root, "extract", name)
     assert refused.returncode == 1
-    assert "is no session" in refused.stderr
+    assert "is not a session" in refused.stderr
     assert path.read_bytes() == before
 
     assert bsd(root, "restore-all", "--yes").returncode == 0
@@ -220,9 +220,9 @@ def test_over_mcp_it_is_refused_too(root: Path) -> None:
 
 
 PROGRAMS = {
-    "claude-code": ("projects", "-home-me", "agent-a1b2c3", "subagent"),
+    "claude-code": ("projects", "-home-me", "agent-a1b2c3", "sub-agent"),
     "codex": ("sessions", "2026/01/02", "notes", "rollout-"),
-    "pi": ("sessions", "--home-me--", ".notes", "it is hidden"),
+    "pi": ("sessions", "--home-me--", ".notes", "begins with a dot"),
 }
 
 
@@ -243,6 +243,6 @@ def test_so_it_is_in_the_directories_of_other_programs(
     (agent,) = (one["name"] for one in agents if one["name"].startswith("x:"))
     done = bsd(root, "extract", f"{agent}/{stem}")
     assert done.returncode == 1, done
-    assert "is no session" in done.stderr
+    assert "is not a session" in done.stderr
     assert why in done.stderr
     assert path.read_bytes() == WHOLE

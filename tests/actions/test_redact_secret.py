@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
 from bsd.actions.context import ActionContext
 from bsd.actions.export import ExportFormat, export_session
@@ -15,6 +14,7 @@ from bsd.actions.redact_secret import SecretRedacted, redact_secret
 from bsd.actions.secrets import find_secrets
 from bsd.core.errors import Conflict, NotFound
 from bsd.core.layout import Layout, SessionName
+from bsd.core.zstd import zstd
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search
 from bsd.maintenance.trash import Trash
@@ -310,7 +310,7 @@ def test_a_dry_run_names_the_copies_that_would_stay(layout: Layout, clock: Clock
     conflict = path.with_name(f"{path.stem}.sync-conflict-20261126-120000-ABCDEFG.jsonl")
     conflict.write_bytes(path.read_bytes())
     compressed = path.with_suffix(".jsonl.zst")
-    compressed.write_bytes(zstandard.compress(path.read_bytes()))
+    compressed.write_bytes(zstd.compress(path.read_bytes()))
     caller = make_caller(layout, clock)
     (item,) = Trash(layout, "14d").delete(trashed).items
     caller.config.update({"exclude": [str(excluded)]})
@@ -365,8 +365,8 @@ def test_what_cannot_be_changed_is_told(layout: Layout, clock: Clock) -> None:
     assert not done.complete
     assert {one.entry: one.why.partition(":")[0] for one in done.left} == {
         "s": "it is the header of the session",
-        "e4": "message.content[0].thinking is proved by a signature",
-        "e5": "it stands in the name of a member, or in a number",
+        "e4": "message.content[0].thinking is signed",
+        "e5": "it is in the name of a member, or in a number",
     }
     assert path.read_bytes().count(TOKEN.encode()) == 3
 
@@ -381,7 +381,7 @@ def test_text_taken_out_stays_if_the_secret_is_the_name_of_a_member(
     extract(layout, NAME, clock, trigger_types=("tool_call", "tool_result"))
     assert "[[extracted-e2]]" in path.read_text()
     done = redact(layout, clock, "github-pat")
-    assert "it stands in what was taken out of it" in {one.why for one in done.left}
+    assert "it is in the extracted content" in {one.why for one in done.left}
     assert (done.complete, done.sessions[0].forgotten) == (False, ())
     performed.restore_all(make_caller(layout, clock), NAME)
     call = json.loads(path.read_text().split("\n")[3])["message"]["content"][1]

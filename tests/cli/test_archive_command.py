@@ -79,7 +79,7 @@ def test_who_changes_the_archive_is_told_the_whole_name(gone: Call, root: Path) 
     forgotten = gone("archive", "forget", "77", "--yes")
     assert forgotten.code == 0
     assert "77 is other_agent/77aa" in forgotten.err
-    assert "nothing is kept of other_agent/77aa any more" in forgotten.out
+    assert "deleted the data of other_agent/77aa for good" in forgotten.out
     # One that is in its place can be named so, too.
     ended = gone("archive", "forget", "main/alph", "--yes")
     assert "main/alph is main/alpha" in ended.err

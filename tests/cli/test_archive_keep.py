@@ -186,4 +186,4 @@ def test_a_note_with_a_line_break_in_its_name_is_told_on_one_line(
     assert call("archive", "keep").code == 0
     done = call("archive", "bring-back", name)
     assert (done.code, note.read_text()) == (0, "remember")
-    assert f"memory is back, too: {note.parent}/a\\x0ab.md\n" in done.out
+    assert f"also back, from the project's memory: {note.parent}/a\\x0ab.md\n" in done.out

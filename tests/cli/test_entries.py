@@ -179,7 +179,7 @@ def test_set_extractable_as_a_tool(cli: Cli, line: str) -> None:
             "purge_control delete --session b",
             "Unknown action 'delete'. Valid actions: get_context, restore, set_extractable",
         ),
-        ("purge_control restore e1 x --session b", "'x' is one word too many"),
+        ("purge_control restore e1 x --session b", "'x' is an extra argument"),
         ("restore_remote --session a --entry e1", "several agents have a session a"),
         ("restore_remote --session ../b --entry e1", "agent '..' is not a valid name"),
         ("restore_remote --session .. --entry e1", "session '..' is not a valid name"),

@@ -41,7 +41,10 @@ def test_it_lists_adds_and_removes(bsd: Call) -> None:
     assert bsd("exclude").out == "nothing is excluded\n"
     ended = bsd("exclude", "main/al*", "other_agent")
     assert ended.code == 0
-    assert "What bsd has of it stays: `bsd archive forget AGENT/SESSION` deletes that" in ended.err
+    assert (
+        "Data that bsd already has stays: `bsd archive forget AGENT/SESSION` deletes it"
+        in ended.err
+    )
     assert listed(bsd) == {"main/beta", "main/foreign"}
     ended = bsd("exclude", "--json")
     assert ended.document == {
@@ -50,7 +53,7 @@ def test_it_lists_adds_and_removes(bsd: Call) -> None:
             {"pattern": "other_agent", "fixed": False, "agents": 1, "sessions": 1},
         ]
     }
-    assert "2 patterns of what is left out: `bsd exclude`" in bsd("sessions").err
+    assert "2 patterns of excluded sessions: `bsd exclude`" in bsd("sessions").err
     assert bsd("config", "get", "exclude").out == '["main/al*", "other_agent"]\n'
     assert bsd("exclude", "--remove", "main/al*").code == 0
     assert "main/alpha" in listed(bsd)
@@ -64,7 +67,7 @@ def test_a_pattern_that_names_nothing_is_refused_or_told(bsd: Call) -> None:
     assert (ended.code, "is no AGENT, AGENT/SESSION" in ended.err) == (2, True)
     ended = bsd("exclude", "nothing")
     assert ended.code == 0
-    assert "nothing leaves out nothing that is there now" in ended.err
+    assert "nothing matches no agent or session at present" in ended.err
 
 
 def test_a_directory_may_be_relative_and_programs_without_projects_are_named(
@@ -143,7 +146,7 @@ def test_what_was_taken_out_before_stays_is_not_found_and_comes_back(bsd: Call, 
     assert bsd("verify").code == 0
     rest(root)
     ended = bsd("restore-all", "--yes", "--keep-enabled")
-    assert "What is excluded was left out" in ended.err
+    assert "Excluded sessions were left out" in ended.err
     assert b"[[extracted-" in path.read_bytes()
     lines = path.read_bytes().splitlines()
     entry = json.loads(next(line for line in lines if b"_extracted" in line))
@@ -187,7 +190,7 @@ def test_bsd_toml_has_a_list_of_its_own(bsd: Call, tmp_path: Path) -> None:
     ended = bsd("show", "main/alpha", *config)
     assert "take 'main' out of `exclude` in bsd.toml" in ended.err
     ended = bsd("exclude", "--remove", "main", *config)
-    assert (ended.code, f"'main' stands in {settings}" in ended.err) == (1, True)
+    assert (ended.code, f"'main' is set in {settings}" in ended.err) == (1, True)
     assert bsd("exclude", "--json", *config).document["exclude"][0]["fixed"] is True
 
 

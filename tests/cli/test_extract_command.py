@@ -110,7 +110,7 @@ def test_what_stays_is_told_with_its_reasons_by_the_run_itself(bsd: Call, root: 
     told = bsd("extract", "main/alpha", "--dry-run").out
     ended = bsd("extract", "main/alpha")
     assert ended.code == 0
-    assert "nothing to do in 1 session" in ended.out
+    assert "no changes in 1 session" in ended.out
     for reason in ("turn_open", "already_extracted", "too_recent"):
         assert (reason in told, reason in ended.out) == (True, True), reason
     assert bsd("--json", "extract", "main/alpha").document["totals"]["reasons"]["turn_open"]
@@ -121,7 +121,7 @@ def test_what_is_forced_out_in_an_open_turn_says_that_it_stays(bsd: Call, root: 
     rows = bsd("--json", "context", "main/alpha").document["entries"]
     ended = bsd("set-extractable", "main/alpha", rows[-1]["id"], "true")
     assert ended.code == 0
-    assert "does not leave now: turn_open (an unfinished turn" in ended.err
+    assert "is not extracted now: turn_open (an unfinished turn" in ended.err
     rest(root)
     told = bsd("--json", "set-extractable", "main/alpha", rows[-1]["id"], "true").document
     assert told["stays"] == "turn_open"
@@ -216,7 +216,7 @@ def test_people_get_a_table_and_a_sum(cli: Cli) -> None:
     cli.actions.answers = {"main/a": [_done("main/a")]}
     assert cli("extract") == 0
     assert "3 values of 2 entries in 1 session extracted: 3.0 KB (75 %) and ~768 tokens" in cli.out
-    assert "nothing to do in 2 sessions" in cli.out
+    assert "no changes in 2 sessions" in cli.out
     assert "dry run" not in cli.out
 
 

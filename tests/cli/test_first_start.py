@@ -83,7 +83,7 @@ def test_no_agent_at_all(machine: Machine) -> None:
     ended = machine("sessions")
     assert ended.code == 78
     assert "no other agent (Claude Code, Codex, pi) has sessions" in ended.err
-    assert f"named under [[sources]] in {machine.settings}" in ended.err
+    assert f"add [[sources]] to {machine.settings}" in ended.err
     assert list(machine.home.iterdir()) == []
 
 

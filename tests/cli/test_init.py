@@ -31,7 +31,7 @@ class FakeManager(Systemd):
 
     def check(self) -> None:
         if not self.there:
-            raise Unavailable("there is no systemd here that could start bsd", hint="-")
+            raise Unavailable("there is no systemd on this machine to start bsd", hint="-")
 
     def state(self) -> ServiceState:
         runs = self.file.exists()
@@ -104,7 +104,7 @@ def test_one_command_sets_up_all_agents(machine: Machine) -> None:
     ended = machine("init --yes")
     assert ended.code == 0, ended.err
     for title in ("Claude Code", "Codex", "pi", "OpenClaw"):
-        assert f"bsd looks after {title} now" in ended.out
+        assert f"bsd manages {title} now" in ended.out
     assert "saved" in ended.out
     assert "the store keeps them as they were for 24h, then the archive keeps them" in ended.out
     assert "bsd restore-all" in ended.out
@@ -289,8 +289,8 @@ def test_each_agent_is_asked_for(machine: Machine, monkeypatch: pytest.MonkeyPat
     asked = answering(monkeypatch, "Codex", "Extract", "without asking")
     ended = machine("init")
     assert ended.code == 0, ended.err
-    assert [question for question in asked if question.startswith("Let bsd look after")] == [
-        f"Let bsd look after {title}?" for title in ("Claude Code", "Codex", "pi")
+    assert [question for question in asked if question.startswith("Let bsd manage")] == [
+        f"Let bsd manage {title}?" for title in ("Claude Code", "Codex", "pi")
     ]
     assert {source["kind"] for source in settings_of(machine)["sources"]} == {"claude-code", "pi"}
     assert "mcp__bsd" not in (machine.home / ".claude" / "settings.json").read_text()
@@ -328,7 +328,7 @@ def test_who_refuses_all_has_changed_nothing(
     claude_only: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = snapshot(claude_only.home)
-    answering(monkeypatch, "look after")
+    answering(monkeypatch, "manage")
     ended = claude_only("init")
     assert ended.code == 0, ended.err
     assert "nothing was changed" in ended.out
@@ -355,7 +355,7 @@ def test_agents_that_are_all_off_are_not_called_set_up(claude_only: Machine) -> 
     ended = claude_only("init --yes")
     assert ended.code == 0
     assert "everything is set up" not in ended.out
-    assert "bsd looks after none of these agents" in ended.out
+    assert "bsd manages none of these agents" in ended.out
 
 
 def test_a_service_that_runs_is_started_again_when_an_agent_goes_off(
@@ -382,7 +382,7 @@ def test_a_service_that_runs_is_started_again_for_a_new_agent(
 def test_without_a_service_manager_it_says_what_runs_bsd(claude_only: Machine) -> None:
     ended = claude_only("init --yes")
     assert ended.code == 0
-    assert "bsd does not start at login: there is no systemd here" in ended.out
+    assert "bsd does not start at login: there is no systemd on this machine" in ended.out
     assert "`bsd run`" in ended.err
 
 
@@ -456,7 +456,7 @@ def test_an_agent_that_cannot_be_read_does_not_stop_the_others(
     monkeypatch.setattr(os, "scandir", refusing)
     ended = claude_only("init --yes")
     assert ended.code == 1
-    assert "bsd looks after Claude Code now" in ended.out
+    assert "bsd manages Claude Code now" in ended.out
     assert f"reading {closed}: Permission denied" in ended.out
     assert [source["kind"] for source in settings_of(claude_only)["sources"]] == ["claude-code"]
 

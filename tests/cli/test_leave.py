@@ -73,7 +73,7 @@ def test_all_is_as_it_was_and_again_there_is_nothing_to_do(
     again = call(capsys, "leave", "--yes")
     assert (again.code, others(home)) == (0, before)
     assert "`bsd leave --purge` deletes it" in again.out
-    assert "nothing in it is needed any more" in again.out  # although no agent is on
+    assert "none of it is needed any more" in again.out  # although no agent is on
 
 
 def test_an_agent_that_was_turned_off_before_gets_its_values_back(
@@ -100,7 +100,7 @@ def test_a_session_in_use_stops_no_other_and_no_directory_is_deleted(
         patch.setattr(leave, "restore_all", busy_claude)
         left = call(capsys, "leave", "--purge", "--yes")
     assert left.code == 4
-    assert "Claude Code stays on: 1 session not back yet" in left.out
+    assert "Claude Code stays on: 1 session not restored yet" in left.out
     assert "Codex is off" in left.out
     assert "bsd's directory is not deleted" in left.err
     assert "Try: `bsd leave` again" in left.err
@@ -138,7 +138,10 @@ def test_sessions_that_cannot_be_looked_at_keep_their_values(
     session = home / CLAUDE_SESSION
     content, mode = session.read_bytes(), session.stat().st_mode
     session.unlink()
-    for make, said in ((os.mkfifo, "no plain file lies"), (nuls, f"{session.stem} is not back")):
+    for make, said in (
+        (os.mkfifo, "no plain file lies"),
+        (nuls, f"{session.stem} is not restored"),
+    ):
         make(session)
         again = call(capsys, "leave", "--purge", "--yes")
         assert (again.code, (home / ".openclaw/extracted").is_dir()) == (1, True)

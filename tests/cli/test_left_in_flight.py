@@ -57,10 +57,10 @@ def test_what_still_lies_there_is_told_with_the_time_when_it_goes(
     for line in ("retention", "status"):
         ended = bsd(line)
         assert "1 replaced version of sessions" in ended.out + ended.err
-        assert "may go in " in ended.out + ended.err
+        assert "removable in " in ended.out + ended.err
     rest(root)
-    assert "may go in " in bsd("extract", "main/beta").out
-    assert "may go in " not in bsd("--json", "extract", "main/beta").err
+    assert "removable in " in bsd("extract", "main/beta").out
+    assert "removable in " not in bsd("--json", "extract", "main/beta").err
 
 
 def test_doctor_only_tells_of_it(bsd: Call, root: Path, left: Path) -> None:

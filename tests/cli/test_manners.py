@@ -65,7 +65,7 @@ def test_a_bad_value_without_advice_of_its_own_leads_to_the_help(cli: Cli) -> No
 def test_the_time_of_a_run_is_not_for_setting(cli: Cli) -> None:
     assert cli("config", "set", "last_run_at", '"2026-01-01T00:00:00Z"') == 0
     assert cli.out == ""
-    assert "last_run_at is not for setting: bsd notes there when it did so last\n" in cli.err
+    assert "last_run_at cannot be set: bsd records the time of its last run there\n" in cli.err
 
 
 def test_restoring_a_session_that_is_not_there_asks_nobody(cli: Cli) -> None:

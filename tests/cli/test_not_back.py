@@ -81,7 +81,7 @@ def test_what_expired_says_when_and_by_which_setting(extracted: Call, root: Path
     assert ended.code == 1
     assert "the setting `retention` of 30m" in ended.document["expired"]
     assert at in ended.document["expired"]
-    assert "expired: it was taken out at" in extracted("restore", ALPHA, entry["id"]).err
+    assert "expired: it was extracted at" in extracted("restore", ALPHA, entry["id"]).err
     ended = extracted("--json", "restore-all", ALPHA, "--yes")
     assert ended.code == 1
     (session,) = ended.document["sessions"]
@@ -148,7 +148,7 @@ def test_a_copy_elsewhere(extracted: Call, root: Path, tmp_path: Path) -> None:
     assert [json.loads(line) for line in copy.read_bytes().splitlines()] == back
 
     again = extracted("restore-all", ALPHA, "--to", str(copy))
-    assert (again.code, "is there already" in again.err, "Try:" in again.err) == (1, True, True)
+    assert (again.code, "already exists" in again.err, "Try:" in again.err) == (1, True, True)
     two = extracted("restore-all", ALPHA, "main/beta", "--to", str(tmp_path / "two"))
     assert two.code != 0
     assert not (tmp_path / "two").exists()

@@ -39,7 +39,7 @@ def test_it_lists_begins_and_ends(bsd: Call) -> None:
         (("main", "--for", "2y"), "Invalid duration '2y'", 2),
         (("main", "--for", "0m"), "Duration too short", 2),
         (("main", "--for", "2h", "--end"), "--end ends a pause now", 2),
-        (("--end",), "nothing is named to pause", 2),
+        (("--end",), "--for and --end need a NAME", 2),
         (("main", "--end"), "there is no pause of main", 1),
     ],
 )

@@ -80,7 +80,7 @@ def test_what_root_does_there_its_owner_can_go_on_with(theirs: Path) -> None:
     Program(theirs)("config", "set", "min_value_length", "100")
     extracted = Program(theirs)("extract")
     assert extracted.code == 0, extracted.err
-    assert f"(root works as nobody here, to whom {theirs} belongs)" in extracted.err
+    assert f"(running as nobody, who owns {theirs})" in extracted.err
     assert Program(theirs)("delete", "main/beta", "--yes").code == 0
     assert Program(theirs)("memory", "store", "We use tabs").code == 0
     assert Program(theirs)("search", "the").code == 0
@@ -98,7 +98,7 @@ def test_what_root_does_there_its_owner_can_go_on_with(theirs: Path) -> None:
     ):
         ended = _as_nobody(theirs, *arguments)
         assert ended.code == 0, ended.err
-        assert "root works" not in ended.err
+        assert "running as" not in ended.err
 
 
 @needs_root
@@ -106,7 +106,7 @@ def test_an_owner_without_a_name(theirs: Path) -> None:
     _own(theirs, _NAMELESS)
     ended = Program(theirs)("extract", "main/alpha")
     assert ended.code == 0, ended.err
-    assert f"as user {_NAMELESS} " in ended.err
+    assert f"as user {_NAMELESS}, " in ended.err
     assert _owners(theirs) == {_NAMELESS}
 
 
@@ -237,7 +237,7 @@ def test_doctor_names_what_root_has_made_and_gives_it_back(
     assert refused.code == 77
     assert "Try: `sudo bsd" in refused.err
     done = Program(locked_out)("doctor", "--repair")
-    assert re.search(r"\(\d+ files and directories of root's are nobody's now\)", done.err)
+    assert re.search(r"\(\d+ files and directories now belong to nobody\)", done.err)
     left = {path.name for path in locked_out.rglob("*") if path.lstat().st_uid == 0}
     assert left == {"openclaw.json", "0000_linked.json", "link", "deep"}
     assert (tmp_path / "outside").stat().st_uid == tmp_path.stat().st_uid == 0

@@ -101,7 +101,7 @@ def test_on_a_full_disk_it_says_what_went_and_that_the_run_is_not_noted(
     ended = bsd("retention", "--forget")
     assert (ended.code, old.exists()) == (1, False)
     assert "deleted 1 extracted file (1000 B), kept 24h\n" in ended.out
-    assert "not noted that there was a run: config.json: No space left on device\n" in ended.err
+    assert "could not be saved: config.json: No space left on device\n" in ended.err
     ended = bsd("--json", "retention")
     assert (ended.code, ended.document["problem"]) == (1, full.message)
     assert ended.document["cleaned"] == 0
@@ -189,9 +189,9 @@ def test_what_moves_into_the_archive_moves_by_any_clock(bsd: Call, root: Path) -
     ended = bsd("retention")
     assert ended.code == 1, "of the trash nothing went"
     assert "moved 1 extracted file (1000 B), kept 24h, into the archive" in ended.out
-    assert "Nothing of history and trash is deleted: the clock was put forward" in ended.err
-    assert "Nothing of the copies of deleted sessions is deleted: the clock" in ended.err
-    assert "the store" not in ended.err
+    assert "No data of history and trash is deleted: the clock was put forward" in ended.err
+    assert "No data of the copies of deleted sessions is deleted: the clock" in ended.err
+    assert "No data of the store is deleted" not in ended.err
     assert "Try: set the clock right" in ended.err
     assert "`bsd retention --trust-clock`" in ended.err
     assert not old.exists()

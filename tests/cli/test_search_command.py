@@ -139,7 +139,7 @@ def test_an_interrupt_ends_a_search_through_all_with_what_it_has(
     ended = with_a_wombat("search", "--all", "by", "the", "quokka")
     assert ended.code == 130
     assert "main/result  #1  e2" in ended.out
-    assert "Stopped before all was searched." in ended.err
+    assert "Stopped before all text was searched." in ended.err
 
 
 def test_without_an_index_titles_are_found_and_all_is_offered(

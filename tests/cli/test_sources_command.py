@@ -63,7 +63,7 @@ def test_a_source_that_is_not_there_is_told_beside_the_list(bsd: Call, tmp_path:
     assert ended.code == 0
     assert len(ended.document["sessions"]) == 4
     assert f"There is no {gone}, which the settings name as gone." in ended.err
-    assert "Try: mend `path`" in ended.err
+    assert "Try: correct `path`" in ended.err
     assert str(here) not in ended.err
     # Whoever asks for other sessions is told of what he asked for.
     ended = with_sources(bsd, tmp_path, "sessions", "--agent", "main", gone=gone)
@@ -99,7 +99,7 @@ def test_a_source_belongs_to_one_root_until_somebody_moves_it(bsd: Call, tmp_pat
         set_idle(claude.path)
         return with_sources(root, tmp_path, *arguments, kind="claude-code", claude=claude.source)
 
-    assert "nobody yet" in call(first, "sources").out
+    assert "none yet" in call(first, "sources").out
     assert call(first, "extract", "--keep-recent", "2").code == 0
     (listed,) = call(first, "sources", "list", "--json").document["sources"]
     assert (listed["served_by"], listed["left_alone"]) == (str(first.root), None)
@@ -115,7 +115,7 @@ def test_a_source_belongs_to_one_root_until_somebody_moves_it(bsd: Call, tmp_pat
     ended = call(second, "restore-all", name, "--yes")
     assert theirs in ended.err
     assert claude.path.read_bytes() == before
-    assert f"{theirs}: it is only looked at here" in call(second, "sessions").err
+    assert f"{theirs}: this root only reads it" in call(second, "sessions").err
     assert f"{theirs}: its sessions are verified there" in call(second, "verify").out
     assert call(second, "verify").code == 0
     checks = call(second, "doctor", "--json").document["checks"]
@@ -123,14 +123,14 @@ def test_a_source_belongs_to_one_root_until_somebody_moves_it(bsd: Call, tmp_pat
     for line in ("show", "context"):
         ended = call(second, line, name)
         assert ended.code == 0
-        assert f"{theirs}: it is only looked at here" in ended.err
+        assert f"{theirs}: this root only reads it" in ended.err
 
     ended = call(second, "sources", "claim", "claude")
     assert ended.code == 2
     assert "`bsd sources claim claude --yes`" in ended.err
     ended = call(second, "sources", "claim", "claude", "--yes")
     assert (ended.code, ended.err) == (0, "")
-    assert f"what {first.root} has taken out of it" in ended.out
+    assert f"only {first.root} can restore the values" in ended.out
     assert "is served by" in call(first, "extract", name).err
     ended = call(second, "sources", "claim", "nothing")
     assert ended.code == 1

@@ -66,13 +66,13 @@ def shown(status: dict[str, Any]) -> str:
         "root       /home/ada/.openclaw",
         "guarantee  strong on ext4",
         "watching   1,234 sessions; 9 of 12 directories by events, 2 by scans only",
-        "queue      1 at work, 1 ready, 2 until quiet, 3 for their time, 4 until there is more",
+        "queue      1 at work, 1 ready, 2 waiting for quiet, 3 waiting for their time, 4 waiting",
         "           worker-1: main/a",
         "saved      149.0 MB: 200.0 MB left the sessions, bsd keeps 51.0 MB",
         "           once the store is packed: 177.0 MB",
         "           with 15.0 MB of whole sessions (copies, trash, replaced versions): 134.0 MB",
         "disk       66.0 MB: store 40.0 MB, archive 6.0 MB, copies 9.0 MB, search index 1.0 MB, hi",
-        "           2 replaced versions of sessions (6.0 MB) may go in 40 s: by the daemon, or the",
+        "           2 replaced versions of sessions (6.0 MB), removable in 40 s by the daemon or",
         "this run   117.7 MB, about 30,864,197 tokens of text: 789 values of 345 entries",
         "retention  extracted content is kept 24h in the store, then for 90d in the archive; 4",
         "archive    812 values (41.0 MB) in 6.0 MB, the oldest came 2 d ago; the next is deleted",
@@ -114,7 +114,7 @@ def test_a_quiet_daemon_has_little_to_say() -> None:
     assert "!" not in text
     assert "main/idle" not in text
     assert "queue      empty" in text
-    assert "nothing was extracted since the start of the daemon" in text
+    assert "no extraction since the start of the daemon" in text
     assert "kept for ever" in text
 
 
@@ -212,7 +212,7 @@ def test_the_trash_is_told_of_if_there_is_something_in_it() -> None:
     assert "deleted sessions" not in shown(status)
     status["retention"]["trash"] = empty | {"sessions": 2, "bytes": 4096}
     text = shown(status)
-    assert "trash      deleted sessions are kept 14d; 2 sessions (4.0 KB) will go in 1 h" in text
+    assert "sessions are kept 14d; 2 sessions (4.0 KB) will be deleted in 1 h" in text
 
 
 def test_an_archive_that_is_nearly_full_or_loses_something_is_told() -> None:

@@ -35,13 +35,13 @@ def test_after_restore_all_nothing_is_out(bsd: Call, root: Path, *, is_read: boo
     assert found["extracted_bytes"] > before - path.stat().st_size > 0
     if is_read:
         assert found["saved_bytes"] == before - path.stat().st_size
-    assert "is out of them, in store or archive" in bsd("sessions").out
+    assert "extracted, in store or archive" in bsd("sessions").out
     rest(root)
     assert bsd("restore-all", "--yes").code == 0
     found = listed(bsd)
     assert (found["extracted_entries"], found["extracted_bytes"]) == (0, 0)
     assert not found.get("saved_bytes")
-    assert "out of them" not in bsd("sessions").out
+    assert "extracted, in store" not in bsd("sessions").out
 
 
 def test_what_was_packed_is_said_to_be_out_too(bsd: Call, root: Path) -> None:

@@ -104,11 +104,11 @@ def what_there_is(shell: Terminal) -> None:
     said = shell.command("bsd")
     with task("the largest session and why", most=1) as step:
         step("bsd")
-        _, largest = said.split("The largest sessions, and what fills them")
+        _, largest = said.split("The largest sessions, and their contents")
         assert re.search(rf"KB  {LARGEST}\n +The harbour master\n +thinking \d+ %", largest)
     with task("what would I gain", most=1) as step:
         step("bsd")
-        assert re.search(r"now \d.* KB \(\d+ %\) would leave", " ".join(said.split()))
+        assert re.search(r"now \d.* KB \(\d+ %\) would be extracted", " ".join(said.split()))
     with task("what was saved", most=1) as step:
         step("bsd")
         assert re.search(r"saved .*KB left the sessions, bsd keeps \d", " ".join(said.split()))

@@ -128,5 +128,5 @@ def test_the_start_of_a_daemon_is_five_lines_that_end_with_the_page(
     lines = list(start_lines(daemon, [address] if address else [], 1_795_700_000.0))
     assert len(lines) == 5
     assert lines[0].endswith(f"runs on {root}; Ctrl-C ends it")
-    assert "3 sessions to look into" in lines[2]
+    assert "3 sessions to check" in lines[2]
     assert lines[-1].split("page")[1].strip() == page

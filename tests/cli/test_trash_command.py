@@ -85,7 +85,7 @@ def test_the_answer_counts(
     ended = bsd("delete", "main/alpha", "--permanent")
     assert (root / "agents/main/sessions/alpha.jsonl").exists() is not goes
     assert ended.code == (0 if goes else 1)
-    assert asked == [f"Delete for good, past the trash: main/alpha under {root}?"]
+    assert asked == [f"Delete for good, not into the trash: main/alpha under {root}?"]
 
 
 def test_permanent_leaves_nothing_in_the_trash(bsd: Call, root: Path) -> None:
@@ -201,7 +201,7 @@ def test_the_retention_command_and_the_trash(bsd: Call, root: Path) -> None:
     before = snapshot(root)
     document = bsd("--json", "retention", "--dry-run").document["trash"]
     assert (document["keep"], document["cleaned"], document["staying"]) == ("14d", 0, 1)
-    assert "0 sessions (0 B) in the trash would go now" in bsd("retention", "--dry-run").out
+    assert "0 sessions (0 B) in the trash would be deleted now" in bsd("retention", "--dry-run").out
     assert snapshot(root) == before
     old = trash_id.rpartition("_")[0] + "_20200101T000000.000Z"
     for path in (root / "trash").iterdir():

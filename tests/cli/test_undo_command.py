@@ -74,7 +74,7 @@ def test_history_and_undo(bsd: Call, root: Path, alpha: Path) -> None:
     assert "`bsd undo main/alpha 3` does it again" in ended.out
     assert "undo of 2" in bsd("history", "main/alpha").out
     rest(root)
-    assert "It stays inline until `bsd extract main/alpha`" in bsd("undo", "main/alpha").err
+    assert "The values stay inline until `bsd extract main/alpha`" in bsd("undo", "main/alpha").err
     assert alpha.read_bytes() == original
 
 
@@ -112,11 +112,11 @@ def test_undoing_a_restore_asks(
     assert alpha.read_bytes() != restored
     assert re.fullmatch(
         r"Undo operation 2 \(restore, [-T:0-9]{19} UTC\): "
-        r"take \d+ values? of 1 entry out of main/alpha again\?",
+        r"extract \d+ values? of 1 entry from main/alpha again\?",
         asked[0],
     )
     assert "Undid operation 2 (restore" in ended.out
-    assert "1 entry, whose values are taken out again" in ended.out
+    assert "1 entry, whose values are extracted again" in ended.out
 
 
 def test_undoing_a_restore_unasked(bsd: Call, root: Path, alpha: Path) -> None:
@@ -183,7 +183,7 @@ def test_all_that_was_taken_out_since_yesterday_comes_back(
     assert document["sessions"][0]["status"] == "left"
     beta = alpha.with_name("beta.jsonl")
     assert all(path == beta or path.read_bytes() == raw for path, raw in originals.items())
-    assert "Nothing is left to undo" in bsd("undo", "main/alpha", "--since", "1h", "--yes").out
+    assert "are left to undo" in bsd("undo", "main/alpha", "--since", "1h", "--yes").out
 
 
 def an_entry_that_is_away(bsd: Call, session: str) -> str:
@@ -207,12 +207,12 @@ def test_an_undo_that_means_nothing(bsd: Call, words: tuple[str, ...]) -> None:
 
 
 def test_a_history_can_be_empty_and_a_session_unknown(bsd: Call) -> None:
-    assert "nothing was done to main/alpha" in bsd("history", "main/alpha").out
+    assert "the history of main/alpha is empty" in bsd("history", "main/alpha").out
     assert bsd("history", "main/alpha", "--json").document["operations"] == []
     assert bsd("history", "main/nobody").code == 1
     assert bsd("undo", "main/nobody").code == 1
     ended = bsd("undo", "main/alpha")
-    assert (ended.code, "nothing is left" in ended.err) == (1, True)
+    assert (ended.code, "there is no operation left to undo" in ended.err) == (1, True)
     assert bsd("undo", "main/alpha", "0").code == 2
 
 
@@ -309,7 +309,7 @@ def test_an_edit_that_cannot_be_applied_is_kept(bsd: Call, alpha: Path, tmp_path
     broken = editor(tmp_path, "path.write_text(text + 'my work')")
     ended = bsd("edit", "main/alpha", entry, VISUAL=broken)
     assert ended.code == 2
-    match = re.search(r"what you wrote is kept in (\S+entry\.json)", ended.err)
+    match = re.search(r"your text is kept in (\S+entry\.json)", ended.err)
     assert match is not None
     kept = Path(match[1])
     assert kept.read_text().endswith("my work")

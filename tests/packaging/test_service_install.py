@@ -322,7 +322,7 @@ def test_it_tells_of_what_the_service_cannot_see_and_of_its_end(
     manager.say("--property=Linger", "no\n")
     assert run(["service", "install"]) == 0
     told = capsys.readouterr().err
-    assert "does not see BRAINSURGEON_WORKERS" in told
+    assert "does not see this shell's BRAINSURGEON_WORKERS" in told
     assert "loginctl enable-linger" in told
 
 
