@@ -1,8 +1,8 @@
-"""`make bench`: bsd beside its peers, as ratios within one run on one machine (DESIGN §5).
+"""`make bench`: compare bsd with its peers, as ratios within one run on one machine (DESIGN §5).
 
-`BENCH_MB` is the size of a corpus (default 256), `BENCH_HUGE_MB` that of the session for the
-memory row (default 1024), `BENCH_ONLY` a word that the names of the wanted rows hold; for the
-daemon's rows see daemon_rows.py.
+`BENCH_MB` is the size of a corpus (default 256). `BENCH_HUGE_MB` is the size of the session for
+the memory row (default 1024). `BENCH_ONLY` is a word that selects the rows whose names contain it.
+daemon_rows.py describes the settings of the daemon's rows.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def main() -> int:
     try:
         bad = sum(_measured(name, scratch) for name in rows.ALL if wanted in name)
     finally:
-        # Only now: where ext4 has no journal, it creates files many times as slowly for minutes
-        # after others were deleted, so rows would measure what those before them left behind.
+        # Delete only at the end: without a journal, ext4 creates files many times as slowly for
+        # minutes after a deletion, so rows would measure the deletions of earlier rows.
         shutil.rmtree(scratch)
         _EMPTIED.touch()
     print(f"\n{bad} of the rows miss their target." if bad else "\nAll targets are met.")

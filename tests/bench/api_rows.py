@@ -1,6 +1,6 @@
-"""The API beside what it stands on: many sessions and a large one, asked over the socket.
+"""The rows of the API: requests over the socket, with many sessions and with a large session.
 
-`BENCH_SESSIONS` and `BENCH_APPEND_MB` as for the daemon's rows.
+`BENCH_SESSIONS` and `BENCH_APPEND_MB` mean the same as for the daemon's rows.
 """
 
 from __future__ import annotations

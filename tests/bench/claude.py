@@ -1,7 +1,7 @@
-"""Made-up Claude Code transcripts, with the same texts as our own samples have.
+"""Generated Claude Code transcripts, with the same texts as the other generated samples.
 
-Shares of what they hold (results twice: as tool_result and as toolUseResult; progress lines;
-file snapshots) follow real transcripts.
+The shares of the kinds of content follow real transcripts: results (stored twice, as tool_result
+and as toolUseResult), progress lines, file snapshots.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SESSION = b"8463c716-a2ea-4c14-9efa-87158ebd9f20"
 
 
 def write_transcript(path: Path, size: int, seed: int = 1) -> None:
-    """Write about `size` bytes of one session."""
+    """Write a session of about `size` bytes."""
     with path.open("wb", buffering=1 << 20) as file:
         written = 0
         writer = _Writer(seed)

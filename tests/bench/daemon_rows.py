@@ -1,10 +1,11 @@
-"""The rows that need a daemon, or a part of one.
+"""The rows that need a daemon, or a part of a daemon.
 
-`BENCH_SESSIONS` is how many sessions are watched (default 10,000, in 200 agents),
-`BENCH_IDLE_SECONDS` how long idleness is looked at (60), `BENCH_APPEND_MB` the size of the session
-that is appended to (200), `BENCH_MANY` how many sessions are very many (100,000). Memory and CPU
-are those of the daemon and all that it has started, where nothing else is said. Beside each row
-stands how busy the machine was meanwhile; daemons are not bound to one core.
+`BENCH_SESSIONS` is the number of watched sessions (default 10,000, in 200 agents),
+`BENCH_IDLE_SECONDS` the duration of the idle measurement (60), `BENCH_APPEND_MB` the size of the
+session that the appends go to (200), `BENCH_MANY` the number of sessions that counts as very many
+(100,000). Unless a row says otherwise, memory and CPU are those of the daemon and all processes
+that it has started. Each row also shows the load of the machine during the measurement; daemons
+are not bound to one core.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def latency(scratch: Path, _cache: Path) -> Rows:
         for percent, target in ((50, 0.001), (99, 0.030)):
             delay = delays[len(delays) * percent // 100]
             asleep = sleeper[len(sleeper) * percent // 100]
-            # DESIGN's targets are for a daemon with work to do. Threads of an idle one sleep
+            # DESIGN's targets are for a daemon with work to do. Threads of an idle daemon sleep
             # deeper, and watchdog hands an event through two of its own.
             yield row(
                 f"append → queued, p{percent}, {text}",
@@ -65,7 +66,7 @@ def latency(scratch: Path, _cache: Path) -> Rows:
 
 
 def append(scratch: Path, _cache: Path) -> Rows:
-    """One turn appended to a large session whose lines are settled."""
+    """Append one turn to a large session whose lines are final."""
     argv = ["-m", "tests.bench.daemon_append", str(scratch / "root"), str(APPEND_MB), str(_ROUNDS)]
     found = _answer(argv)
     size = f"{found['size'] // _MB} MB"
@@ -80,7 +81,7 @@ def append(scratch: Path, _cache: Path) -> Rows:
         "∝ the append, not the file",
         met=read <= 4 * turn + 256 * 1024,
     )
-    # What any session takes, to open it and to see that it is idle, has nothing to do with size.
+    # Opening any session and seeing that it is idle has a cost that does not depend on its size.
     wall, least = (statistics.median(x[key] for x in kept) for key in ("seconds", "small"))
     yield row(
         f"append to {size}, not rewritten",
@@ -108,7 +109,7 @@ def many(scratch: Path, _cache: Path) -> Rows:
     root = scratch / "root"
     fill(root, SESSIONS)
     configure(root, auto_cron=NEVER, retention_cron=NEVER, scan_interval_seconds=3600)
-    with Daemon(root) as daemon:  # the first time, when nothing is known of them
+    with Daemon(root) as daemon:  # the first time, while the daemon knows none of them
         cpu = daemon.wait_until_idle()
         yield row(
             f"{SESSIONS:,} sessions, first look at all, CPU",
@@ -169,7 +170,7 @@ def _start(daemon: Daemon, root: Path) -> Rows:
 
 def _rest(daemon: Daemon, root: Path) -> Rows:
     daemon.wait_until_indexed()
-    # Of a child that ends only ticks are told, of which one a minute is nearly all that is allowed.
+    # An ended child's time is known in ticks only; a tick a minute nearly fills the target.
     daemon.wait_until_alone()
     share, wakeups = daemon.over(IDLE_SECONDS)
     yield row(
@@ -261,7 +262,7 @@ def _status(daemon: Daemon, root: Path) -> Rows:
 
 
 def _answer(argv: list[str]) -> Any:
-    """What a program says; not bound to one core, since a daemon is not either."""
+    """Run a program and return its JSON output; like a daemon, it is not bound to one core."""
     done = subprocess.run(
         [sys.executable, *argv], check=False, capture_output=True, text=True, env=environment()
     )
@@ -289,7 +290,7 @@ def fill(root: Path, number: int) -> None:
 
 
 def _walk(root: Path) -> float:
-    """What it takes to stat all sessions, and nothing else."""
+    """Return the seconds that calling stat on all sessions takes, without any other work."""
     began = time.perf_counter()
     for agent in os.scandir(root / "agents"):
         with os.scandir(f"{agent.path}/sessions") as entries:

@@ -1,11 +1,12 @@
-"""The limit of the layout: what extraction cannot do without, and nothing else.
+"""The lower limit of the layout: only the work that extraction cannot do without.
 
 `python -m tests.bench.limit BEFORE AFTER SCRATCH HOW`: BEFORE and AFTER are the same OpenClaw
-directory before and after an extraction. Parses every line of BEFORE with orjson, creates and
-writes the store files that AFTER has in a directory apart, makes them durable session by session,
-gives that directory its name, and copies AFTER's session files in the kernel, with fsync. Prints
-the seconds that took. HOW files are made durable: `pooled`, by an fsync of each in a small pool of
-threads, as DESIGN §5 has it, or `at-once`, by one syncfs, as bsd does it where that reports errors.
+directory before and after an extraction. The program parses every line of BEFORE with orjson,
+writes the store files of AFTER to a separate directory, makes them durable session by session,
+renames that directory to its final name, and copies AFTER's session files in the kernel, with
+fsync. It prints the seconds. HOW is the method of making files durable: `pooled` calls fsync for
+each file in a small pool of threads, as in DESIGN §5; `at-once` calls syncfs once, as bsd does
+where syncfs reports errors.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 import orjson
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_THREADS, _SHARE = 8, 32  # files that one of them takes at a time
+_THREADS, _SHARE = 8, 32  # files that a thread takes at a time
 
 
 def _stored_ids(after: Path) -> dict[str, set[str]]:

@@ -1,4 +1,4 @@
-"""What a child process costs: wall time, CPU time and peak memory, on one core."""
+"""The cost of a child process: wall time, CPU time and peak memory, on one core."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ class Failed(Exception):
     """A measured program did not succeed."""
 
 
-# The peak of a process counts what it was before its `exec`: a copy of us, who may have made a
-# session of a gigabyte. So a small one stands between, and notes what its child took.
+# The peak of a process includes the time before its `exec`, when it is a copy of this process,
+# which may have built a session of a gigabyte. So a small process starts the child and notes its
+# cost.
 _RUN = """
 import os, sys, time
 began = time.perf_counter()
@@ -73,12 +74,12 @@ def bsd(*arguments: str) -> list[str]:
 
 
 def settle() -> None:
-    """Let the disk finish what earlier steps left it to do."""
+    """Wait until the disk has finished the writes of earlier steps."""
     os.sync()
 
 
 def parse(child: Child) -> None:
-    """What keeps a child busy: a megabyte of lines, a sign of life, and so on."""
+    """Sample work of a child: a megabyte of lines, a sign of life, and so on."""
     lines = list(session_lines(size=1 << 20))
     while child.ask("goes_on"):
         for line in lines:

@@ -1,10 +1,10 @@
-"""The memory beside the plugin's own SQL, on the same facts.
+"""Compare the memory with the plugin's own SQL, on the same facts.
 
-`python -m tests.bench.memory_work DIRECTORY COUNT`: makes a database of the plugin with so many
-facts, copies it, and lets bsd open the copy. Prints as JSON, by operation, the seconds of ours and
-theirs; for what happens every hour also those of the bare statements (`Bare`). The facts are spread
-evenly over the lives of their classes, the oldest first, as they would have been stored; every hour
-as many begin to fade as the hour before. For the last row one in ten begins to fade within one
+`python -m tests.bench.memory_work DIRECTORY COUNT` makes a database of the plugin with COUNT facts,
+copies it, and opens the copy with bsd. It prints as JSON, by operation, the seconds of bsd and of
+the plugin's SQL; for the hourly run also the seconds of the bare statements (`Bare`). The facts are
+spread evenly over the lives of their classes, the oldest first, as if stored over time; every hour
+as many begin to fade as in the hour before. For the last row a tenth begins to fade within one
 hour, as after a large import.
 """
 
@@ -105,11 +105,11 @@ def _store_and_recall(
 
 
 class Bare:
-    """What SQLite cannot do without: it is told which facts fade and which go, and does only that.
+    """The least that SQLite must do, given the facts that fade and the facts that go.
 
-    On the plugin's tables and indexes and none of ours, an index of words kept true by the
-    plugin's trigger, with our settings and in changes as short as ours. No word of a fact that
-    fades changes, so nothing need be done about its update.
+    It uses the plugin's tables and indexes without bsd's, and an index of words that the plugin's
+    trigger keeps up to date, with bsd's settings and in changes as short as bsd's. The words of a
+    fading fact do not change, so its update needs no work in the index.
     """
 
     def __init__(self, path: Path) -> None:
@@ -123,7 +123,7 @@ class Bare:
         self._db.close()
 
     def hour(self, now: int) -> float:
-        """CPU seconds of the statements of one hour."""
+        """Return the CPU seconds of the statements of one hour."""
         fades = f"SELECT rowid, confidence FROM facts WHERE {plugin.FADES}"
         rows = self._db.execute(fades, {"now": now}).fetchall()
         stay = [row for row, confidence in rows if confidence * 0.5 >= 0.1]
@@ -148,9 +148,10 @@ class Bare:
 def _hours(
     memory: Memory, db: sqlite3.Connection, clock: Clock, bare: Bare | None = None
 ) -> dict[str, float]:
-    """CPU seconds of an hour's run, the median of some.
+    """Return the CPU seconds of an hourly run, as the median of several.
 
-    The disk's share is the same rows in the same pages, and would measure who else uses the disk.
+    Disk time is left out: both write the same rows to the same pages, and other users' disk load
+    would be measured too.
     """
     seconds: dict[str, list[float]] = {"ours": [], "theirs": [], "bare": []}
     for _ in range(_HOURS):
@@ -175,9 +176,9 @@ def _link(path: Path, count: int) -> None:
 
 
 def _let_many_fade(path: Path, now: int, count: int) -> None:
-    """The oldest facts pass three quarters of their lives within the next hour, the others never.
+    """Make the oldest facts pass three quarters of their lives within the next hour, no others.
 
-    So nothing is deleted, and what is measured is soft decay alone.
+    So no fact is deleted, and the row measures soft decay alone.
     """
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("PRAGMA synchronous=OFF")

@@ -1,8 +1,9 @@
 """The page in Chromium: its first rows, a large session, and scrolling.
 
-Beside each time stands that of a view that asks for no session (Settings), in the same run: what
-the browser and the page's own start take. `BENCH_SESSIONS` and `BENCH_APPEND_MB` as for the
-daemon's rows; browser and daemon share the machine, and are not bound to one core.
+Each time stands beside the time of a view that requests no session (Settings) in the same run,
+which is the start time of the browser and the page. `BENCH_SESSIONS` and `BENCH_APPEND_MB` mean
+the same as for the daemon's rows. Browser and daemon share the machine and are not bound to one
+core.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def page(scratch: Path, _cache: Path) -> Rows:
     configure(root, retention_cron=NEVER)
     with chromium() as browser, Daemon(root, http="127.0.0.1:0") as daemon:
         address = str(daemon.status()["page"])
-        # A browser that has never seen the page, and a daemon that knows nothing yet.
+        # A browser that has never loaded the page, and a daemon that has just started.
         first = _opened(browser, address, _LIST)
         again = _again(browser, address)
         yield _timed(f"first rows of {SESSIONS:,}, nothing known", [first], again, 2.0)
@@ -88,7 +89,7 @@ def _again(browser: Browser, address: str) -> float:
 
 
 def _times(browser: Browser, address: str, view: tuple[str, str]) -> Iterator[float]:
-    """Seconds until a view shows its first rows, each in a new page of one context."""
+    """Return the seconds until a view shows its first rows, each in a new page of one context."""
     context = browser.new_context()
     shown = context.new_page()
     _seconds(shown, address, view)  # the files of the page are kept from now on

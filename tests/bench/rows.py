@@ -88,7 +88,7 @@ def first_pass(scratch: Path, _cache: Path) -> Rows:
         speeds.append(size / cost.wall / _MB)
         for how, found in limits.items():
             found.append(size / _limit(before, after, scratch / f"{how}{number}", how) / _MB)
-        # Nothing is deleted before the end: see tests/bench/__main__.py.
+        # Rows delete their files only at the end: see tests/bench/__main__.py.
     ratio, at_once = (
         statistics.median(ours / limit for ours, limit in zip(speeds, found, strict=True))
         for found in limits.values()
@@ -113,7 +113,7 @@ def first_pass(scratch: Path, _cache: Path) -> Rows:
 
 
 def beside_cozempic(scratch: Path, cache: Path) -> Rows:
-    """One session of the same size, each program in the format it is made for."""
+    """Measure a session of the same size for each program, in the program's own format."""
     program = peer.install(cache)
     ours, theirs, limits = [], [], []
     transcript = scratch / "claude.jsonl"
@@ -163,7 +163,7 @@ def beside_cozempic(scratch: Path, cache: Path) -> Rows:
 
 
 def memory(scratch: Path, _cache: Path) -> Rows:
-    """A huge session with one very long line in it."""
+    """Measure a huge session that contains one very long line."""
     path = one_session(scratch, HUGE, _LONGEST)
     size = path.stat().st_size
     rss = extract(scratch).rss
@@ -209,13 +209,13 @@ def start_up(scratch: Path, _cache: Path) -> Rows:
 
 
 def _import_program(command: list[str]) -> str:
-    """A program that imports what `command` imports, in the same order, and does nothing else."""
+    """Run a program that only makes the imports of `command`, in the same order."""
     python, *arguments = command
     done = subprocess.run(
         [python, "-X", "importtime", *arguments], check=True, capture_output=True, text=True
     )
     names = re.findall(r"^import time:[^|]*\|[^|]*\| +(\S+)$", done.stderr, re.MULTILINE)
-    # importtime also lists what was tried and not found.
+    # importtime also lists modules that Python looked for in vain.
     return (
         f"import contextlib, importlib\nfor name in {names!r}:\n"
         "    with contextlib.suppress(ImportError):\n        importlib.import_module(name)"

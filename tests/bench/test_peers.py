@@ -1,4 +1,6 @@
-"""The bench compares like with like only if its corpora and its limit are what they claim."""
+"""The corpora and the limit of the bench match their descriptions, so that it compares like with
+like.
+"""
 
 from __future__ import annotations
 

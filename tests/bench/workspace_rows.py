@@ -48,7 +48,7 @@ def _shell(script: str) -> Cost:
 
 
 def workspaces(scratch: Path, _cache: Path) -> Rows:
-    """List and prune, and what the system's own programs need for that."""
+    """Measure list and prune, and the system's own programs for the same work."""
     listed, found, pruned, removed, imports = [], [], [], [], []
     for number in range(_ROUNDS):
         ours, theirs = scratch / f"ours{number}", scratch / f"theirs{number}"
@@ -75,7 +75,7 @@ def workspaces(scratch: Path, _cache: Path) -> Rows:
 def _row(
     what: str, ours: list[Cost], peer: str, theirs: list[Cost], start: float, most: float
 ) -> Row:
-    """Without what it costs to start Python, which does not grow."""
+    """Subtract the start of Python, which does not grow."""
     wall = _median(ours) - start
     ratio = wall / _median(theirs)
     return Row(

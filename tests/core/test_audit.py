@@ -1,4 +1,4 @@
-"""The audit log: one durable line per change, in seed 000's words (SP-08)."""
+"""The audit log: a durable line per change, in seed 000's words (SP-08)."""
 
 from __future__ import annotations
 

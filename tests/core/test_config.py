@@ -1,4 +1,4 @@
-"""The runtime settings, field by field: both sides of every bound, what is said of bad values."""
+"""The runtime settings, field by field: both sides of every bound, and messages on bad values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from bsd.transcripts.agents.format import VALUE_TYPES
 
 
 def complaint(field: str, value: object) -> str:
-    """The message about one bad value, which must be the only one."""
+    """Return the message about one bad value, which must be the only message."""
     with pytest.raises(Invalid) as caught:
         PruningConfig.from_json({field: value})
     (error,) = caught.value.errors

@@ -164,7 +164,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         assert SHORTEST <= parse_duration(text) <= LONGEST
 
 
-# --- the one form of a moment ---
+# --- the single form of a moment ---
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_no_lifetime(text: str) -> None:
         assert lifetime_seconds(text, minimum=MINUTE, maximum=60 * WEEK) is not None
 
 
-# --- suggestions: only of what looks very much like the word, unless the nearest is wanted ---
+# --- suggestions: only very similar words, unless the nearest word is wanted ---
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_a_command_line_keeps_its_empty_arguments() -> None:
     child.communicate()
 
 
-# --- free memory goes back where the C library can give it, and nothing happens elsewhere ---
+# --- free memory returns to the system if the C library can return it ---
 
 
 # Thousands of small pieces, the last of which stays: without a word glibc keeps all before it.

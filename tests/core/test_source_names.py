@@ -1,4 +1,4 @@
-"""Directories of other programs: one name for each, and no name that leads out of them."""
+"""Directories of other programs: a name for each, and no name that leads out of them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_routes_part_and_what_has_a_fixed_name_is_no_part_of_an_agents(tmp_path:
     }
     assert all(source.directory(agent) == path for agent, path in found.items())
     assert source.directory("c:p:s:w:x") is None
-    # Sessions come and go in hundreds: only where the first ones appear somebody must be told.
+    # Sessions come and go in hundreds: only their first appearance in a place needs a message.
     assert list(source.between()) == [tmp_path]
 
 

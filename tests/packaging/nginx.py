@@ -1,4 +1,4 @@
-"""A real nginx with the sample configuration, in front of whatever listens on a port."""
+"""A real nginx with the sample configuration, in front of any server on a port."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def free_port() -> int:
 
 
 def nginx_config(place: Path, port: int, upstream_port: int, *, slow: bool = False) -> Path:
-    """The sample, without TLS, inside the least that makes a configuration of it.
+    """Return the sample configuration without TLS, inside the smallest valid configuration.
 
-    `slow`: nobody earns anything by waiting, only the bursts count.
+    `slow`: only the bursts of the rate limits count, so that tests cannot pass by waiting.
     """
     sample = (TOP / "contrib" / "nginx" / "bsd.conf").read_text(encoding="utf-8")
     sample = re.sub(r"(?m)^\s*ssl_certificate.*\n", "", sample)

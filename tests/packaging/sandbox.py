@@ -1,10 +1,10 @@
-"""Runs a program under the system call restrictions of a unit, where no systemd runs.
+"""Runs a program under the system call restrictions of a unit on machines without systemd.
 
     python -m tests.packaging.sandbox UNIT PROGRAM ARGUMENT...
 
-Of the unit: SystemCallFilter, SystemCallErrorNumber=EPERM, MemoryDenyWriteExecute, NoNewPrivileges,
-RestrictAddressFamilies=AF_UNIX. They are put together as systemd does it, by libseccomp, and hold
-for all that the program starts. What needs mount namespaces is not here.
+Applies SystemCallFilter, SystemCallErrorNumber=EPERM, MemoryDenyWriteExecute, NoNewPrivileges and
+RestrictAddressFamilies=AF_UNIX of the unit. libseccomp builds the filters as systemd does, and they
+hold for all processes that the program starts. Settings that need mount namespaces are left out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Comparison(ctypes.Structure):
 
 
 class _Filter:
-    """One seccomp filter; several that are loaded hold together."""
+    """A seccomp filter; if several are loaded, all of them apply."""
 
     def __init__(self, default: int) -> None:
         self._library = ctypes.CDLL("libseccomp.so.2")
@@ -103,7 +103,7 @@ def _expand(name: str) -> set[str]:
 
 def restrict(unit: Unit) -> None:
     """Put this process, and all that it starts, under the unit's restrictions, for good."""
-    calls = allowed_calls(unit)  # asked before nothing can be started any more
+    calls = allowed_calls(unit)  # read before the filters forbid starting programs
     if unit.all("MemoryDenyWriteExecute") == ["yes"]:
         _no_memory_both_written_and_run().load()
     if unit.all("RestrictAddressFamilies") == ["AF_UNIX"]:

@@ -1,7 +1,7 @@
-"""The package on a Debian that has booted: its units, the drop-in of their head, upgrade and purge.
+"""The package on a booted Debian: its units, the drop-in of their head, upgrade and purge.
 
-Only on request, since it takes minutes and a mirror: `make booted`. BSD_BOOT names a tree made by
-debootstrap, or one that is to be made.
+Runs only on request (`make booted`), since it takes minutes and a mirror. BSD_BOOT names a tree
+made by debootstrap; if there is none, the test makes it there.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _PAUSE_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Machine:
-    """One that is up; what is run in it is run by root, unless `user` says who."""
+    """A running machine; its commands run as root unless `user` names another user."""
 
     tree: Path
     leader: int
 
     def run(self, script: str, user: str | None = None, *, check: bool = True) -> str:
-        """What a shell in it prints, errors included."""
+        """Return the output of a shell command in the machine, errors included."""
         environ = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "HOME=/root"]
         inside = ["nsenter", "-t", str(self.leader), "-m", "-u", "-i", "-n", "-p", "-C", "--"]
         shell = ["sh", "-c", script]
@@ -71,7 +71,7 @@ class Machine:
         return done.stdout
 
     def wait_for(self, script: str, wanted: str, user: str | None = None) -> str:
-        """Run it until it prints what is wanted, and return that."""
+        """Repeat the command until its output contains the expected text, and return the output."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while wanted not in (said := self.run(script, user, check=False)):
             assert time.monotonic() < deadline, f"{script}\n{said}\nwithout {wanted!r}"
@@ -87,9 +87,9 @@ def make_tree(tree: Path) -> None:
 
 @contextmanager
 def booted(tree: Path) -> Iterator[Machine]:
-    """Boot it; in the end it shuts down as when somebody presses the button."""
+    """Boot the machine; at the end shut it down as the power button does."""
     command = ["systemd-nspawn", "--quiet", f"--directory={tree}", "--boot", "--private-network"]
-    if not Path("/run/systemd/system").exists():  # nobody who would keep an account of it
+    if not Path("/run/systemd/system").exists():  # no service manager to register the machine with
         command += ["--register=no", "--keep-unit"]
     log = tree.with_name("console.log")
     with (

@@ -1,4 +1,4 @@
-"""A daemon behind nginx with the sample configuration: what people elsewhere get to see."""
+"""A daemon behind nginx with the sample configuration, as seen from other machines."""
 
 from __future__ import annotations
 
