@@ -10,8 +10,8 @@ from typing import Any
 def path_of(paths: tuple[Any, ...], more: dict[str, Any], position: int = 0) -> Path:
     """Return the path at a position among a call's arguments.
 
-    A relative path is below the directory of the call's `dir_fd`, `src_dir_fd` (position 0) or
-    `dst_dir_fd` (position 1), if there is one.
+    A relative path is relative to the directory that the call's `dir_fd`, `src_dir_fd` (position 0)
+    or `dst_dir_fd` (position 1) names, if any.
     """
     side = ("src_dir_fd", "dst_dir_fd")[position]
     descriptor = more.get("dir_fd", more.get(side))

@@ -1,10 +1,10 @@
 """A disk that remembers what would survive a power cut, for tests of the order of fsync calls.
 
-`Disk` watches one directory. A file survives if nobody has written to it since the last fsync of
-it, and if each name on the way to it was in the directory above at the last fsync of that one. All
-that is there when watching begins counts as synced. Nothing of the program is patched but functions
-of `os`, and nothing of it has to be known. Whether somebody has written tell size and mtime: a file
-may be leased, and to open it would wait for the lease.
+`Disk` watches one directory. A file survives a power cut if no write to it follows its last fsync,
+and if each directory above it held the name at that directory's last fsync. All files that exist
+when watching begins count as synced. Only functions of `os` are patched; the watcher needs no
+knowledge of the program. It detects writes by size and mtime: a file may be leased, and opening it
+would wait for the lease.
 
     with Disk(root) as disk:
         bsd("retention")
@@ -36,7 +36,7 @@ _Listing = dict[str, int]  # names and the inodes that they stand for
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a power cut would take right before a name goes, or is given to another file."""
+    """The files that a power cut would lose right before a name is removed or replaced."""
 
     call: str
     path: str  # below the directory that is watched
@@ -85,7 +85,7 @@ class Disk:
     ) -> None:
         self._patch.undo()
 
-    # --- what is asked ---
+    # --- queries ---
 
     def lost(self, *patterns: str) -> list[str]:
         """The files that are there, and that a power cut would take or change now."""
@@ -100,7 +100,7 @@ class Disk:
         return _matching(found, patterns)
 
     def removals(self, *patterns: str) -> list[Moment]:
-        """The moments right before files went whose paths match, by whatever call."""
+        """Return the moments right before matching files were removed, by any call."""
         gone = ("unlink", "remove", "rename", "replace")
         return [one for one in self._moments if one.call in gone and _is_like(one.path, patterns)]
 
@@ -108,7 +108,7 @@ class Disk:
         """The files that were given a name before their content was synced."""
         return _matching(self._unsynced, patterns)
 
-    # --- what is noted ---
+    # --- recording ---
 
     def _syncing(self, original: Callable[[Any], None]) -> Callable[[Any], None]:
         def sync(descriptor: Any) -> None:
@@ -183,7 +183,7 @@ class Disk:
         elif path.is_file():
             self._content[inode] = _state(path)
 
-    # --- what would be there ---
+    # --- the state after a power cut ---
 
     def _is_content_synced(self, path: Path) -> bool:
         size, mtime = _state(path)

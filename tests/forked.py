@@ -1,13 +1,12 @@
-"""bsd as a process of its own that need not start: forked by a server that has loaded all of it.
+"""bsd as a separate process without a start of its own: forked by a server that has loaded it.
 
-Most of what a short command costs is Python's start and the loading of modules. Where a test is
-about what a command says and does, and not about how it starts, it may have it for a tenth.
-`run` waits for a command, `start` starts one that goes on (a daemon), and `command` is a command
-line by which another program starts bsd (`forked_command.py`).
+Most of the cost of a short command is Python's start and the loading of modules. A test of a
+command's output and effects, as opposed to its start, can have it for a tenth of the cost.
+`run` waits for a command, `start` starts a long-running command (a daemon), and `command` returns
+a command line for other programs that start bsd (`forked_command.py`).
 
-`python -m tests.forked SOCKET PATH --host openclaw` is the server; the last two words are those by
-which a gateway knows bsd (`bsd.__main__`), so that its children need not execute themselves
-again.
+`python -m tests.forked SOCKET PATH --host openclaw` is the server. A gateway recognises bsd by the
+last two words (`bsd.__main__`), so that the server's children need not execute themselves again.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ _LOADED = (
     *("cli", "core", "actions", "maintenance", "planning", "sessions", "store", "transcripts"),
     *("daemon", "mcp", "memory", "workspaces", "http", "setup"),
 )
-# What Python and the linker read of their environment as they start: other values, other server.
+# Python and the linker read these variables as they start: other values need another server.
 AT_START = ("PYTHON", "LC_", "LANG", "LD_")
-_FAILS = "FAILING_"  # what shall fail (failing_disk.c) does so in commands, not in their server
+_FAILS = "FAILING_"  # injected failures (failing_disk.c) belong to commands, not to their server
 
 
 class _Server:
-    """The process that forks, and whoever asks it."""
+    """The server process that forks, and the client that sends orders to it."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         # Not in the directory of pytest, whose path may be too long for a socket.
@@ -77,7 +76,7 @@ class _Server:
         shutil.rmtree(self.path.parent)
 
 
-_servers: dict[tuple[object, ...], _Server] = {}  # by who asks, and the environment at the start
+_servers: dict[tuple[object, ...], _Server] = {}  # by process and environment at the start
 
 
 def _server(environ: Mapping[str, str]) -> _Server:
@@ -137,7 +136,7 @@ def start(*arguments: str, out: IO[Any], env: Mapping[str, str] | None = None) -
 
 
 def command(*arguments: str) -> list[str]:
-    """A command line that does what `python -m bsd ARGUMENTS` does."""
+    """Return a command line with the effect of `python -m bsd ARGUMENTS`."""
     program = Path(__file__).with_name("forked_command.py")
     return [sys.executable, "-I", "-S", str(program), str(_server(os.environ).path), *arguments]
 
@@ -156,7 +155,7 @@ def run(
     memory: int | None = None,
     timeout: float = DEADLINE_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
-    """What `subprocess.run` does for `python -m bsd ARGUMENTS`; `memory` limits address space."""
+    """Like `subprocess.run` with `python -m bsd ARGUMENTS`; `memory` limits address space."""
     wanted = dict(os.environ if env is None else env)
     server = _server(wanted)
     order = {
@@ -191,7 +190,7 @@ def run(
 
 
 def serve(asked: socket.socket, listening: socket.socket) -> None:
-    """Fork for every order; in the children, return nothing and run bsd instead.
+    """Fork for every order; in the children, return and run bsd instead.
 
     Args:
         asked: brings orders of `run`, one after the other; at its end the server ends.

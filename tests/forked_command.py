@@ -1,8 +1,8 @@
-"""bsd as another program starts it, forked by a server that has loaded all of it (`forked.py`).
+"""bsd as other programs start it, forked by a server that has loaded it (`forked.py`).
 
 `python -I -S forked_command.py SOCKET ARGUMENTS` hands its standard streams, its environment and
-its directory to the server, passes signals on, and ends as the command ends. It must start fast: it
-imports nothing of bsd.
+its directory to the server, passes signals on, and ends as the command ends. It imports no module
+of bsd, because it must start fast.
 """
 
 from __future__ import annotations

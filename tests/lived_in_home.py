@@ -1,7 +1,7 @@
-"""A home in which two agents have worked for weeks: for the tasks that users come to bsd with.
+"""A home in which two agents have worked for weeks, for the tests of users' tasks.
 
-OpenClaw has the largest session. Claude Code has two projects, a session that it deletes by its
-age, and one that has vanished.
+OpenClaw has the largest session. Claude Code has two projects, a session that it will delete by
+its age, and a session whose file has vanished.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _add_claude(
 
 
 def _claude_lines(name: str, asked: str, file: str, end: datetime) -> bytes:
-    """A prompt, a file that is read, and later turns, so that what was read may leave."""
+    """A prompt, a file read, and later turns, so that the read content may leave."""
     agent, _, session = name.partition("/")
     project = agent.partition(":")[2].replace("-", "/")
     path = {"file_path": f"{project}/src/auth.py"}

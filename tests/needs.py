@@ -1,4 +1,4 @@
-"""What some tests need of the machine: without it they are skipped, but in CI they fail."""
+"""Requirements of tests on the machine: without them tests are skipped, but in CI they fail."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def require_node() -> str:
 
 
 def require_linux() -> None:
-    """/proc and what else only Linux has."""
+    """Skip without /proc and the other features that only Linux has."""
     if not sys.platform.startswith("linux"):
         without("Linux")
 
 
 def as_ordinary_user() -> list[str]:
-    """What to put before a command line to run it as a user who is not root."""
+    """Return the words before a command line that run it as a user other than root."""
     if os.geteuid() != 0:
         return []
     require_program("setpriv")

@@ -6,7 +6,7 @@ import base64
 
 
 def encoded(beginning: bytes, size: int = 900) -> str:
-    """Base64 of so many bytes that begin so."""
+    """Return base64 text of `size` bytes with the given beginning."""
     return base64.b64encode(beginning + b"A" * (size - len(beginning))).decode()
 
 

@@ -1,4 +1,4 @@
-"""Sessions to be searched, and the index of words, brought up to date as by whoever searches."""
+"""Sessions to search, and an index of words that is up to date as at a search."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bsd.store.search import SearchHit
 
 
 def read_all(layout: Layout) -> None:
-    """Read what is new in all sessions, statistics included."""
+    """Index the new content of all sessions, statistics included."""
     search(layout, "anything")
 
 
 def everything(layout: Layout, words: str, **more: Any) -> list[SearchHit]:
-    """What a search through everything finds; `only`: through what left one session."""
+    """Search everything and return the results; `only`: search the values that left one session."""
     failed: list[object] = []
     found = FullScan(layout, words, failed=lambda *what: failed.append(what), **more).run().hits
     assert not failed

@@ -1,7 +1,7 @@
-"""How pytest-xdist spreads the suite: tests that share something stay in one process.
+"""How pytest-xdist spreads the suite: tests that share a resource stay in one process.
 
-Its own `--dist loadgroup` does nothing beside pytest 9.2 (pytest-dev/pytest-xdist#1386), and does
-not say so: every worker started every daemon and every browser that the tests of a module share.
+Its own `--dist loadgroup` has no effect with pytest 9.2 (pytest-dev/pytest-xdist#1386) and gives
+no warning: every worker started every daemon and every browser that the tests of a module share.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-# Here single tests take long, and go to many workers if they share nothing.
+# Single tests take long here, and go to many workers if they share no resource.
 _LONG = {"bench", "chaos", "crash", "daemon", "packaging"}
-# What several modules share by a name: one process of pi that reads, one home of Claude Code.
+# Resources that several modules share: a process of pi that reads, a home of Claude Code.
 _CLAUDE_CODE = "claude: ClaudeCode"
 _SHARED = {"from tests.compat.pi import": "tests/compat/pi", _CLAUDE_CODE: "tests/compat"}
-# One after the other in one process: tests of Claude Code, half of the time of a whole run; a
-# browser's, those of other programs; then what takes longest.
+# The order of start: tests of Claude Code, half the time of a whole run, one after the other in one
+# process; then tests of a browser and of other programs; then the other long tests.
 _FIRST = ("claude-code", "web", "compat", "test_debian.py", "chaos", "packaging", "daemon", "crash")
 
 
@@ -38,11 +38,11 @@ def rank(module: Path) -> int:
 
 
 def unit_of_work(root: Path) -> Callable[[str], str]:
-    """How to tell from a test's id what it belongs to: a directory, its module, or only itself."""
+    """Return a function from a test's id to its unit: a directory, a module or the test itself."""
 
     @cache
     def shared_by(module: str) -> str | None:
-        """The unit of all tests of a module; None if each of them is one."""
+        """Return the unit of all tests of a module; None if each test is a unit."""
         text = (root / module).read_text(encoding="utf-8")
         kinds = _kinds(root / module)
         if "compat" in kinds:

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def task(name: str, *, most: int) -> Iterator[Callable[[str], None]]:
-    """A task that ends within `most` steps.
+    """Count the steps of a task, which must end within `most` steps.
 
-    Yields `step`, which is called before each step with what the user does: a click, a shortcut,
-    a text that is typed and sent, a command with its answers. Looking at something is no step.
+    Yields `step`. The test calls it before each action of the user: a click, a shortcut, a text
+    typed and sent, a command with its answers. Looking at the screen is no step.
     """
     steps: list[str] = []
 

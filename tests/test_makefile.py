@@ -1,4 +1,4 @@
-"""`make demo`, `make test` and `make test-all`: what each installs and which tests each runs."""
+"""`make demo`, `make test` and `make test-all`: the packages they install, the tests they run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _make(*arguments: str, cwd: Path = _TOP, **env: str) -> subprocess.Completed
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A fresh one, as far as make looks at it."""
+    """Make a checkout that looks fresh to make."""
     for name in ("Makefile", "pyproject.toml", "requirements.lock"):
         shutil.copy2(_TOP / name, tmp_path)
     return tmp_path
@@ -56,7 +56,7 @@ def _pytest_arguments(target: str) -> list[str]:
 
 
 def _selected(arguments: list[str], tmp_path: Path) -> set[str]:
-    """The kinds of tests that a call of pytest runs, of one of each kind and one of none."""
+    """Return the kinds of tests that a pytest call selects; one more test has no kind."""
     markers = [text.partition(":")[0] for text in _PYTEST["markers"]]
     text = "import pytest\n\ndef test_plain(): ...\n"
     for name in markers:
@@ -85,7 +85,7 @@ def test_make_test_leaves_out_what_takes_long_or_needs_npm_or_a_browser(tmp_path
 def test_make_test_all_leaves_out_only_what_soak_runs(tmp_path: Path) -> None:
     selected = _selected(_pytest_arguments("test-all"), tmp_path)
     assert "soak" not in selected
-    assert len(selected) == len(_PYTEST["markers"])  # all others, and the one without a marker
+    assert len(selected) == len(_PYTEST["markers"])  # all other kinds, and the test of no kind
 
 
 def test_the_check_of_a_change_runs_all_tests() -> None:
@@ -187,7 +187,7 @@ def test_pip_leaves_no_cache_where_there_was_none(tmp_path: Path, has_cache: boo
 
 
 def test_the_lock_file_names_all_that_bsd_needs_to_run() -> None:
-    """Else pip would choose the version of what is missing."""
+    """Otherwise pip would choose the version of a missing package."""
     text = (_TOP / "requirements.lock").read_text(encoding="utf-8")
     pinned = {line.partition("==")[0] for line in text.splitlines() if "==" in line}
     needed: set[str] = set()

@@ -1,4 +1,4 @@
-"""Ways in which a file becomes one that others have made, or may change."""
+"""Ways to make a file count as made, or changeable, by other users."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Caller(ActionContext):
     state: StateDb | None = None
 
     def __post_init__(self) -> None:
-        """Remember its own commits from one call to the next, as a child does."""
+        """Remember its own commits from one call to the next, as a child process does."""
         object.__setattr__(self, "in_flight", self.in_flight or InFlight(self.layout))
 
     def extract(
@@ -61,7 +61,7 @@ class Caller(ActionContext):
         return result
 
     def recover_all(self) -> list[Recovered]:
-        """What a start does with what an earlier process left half done."""
+        """Recover the operations that an earlier process left half done, as a start of bsd does."""
         inflight = self.in_flight or InFlight(self.layout)
         return interrupted.recover(self.layout, inflight, self.now, self.actor)
 
@@ -84,12 +84,12 @@ def entries(context: ActionContext, name: SessionName, start: int = 0) -> list[E
 def extraction(
     context: ActionContext, name: SessionName, overrides: Mapping[str, Any] | None = None
 ) -> SessionResult:
-    """What an extraction by hand would do now."""
+    """Return the result of a manual extraction now."""
     return bsd.actions.extract.extract(context, name, dry_run=True, settings=overrides)
 
 
 def extracted_content(context: ActionContext, name: SessionName, entry: str) -> dict[str, Any]:
-    """What was taken out of an entry, by key, without putting it back."""
+    """Return the values extracted from an entry, by key, without restoring them."""
     with context.reader(name) as opened:
         found = view.extracted_content(opened.transcript, opened.format, entry, opened.store)
         return as_json(found)
@@ -104,7 +104,7 @@ def restored_copy(
 
 
 def show_entry(context: ActionContext, name: SessionName, entry: str) -> EditableEntry:
-    """One entry as a person may edit it."""
+    """Return an entry in the form that a person may edit."""
     with context.reader(name) as opened:
         return editing.show_entry(opened.transcript, opened.format, entry)
 
@@ -114,7 +114,7 @@ def context(context: ActionContext, name: SessionName) -> dict[str, Any]:
 
 
 def show(context: ActionContext, name: SessionName, **which: Any) -> list[dict[str, Any]]:
-    """Entries, or one of them, as the command line shows them."""
+    """Return entries, or a single entry, as the command line shows them."""
     shown = as_json(bsd.actions.show.show_entries(context, name, **which))
     found: list[dict[str, Any]] = shown["entries"]
     return found

@@ -1,4 +1,4 @@
-"""What would leave the sessions of an agent, by a dry run that is bounded by time."""
+"""The forecast of an agent's extraction: a dry run with a time limit."""
 
 from __future__ import annotations
 

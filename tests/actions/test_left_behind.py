@@ -1,4 +1,4 @@
-"""What bsd keeps that is nowhere else, before its directory is deleted for good."""
+"""The content that only bsd still has, as shown before the deletion of its directory."""
 
 from __future__ import annotations
 

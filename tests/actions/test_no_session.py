@@ -1,6 +1,6 @@
-"""Files that are no sessions are refused by name at every interface; what was stored is covered.
+"""Every interface refuses a file that is no session by name; verify covers its stored content.
 
-Earlier versions extracted from them when they were named, and saw them nowhere else.
+Earlier versions extracted from such files if the user named them, and saw them nowhere else.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def root(root: Path) -> Path:
 
 
 def extracted_by_an_earlier_version(root: Path, name: str) -> Path:
-    """Make what extraction of this file by its name left: it was extracted like a session."""
+    """Make the store as if this file had been extracted like a session, by its name."""
     agent, _, session = name.partition("/")
     path = add_session(root, f"{agent}/other", WHOLE)
     assert bsd(root, "extract", f"{agent}/other").returncode == 0
@@ -127,7 +127,7 @@ def test_all_sessions_are_the_same_as_before(root: Path) -> None:
 
 @pytest.mark.parametrize("name", STRAYS)
 def test_what_an_earlier_version_extracted_is_covered(root: Path, name: str) -> None:
-    """verify, sessions and restore-all see it; nothing more leaves it."""
+    """verify, sessions and restore-all see the store; no further values leave the file."""
     path = extracted_by_an_earlier_version(root, name)
     before = path.read_bytes()
 

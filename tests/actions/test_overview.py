@@ -1,4 +1,4 @@
-"""The overview: sums by agent and project, what goes soon, and what would leave."""
+"""The overview: sums by agent and project, content that expires soon, and values due to leave."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PROJECT = "-home-ada-harbour"
 
 @pytest.fixture
 def caller(tmp_path: Path) -> Caller:
-    """Two agents of OpenClaw, and two sessions of a project of Claude Code, one with a subagent."""
+    """Two agents of OpenClaw, and two sessions of a Claude Code project, one with a subagent."""
     root, projects = tmp_path / "root", tmp_path / ".claude" / "projects"
     add_session(root, "main/long", sample(12))
     add_session(root, "main/short", sample(2, seed=2))

@@ -178,14 +178,14 @@ def test_stored_text_that_a_session_needs_stays_if_that_cannot_be_changed(
 
 
 def escaped(text: str, at: int) -> str:
-    """A text as some programs write it in JSON: one character by its code."""
+    """A text as some programs write it in JSON: with an escape code for a character."""
     return f"{text[:at]}\\u{ord(text[at]):04X}{text[at + 1 :]}"
 
 
 def test_a_secret_written_with_codes_or_backslashes_is_the_same_secret(
     layout: Layout, clock: Clock, tmp_path: Path
 ) -> None:
-    password = "k9\\\\QzX7+pL2/vR8w"  # as JSON writes it: with one backslash
+    password = "k9\\\\QzX7+pL2/vR8w"  # as JSON writes it: with a single backslash
     lines = [HEADER, *(entry(n, "toolResult", f"{n} @{n} {LONG}") for n in range(2))]
     lines += [entry(2, "user", "@2 @3"), *(entry(n, "assistant", "seen") for n in range(3, 8))]
     raw = jsonl(*lines)

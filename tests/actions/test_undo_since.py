@@ -1,4 +1,4 @@
-"""What bsd took out of many sessions since a moment comes back; the others are named."""
+"""Undo of all extractions since a moment, in many sessions; sessions left out are named."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_all_of_them_come_back_and_a_dry_run_says_so_before(
     assert [path.read_bytes() for path in paths] == [whole, whole]
     assert of(done, ONE).by == (2,)
     assert History(layout, ONE).entry_notes.undone() == {"e1", "e2", "e3"}
-    assert undo_since(caller, "3h").sessions == ()  # nothing is left
+    assert undo_since(caller, "3h").sessions == ()  # no values are left
 
 
 def test_several_operations_of_a_session_are_undone_newest_first(
@@ -147,7 +147,7 @@ def test_where_the_clock_was_set_the_order_of_operations_counts(
     for ahead, keep_recent in ((3600, 7), (-3600, 6), (600, 0)):
         clock.ahead = ahead
         assert daemon.extract(ONE, overrides={"keep_recent": keep_recent}).entries
-    clock.ahead = 1800  # the first one has a time in the future
+    clock.ahead = 1800  # the first session has a time in the future
     operations = History(layout, ONE).operations()
     set_idle(operations[0].path, -3600)
     times = [one.act.at for one in operations]

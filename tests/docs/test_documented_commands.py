@@ -82,7 +82,7 @@ def _parse(words: list[str], *, whole: bool) -> None:
 
 
 def _check_names(words: list[str], context: click.Context) -> None:
-    """Raise NoSuchOption if one of the words is an option that the command does not have."""
+    """Raise NoSuchOption if the words contain an option that the command does not have."""
     known = {"--help"}
     for parameter in context.command.params:
         known |= {*parameter.opts, *parameter.secondary_opts}

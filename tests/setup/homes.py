@@ -17,7 +17,7 @@ from tests.transcripts.agents.sources.tree import raw
 
 AGENTS = ("claude-code", "codex", "pi", "openclaw")
 
-# Each in a form of its own: tabs, one line, comments, CRLF, no final newline.
+# Each has a different form: tabs, a single line, comments, CRLF, no final newline.
 CONFIGURATIONS = {
     ".claude.json": b'{\n\t"numStartups": 4,\n\t"projects": {"/home/me": {"mcpServers": {}}}\n}\n',
     ".claude/settings.json": b'{"model": "opus", "permissions": {"allow": ["Bash(ls)"]}}',
@@ -39,7 +39,7 @@ _SESSIONS = (
 
 
 def fill_home(home: Path, *, configured: bool = True) -> Path:
-    """Give each agent a session; also a configuration, except pi, which need not have one."""
+    """Give each agent a session and a configuration; pi gets none, since it need not have any."""
     for name in _SESSIONS:
         path = home / name
         path.parent.mkdir(parents=True)
@@ -65,7 +65,7 @@ def foreign(home: Path) -> dict[str, tuple[int, bytes | None]]:
 
 
 def context_of(home: Path) -> SetupContext:
-    """What `bsd agents` goes by for this home, as it is now."""
+    """Return the input of `bsd agents` for this home, as it is now."""
     settings = load_settings()
     layout: Layout = layout_of(settings.root, settings.sources)
     commands = setup_commands((), settings.socket)

@@ -1,4 +1,4 @@
-"""What an agent's program has on this machine, before bsd looks after it."""
+"""Discovery: the files of an agent's program on this machine, before bsd is set up for it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_directory_that_cannot_be_read_is_named(
     scandir = os.scandir
 
     def refusing(place: Any = ".") -> Any:
-        if str(place) == str(path.parent):  # a test may run as root, whom nothing refuses
+        if str(place) == str(path.parent):  # root, who may run the test, can read all files
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
         return scandir(place)
 

@@ -1,4 +1,4 @@
-"""Packs whose hashes are right, and whose records or blocks are what no bsd would write."""
+"""Packs with correct hashes, and with records or blocks that bsd never writes."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def with_records(path: Path, records: bytes, **end: int) -> Path:
 
 
 def packed(text: bytes) -> bytes:
-    """One frame."""
+    """Return a zstd frame."""
     return zstd.compress(text)
 
 
 def bomb(size: int) -> bytes:
-    """A frame of so many bytes in very few, which does not say how many: blocks of one byte each.
+    """Return a tiny frame of this many bytes without a declared size, in blocks of one byte each.
 
     Its format is that of RFC 8878: no size in the head, a window of 1 MiB, blocks of type 1.
     """
@@ -63,7 +63,7 @@ def _record(**more: object) -> bytes:
     return orjson.dumps({"file": "0000_tool_result.json", "entry_id": "e0", **more}) + b"\n"
 
 
-# By what is odd: the records of a pack of one line.
+# By kind of fault: the records of a pack of one line.
 RECORDS: dict[str, bytes] = {
     "no JSON": packed(b"{nothing\n"),
     "no text": packed(b"\xff\xfe\n"),

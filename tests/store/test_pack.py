@@ -1,4 +1,4 @@
-"""Packs: what they hold is given out whole or not at all, whatever became of their files."""
+"""Packs return content completely or not at all, even if their files are damaged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sha(line: bytes) -> bytes:
 
 
 def served(path: Path, line: bytes) -> bytes | None:
-    """What a pack gives out for a line's hash; None if it says that it is damaged, or has none."""
+    """Return a pack's line for a hash; None if the pack is damaged or has no such line."""
     try:
         with Pack(path) as pack:
             place = pack.find(sha(line))
@@ -79,7 +79,7 @@ def test_any_zstd_prints_the_lines(path: Path) -> None:
     assert zstd.decompress(path.read_bytes()) == b"".join(ended)
 
 
-# Written by bsd with the library zstandard 0.25: two blocks of several lines, one line of 3 MB in a
+# Written by bsd with zstandard 0.25: two blocks of several lines, and a line of 3 MB in a
 # block of its own between them, and a line that has no newline.
 OLD_PACK = Path(__file__).with_name("packs") / "20231114T221500Z-a4eeba2a51e7eca0.zst"
 OLD_LINES = "6ba2cfd3cac3345e1ec96e7936855fb4409aa12a39efca63108ef4c1fd1ea77a"  # SHA-256 of all

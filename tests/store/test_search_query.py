@@ -1,4 +1,4 @@
-"""What people type never is a syntax error, and snippets show what was found."""
+"""No input is a syntax error in a search, and snippets show the matches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints are used only where they fit, and nothing depends on them."""
+"""Checkpoints are used only if they match the file, and no result depends on them."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_many_who_come_first_at_the_same_moment_find_the_same_tables(
     assert told == []
 
 
-# --- what stood where a `_restored` of ours stands is what stood there before the first of them ---
+# --- the original at a path with a `_restored` member is the value before the first of these ---
 
 
 @pytest.mark.parametrize("before", [None, b'"theirs"'])
