@@ -1,4 +1,5 @@
-"""What everybody but bsd did to a session: the facts that the oracle holds bsd to."""
+"""Record of every change that other programs made to a session; the oracle checks bsd against it.
+"""
 
 from __future__ import annotations
 
