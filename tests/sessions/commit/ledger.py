@@ -1,5 +1,4 @@
-"""Record of every change that other programs made to a session; the oracle checks bsd against it.
-"""
+"""Record of other programs' changes to a session; the oracle checks bsd against it."""
 
 from __future__ import annotations
 

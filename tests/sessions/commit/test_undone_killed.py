@@ -1,5 +1,4 @@
-"""Kill -9 while an extraction is undone and while bsd is uninstalled: notes and files stay correct.
-"""
+"""Kill -9 while an extraction is undone and while bsd is uninstalled: notes stay correct."""
 
 from __future__ import annotations
 
