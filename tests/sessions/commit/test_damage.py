@@ -28,7 +28,7 @@ def displaced(scene: Scene) -> Path:
 
 
 def spoil(path: Path, content: bytes, *, newer: bool = False) -> None:
-    """Spoil a file in its inode as a power cut does; the modification time may be that of a write."""
+    """Spoil a file in its inode as a power cut does; the mtime may be that of a write."""
     before = path.stat().st_mtime_ns
     path.write_bytes(content)
     when = time.time_ns() + 10**9 if newer else before
