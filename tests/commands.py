@@ -23,7 +23,7 @@ class Ended:
 
     @property
     def document(self) -> Any:
-        """The one JSON document on stdout."""
+        """The JSON document on stdout."""
         return json.loads(self.out)
 
 
@@ -40,7 +40,7 @@ class Commands:
         return said.document if said.out else None
 
     def said(self, *arguments: str) -> Ended:
-        """What a command says that may fail."""
+        """The output of a command that may fail."""
         out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
         try:
             with redirect_stdout(out), redirect_stderr(err):

@@ -1,4 +1,4 @@
-"""What every test starts from: a home and an environment of its own, no thread left over."""
+"""The start of every test: a home and an environment of its own; the end: no thread left over."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first: what stays in one process must not be what is waited for at the end."""
+    """The longest first: tests that stay in one process must not be the last ones to end."""
     items.sort(key=lambda item: rank(item.path))
 
 
@@ -75,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     place = Path(tempfile.mkdtemp(prefix="bsd-pytest-")).resolve()
     config.stash[_PLACE] = place
-    place.chmod(0o755)  # other users go on from here to what a test opens for them
+    place.chmod(0o755)  # other users start here to reach the files that a test opens for them
     if config.option.basetemp is None:
         config.option.basetemp = place / "run"
     programs = place / "forbidden"
@@ -85,7 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Leave what tests wrote only if one has failed."""
+    """Keep the tests' files only if a test has failed."""
     if exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
         place = session.config.stash[_PLACE]
         session.config.add_cleanup(partial(shutil.rmtree, place, ignore_errors=True))
@@ -100,14 +100,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """Fail a test that has called one."""
+    """Fail a test that has called one of these programs."""
     yield
     forbidden_programs.fail_if_called(item.config.stash[_FORBIDDEN])
 
 
 @pytest.fixture(scope="session", autouse=True)
 def private_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the real home as it is: what many tests share has another one, too."""
+    """Keep the real home unchanged: fixtures that many tests share have another home, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
@@ -122,7 +122,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def clean_environment(homes: Path) -> Iterator[Path]:
     """Give the test an empty HOME and none of the variables that steer bsd; yields that HOME."""
-    home = Path(tempfile.mkdtemp(dir=homes))  # pytest would count all that there are
+    home = Path(tempfile.mkdtemp(dir=homes))  # pytest would number all existing directories
     # Not the fixtures `monkeypatch` and `tmp_path`: hypothesis objects to those in its tests.
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
@@ -141,7 +141,7 @@ def clean_environment(homes: Path) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def no_leftover_threads() -> Iterator[None]:
-    """Fail a test that leaves a thread running (one that is just ending gets a moment)."""
+    """Fail a test that leaves a thread running (a thread that is just ending gets a moment)."""
     before = set(threading.enumerate())
     yield
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -168,7 +168,7 @@ def openclaw_root(tmp_path: Path) -> Path:
 def short_path() -> Iterator[Path]:
     """A directory in which a socket's path is short enough for the system.
 
-    That of `tmp_path` need not be: who runs the tests may have a long name, or a Mac.
+    `tmp_path` may be too long: the user may have a long name, or a Mac.
     """
     with tempfile.TemporaryDirectory(prefix="bsd-", dir="/tmp") as path:
         yield Path(path).resolve()
@@ -197,5 +197,5 @@ def clock() -> Clock:
 
 @pytest.fixture
 def caller(layout: Layout, clock: Clock) -> Caller:
-    """A caller who waits for sessions in use, which takes no time."""
+    """A caller that waits for sessions in use, without spending time."""
     return make_caller(layout, clock)

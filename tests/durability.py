@@ -36,7 +36,7 @@ _Listing = dict[str, int]  # names and the inodes that they stand for
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a power cut would take right before a name goes, or is given to another file."""
+    """The loss of a power cut right before a name is removed, or given to another file."""
 
     call: str
     path: str  # below the directory that is watched
@@ -85,7 +85,7 @@ class Disk:
     ) -> None:
         self._patch.undo()
 
-    # --- what is asked ---
+    # --- queries ---
 
     def lost(self, *patterns: str) -> list[str]:
         """The files that are there, and that a power cut would take or change now."""
@@ -100,7 +100,7 @@ class Disk:
         return _matching(found, patterns)
 
     def removals(self, *patterns: str) -> list[Moment]:
-        """The moments right before files went whose paths match, by whatever call."""
+        """The moments right before files with matching paths were removed, by any call."""
         gone = ("unlink", "remove", "rename", "replace")
         return [one for one in self._moments if one.call in gone and _is_like(one.path, patterns)]
 
@@ -108,7 +108,7 @@ class Disk:
         """The files that were given a name before their content was synced."""
         return _matching(self._unsynced, patterns)
 
-    # --- what is noted ---
+    # --- records ---
 
     def _syncing(self, original: Callable[[Any], None]) -> Callable[[Any], None]:
         def sync(descriptor: Any) -> None:
@@ -183,7 +183,7 @@ class Disk:
         elif path.is_file():
             self._content[inode] = _state(path)
 
-    # --- what would be there ---
+    # --- files after a power cut ---
 
     def _is_content_synced(self, path: Path) -> bool:
         size, mtime = _state(path)

@@ -1,7 +1,7 @@
 """npm and browsers, which only tests marked `compat` or `web` may start.
 
-`make test` leaves these tests out, so it needs neither. For every other test the programs' names
-stand for one that fails; a test during which it was called fails, even if it does not mind.
+`make test` leaves these tests out, so it needs neither program. For every other test the names
+lead to a program that fails. A test that calls it fails, even if the test ignores the error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def put_into(directory: Path) -> None:
 
 @contextmanager
 def forbidden(item: pytest.Item, directory: Path) -> Iterator[None]:
-    """Let the names stand for what is in `directory`, unless the test may call the real ones."""
+    """Let the names lead to the programs in `directory`, unless the test may call the real ones."""
     if any(map(item.get_closest_marker, _ALLOWED)):
         yield
         return

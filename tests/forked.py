@@ -1,13 +1,12 @@
 """bsd as a process of its own that need not start: forked by a server that has loaded all of it.
 
-Most of what a short command costs is Python's start and the loading of modules. Where a test is
-about what a command says and does, and not about how it starts, it may have it for a tenth.
-`run` waits for a command, `start` starts one that goes on (a daemon), and `command` is a command
-line by which another program starts bsd (`forked_command.py`).
+Most of the cost of a short command is Python's start and the loading of modules. A test of a
+command's output and effect, rather than of its start, pays a tenth of that here. `run` waits for
+a command, `start` starts a command that goes on (a daemon), and `command` is a command line with
+which another program starts bsd (`forked_command.py`).
 
-`python -m tests.forked SOCKET PATH --host openclaw` is the server; the last two words are those by
-which a gateway knows bsd (`bsd.__main__`), so that its children need not execute themselves
-again.
+`python -m tests.forked SOCKET PATH --host openclaw` is the server. A gateway recognises bsd by
+the last two words (`bsd.__main__`), so its children need not execute themselves again.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ from typing import IO, Any, NoReturn
 
 from tests.waiting import DEADLINE_SECONDS
 
-# As `bsd.__main__` has it, which must not be loaded here: it is run in the children.
+# The same as in `bsd.__main__`, which must not be loaded here: it is run in the children.
 HOST_TOKEN = ("--host", "openclaw")
 _TOP = Path(__file__).parents[1]
 _LOADED = (
     *("cli", "core", "actions", "maintenance", "planning", "sessions", "store", "transcripts"),
     *("daemon", "mcp", "memory", "workspaces", "http", "setup"),
 )
-# What Python and the linker read of their environment as they start: other values, other server.
+# Variables that Python and the linker read at their start: other values need another server.
 AT_START = ("PYTHON", "LC_", "LANG", "LD_")
-_FAILS = "FAILING_"  # what shall fail (failing_disk.c) does so in commands, not in their server
+_FAILS = "FAILING_"  # failures (failing_disk.c) are for commands, not for their server
 
 
 class _Server:
-    """The process that forks, and whoever asks it."""
+    """The process that forks, and the connection to it."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         # Not in the directory of pytest, whose path may be too long for a socket.
@@ -77,7 +76,7 @@ class _Server:
         shutil.rmtree(self.path.parent)
 
 
-_servers: dict[tuple[object, ...], _Server] = {}  # by who asks, and the environment at the start
+_servers: dict[tuple[object, ...], _Server] = {}  # by caller, and the environment at the start
 
 
 def _server(environ: Mapping[str, str]) -> _Server:
@@ -137,7 +136,7 @@ def start(*arguments: str, out: IO[Any], env: Mapping[str, str] | None = None) -
 
 
 def command(*arguments: str) -> list[str]:
-    """A command line that does what `python -m bsd ARGUMENTS` does."""
+    """A command line with the effect of `python -m bsd ARGUMENTS`."""
     program = Path(__file__).with_name("forked_command.py")
     return [sys.executable, "-I", "-S", str(program), str(_server(os.environ).path), *arguments]
 
@@ -156,7 +155,9 @@ def run(
     memory: int | None = None,
     timeout: float = DEADLINE_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
-    """What `subprocess.run` does for `python -m bsd ARGUMENTS`; `memory` limits address space."""
+    """Do the work of `subprocess.run` for `python -m bsd ARGUMENTS`; `memory` limits address
+    space.
+    """
     wanted = dict(os.environ if env is None else env)
     server = _server(wanted)
     order = {
@@ -270,7 +271,8 @@ def _become(fds: list[int], order: dict[str, Any]) -> NoReturn:
     if memory is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     sys.argv = ["bsd", *arguments]
-    sys.orig_argv = [sys.executable, "-m", "bsd", *arguments]  # by which a daemon starts anew
+    # the command line of a daemon's restart
+    sys.orig_argv = [sys.executable, "-m", "bsd", *arguments]
     runpy.run_module("bsd", run_name="__main__", alter_sys=True)
     sys.exit(0)
 

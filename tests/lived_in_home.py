@@ -1,4 +1,4 @@
-"""A home in which two agents have worked for weeks: for the tasks that users come to bsd with.
+"""A home in which two agents have worked for weeks: for the usual tasks of bsd's users.
 
 OpenClaw has the largest session. Claude Code has two projects, a session that it deletes by its
 age, and one that has vanished.
@@ -71,7 +71,7 @@ def _add_claude(
 
 
 def _claude_lines(name: str, asked: str, file: str, end: datetime) -> bytes:
-    """A prompt, a file that is read, and later turns, so that what was read may leave."""
+    """A prompt, a file that is read, and later turns, so that the read content may leave."""
     agent, _, session = name.partition("/")
     project = agent.partition(":")[2].replace("-", "/")
     path = {"file_path": f"{project}/src/auth.py"}

@@ -1,4 +1,4 @@
-"""What was logged, for tests to look at."""
+"""Collect logged events for tests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tell_logs(tell: Callable[[dict[str, Any]], None]) -> Processor:
 
 @contextmanager
 def capture_logs() -> Iterator[list[dict[str, Any]]]:
-    """Collect what is logged inside the block, at every level."""
+    """Collect the events logged inside the block, at every level."""
     before = _bsd.level
     lines: list[dict[str, Any]] = []
     recorder = tell_logs(lines.append)

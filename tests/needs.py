@@ -1,4 +1,4 @@
-"""What some tests need of the machine: without it they are skipped, but in CI they fail."""
+"""Requirements of some tests: without them a test is skipped, but in CI it fails."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def require_node() -> str:
 
 
 def require_linux() -> None:
-    """/proc and what else only Linux has."""
+    """/proc and other interfaces that only Linux has."""
     if not sys.platform.startswith("linux"):
         without("Linux")
 
 
 def as_ordinary_user() -> list[str]:
-    """What to put before a command line to run it as a user who is not root."""
+    """A prefix of a command line that runs it as a user other than root."""
     if os.geteuid() != 0:
         return []
     require_program("setpriv")

@@ -6,7 +6,7 @@ import base64
 
 
 def encoded(beginning: bytes, size: int = 900) -> str:
-    """Base64 of so many bytes that begin so."""
+    """Base64 of `size` bytes that begin with these bytes."""
     return base64.b64encode(beginning + b"A" * (size - len(beginning))).decode()
 
 

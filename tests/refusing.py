@@ -1,4 +1,4 @@
-"""What the system or another part of bsd refuses."""
+"""Refusals by the system or by another part of bsd."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def raising(error: BaseException | type[BaseException]) -> Callable[..., Any]:
-    """A function that fails with this error, whatever it is given."""
+    """A function that fails with this error for any arguments."""
 
     def fail(*_: object, **__: object) -> None:
         raise error

@@ -1,4 +1,4 @@
-"""Sessions to be searched, and the index of words, brought up to date as by whoever searches."""
+"""Sessions for searches, and the index of words, brought up to date as a search does it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bsd.store.search import SearchHit
 
 
 def read_all(layout: Layout) -> None:
-    """Read what is new in all sessions, statistics included."""
+    """Read all new lines of all sessions, statistics included."""
     search(layout, "anything")
 
 
 def everything(layout: Layout, words: str, **more: Any) -> list[SearchHit]:
-    """What a search through everything finds; `only`: through what left one session."""
+    """The hits of a search through everything; `only`: through the lines that left one session."""
     failed: list[object] = []
     found = FullScan(layout, words, failed=lambda *what: failed.append(what), **more).run().hits
     assert not failed

@@ -25,7 +25,7 @@ class Clock:
     def __init__(self) -> None:
         self.ahead = 0.0
         self.slept: list[float] = []
-        self.meanwhile: Callable[[], object] = lambda: None  # what happens during each sleep
+        self.meanwhile: Callable[[], object] = lambda: None  # called during each sleep
 
     def now(self) -> float:
         return time.time() + self.ahead
@@ -70,7 +70,7 @@ def conversation(results: int = 3) -> list[dict[str, Any]]:
 
 
 def write(layout: Layout, entries: list[dict[str, Any]], name: SessionName = NAME) -> Path:
-    """Write a session that nobody has touched for an hour."""
+    """Write a session that was last changed an hour ago."""
     return add_session(layout.root, str(name), jsonl(*entries))
 
 

@@ -14,17 +14,17 @@ from tests.needs import require_linux, require_program
 
 
 class SmallDisk:
-    """Where it is mounted, and what fills it."""
+    """A mounted disk, and the file that fills it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._ballast = path / "ballast"
 
     def fill(self, leave: int) -> None:
-        """Take all room but so many bytes, as nearly as its blocks allow."""
+        """Fill the disk until this number of bytes is free, as nearly as its blocks allow."""
         self._write(self._ballast.with_name("left"), leave)
         self._write(self._ballast, None)
-        subprocess.run(["sync", "-f", self.path], check=True)  # this one, not all there are
+        subprocess.run(["sync", "-f", self.path], check=True)  # this disk, not all disks
         self._ballast.with_name("left").unlink(missing_ok=True)
 
     def empty(self) -> None:
@@ -38,7 +38,7 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(tmp_path: Path, megabytes: int = 8, *, block: int = 1024) -> Iterator[SmallDisk]:
-    """Mount one, with blocks smaller than pages of memory; skips where that is not allowed."""
+    """Mount a disk with blocks smaller than pages of memory; skip where that is not allowed."""
     require_linux()
     if os.geteuid() != 0:
         pytest.skip("needs root, to mount a file system")

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-# Here single tests take long, and go to many workers if they share nothing.
+# Here single tests take long, and go to many workers if they share no fixture.
 _LONG = {"bench", "chaos", "crash", "daemon", "packaging"}
-# What several modules share by a name: one process of pi that reads, one home of Claude Code.
+# Names of fixtures that several modules share: one process of pi that reads, one home of Claude
+# Code.
 _CLAUDE_CODE = "claude: ClaudeCode"
 _SHARED = {"from tests.compat.pi import": "tests/compat/pi", _CLAUDE_CODE: "tests/compat"}
-# One after the other in one process: tests of Claude Code, half of the time of a whole run; a
-# browser's, those of other programs; then what takes longest.
+# In turn in one process: tests of Claude Code, half of the time of a whole run; a browser's, those
+# of other programs; then the longest of the rest.
 _FIRST = ("claude-code", "web", "compat", "test_debian.py", "chaos", "packaging", "daemon", "crash")
 
 
@@ -38,11 +39,11 @@ def rank(module: Path) -> int:
 
 
 def unit_of_work(root: Path) -> Callable[[str], str]:
-    """How to tell from a test's id what it belongs to: a directory, its module, or only itself."""
+    """The unit of a test's id: a directory, its module, or only itself."""
 
     @cache
     def shared_by(module: str) -> str | None:
-        """The unit of all tests of a module; None if each of them is one."""
+        """The unit of all tests of a module; None if each of them is a unit."""
         text = (root / module).read_text(encoding="utf-8")
         kinds = _kinds(root / module)
         if "compat" in kinds:

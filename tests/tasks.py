@@ -10,8 +10,8 @@ from contextlib import contextmanager
 def task(name: str, *, most: int) -> Iterator[Callable[[str], None]]:
     """A task that ends within `most` steps.
 
-    Yields `step`, which is called before each step with what the user does: a click, a shortcut,
-    a text that is typed and sent, a command with its answers. Looking at something is no step.
+    Yields `step`, which is called before each step with the user's action: a click, a shortcut,
+    a text that is typed and sent, a command with its answers. Looking is no step.
     """
     steps: list[str] = []
 

@@ -1,4 +1,4 @@
-"""The suite's own ground: what conftest promises every test."""
+"""The suite's own foundation: the promises of conftest to every test."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _pytest(module: Path, *arguments: str, **env: str) -> subprocess.CompletedPr
 def test_a_run_has_a_directory_of_its_own_and_leaves_it_only_after_a_failure(
     tmp_path: Path, outcome: str, left: bool
 ) -> None:
-    """One that all runs share is closed to other users by each run that begins."""
+    """Each run closes the directory that all runs share to other users."""
     module = tmp_path / "test_place.py"
     module.write_text(f"def test_it(tmp_path): print(tmp_path); assert {outcome}\n")
     temporary = tmp_path / "tmp"
@@ -85,7 +85,7 @@ def test_none(): ...
 
 
 def test_only_tests_with_their_markers_call_npm_and_browsers(tmp_path: Path) -> None:
-    """Where they may, other programs stand here for the real ones."""
+    """Where they may, other programs replace the real ones here."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("npm", "npx", "chromium"):
@@ -109,7 +109,7 @@ def test_a_filled_root_is_at_rest(openclaw_root: Path) -> None:
     assert all(path.stat().st_mtime < time.time() - 60 for path in sessions)
 
 
-# --- what tests share is made once, however many processes run the suite ---
+# --- shared fixtures are made once, with any number of processes ---
 
 
 _PAGE = "tests/http/web/test_page_day.py"

@@ -1,8 +1,9 @@
-"""What survives a power cut, wherever that is promised: fsync comes before whatever relies on it.
+"""State that survives a power cut, wherever that is promised: fsync comes before dependent
+steps.
 
-Each test does one thing with a command, on a disk that remembers what was synced. Content reaches
-the disk before it gets its name; what takes the place of something else is durable, names and all,
-before that goes; and what a command has done when it ends is done for good.
+Each test runs one command, on a disk that remembers its syncs. Content reaches the disk before
+it gets its name. A replacement is durable, names included, before the replaced file goes. After
+a command ends, its effect is durable.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from tests.session_files import Clock, conversation, entry, jsonl, make_caller
 
 DAY = 86_400.0
 SESSION, BRANCH = "main/s1", "main/s2"
-# What is made anew if it is lost, is synced by SQLite itself, or counts under its former name, too.
+# Files that are rebuilt if lost, that SQLite syncs itself, or that count under their former name,
+# too.
 PASSING = ("*.lock", "*.db*", "logs/*", "*/index.json", "*.pending", "*/history/*/[0-9]*.jsonl")
 ALL = "*"
 
@@ -42,7 +44,7 @@ def path(root: Path) -> Path:
 
 @pytest.fixture
 def original(bsd: Commands, root: Path, path: Path) -> bytes:
-    """What the session was before they left it, days ago."""
+    """The session's content before the values left it, days ago."""
     was = path.read_bytes()
     assert bsd("extract", SESSION)["totals"]["entries"] == 4
     grow_old(root)
@@ -179,7 +181,7 @@ def test_what_is_brought_back_is_durable_before_it_counts_as_being_there(
         assert path.read_bytes() == gone
         assert lost(disk) == []
     assert disk.named_before_synced("agents/*.jsonl", "archive/*.json") == []
-    # What is staged goes, and the copy no longer says that the session is gone.
+    # The staged files go, and the copy no longer records that the session is gone.
     for moment in disk.removals(".brainsurgeon/returning/*", "archive/*"):
         assert moment.path.endswith("beside") or moment.lost("agents/*") == []
 

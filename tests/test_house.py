@@ -104,7 +104,7 @@ def test_values_are_bound_by_place_or_by_name() -> None:
     assert found == []
 
 
-# What no text for users may say: retention and the archive's settings may well delete.
+# Claims that no text for users may make: retention and the archive's settings may well delete.
 _TOO_MUCH = re.compile(
     r"without (ever )?losing a (single )?byte|never (lose|lost)|puts? every value back"
     r"|(nothing|no byte) (of \w+ )?(is|are) (ever )?(lost|thrown away)|any value comes back",
@@ -140,7 +140,7 @@ def test_who_is_told_of_exact_returns_is_told_for_how_long() -> None:
     assert "24 hours by default" in help_page
 
 
-# What one program calls its files, keys and tools: only its own file or package knows that.
+# Names of one program's files, keys and tools: only its own file or package knows them.
 _THEIRS = re.compile(
     r"sessions\.json|\.lock$|rollout-|\.(?:reset|deleted|bak)[.-]|\.(?:checkpoint|trajectory)\b|-topic-"
     r"|\b(?:uuid|parentUuid|leafUuid|parentId|firstKeptEntryId|session_meta|forked_from_id)\b"
@@ -150,7 +150,7 @@ _THEIRS = re.compile(
     r"|^(?:claude[-_]code|codex|pi)$"
     r"|^(?:exec|bash|Bash|shell|exec_command|local_shell_call|apply_patch|write_file|create_file)$"
 )
-# Who may say which of these words all the same, and why.
+# Files that may use some of these words all the same, and why.
 _MAY_SAY = {
     "bsd/sample.py": (r".*", "it writes sessions as OpenClaw does, to try bsd on"),
     "bsd/cli/": (r".*sessions\.json.*", "people know the file by that name"),

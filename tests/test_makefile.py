@@ -1,4 +1,4 @@
-"""`make demo`, `make test` and `make test-all`: what each installs and which tests each runs."""
+"""`make demo`, `make test` and `make test-all`: the packages that each installs and its tests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _make(*arguments: str, cwd: Path = _TOP, **env: str) -> subprocess.Completed
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A fresh one, as far as make looks at it."""
+    """A fresh checkout, as far as make looks at it."""
     for name in ("Makefile", "pyproject.toml", "requirements.lock"):
         shutil.copy2(_TOP / name, tmp_path)
     return tmp_path
@@ -56,7 +56,9 @@ def _pytest_arguments(target: str) -> list[str]:
 
 
 def _selected(arguments: list[str], tmp_path: Path) -> set[str]:
-    """The kinds of tests that a call of pytest runs, of one of each kind and one of none."""
+    """The kinds of tests that a call of pytest runs, out of one test of each kind and an
+    unmarked test.
+    """
     markers = [text.partition(":")[0] for text in _PYTEST["markers"]]
     text = "import pytest\n\ndef test_plain(): ...\n"
     for name in markers:
@@ -185,7 +187,7 @@ def test_pip_leaves_no_cache_where_there_was_none(tmp_path: Path, has_cache: boo
 
 
 def test_the_lock_file_names_all_that_bsd_needs_to_run() -> None:
-    """Else pip would choose the version of what is missing."""
+    """Otherwise pip would choose the version of a missing package."""
     text = (_TOP / "requirements.lock").read_text(encoding="utf-8")
     pinned = {line.partition("==")[0] for line in text.splitlines() if "==" in line}
     needed: set[str] = set()

@@ -1,4 +1,4 @@
-"""Generated sessions are well-formed, repeatable, and hold what real ones hold."""
+"""Generated sessions are well-formed, repeatable, and have the contents of real ones."""
 
 from __future__ import annotations
 

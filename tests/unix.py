@@ -10,7 +10,7 @@ from tests.waiting import DEADLINE_SECONDS
 
 
 class UnixConnection(http.client.HTTPConnection):
-    """A connection to whoever listens at this path."""
+    """A connection to the server at this path."""
 
     def __init__(self, path: Path) -> None:
         super().__init__("bsd", timeout=DEADLINE_SECONDS)

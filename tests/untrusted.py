@@ -1,4 +1,4 @@
-"""Ways in which a file becomes one that others have made, or may change."""
+"""Ways in which a file belongs to another user, or another user may change it."""
 
 from __future__ import annotations
 

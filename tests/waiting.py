@@ -1,8 +1,8 @@
 """Waiting until a condition holds, with a deadline; and how long anything in the suite may take.
 
-A deadline is there to end a test that hangs and to say where. It says nothing about speed: a test
-must pass on a machine that is twenty times slower, so all limits are made from one generous figure.
-No test asserts how long something took.
+A deadline ends a test that hangs and shows the place. It is no measure of speed: a test must
+pass on a machine that is twenty times slower, so all limits come from one generous figure. No
+test asserts how long a step took.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 # The longest wait for one condition, process or answer. `timeout` in pyproject.toml, which ends a
 # whole test, is three times as long.
 DEADLINE_SECONDS = 300.0
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.25  # seconds; who looks all the time is work, too
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.25  # seconds; constant checking is load, too
 
 Found = TypeVar("Found")
 

@@ -61,7 +61,7 @@ class Caller(ActionContext):
         return result
 
     def recover_all(self) -> list[Recovered]:
-        """What a start does with what an earlier process left half done."""
+        """Recover, as a start does, the files that an earlier process left half done."""
         inflight = self.in_flight or InFlight(self.layout)
         return interrupted.recover(self.layout, inflight, self.now, self.actor)
 
@@ -84,12 +84,12 @@ def entries(context: ActionContext, name: SessionName, start: int = 0) -> list[E
 def extraction(
     context: ActionContext, name: SessionName, overrides: Mapping[str, Any] | None = None
 ) -> SessionResult:
-    """What an extraction by hand would do now."""
+    """The effect that an extraction by hand would have now."""
     return bsd.actions.extract.extract(context, name, dry_run=True, settings=overrides)
 
 
 def extracted_content(context: ActionContext, name: SessionName, entry: str) -> dict[str, Any]:
-    """What was taken out of an entry, by key, without putting it back."""
+    """The extracted values of an entry, by key, without putting them back."""
     with context.reader(name) as opened:
         found = view.extracted_content(opened.transcript, opened.format, entry, opened.store)
         return as_json(found)

@@ -1,4 +1,4 @@
-"""One file of a session: whole, escaped, and without secrets where that is asked for."""
+"""One file of a session: whole, escaped, and without secrets on request."""
 
 from __future__ import annotations
 

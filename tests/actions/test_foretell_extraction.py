@@ -1,4 +1,4 @@
-"""What would leave the sessions of an agent, by a dry run that is bounded by time."""
+"""Values that would leave the sessions of an agent, by a dry run that is bounded by time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bsd keeps that is nowhere else, before its directory is deleted for good."""
+"""Content that only bsd keeps, before its directory is deleted for good."""
 
 from __future__ import annotations
 

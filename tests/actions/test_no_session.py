@@ -44,7 +44,7 @@ def root(root: Path) -> Path:
 
 
 def extracted_by_an_earlier_version(root: Path, name: str) -> Path:
-    """Make what extraction of this file by its name left: it was extracted like a session."""
+    """Make the state that an extraction of this file by its name left: extracted like a session."""
     agent, _, session = name.partition("/")
     path = add_session(root, f"{agent}/other", WHOLE)
     assert bsd(root, "extract", f"{agent}/other").returncode == 0
@@ -127,7 +127,7 @@ def test_all_sessions_are_the_same_as_before(root: Path) -> None:
 
 @pytest.mark.parametrize("name", STRAYS)
 def test_what_an_earlier_version_extracted_is_covered(root: Path, name: str) -> None:
-    """verify, sessions and restore-all see it; nothing more leaves it."""
+    """verify, sessions and restore-all find it; no more values leave it."""
     path = extracted_by_an_earlier_version(root, name)
     before = path.read_bytes()
 

@@ -56,7 +56,7 @@ def test_sub_agents_stand_below_the_call_that_started_them(tmp_path: Path) -> No
     context = context_of(home.layout)
     outline = outline_session(context, home.name)
 
-    # Nothing names the call of a4: it began before any call was made.
+    # No sub-agent belongs to the call of a4: it began before any call was made.
     assert tree(outline.subagents) == [
         ("agent-a1", 15, []),
         ("agent-a2", 17, [("agent-a3", 4, [("agent-a5", 4, [])])]),
@@ -95,7 +95,7 @@ def test_the_sub_agents_of_a_root_are_found_by_its_list_and_by_time(tmp_path: Pa
 
 
 def test_sub_agents_of_sub_agents_of_a_root(tmp_path: Path) -> None:
-    """One is named by the result of the call; of the others the time tells which call it was."""
+    """The result of the call names one sub-agent; for the others, the time gives the call."""
     header, *lines = turns()
     spawn = lines[2] | {"message": lines[2]["message"] | {"details": {"childSessionKey": KEY}}}
     late = {"timestamp": "2026-01-05T09:00:35.000Z"}

@@ -1,4 +1,6 @@
-"""The overview: sums by agent and project, what goes soon, and what would leave."""
+"""The overview: sums by agent and project, content that is deleted soon, and values that would
+leave.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from bsd.transcripts.agents.page_size import OTHERS, PageSize
 
 
 def read_all(content: Mapping[str, str], size: PageSize) -> dict[str, str]:
-    """What a model has read that goes on as it is told until nothing is left."""
+    """Return the text that a model reads if it follows `next` until no text is left."""
     read = dict.fromkeys(content, "")
     keys, offset, left = list(content), 0, sum(map(len, content.values()))
     while keys:

@@ -1,4 +1,6 @@
-"""What bsd took out of many sessions since a moment comes back; the others are named."""
+"""Values that bsd extracted from many sessions since a moment come back; other sessions are
+named.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def test_all_of_them_come_back_and_a_dry_run_says_so_before(
     assert [path.read_bytes() for path in paths] == [whole, whole]
     assert of(done, ONE).by == (2,)
     assert History(layout, ONE).entry_notes.undone() == {"e1", "e2", "e3"}
-    assert undo_since(caller, "3h").sessions == ()  # nothing is left
+    assert undo_since(caller, "3h").sessions == ()  # no operation is left
 
 
 def test_several_operations_of_a_session_are_undone_newest_first(

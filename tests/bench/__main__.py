@@ -42,8 +42,9 @@ def main() -> int:
     try:
         bad = sum(_measured(name, scratch) for name in rows.ALL if wanted in name)
     finally:
-        # Only now: where ext4 has no journal, it creates files many times as slowly for minutes
-        # after others were deleted, so rows would measure what those before them left behind.
+        # Deleted only at the end: where ext4 has no journal, it creates files many times as slowly
+        # for minutes after others were deleted, so a row would measure the traces of the rows
+        # before it.
         shutil.rmtree(scratch)
         _EMPTIED.touch()
     print(f"\n{bad} of the rows miss their target." if bad else "\nAll targets are met.")

@@ -1,4 +1,4 @@
-"""The API beside what it stands on: many sessions and a large one, asked over the socket.
+"""The API beside its foundations: many sessions and a large one, requested over the socket.
 
 `BENCH_SESSIONS` and `BENCH_APPEND_MB` as for the daemon's rows.
 """

@@ -1,7 +1,7 @@
-"""The rows of the archive: what it takes, how fast it is made, and what a restore costs from it.
+"""The rows of the archive: its size, the speed of packing, and the cost of a restore from it.
 
-`BENCH_ARCHIVE_MB` is how large an archive is made for the restores (default 100). The lines are
-pieces of real transcripts where these are at hand, else of made-up ones.
+`BENCH_ARCHIVE_MB` is the size of the archive for the restores (default 100). The lines are
+pieces of real transcripts where these are at hand, otherwise of made-up transcripts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _text() -> bytes:
 
 
 def _lines(number: int) -> Iterator[bytes]:
-    """So many different lines of 50 KB; none that stand near each other have much in common."""
+    """Return `count` different lines of 50 KB; neighbouring lines have little in common."""
     text, chance = _text(), random.Random(1)
     for each in range(number):
         start = chance.randrange(len(text) - _LINE)
@@ -64,7 +64,9 @@ def _store(directory: Path, number: int) -> list[tuple[str, str]]:
 
 
 def pack(directory: str, archive: str) -> None:
-    """What a child does: read the files, then pack them; bytes, seconds of both, and of CPU."""
+    """The work of a child: read the files, then pack them; returns bytes, seconds of both, and
+    CPU seconds.
+    """
     files = sorted(Path(directory).iterdir())
     for file in files:
         descriptor = os.open(file, os.O_RDONLY)

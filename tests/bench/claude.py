@@ -1,7 +1,7 @@
-"""Made-up Claude Code transcripts, with the same texts as our own samples have.
+"""Made-up Claude Code transcripts, with the same texts as bsd's own samples.
 
-Shares of what they hold (results twice: as tool_result and as toolUseResult; progress lines;
-file snapshots) follow real transcripts.
+Their proportions (results twice: as tool_result and as toolUseResult; progress lines; file
+snapshots) follow real transcripts.
 """
 
 from __future__ import annotations

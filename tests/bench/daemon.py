@@ -30,14 +30,14 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What a process and its children, those that have ended included, have used so far."""
+    """The use of a process and its children so far, including ended children."""
 
     at: float
     cpu: float  # seconds
-    wakeups: int  # voluntary context switches of those that live: each begins with a wake-up
+    wakeups: int  # voluntary context switches of living processes: each begins with a wake-up
 
     def share_until(self, later: Used) -> float:
-        """CPU time as a part of one core's time."""
+        """CPU time as a fraction of one core's time."""
         return (later.cpu - self.cpu) / (later.at - self.at)
 
     def wakeups_until(self, later: Used) -> float:
@@ -105,7 +105,7 @@ class Daemon:
             time.sleep(_PAUSE_SECONDS)
 
     def wait_until_idle(self) -> float:
-        """Wait until nothing is queued; returns the CPU seconds that it has used by then."""
+        """Wait until the queue is empty; return the CPU seconds used by then."""
 
         def idle() -> bool:
             time.sleep(0.2)  # asking is work, too
@@ -130,7 +130,9 @@ class Daemon:
         self.wait(lambda: len(self._tree()) == 1, "to have no children")
 
     def used(self) -> Used:
-        """What it has used so far, with the processes that it has started; it alone was woken."""
+        """The use of the daemon and its processes so far; wake-ups are those of the daemon
+        alone.
+        """
         ticks = wakeups = 0
         seconds = 0.0
         for pid in self._tree():
@@ -150,7 +152,7 @@ class Daemon:
         return _rss(self._process.pid)
 
     def rss_of_all(self) -> int:
-        """The same of all its processes; what they share is counted in each."""
+        """The same of all its processes; shared memory is counted in each."""
         return sum(map(_rss, self._tree()))
 
     @contextmanager
@@ -196,7 +198,7 @@ class Daemon:
 def _cpu(pid: int) -> float:
     """Seconds that a process has used, by its own clock (clock_getcpuclockid(3)).
 
-    What /proc counts are ticks, of which one in a minute is nearly all that a daemon may use.
+    /proc counts ticks, and a single tick a minute is nearly all that a daemon may use.
     """
     return time.clock_gettime(~pid << 3 | 2)
 

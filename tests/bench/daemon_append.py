@@ -1,10 +1,10 @@
-"""What one append to a large session costs the daemon's caller.
+"""The cost of one append to a large session for the daemon's caller.
 
-`python -m tests.bench.daemon_append ROOT MEGABYTES ROUNDS`: makes a session, extracts it once, and
-then appends a turn in every round. Prints as JSON, for the rounds in which the file is left as it
-is (`kept`) and those in which it is rewritten (`written`): seconds, bytes read, bytes appended, and
-the seconds that the same takes with a small session (`small`); and the seconds of a kernel copy
-with fsync of the same file (`copy`).
+`python -m tests.bench.daemon_append ROOT MEGABYTES ROUNDS`: makes a session, extracts it once,
+and then appends a turn in every round. Prints as JSON, for the rounds in which the file is left
+as it is (`kept`) and those in which it is rewritten (`written`): seconds, bytes read, bytes
+appended, and the seconds of the same work with a small session (`small`); and the seconds of a
+kernel copy with fsync of the same file (`copy`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.actions.performed import Caller
 
 _NAME = SessionName("main", "session")
 _SMALL, _SMALL_TURNS = SessionName("main", "small"), 3
-_REST_SECONDS = 2.2  # nothing is planned on a file that was just written
+_REST_SECONDS = 2.2  # no change is planned on a file that was just written
 _TURN = b'"message":{"role":"user"'
 
 
@@ -41,7 +41,7 @@ def main(root: Path, size: int, rounds: int) -> None:
         while file.tell() < size * 3 // 2:  # a third of it will leave
             file.write(next(turns))
     config = ConfigService(Layout(root).config_file)
-    # Most of it shall stay, or the session would be a large one no longer.
+    # Most of it must stay, or the session would no longer be large.
     config.update({"trigger_types": ["thinking"], "retention": "never"})
     caller = Caller(
         layout=Layout(root),

@@ -1,10 +1,10 @@
 """The rows that need a daemon, or a part of one.
 
-`BENCH_SESSIONS` is how many sessions are watched (default 10,000, in 200 agents),
-`BENCH_IDLE_SECONDS` how long idleness is looked at (60), `BENCH_APPEND_MB` the size of the session
-that is appended to (200), `BENCH_MANY` how many sessions are very many (100,000). Memory and CPU
-are those of the daemon and all that it has started, where nothing else is said. Beside each row
-stands how busy the machine was meanwhile; daemons are not bound to one core.
+`BENCH_SESSIONS` is the number of watched sessions (default 10,000, in 200 agents),
+`BENCH_IDLE_SECONDS` the time for which idleness is measured (60), `BENCH_APPEND_MB` the size of
+the session that is appended to (200), `BENCH_MANY` the number of sessions in the largest root
+(100,000). Memory and CPU are those of the daemon and its processes, unless stated otherwise.
+Each row also gives the load of the machine during it; daemons are not bound to one core.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def latency(scratch: Path, _cache: Path) -> Rows:
         for percent, target in ((50, 0.001), (99, 0.030)):
             delay = delays[len(delays) * percent // 100]
             asleep = sleeper[len(sleeper) * percent // 100]
-            # DESIGN's targets are for a daemon with work to do. Threads of an idle one sleep
+            # DESIGN's targets are for a daemon with work to do. Threads of an idle daemon sleep
             # deeper, and watchdog hands an event through two of its own.
             yield row(
                 f"append → queued, p{percent}, {text}",
@@ -65,7 +65,7 @@ def latency(scratch: Path, _cache: Path) -> Rows:
 
 
 def append(scratch: Path, _cache: Path) -> Rows:
-    """One turn appended to a large session whose lines are settled."""
+    """One turn appended to a large session whose lines have a final outcome."""
     argv = ["-m", "tests.bench.daemon_append", str(scratch / "root"), str(APPEND_MB), str(_ROUNDS)]
     found = _answer(argv)
     size = f"{found['size'] // _MB} MB"
@@ -80,7 +80,7 @@ def append(scratch: Path, _cache: Path) -> Rows:
         "∝ the append, not the file",
         met=read <= 4 * turn + 256 * 1024,
     )
-    # What any session takes, to open it and to see that it is idle, has nothing to do with size.
+    # The cost of opening any session and finding it idle does not depend on its size.
     wall, least = (statistics.median(x[key] for x in kept) for key in ("seconds", "small"))
     yield row(
         f"append to {size}, not rewritten",
@@ -108,7 +108,7 @@ def many(scratch: Path, _cache: Path) -> Rows:
     root = scratch / "root"
     fill(root, SESSIONS)
     configure(root, auto_cron=NEVER, retention_cron=NEVER, scan_interval_seconds=3600)
-    with Daemon(root) as daemon:  # the first time, when nothing is known of them
+    with Daemon(root) as daemon:  # the first time, without stored checkpoints
         cpu = daemon.wait_until_idle()
         yield row(
             f"{SESSIONS:,} sessions, first look at all, CPU",
@@ -169,7 +169,7 @@ def _start(daemon: Daemon, root: Path) -> Rows:
 
 def _rest(daemon: Daemon, root: Path) -> Rows:
     daemon.wait_until_indexed()
-    # Of a child that ends only ticks are told, of which one a minute is nearly all that is allowed.
+    # Of an ended child only ticks are known, and one tick a minute is nearly all that is allowed.
     daemon.wait_until_alone()
     share, wakeups = daemon.over(IDLE_SECONDS)
     yield row(
@@ -261,7 +261,7 @@ def _status(daemon: Daemon, root: Path) -> Rows:
 
 
 def _answer(argv: list[str]) -> Any:
-    """What a program says; not bound to one core, since a daemon is not either."""
+    """The output of a program; not bound to one core, since a daemon is not either."""
     done = subprocess.run(
         [sys.executable, *argv], check=False, capture_output=True, text=True, env=environment()
     )
@@ -289,7 +289,7 @@ def fill(root: Path, number: int) -> None:
 
 
 def _walk(root: Path) -> float:
-    """What it takes to stat all sessions, and nothing else."""
+    """The time to stat all sessions, and no other work."""
     began = time.perf_counter()
     for agent in os.scandir(root / "agents"):
         with os.scandir(f"{agent.path}/sessions") as entries:

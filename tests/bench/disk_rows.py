@@ -1,7 +1,7 @@
-"""The rows of the disk: what left two homes, and what bsd keeps of it a day later.
+"""The rows of the disk: the bytes that left two homes, and the bytes that bsd keeps a day later.
 
-Everything with the settings that a user has who sets none: `bsd extract`, a day, `bsd retention`,
-a copy of every session, and a daemon that looks into all of them and reads them for the search.
+All with default settings: `bsd extract`, a day, `bsd retention`, a copy of every session, and a
+daemon that looks into all of them and reads them for the search.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _recorded(home: Path) -> None:
 
 
 def _made_up(home: Path) -> None:
-    """So many sessions of Claude Code, most of them small."""
+    """Make `count` sessions of Claude Code, most of them small."""
     chance = random.Random(1)
     for number in range(_SESSIONS):
         size = min(_LARGEST, max(_SMALLEST, int(chance.lognormvariate(12.77, 1.2))))
@@ -71,7 +71,7 @@ def _settings(home: Path) -> Path:
 
 
 def _a_day_later(home: Path) -> dict[str, Any]:
-    """Do it all; what `bsd status` says of the disk."""
+    """Run all of it; return the disk figures of `bsd status`."""
     file = _settings(home)
     for path in home.rglob("*.jsonl"):
         set_idle(path, 3600.0)

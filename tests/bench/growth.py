@@ -1,10 +1,10 @@
 """`make growth`: how time and memory grow with the size of a session and the number of sessions.
 
 `BENCH_GROWTH_MB` are the sizes (default `1 10 100 1000`), `BENCH_GROWTH_SESSIONS` the numbers
-(`100 1000 10000 100000`). One session is extracted by the command, on one core; many are looked at
-for the first time by the daemon, their words go into its index, and it is started anew to rest.
-Writes what it found into growth.json beside this file, with the machine and how busy it was, and
-draws growth.svg from that; with `--draw` only that.
+(`100 1000 10000 100000`). The command extracts one session, on one core. The daemon looks at
+many sessions for the first time, reads their words into its index, and is started anew to rest.
+Writes the figures into growth.json beside this file, with the machine and its load, and draws
+growth.svg from that; with `--draw` it only draws.
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ def of_number(root: Path, number: int) -> Point:
 
 # --- the picture: two columns, time above memory, both axes logarithmic ---
 
-_WIDTH, _HEIGHT = 420, 250  # of a panel, with what is written around it
+_WIDTH, _HEIGHT = 420, 250  # of a panel, with its labels
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 24, 44, 34
 _INSET = 24  # so that numbers do not stand on each other
-# Of each line: its colour, and where its numbers stand.
+# The colour of each line, and the place of its numbers.
 _LOOKS = (
     ("#1f6feb", 'dy="-7" text-anchor="middle"'),
     ("#bc4c00", 'dy="14" text-anchor="middle"'),

@@ -1,11 +1,12 @@
-"""The limit of the layout: what extraction cannot do without, and nothing else.
+"""The limit of the layout: only the work that extraction cannot avoid.
 
 `python -m tests.bench.limit BEFORE AFTER SCRATCH HOW`: BEFORE and AFTER are the same OpenClaw
 directory before and after an extraction. Parses every line of BEFORE with orjson, creates and
-writes the store files that AFTER has in a directory apart, makes them durable session by session,
+writes the store files of AFTER in a separate directory, makes them durable session by session,
 gives that directory its name, and copies AFTER's session files in the kernel, with fsync. Prints
-the seconds that took. HOW files are made durable: `pooled`, by an fsync of each in a small pool of
-threads, as DESIGN §5 has it, or `at-once`, by one syncfs, as bsd does it where that reports errors.
+the seconds of that. HOW files are made durable: `pooled`, by an fsync of each in a small pool of
+threads, as DESIGN §5 has it, or `at-once`, by one syncfs, as bsd does it where that reports
+errors.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from pathlib import Path
 import orjson
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_THREADS, _SHARE = 8, 32  # files that one of them takes at a time
+_THREADS, _SHARE = 8, 32  # files that a thread takes at a time
 
 
 def _stored_ids(after: Path) -> dict[str, set[str]]:
-    """For each store directory the ids of the entries whose lines it keeps."""
+    """For each store directory, the ids of the entries whose lines it stores."""
     return {
         directory.name: {
             orjson.loads(path.read_bytes())["id"]

@@ -1,4 +1,4 @@
-"""What a child process costs: wall time, CPU time and peak memory, on one core."""
+"""The cost of a child process: wall time, CPU time and peak memory, on one core."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Failed(Exception):
     """A measured program did not succeed."""
 
 
-# The peak of a process counts what it was before its `exec`: a copy of us, who may have made a
-# session of a gigabyte. So a small one stands between, and notes what its child took.
+# The peak of a process includes its memory before `exec`: a copy of this process, which may have
+# made a session of a gigabyte. So a small process runs between, and notes its child's use.
 _RUN = """
 import os, sys, time
 began = time.perf_counter()
@@ -73,12 +73,12 @@ def bsd(*arguments: str) -> list[str]:
 
 
 def settle() -> None:
-    """Let the disk finish what earlier steps left it to do."""
+    """Let the disk finish the writes of earlier steps."""
     os.sync()
 
 
 def parse(child: Child) -> None:
-    """What keeps a child busy: a megabyte of lines, a sign of life, and so on."""
+    """Work that keeps a child busy: a megabyte of lines, a sign of life, and so on."""
     lines = list(session_lines(size=1 << 20))
     while child.ask("goes_on"):
         for line in lines:

@@ -15,8 +15,8 @@ from tests.bench.row import Row, Rows
 
 FACTS = int(os.environ.get("BENCH_FACTS", "1000000"))
 _LEAST = 10.0  # times as fast as the plugin's triggers make it
-# Times what the bare statements take: bsd's own indexes are pages of theirs, too. A fact that fades
-# is looked up and gets a base confidence besides; the bare statements are given the rows.
+# Multiples of the bare statements' time: bsd's own indexes are pages of theirs, too. A fading fact
+# is also looked up and gets a base confidence; the bare statements are given the rows.
 _MOST = {"hourly run": 2.0, "soft decay of one in ten": 2.5}
 
 _REPORTED = ("store", "recall", "recall and refresh", "dry run")
@@ -25,7 +25,7 @@ _REMARKS = {"dry run": "reported only: theirs counts the expired only"}
 
 
 def memory_of_facts(scratch: Path, _cache: Path) -> Rows:
-    """Storing, recalling, and what happens every hour."""
+    """Storing, recalling, and the hourly run."""
     answer = run([sys.executable, "-m", "tests.bench.memory_work", str(scratch), str(FACTS)])
     found = json.loads(answer.output)
     for name in (*_REPORTED, *_FAST):

@@ -1,11 +1,11 @@
 """The memory beside the plugin's own SQL, on the same facts.
 
-`python -m tests.bench.memory_work DIRECTORY COUNT`: makes a database of the plugin with so many
-facts, copies it, and lets bsd open the copy. Prints as JSON, by operation, the seconds of ours and
-theirs; for what happens every hour also those of the bare statements (`Bare`). The facts are spread
-evenly over the lives of their classes, the oldest first, as they would have been stored; every hour
-as many begin to fade as the hour before. For the last row one in ten begins to fade within one
-hour, as after a large import.
+`python -m tests.bench.memory_work DIRECTORY COUNT`: makes a database of the plugin with COUNT
+facts, copies it, and lets bsd open the copy. Prints as JSON, by operation, the seconds of ours
+and theirs; for the hourly run also those of the bare statements (`Bare`). The facts are spread
+evenly over the lives of their classes, the oldest first, as if stored over time: each hour the
+same number begins to fade. For the last row a tenth of them begins to fade within one hour, as
+after a large import.
 """
 
 from __future__ import annotations
@@ -105,11 +105,11 @@ def _store_and_recall(
 
 
 class Bare:
-    """What SQLite cannot do without: it is told which facts fade and which go, and does only that.
+    """The least work for SQLite: it is told which facts fade and which go, and does only that.
 
-    On the plugin's tables and indexes and none of ours, an index of words kept true by the
-    plugin's trigger, with our settings and in changes as short as ours. No word of a fact that
-    fades changes, so nothing need be done about its update.
+    It uses the plugin's tables and indexes and none of ours, an index of words kept true by the
+    plugin's trigger, our settings, and changes as short as ours. The words of a fading fact do
+    not change, so its update needs no further work.
     """
 
     def __init__(self, path: Path) -> None:
@@ -148,9 +148,10 @@ class Bare:
 def _hours(
     memory: Memory, db: sqlite3.Connection, clock: Clock, bare: Bare | None = None
 ) -> dict[str, float]:
-    """CPU seconds of an hour's run, the median of some.
+    """CPU seconds of an hour's run, the median of several.
 
-    The disk's share is the same rows in the same pages, and would measure who else uses the disk.
+    The time of the disk is the same rows in the same pages; it would measure other users of the
+    disk.
     """
     seconds: dict[str, list[float]] = {"ours": [], "theirs": [], "bare": []}
     for _ in range(_HOURS):
@@ -175,9 +176,10 @@ def _link(path: Path, count: int) -> None:
 
 
 def _let_many_fade(path: Path, now: int, count: int) -> None:
-    """The oldest facts pass three quarters of their lives within the next hour, the others never.
+    """The oldest facts pass three quarters of their lives within the next hour, the others
+    never.
 
-    So nothing is deleted, and what is measured is soft decay alone.
+    No fact is deleted, so only soft decay is measured.
     """
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("PRAGMA synchronous=OFF")

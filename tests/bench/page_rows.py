@@ -1,8 +1,8 @@
 """The page in Chromium: its first rows, a large session, and scrolling.
 
-Beside each time stands that of a view that asks for no session (Settings), in the same run: what
-the browser and the page's own start take. `BENCH_SESSIONS` and `BENCH_APPEND_MB` as for the
-daemon's rows; browser and daemon share the machine, and are not bound to one core.
+Each row also gives the time of a view that loads no session (Settings), in the same run: the
+cost of the browser and of the page's own start. `BENCH_SESSIONS` and `BENCH_APPEND_MB` as for
+the daemon's rows; browser and daemon share the machine, and are not bound to one core.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def page(scratch: Path, _cache: Path) -> Rows:
     configure(root, retention_cron=NEVER)
     with chromium() as browser, Daemon(root, http="127.0.0.1:0") as daemon:
         address = str(daemon.status()["page"])
-        # A browser that has never seen the page, and a daemon that knows nothing yet.
+        # A browser that has never loaded the page, and a daemon without any cache.
         first = _opened(browser, address, _LIST)
         again = _again(browser, address)
         yield _timed(f"first rows of {SESSIONS:,}, nothing known", [first], again, 2.0)

@@ -1,6 +1,6 @@
-"""The daemon's first pass: what it may cost the living, and what a second core gives.
+"""The daemon's first pass: its cost for sessions in use, and the gain of a second core.
 
-`BENCH_PASS_SESSIONS` is how many sessions there are beside the living ones (default 20,000),
+`BENCH_PASS_SESSIONS` is the number of sessions beside those in use (default 20,000),
 `BENCH_PASS_MB` the size of the backlog that is extracted (1024, in 100 sessions).
 """
 
@@ -25,14 +25,14 @@ _MB = 1 << 20
 _SESSIONS = int(os.environ.get("BENCH_PASS_SESSIONS", "20000"))
 _PASS_MB = int(os.environ.get("BENCH_PASS_MB", "1024"))
 _BACKLOG = 100  # sessions
-_LIVING = 10  # that are appended to during the pass, and as many after it
+_LIVING = 10  # that are appended to during the pass, and the same number after it
 _LIST_SECONDS = 0.1  # from one request for the list to the next
-_LIST_TIMES = 30  # at least, or one that is slow says nothing about 95 of 100
+_LIST_TIMES = 30  # at least, or a single slow request would decide about 95 of 100
 _LOOK_SECONDS = 0.02
 
 
 def living(scratch: Path, _cache: Path) -> Rows:
-    """Somebody writes, and somebody looks at the list, while all sessions are new to the daemon."""
+    """One client writes, and one loads the list, while all sessions are new to the daemon."""
     root = scratch / "root"
     fill(root, _SESSIONS)
     turns = [b"".join(session_lines(turns=2, seed=seed)) for seed in range(2 * _LIVING)]
@@ -95,9 +95,9 @@ def _is_busy(daemon: Daemon) -> bool:
 def _appended(
     daemon: Daemon, sessions: Sequence[Path], *, only_while_busy: bool = False
 ) -> Iterator[float]:
-    """Append a turn to each, one after the other; seconds until it has left again.
+    """Append a turn to each in turn; return the seconds until it has left again.
 
-    A file that is left alone for two seconds may be touched; these are part of it.
+    A file may be changed after two seconds without a write; these seconds are included.
     """
     for seed, path in enumerate(sessions):
         if only_while_busy and not _is_busy(daemon):

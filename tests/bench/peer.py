@@ -1,4 +1,4 @@
-"""cozempic, the tool that people use for this today: it prunes, and keeps nothing to restore."""
+"""cozempic, a widely used tool for this purpose: it prunes, and stores no originals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def install(cache: Path) -> Path:
 
 
 def treat(program: Path, transcript: Path, home: Path) -> Cost:
-    """Prune one transcript in place. It sees an empty home, calls nobody, and installs nothing."""
+    """Prune one transcript in place, with an empty home, no network and no installation."""
     home.mkdir(exist_ok=True)
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     switches = ("NO_GLOBAL_INIT", "NO_AUTO_INIT", "NO_AUTO_UPDATE", "NO_TELEMETRY")

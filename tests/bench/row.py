@@ -11,7 +11,7 @@ HEADINGS = _FORM.format("what", "bsd", "beside", "ratio", "target")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table."""
+    """A row of the table."""
 
     what: str
     ours: str

@@ -88,7 +88,7 @@ def first_pass(scratch: Path, _cache: Path) -> Rows:
         speeds.append(size / cost.wall / _MB)
         for how, found in limits.items():
             found.append(size / _limit(before, after, scratch / f"{how}{number}", how) / _MB)
-        # Nothing is deleted before the end: see tests/bench/__main__.py.
+        # Files are deleted only at the end: see tests/bench/__main__.py.
     ratio, at_once = (
         statistics.median(ours / limit for ours, limit in zip(speeds, found, strict=True))
         for found in limits.values()
@@ -209,13 +209,13 @@ def start_up(scratch: Path, _cache: Path) -> Rows:
 
 
 def _import_program(command: list[str]) -> str:
-    """A program that imports what `command` imports, in the same order, and does nothing else."""
+    """A program that makes the imports of `command`, in the same order, and does no other work."""
     python, *arguments = command
     done = subprocess.run(
         [python, "-X", "importtime", *arguments], check=True, capture_output=True, text=True
     )
     names = re.findall(r"^import time:[^|]*\|[^|]*\| +(\S+)$", done.stderr, re.MULTILINE)
-    # importtime also lists what was tried and not found.
+    # importtime also lists modules that were tried and not found.
     return (
         f"import contextlib, importlib\nfor name in {names!r}:\n"
         "    with contextlib.suppress(ImportError):\n        importlib.import_module(name)"

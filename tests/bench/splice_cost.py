@@ -1,7 +1,7 @@
-"""What finding and replacing values costs beside parsing the same line.
+"""The cost of finding and replacing values, beside parsing the same line.
 
-`python -m tests.bench.splice_cost MEGABYTES` prints, as JSON, seconds for `orjson.loads` of every
-line that has a long value, and for replacing that value in the raw bytes.
+`python -m tests.bench.splice_cost MEGABYTES` prints, as JSON, seconds for `orjson.loads` of
+every line that has a long value, and for replacing that value in the raw bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROUNDS = 3
 
 
 def _long_texts(entry: dict[str, object]) -> dict[ValuePath, bytes]:
-    """The long texts of a message's blocks, as the paths of what shall replace them."""
+    """The paths of a message's long texts, which are replaced."""
     message = entry.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     return {

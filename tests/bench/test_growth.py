@@ -1,4 +1,4 @@
-"""The picture of growth shows what was measured."""
+"""The picture of growth shows the measured figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The bench compares like with like only if its corpora and its limit are what they claim."""
+"""The bench compares like with like only if its corpora and its limit have the stated
+properties.
+"""
 
 from __future__ import annotations
 

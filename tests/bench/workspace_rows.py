@@ -23,7 +23,7 @@ _OLD = "-mmin +1440"
 
 
 def _build(root: Path) -> None:
-    """As the library would leave them, without its fsyncs."""
+    """Make workspaces as the library leaves them, without its fsyncs."""
     now = time.time()
     root.mkdir(mode=0o700)
     for number in range(WORKSPACES):
@@ -48,7 +48,7 @@ def _shell(script: str) -> Cost:
 
 
 def workspaces(scratch: Path, _cache: Path) -> Rows:
-    """List and prune, and what the system's own programs need for that."""
+    """List and prune, and the time of the system's own programs for the same work."""
     listed, found, pruned, removed, imports = [], [], [], [], []
     for number in range(_ROUNDS):
         ours, theirs = scratch / f"ours{number}", scratch / f"theirs{number}"
@@ -75,7 +75,7 @@ def workspaces(scratch: Path, _cache: Path) -> Rows:
 def _row(
     what: str, ours: list[Cost], peer: str, theirs: list[Cost], start: float, most: float
 ) -> Row:
-    """Without what it costs to start Python, which does not grow."""
+    """Without the start of Python, which does not grow."""
     wall = _median(ours) - start
     ratio = wall / _median(theirs)
     return Row(

@@ -37,7 +37,7 @@ class Answers:
 
 
 class Scanned:
-    """Three sessions; a later call handles the third."""
+    """A result of a scan: three sessions, one of them left for later."""
 
     left = 1
 

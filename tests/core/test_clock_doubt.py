@@ -26,7 +26,7 @@ LAST = ClockReading(NOW, 10 * DAY, "boot-1")
 
 
 def later(seconds: float, step: float = 0.0) -> ClockReading:
-    """The clocks after so many seconds, asleep or awake, in which the wall clock was set."""
+    """The clocks after these seconds, asleep or awake, in which the wall clock was set."""
     return replace(LAST, wall=NOW + seconds + step, steady=LAST.steady + seconds)
 
 

@@ -1,4 +1,4 @@
-"""The runtime settings, field by field: both sides of every bound, what is said of bad values."""
+"""The runtime settings, field by field: both sides of every bound, and messages for bad values."""
 
 from __future__ import annotations
 

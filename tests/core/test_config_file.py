@@ -37,7 +37,7 @@ def logged() -> Iterator[Lines]:
 
 @pytest.fixture
 def layout(fs: FakeFilesystem) -> Layout:
-    """A root in memory; locks do nothing there."""
+    """A root in memory; locks have no effect there."""
     root = Path("/srv/openclaw")
     fs.create_dir(root)
     return Layout(root)
@@ -50,7 +50,7 @@ def path(layout: Layout) -> Path:
 
 @pytest.fixture
 def real_path(tmp_path: Path) -> Path:
-    """Where config.json lies in a root on disk, for what needs locks or another process."""
+    """The path of config.json in a root on disk, for tests of locks or another process."""
     return Layout(tmp_path).config_file
 
 
@@ -76,7 +76,7 @@ def read(path: Path) -> dict[str, object]:
 
 
 def events(logged: Lines, level: str | None = None) -> list[str]:
-    """What was logged, at one level or at all but trace."""
+    """The logged events, at one level or at all but trace."""
     levels = {level} if level else {"debug", "info", "warn", "error"}
     return [line["event"] for line in logged if line["log_level"] in levels]
 
@@ -468,7 +468,7 @@ with FileLock(sys.argv[1]):
     monkeypatch.setattr(file_lock, "_LOCK_SECONDS", 0)
     with pytest.raises(Busy, match=r"config\.json is being changed by another bsd"):
         service.update({"enabled": False})
-    assert service.current == PruningConfig()  # reading waits for nobody
+    assert service.current == PruningConfig()  # a reader does not wait
     holder.communicate()
     assert not service.update({"enabled": False}).enabled
 

@@ -1,4 +1,4 @@
-"""What the patterns of `exclude` leave out, and from where they are read."""
+"""Sessions that the patterns of `exclude` leave out, and the sources of the patterns."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_nothing_is_looked_at_if_the_list_was_never_read(tmp_path: Path, content
 
 
 def test_a_pattern_of_many_stars_is_compared_at_once(layout: Layout) -> None:
-    """With a plain `.*` for each, this takes longer than anyone waits."""
+    """With a plain `.*` for each, this takes longer than any user waits."""
     assert not left_out(layout, "*a" * 12 + "*b", "a" * 60 + "/x")
     assert left_out(layout, "*a" * 12 + "*b", "a" * 60 + "b/x")
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, privately; and what files of others hold."""
+"""Files that are written whole or not at all, privately; and reading files of other programs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_long_name_is_no_obstacle(tmp_path: Path) -> None:
     assert path.read_bytes() == b"x"
 
 
-# --- what files hold, of which others may have made any ---
+# --- content of files that other programs may have made in any form ---
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 7, 100])

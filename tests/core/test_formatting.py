@@ -203,7 +203,7 @@ def test_no_lifetime(text: str) -> None:
         assert lifetime_seconds(text, minimum=MINUTE, maximum=60 * WEEK) is not None
 
 
-# --- suggestions: only of what looks very much like the word, unless the nearest is wanted ---
+# --- suggestions: only of words that look very much alike, unless the nearest is wanted ---
 
 
 @pytest.mark.parametrize(

@@ -313,7 +313,7 @@ def test_forms_on_a_terminal(
     get_logger("m").warning("Text", text="\x1b]0;title\x07")
     written = terminal.getvalue()
     assert expected in written
-    assert "\x1b]" not in written  # what a transcript says must not steer the terminal
+    assert "\x1b]" not in written  # text of a transcript must not control the terminal
     if "NO_COLOR" in environ:
         assert "\x1b" not in written
 

@@ -1,4 +1,4 @@
-"""The table `[memory]`: what may stand there, and what is said of what may not."""
+"""The table `[memory]`: its valid settings, and messages for invalid ones."""
 
 from __future__ import annotations
 

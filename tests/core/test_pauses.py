@@ -1,4 +1,4 @@
-"""Pauses: which sessions they cover, when they end, and what the file says."""
+"""Pauses: the sessions that they cover, their ends, and messages about the file."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_a_command_line_keeps_its_empty_arguments() -> None:
     child.communicate()
 
 
-# --- free memory goes back where the C library can give it, and nothing happens elsewhere ---
+# --- free memory is returned where the C library can do that; elsewhere there is no effect ---
 
 
 # Thousands of small pieces, the last of which stays: without a word glibc keeps all before it.

@@ -1,4 +1,4 @@
-"""Settings from environment and file: who wins, and what is said of bad ones (SPEC §4)."""
+"""Settings from environment and file: precedence, and messages for bad ones (SPEC §4)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_sample_says_what_the_defaults_are(fs: FakeFilesystem, environ: dict
     fs.add_real_file(SAMPLE)
     sample = load_settings(SAMPLE, environ=environ)
     assert but_tables(sample) == but_tables(load_settings(environ=environ))
-    # what is commented out has no default that could stand there, or is the default
+    # a commented-out line shows the default, or a setting whose default cannot be shown
     text = SAMPLE.read_text()
     for key in _KEYS:
         assert any(

@@ -14,7 +14,7 @@ from bsd.core.layout import Layout, SessionName, check_name
 from bsd.core.sources import Route, Source
 from tests.loading import load_settings
 
-# As the file system has them: bytes, but no slash, no NUL, and not hidden.
+# As the file system has them: bytes, but no slash, no NUL, and no dot at the beginning.
 directories = st.binary(min_size=1, max_size=60).filter(
     lambda name: not name.startswith(b".") and b"/" not in name and b"\0" not in name
 )
@@ -107,7 +107,8 @@ def test_routes_part_and_what_has_a_fixed_name_is_no_part_of_an_agents(tmp_path:
     }
     assert all(source.directory(agent) == path for agent, path in found.items())
     assert source.directory("c:p:s:w:x") is None
-    # Sessions come and go in hundreds: only where the first ones appear somebody must be told.
+    # Sessions come and go in hundreds: only the directories in which the first ones appear are
+    # reported.
     assert list(source.between()) == [tmp_path]
 
 

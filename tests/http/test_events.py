@@ -1,4 +1,4 @@
-"""Events as they happen, and large content: neither may cost much memory or many threads."""
+"""Events as they happen, and large content: neither may cost the server much."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_it_is_shown_first_then_done_and_taken_back(
     # The application was made before: its daemon does not know the source.
     assert home.ask("GET", "setup").json()["not_followed"] == ["claude-code"]
 
-    with monkeypatch.context() as patch:  # a program may still write to another file
+    with monkeypatch.context() as patch:  # a program may still write to a replaced version
         patch.setattr("bsd.actions.agents.replaced_versions", lambda _layout, _kind: 1)
         refused = home.ask("POST", where, {"turn": "off"})
     assert (refused.status, refused.json()["hint"]) == (409, "again in a minute")

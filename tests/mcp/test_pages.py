@@ -249,7 +249,7 @@ def test_a_text_is_a_block_of_its_own(house: House) -> None:
 
 
 def test_what_is_left_out_of_a_long_answer_is_counted(house: House, program: str) -> None:
-    """Each of `count` targets is wrong in its own way."""
+    """Each of 2,000 targets is wrong in its own way."""
 
     async def work(call: Callable[..., Any]) -> None:
         targets = [[f"{number:06x}" + "0" * 60] for number in range(2000)]

@@ -1,4 +1,4 @@
-"""A real nginx with the sample configuration, in front of whatever listens on a port."""
+"""A real nginx with the sample configuration, in front of a server on a port."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def free_port() -> int:
 def nginx_config(place: Path, port: int, upstream_port: int, *, slow: bool = False) -> Path:
     """The sample, without TLS, inside the least that makes a configuration of it.
 
-    `slow`: nobody earns anything by waiting, only the bursts count.
+    `slow`: a waiting client gains no further requests, only the bursts count.
     """
     sample = (TOP / "contrib" / "nginx" / "bsd.conf").read_text(encoding="utf-8")
     sample = re.sub(r"(?m)^\s*ssl_certificate.*\n", "", sample)

@@ -45,13 +45,13 @@ _PAUSE_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Machine:
-    """One that is up; what is run in it is run by root, unless `user` says who."""
+    """A booted machine; commands in it run as root, unless `user` names another user."""
 
     tree: Path
     leader: int
 
     def run(self, script: str, user: str | None = None, *, check: bool = True) -> str:
-        """What a shell in it prints, errors included."""
+        """The output of a shell in it, errors included."""
         environ = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "HOME=/root"]
         inside = ["nsenter", "-t", str(self.leader), "-m", "-u", "-i", "-n", "-p", "-C", "--"]
         shell = ["sh", "-c", script]
@@ -71,7 +71,7 @@ class Machine:
         return done.stdout
 
     def wait_for(self, script: str, wanted: str, user: str | None = None) -> str:
-        """Run it until it prints what is wanted, and return that."""
+        """Run the command until it prints the wanted text, and return that."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while wanted not in (said := self.run(script, user, check=False)):
             assert time.monotonic() < deadline, f"{script}\n{said}\nwithout {wanted!r}"
@@ -87,9 +87,9 @@ def make_tree(tree: Path) -> None:
 
 @contextmanager
 def booted(tree: Path) -> Iterator[Machine]:
-    """Boot it; in the end it shuts down as when somebody presses the button."""
+    """Boot it; in the end it shuts down as after a press of its power button."""
     command = ["systemd-nspawn", "--quiet", f"--directory={tree}", "--boot", "--private-network"]
-    if not Path("/run/systemd/system").exists():  # nobody who would keep an account of it
+    if not Path("/run/systemd/system").exists():  # no manager that would track it
         command += ["--register=no", "--keep-unit"]
     log = tree.with_name("console.log")
     with (

@@ -122,7 +122,7 @@ class _Echo(BaseHTTPRequestHandler):
         self.do_GET()
 
     def log_message(self, *args: Any) -> None:
-        """Say nothing."""
+        """Log no request."""
 
 
 @pytest.fixture

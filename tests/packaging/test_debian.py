@@ -1,4 +1,4 @@
-"""The Debian package: built, installed, used, removed, and nothing is left of it."""
+"""The Debian package: built, installed, used, removed, and no file of it is left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _run(*argv: str, **environ: str) -> str:
         capture_output=True,
         text=True,
         timeout=DEADLINE_SECONDS,
-        cwd="/",  # whatever lies in the checkout must not help
+        cwd="/",  # files of the checkout must not help
         env={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **environ},
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -34,7 +34,7 @@ def _run(*argv: str, **environ: str) -> str:
 
 
 def _interpreter() -> Path:
-    """Debian's Python of this version; where there is none, the one that runs this test."""
+    """Debian's Python of this version; if there is none, the Python of this test."""
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
     debian = Path("/usr/bin", name)
     return debian if debian.exists() else Path(sys.executable).resolve()
@@ -53,7 +53,7 @@ def test_the_scripts_are_what_sh_understands(script: str) -> None:
 
 
 def test_a_package_that_could_not_work_is_not_built(tmp_path: Path) -> None:
-    """Its libraries are compiled for this Python, and Debian's own may be another one."""
+    """Its libraries are compiled for this Python, and Debian's own may differ."""
     require_program("dpkg-deb")
     other = tmp_path / "python3"
     other.write_text("#!/bin/sh\nexit 1\n")
@@ -97,7 +97,7 @@ def test_a_package_comes_and_goes(tmp_path: Path, openclaw_root: Path) -> None:
 
 
 def _use(root: Path, openclaw_root: Path) -> None:
-    """The program works, and writes nothing to where it is installed."""
+    """The program works, and writes no file to its installation."""
     home = root / "usr" / "lib" / _NAME
     program = [str(root / "usr" / "bin" / "bsd")]
     if root != Path("/"):  # its first line names a Python that is elsewhere now

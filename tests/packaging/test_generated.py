@@ -55,7 +55,7 @@ def on_path(tmp_path: Path) -> dict[str, str]:
 
 
 def _completed(words: str, environ: dict[str, str]) -> set[str]:
-    """What bash offers for the last of some words."""
+    """The completions that bash offers for the last of some words."""
     script = f"""
         source "{_COMPLETIONS / "bsd.bash"}"
         COMP_LINE="{words}"; COMP_POINT=${{#COMP_LINE}}

@@ -1,4 +1,4 @@
-"""A daemon behind nginx with the sample configuration: what people elsewhere get to see."""
+"""A daemon behind nginx with the sample configuration: the answers for remote clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bsd service` with a systemctl that only notes what it is told."""
+"""`bsd service` with a systemctl that only records its calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENABLE = ["--user daemon-reload", "--user enable bsd.service"]
 
 @dataclass
 class FakeManager:
-    """Programs on PATH that note their arguments and answer what `answers/` says."""
+    """Programs on PATH that record their arguments and give the answers in `answers/`."""
 
     place: Path
 
@@ -45,7 +45,7 @@ class FakeManager:
         program.chmod(0o755)
 
     def calls(self, name: str = "systemctl") -> list[str]:
-        """What was called since the last time, but questions."""
+        """The calls since the last time, without queries."""
         path = self.place / f"{name}.calls"
         lines = path.read_text().splitlines() if path.exists() else []
         path.unlink(missing_ok=True)

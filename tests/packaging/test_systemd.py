@@ -1,4 +1,4 @@
-"""The systemd units: what systemd itself says of them, and that the program works under them."""
+"""The systemd units: systemd's own checks of them, and the program under them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ANOTHER_GROUP = 4711
 
 
 def _verify(unit: Path, directory: Path, *options: str) -> str:
-    """What `systemd-analyze verify` has to say of a unit whose program exists."""
+    """The findings of `systemd-analyze verify` about a unit whose program exists."""
     copy = directory / unit.name
     text = unit.read_text(encoding="utf-8").replace("/usr/bin/bsd", require_program("true"))
     copy.write_text(text, encoding="utf-8")
@@ -95,7 +95,7 @@ def test_a_reload_needs_no_program_but_the_shell(path: Path) -> None:
     """A small Debian has no /bin/kill: there every reload failed."""
     argv = shlex.split(Unit.read(path).one("ExecReload"))
     assert argv[0] == "/bin/sh"
-    # Whoever runs the tests may ignore it (nohup), and their programs would, too.
+    # The process that runs the tests may ignore it (nohup), and its programs would, too.
     with subprocess.Popen(["sleep", "60"], preexec_fn=_mind_hangups) as process:  # noqa: PLW1509 - it only asks the system
         environ = {"MAINPID": str(process.pid), "PATH": "/nowhere"}
         subprocess.run(argv, check=True, env=environ)
@@ -123,7 +123,7 @@ def test_the_template_leaves_what_else_the_user_runs_alone() -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """One session is enough: what is forbidden is so for each."""
+    """One session is enough: the same calls are forbidden for each."""
     root = tmp_path / ".openclaw"
     add_session(root, "main/sample", sample(12, 1))
     return root

@@ -15,7 +15,7 @@ ALL = (CLAUDE_CODE, CODEX, PI)
 
 
 def add_agent(home: Path, kind: Kind, *, days: float = 0.1) -> Path:
-    """Let a program have one session, last written to so many days ago; returns its path."""
+    """Let a program have one session, last written `days` days ago; return its path."""
     path = home / kind.sessions / kind.directory / f"{kind.session}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(raw(kind.lines()))
@@ -24,7 +24,7 @@ def add_agent(home: Path, kind: Kind, *, days: float = 0.1) -> Path:
 
 
 def add_claude_session(home: Path, number: int, *, days: float, turns: int = 3) -> Path:
-    """Let Claude Code have a session with a subagent, written to so many days ago."""
+    """Let Claude Code have a session with a subagent, written `days` days ago."""
     project = home / CLAUDE_CODE.sessions / CLAUDE_CODE.directory
     session = f"{number:08x}-a2ea-4c14-9efa-87158ebd9f20"
     path = project / f"{session}.jsonl"

@@ -65,7 +65,7 @@ def foreign(home: Path) -> dict[str, tuple[int, bytes | None]]:
 
 
 def context_of(home: Path) -> SetupContext:
-    """What `bsd agents` goes by for this home, as it is now."""
+    """The context of `bsd agents` for this home, as it is now."""
     settings = load_settings()
     layout: Layout = layout_of(settings.root, settings.sources)
     commands = setup_commands((), settings.socket)

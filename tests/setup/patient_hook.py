@@ -11,7 +11,7 @@ SCRIPT = Path(claude_hook.__file__)
 
 
 def patient(script: Path, seconds: float) -> Path:
-    """Write a copy of the hook's script that waits for so many seconds; returns its path."""
+    """Write a copy of the hook's script that waits for `seconds`; return its path."""
     text, count = re.subn(r"(?m)^_SECONDS = 0\.025\b", f"_SECONDS = {seconds}", SCRIPT.read_text())
     assert count == 1
     script.write_text(text)

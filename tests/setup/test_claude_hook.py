@@ -1,4 +1,4 @@
-"""The command of Claude Code's hooks: what it sends and prints; it never stands in the way."""
+"""The command of Claude Code's hooks: its requests and output; it never blocks Claude Code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.waiting import DEADLINE_SECONDS
 
 SAID = b'{"hook_event_name":"Stop"}'
 ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 9\r\nServer: x\r\n\r\n{"a": 1}\n'
-# What Python loads before the script, and the few modules that it needs.
+# Modules that Python loads before the script, and the few that the script needs.
 _MOST_MODULES = 45
 _SLOW = {"socket", "json", "re", "enum", "typing", "collections", "http.client", "hashlib"}
 
@@ -44,7 +44,7 @@ def hook(
     environ: Mapping[str, str] | None = None,
     user: tuple[str, ...] = (),
 ) -> bytes:
-    """Run the script; returns what it prints. It succeeds and says nothing else."""
+    """Run the script; return its output. It succeeds and prints no other text."""
     given: dict[str, Any] = {"input": said} if isinstance(said, bytes) else {"stdin": said}
     done: subprocess.CompletedProcess[bytes] = subprocess.run(
         [*user, sys.executable, "-I", "-S", str(script), *arguments],
@@ -65,7 +65,7 @@ def script(place: Path) -> Path:
 
 @contextmanager
 def answering(path: Path, answer: bytes | None = ANSWER) -> Iterator[list[bytes]]:
-    """A daemon that answers so, or never (None); what it was sent."""
+    """A daemon that answers with this, or never (None); yields the requests."""
     sent: list[bytes] = []
     over = threading.Event()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -223,7 +223,7 @@ def test_a_socket_of_another_user_is_told_nothing(place: Path, script: Path) -> 
         (place / "s").chmod(0o777)
         os.seteuid(NOBODY - 1)
         try:
-            listening.listen()  # the kernel notes who does
+            listening.listen()  # the kernel accepts connections
         finally:
             os.seteuid(0)
         assert hook("--socket", str(place / "s"), script=script, user=tuple(user)) == b""
@@ -290,7 +290,7 @@ def test_without_home_it_asks_the_system_for_it() -> None:
     assert hook(environ={}) == b""
 
 
-# --- what it is made of ---
+# --- its own imports and size ---
 
 
 def test_it_imports_little() -> None:

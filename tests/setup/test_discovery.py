@@ -1,4 +1,4 @@
-"""What an agent's program has on this machine, before bsd looks after it."""
+"""Files of an agent's program on this machine, before bsd serves it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_directory_that_cannot_be_read_is_named(
     scandir = os.scandir
 
     def refusing(place: Any = ".") -> Any:
-        if str(place) == str(path.parent):  # a test may run as root, whom nothing refuses
+        if str(place) == str(path.parent):  # a test may run as root, which is refused no directory
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
         return scandir(place)
 

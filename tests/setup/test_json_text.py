@@ -1,4 +1,4 @@
-"""Members and elements come into JSON files and leave them again, and nothing else changes."""
+"""Members and elements are added to JSON files and removed again; no other byte changes."""
 
 from __future__ import annotations
 

@@ -322,7 +322,7 @@ def test_without_the_permission_the_program_asks(home: Path) -> None:
     turn_on(home, "claude-code", permission=False)
     assert read_json(home / ".claude/settings.json")["permissions"]["allow"] == ["Bash(ls)"]
     turn_on(home, "claude-code", permission=True)
-    turn_on(home, "claude-code", permission=False)  # one that was given stays
+    turn_on(home, "claude-code", permission=False)  # a permission given earlier stays
     settings = home / ".claude/settings.json"
     assert read_json(settings)["permissions"]["allow"] == ["Bash(ls)", "mcp__bsd"]
     turn_off(home, "claude-code")

@@ -1,4 +1,4 @@
-"""Tables and keys come into TOML files and leave them again, and nothing else changes."""
+"""Tables and keys are added to TOML files and removed again; no other byte changes."""
 
 from __future__ import annotations
 

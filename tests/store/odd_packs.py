@@ -1,4 +1,4 @@
-"""Packs whose hashes are right, and whose records or blocks are what no bsd would write."""
+"""Packs with correct hashes, whose records or blocks no bsd would write."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def packed(text: bytes) -> bytes:
 
 
 def bomb(size: int) -> bytes:
-    """A frame of so many bytes in very few, which does not say how many: blocks of one byte each.
+    """A frame of `size` bytes in very few bytes, without its size: blocks of one byte each.
 
     Its format is that of RFC 8878: no size in the head, a window of 1 MiB, blocks of type 1.
     """
@@ -63,7 +63,7 @@ def _record(**more: object) -> bytes:
     return orjson.dumps({"file": "0000_tool_result.json", "entry_id": "e0", **more}) + b"\n"
 
 
-# By what is odd: the records of a pack of one line.
+# The records of a pack of one line, by their oddity.
 RECORDS: dict[str, bytes] = {
     "no JSON": packed(b"{nothing\n"),
     "no text": packed(b"\xff\xfe\n"),

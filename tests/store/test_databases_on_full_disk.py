@@ -1,4 +1,4 @@
-"""On a disk that is full, or nearly, each database answers with an error, and nobody is killed."""
+"""On a full or nearly full disk, each database answers with an error, and no process is killed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from tests.memory import plugin
 from tests.small_disk import SmallDisk, small_disk
 
 _TOP = Path(__file__).parents[2]
-# What a write-ahead log needs is somewhere between these, in steps of a block.
+# A write-ahead log needs an amount between these, in steps of a block.
 _ROOMS = [0, *range(4, 44, 2), 64, 128]
-# One process, as a death would take them all: each room in turn, what each database says.
+# A single process, since one death would end them all: each room in turn, the answers of each
+# database.
 _CALLS = """
 import json, sys, pathlib
 from bsd.core.errors import BsdError

@@ -180,7 +180,8 @@ def test_an_undone_undo_undoes_nothing() -> None:
     ]
     assert undone_entries(operations) == {1: 0, 2: 2, 3: 0, 4: 1, 5: 0}
     assert undone_entries(operations[:2]) == {1: 2, 2: 0}
-    assert undone_entries(operations[1:3]) == {2: 2, 3: 0}  # what it undid has expired
+    # the operation that it undid has expired
+    assert undone_entries(operations[1:3]) == {2: 2, 3: 0}
 
 
 def test_lines_are_found_where_they_are_now(history: History, layout: Layout) -> None:

@@ -1,4 +1,4 @@
-"""The index is a cache: it helps, and nothing depends on it."""
+"""The index is a cache: it helps, and no result depends on it."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_what_a_full_disk_cuts_short_costs_nothing_that_is_there(
     assert again.broken is None
 
 
-# --- the index of all stores: what was kept is found at once, and what is gone is not ---
+# --- the index of all stores: stored lines are found at once, deleted lines are not ---
 
 
 LINE, OTHER = b'{"id":"e1"}\n', b'{"id":"e2"}\n'
@@ -134,7 +134,7 @@ def places(index: Contents, line: bytes) -> list[tuple[str, str]]:
 def test_two_processes_that_look_at_the_same_time_both_find_what_is_there(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One reads what is known; before it has looked at the stores, another one has noted more."""
+    """One process reads the index; before it has looked at the stores, another has noted more."""
     keep(layout, ONE, "0000_user", LINE)
     index, other = Contents(layout), Contents(layout)
     assert places(index, LINE) == [("main_one", "0000_user")]

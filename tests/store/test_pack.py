@@ -1,4 +1,4 @@
-"""Packs: what they hold is given out whole or not at all, whatever became of their files."""
+"""Packs return their content whole or not at all, after any damage to their files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sha(line: bytes) -> bytes:
 
 
 def served(path: Path, line: bytes) -> bytes | None:
-    """What a pack gives out for a line's hash; None if it says that it is damaged, or has none."""
+    """A pack's answer for a line's hash; None if the pack is damaged, or lacks the line."""
     try:
         with Pack(path) as pack:
             place = pack.find(sha(line))

@@ -1,4 +1,4 @@
-"""What people type never is a syntax error, and snippets show what was found."""
+"""No text that people type is a syntax error, and snippets show the found words."""
 
 from __future__ import annotations
 

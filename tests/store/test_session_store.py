@@ -142,7 +142,7 @@ def test_a_store_that_appeared_meanwhile_is_not_written_to(
 def test_one_who_tidies_up_after_his_own_takes_nothing_from_another(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where all make their stores nothing is left for a moment once one got its name."""
+    """For a moment after a store got its name, the directory where all stores are made is empty."""
     rename = os.rename
 
     def rename_as_another_has_done(source: str, target: Path) -> None:
@@ -341,7 +341,7 @@ def test_ctrl_c_waits_for_what_the_disk_has_begun(
     def syncfs(descriptor: int) -> None:
         place = os.readlink(f"/proc/self/fd/{descriptor}")
         interrupted.wait(DEADLINE_SECONDS)
-        time.sleep(0.1)  # a moment for who would not wait
+        time.sleep(0.1)  # a moment for a process that would not wait
         open_still.append(Path(f"/proc/self/fd/{descriptor}").is_symlink())
         assert os.readlink(f"/proc/self/fd/{descriptor}") == place
 

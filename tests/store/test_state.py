@@ -1,4 +1,4 @@
-"""Checkpoints are used only where they fit, and nothing depends on them."""
+"""Checkpoints are used only where they fit, and no result depends on them."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_a_database_of_another_version_is_made_anew(
     "place",
     [
         b'{"offset":1}',
-        # Of a version that kept more.
+        # Of a version with more fields.
         b'{"offset":1,"index":1,"messages":1,"barrier":0,"own_calls":[],"bound":false}',
     ],
 )
@@ -261,7 +261,7 @@ def test_many_who_come_first_at_the_same_moment_find_the_same_tables(
     assert told == []
 
 
-# --- what stood where a `_restored` of ours stands is what stood there before the first of them ---
+# --- the original value at the place of bsd's `_restored` is the value before the first of them ---
 
 
 @pytest.mark.parametrize("before", [None, b'"theirs"'])
