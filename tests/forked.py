@@ -35,7 +35,7 @@ from typing import IO, Any, NoReturn
 
 from tests.waiting import DEADLINE_SECONDS
 
-# As `bsd.__main__` has it, which must not be loaded here: it is run in the children.
+# The same as in `bsd.__main__`, which must not be loaded here: it is run in the children.
 HOST_TOKEN = ("--host", "openclaw")
 _TOP = Path(__file__).parents[1]
 _LOADED = (
@@ -269,7 +269,8 @@ def _become(fds: list[int], order: dict[str, Any]) -> NoReturn:
     if memory is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     sys.argv = ["bsd", *arguments]
-    sys.orig_argv = [sys.executable, "-m", "bsd", *arguments]  # by which a daemon starts anew
+    # the command line of a daemon's restart
+    sys.orig_argv = [sys.executable, "-m", "bsd", *arguments]
     runpy.run_module("bsd", run_name="__main__", alter_sys=True)
     sys.exit(0)
 

@@ -27,7 +27,7 @@ def test_pages_of_a_gone_session_have_the_texts_it_had(
     assert extracted
     for row, was in zip(after.entries, before.entries, strict=True):
         assert [one.text for one in row.texts] == [one.text for one in was.texts]
-    # Where the page has read enough already, the rest of it comes later.
+    # After a page has read enough, the rest comes with a later page.
     monkeypatch.setattr(module, "_MOST_READ", 0)
     late = [
         text for row in list_entries(context, home.name, texts=40).entries for text in row.texts

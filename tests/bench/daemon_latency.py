@@ -1,10 +1,10 @@
-"""How long after an append a session is in the queue, beyond the debounce.
+"""Time from an append until the session is in the queue, beyond the debounce.
 
 `python -m tests.bench.daemon_latency ROOT SECONDS LOAD`: a daemon in this process, with all its
-threads, over a root whose sessions another process appends to, each once. LOAD is how many of its
-children parse session lines meanwhile, as those of workers do. Prints the delays (seconds) as JSON;
-`sleeper` are those of a process that only sleeps meanwhile: no daemon can be sooner than this
-machine.
+threads, over a root whose sessions another process appends to, each once. LOAD is the number of
+its children that parse session lines meanwhile, as workers' children do. Prints the delays
+(seconds) as JSON. `sleeper` are the delays of a process that only sleeps meanwhile: on this
+machine no daemon can be sooner.
 """
 
 from __future__ import annotations

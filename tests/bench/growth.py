@@ -100,7 +100,7 @@ def of_number(root: Path, number: int) -> Point:
 _WIDTH, _HEIGHT = 420, 250  # of a panel, with the text around it
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 24, 44, 34
 _INSET = 24  # so that numbers do not stand on each other
-# Of each line: its colour, and where its numbers stand.
+# The colour of each line, and the place of its numbers.
 _LOOKS = (
     ("#1f6feb", 'dy="-7" text-anchor="middle"'),
     ("#bc4c00", 'dy="14" text-anchor="middle"'),

@@ -26,7 +26,7 @@ _THREADS, _SHARE = 8, 32  # files that a thread takes at a time
 
 
 def _stored_ids(after: Path) -> dict[str, set[str]]:
-    """For each store directory the ids of the entries whose lines it keeps."""
+    """For each store directory, the ids of the entries whose lines it stores."""
     return {
         directory.name: {
             orjson.loads(path.read_bytes())["id"]

@@ -1,7 +1,7 @@
 """The cost of finding and replacing values, compared with parsing the same line.
 
-`python -m tests.bench.splice_cost MEGABYTES` prints, as JSON, seconds for `orjson.loads` of every
-line that has a long value, and for replacing that value in the raw bytes.
+`python -m tests.bench.splice_cost MEGABYTES` prints, as JSON, seconds for `orjson.loads` of
+every line that has a long value, and for replacing that value in the raw bytes.
 """
 
 from __future__ import annotations

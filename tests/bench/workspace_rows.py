@@ -23,7 +23,7 @@ _OLD = "-mmin +1440"
 
 
 def _build(root: Path) -> None:
-    """As the library would leave them, without its fsyncs."""
+    """Make workspaces as the library leaves them, without its fsyncs."""
     now = time.time()
     root.mkdir(mode=0o700)
     for number in range(WORKSPACES):

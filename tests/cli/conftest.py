@@ -27,8 +27,8 @@ from tests.waiting import DEADLINE_SECONDS
 class Program:
     """`bsd --root ROOT …`.
 
-    It is forked by a server that has loaded bsd (`tests/forked.py`), unless it is to be `fresh`:
-    started as a user starts it.
+    Forked by a server that has loaded bsd (`tests/forked.py`), unless `fresh`: then started as a
+    user starts it.
     """
 
     root: Path
@@ -101,14 +101,14 @@ def open_up(directory: Path) -> None:
 
 
 def rest(root: Path) -> None:
-    """Let time pass for all sessions: nothing is planned on a file that was just written."""
+    """Let time pass for all sessions: bsd plans no change of a file that was just written."""
     for path in root.glob("agents/*/sessions/*.jsonl"):
         set_idle(path)
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Two agents, three sessions of some 100 KB, and one that is not ours to edit."""
+    """Two agents, three sessions of some 100 KB, and a session that bsd must not edit."""
     root = tmp_path / "root"
     for number, name in enumerate(("main/alpha", "main/beta", "other_agent/gamma")):
         add_session(root, name, sample(turns=8, seed=number))
@@ -146,7 +146,7 @@ def machine(
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """bsd in this process, with actions that only note what they were asked."""
+    """bsd in this process, with actions that only record their arguments."""
     return listening(tmp_path, monkeypatch, capsys)
 
 

@@ -1,4 +1,4 @@
-"""Actions that only note what they were asked, and calls of the command line that use them."""
+"""Actions that only record their arguments, and command lines that use them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Answer = SessionResult | BaseException
 
 @dataclass
 class FakeActions:
-    """Give the answers that a test has set, or that there was nothing to do."""
+    """Give the answers that a test has set, or the answer that there was no work."""
 
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
-    answers: dict[str, list[Answer]] = field(default_factory=dict)  # of many sessions
-    answer: dict[str, Any] = field(default_factory=dict)  # of one
-    acts: Callable[[], object] = lambda: None  # what happens while one is at work
+    answers: dict[str, list[Answer]] = field(default_factory=dict)  # for many sessions
+    answer: dict[str, Any] = field(default_factory=dict)  # for a single session
+    acts: Callable[[], object] = lambda: None  # called while an action runs
     content: dict[str, Any] = field(default_factory=dict)  # of every entry
     unavailable: dict[str, str] = field(default_factory=dict)
     goes: dict[str, Path] = field(default_factory=dict)  # sessions deleted meanwhile
@@ -94,7 +94,7 @@ class FakeActions:
 
 @dataclass
 class Cli:
-    """Runs command lines in this process and keeps what they printed."""
+    """Runs command lines in this process and keeps their output."""
 
     root: Path
     actions: FakeActions
@@ -108,7 +108,7 @@ class Cli:
         return code
 
     def document(self, *argv: str) -> Any:
-        """The one JSON document that a call prints."""
+        """The JSON document that a call prints."""
         self(*argv, "--json")
         return json.loads(self.out)
 

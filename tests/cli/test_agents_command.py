@@ -78,7 +78,7 @@ def test_on_and_off_with_diffs(home: Path, capsys: pytest.CaptureFixture[str]) -
         "settings.json",
     }
     assert all(edit["diff"].startswith("--- ") for edit in done["files"])
-    again = call(capsys, "agents", "on", "claude-code")  # nothing is asked where nothing changes
+    again = call(capsys, "agents", "on", "claude-code")  # no question without a change
     assert (again.code, "nothing to change" in again.out) == (0, True)
     off = call(capsys, "agents", "off", "claude-code", "--yes")
     assert (off.code, "Claude Code is off" in off.out) == (0, True)

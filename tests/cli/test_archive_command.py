@@ -1,4 +1,4 @@
-"""`bsd archive`: what it says of sessions that are gone, and of who keeps an entry."""
+"""`bsd archive`: its answers about deleted sessions, and about sessions that share an entry."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_who_keeps_an_entry_is_to_forget_that_entry_alone(bsd: Call, root: Path)
     for name in (str(NAME), "main/fork"):
         add_session(root, name, jsonl(*conversation(4)))
         caller.extract(SessionName.parse(name))
-    clock.ahead += 120  # what was displaced has had its minute
+    clock.ahead += 120  # a minute has passed since the file was displaced
     caller.recover()
     for file in layout.extracted.glob("*/[0-9]*.json"):
         os.utime(file, (time.time() - 2 * DAY,) * 2)
@@ -66,7 +66,7 @@ def test_the_archive_takes_beginnings_of_names(gone: Call, text: str) -> None:
     shown = gone("--json", "archive", "show", text)
     assert (shown.code, shown.err) == (0, "")
     assert shown.document["session"]["session"] == GONE[0]
-    # An id, too, which tells sessions of one name apart.
+    # An id, too; it distinguishes sessions of one name.
     id_ = shown.document["session"]["id"]
     assert gone("--json", "archive", "show", id_[:-3]).document["session"]["id"] == id_
 
@@ -80,7 +80,7 @@ def test_who_changes_the_archive_is_told_the_whole_name(gone: Call, root: Path) 
     assert forgotten.code == 0
     assert "77 is other_agent/77aa" in forgotten.err
     assert "deleted the data of other_agent/77aa for good" in forgotten.out
-    # One that is in its place can be named so, too.
+    # A session in its place can be named so, too.
     ended = gone("archive", "forget", "main/alph", "--yes")
     assert "main/alph is main/alpha" in ended.err
 

@@ -1,4 +1,4 @@
-"""What the documents of `--json` say is so; tests/golden holds which fields each of them has."""
+"""The values in `--json` documents are true; tests/golden records the fields of each document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bsd demo` ends by itself, tells the truth and leaves nothing behind."""
+"""`bsd demo` ends by itself, prints true figures and leaves no files behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What left sessions, what bsd keeps, and what is saved: one figure, of what stands there."""
+"""Extracted, stored and saved bytes: the same figure everywhere, from the files on disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALPHA = "agents/main/sessions/alpha.jsonl"
 
 
 def disk(bsd: Call) -> dict[str, Any]:
-    """As `bsd status` tells it without a daemon."""
+    """The figures that `bsd status` gives without a daemon."""
     return dict(bsd("--json", "status").document["disk"])
 
 
@@ -44,7 +44,7 @@ def test_what_left_is_what_stands_there(
     if is_read:
         bsd("search", "anything")
     assert disk(bsd)["saved"] == sum(left.values())
-    (root / ALPHA).unlink()  # its program has deleted it: nothing of it is saved any more
+    (root / ALPHA).unlink()  # its program has deleted it: its savings no longer count
     assert disk(bsd)["saved"] == left["beta"]
     rest(root)
     assert bsd("restore-all", "--yes").code == 0

@@ -1,4 +1,4 @@
-"""Every error says what happened and what to try, with the exit code that belongs to it."""
+"""Every error says what happened and what to try, with its own exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _told(error: str) -> str:
 
 
 def _homeless(tmp_path: Path) -> dict[str, str]:
-    """An environment for a user who may not look into the test's own home."""
+    """An environment for a user who may not read the test's own home."""
     return {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "none")}
 
 
@@ -117,7 +117,7 @@ def test_one_missing_session_does_not_stop_the_others(bsd: Call) -> None:
 def test_a_running_session_is_busy(program: Program) -> None:
     set_status(program.root, "main/alpha", "running")
     ended = program("extract", "main/alpha", "--dry-run")
-    assert ended.code == 0  # looking needs nobody's leave
+    assert ended.code == 0  # reading needs no permission of a program
     process = replace(program, fresh=True).start("extract", "main/alpha")
     try:
         argv = Path(f"/proc/{process.pid}/cmdline")
@@ -238,7 +238,7 @@ def test_a_directory_in_place_of_a_leftover_stops_no_repair(bsd: Call) -> None:
     assert (beta / "index.json").exists()
 
 
-# --- what a user is told of an error: never a traceback, always something to try ---
+# --- errors for users: never a traceback, always something to try ---
 
 
 def test_our_own_errors_are_told_as_they_are() -> None:

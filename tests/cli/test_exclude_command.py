@@ -1,4 +1,6 @@
-"""`bsd exclude`: what is excluded is not listed, found, opened or changed; its values come back."""
+"""`bsd exclude`: an excluded session is not listed, found, opened or changed; its values come
+back.
+"""
 
 from __future__ import annotations
 

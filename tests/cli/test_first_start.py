@@ -1,4 +1,4 @@
-"""bsd on a machine on which nothing has been configured: which root, and what is said."""
+"""bsd on a machine without any configuration: the root that it chooses, and its messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.transcripts.agents.sources import CLAUDE_CODE
 from tests.transcripts.agents.sources.claude_code import claude_code_lines
 from tests.transcripts.agents.sources.tree import raw
 
-# In every one of them something is looked for under the root.
+# Each of these commands looks for a file under the root.
 COMMANDS = (
     *("sources", "sessions", "show 84", "show main/one", "extract", "extract --dry-run", "verify"),
     *("search word", "trash list", "archive", "history main/one", "config show", "logs", "mcp"),
@@ -111,7 +111,7 @@ def test_a_source_that_is_written_by_hand_works(machine: Machine) -> None:
     assert machine.own.stat().st_mode & 0o777 == 0o700
     assert (machine.own / "extracted").is_dir()
     assert not machine.openclaw.exists()
-    # OpenClaw comes later: what bsd has begun it goes on with.
+    # OpenClaw is installed later: bsd continues with the root that it has begun.
     (machine.openclaw / "agents").mkdir(parents=True)
     assert machine.root() == machine.own
 
@@ -149,7 +149,7 @@ def test_of_two_roots_none_is_chosen_silently(machine: Machine) -> None:
     assert machine.root() == machine.openclaw
     machine.settings.unlink()
     assert machine(f"--root {machine.own} config path").code == 0
-    # One directory by two names is one root.
+    # One directory with two names is one root.
     (machine.own / ".brainsurgeon").rmdir()
     machine.own.rmdir()
     machine.own.symlink_to(machine.openclaw)

@@ -1,4 +1,4 @@
-"""`bsd init`: what it shows, what it asks, what it changes, and what a second call leaves alone."""
+"""`bsd init`: its display, its questions, its changes, and a second call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = '{"min_value_length": 40, "keep_recent": 1}'
 
 
 class FakeManager(Systemd):
-    """The user's systemd as far as `bsd init` asks it; starts nothing."""
+    """The user's systemd, as far as `bsd init` uses it; starts no unit."""
 
     def __init__(self, *, there: bool) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class FakeManager(Systemd):
 
 @pytest.fixture
 def manager(clean_environment: Path, monkeypatch: pytest.MonkeyPatch) -> FakeManager:
-    """No service manager, until the test says that there is one."""
+    """No service manager, until the test adds one."""
     fake = FakeManager(there=False)
     for module in ("init", "agents"):
         monkeypatch.setattr(f"bsd.cli.{module}.manager_here", lambda: fake)
@@ -61,7 +61,7 @@ def no_real_manager(manager: FakeManager) -> FakeManager:
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, *refused: str) -> list[str]:
-    """Sit at a terminal and agree to all questions but those that hold one of these words."""
+    """Sit at a terminal and agree to all questions except those that contain one of these words."""
     asked: list[str] = []
 
     def ask(question: str) -> bool:
@@ -88,7 +88,7 @@ def changed_since(before: dict[str, Any], machine: Machine) -> set[str]:
 
 
 def files_of(machine: Machine) -> dict[str, bytes]:
-    """What lies in other programs' directories, directories too."""
+    """Files and directories in other programs' directories."""
     return {
         str(path): path.read_bytes() if path.is_file() else b"a directory"
         for path in sorted(machine.home.rglob("*"))
@@ -173,7 +173,7 @@ def test_what_is_deleted_soon_is_copied_at_once(claude_only: Machine) -> None:
     assert "copied 2 sessions that Claude Code deletes within 7 days" in ended.out
     assert "4 sessions and 4 subagents" in ended.out
     project = machine.home / CLAUDE_CODE.sessions / CLAUDE_CODE.directory
-    for number in (2, 3):  # what Claude Code does when it starts
+    for number in (2, 3):  # as Claude Code does when it starts
         next(project.glob(f"{number:08x}-*.jsonl")).unlink()
     gone = machine("archive list --json").document["sessions"]
     assert {one["session"].rpartition("/")[2][:8] for one in gone} == {"00000002", "00000003"}
@@ -295,7 +295,7 @@ def test_each_agent_is_asked_for(machine: Machine, monkeypatch: pytest.MonkeyPat
     assert {source["kind"] for source in settings_of(machine)["sources"]} == {"claude-code", "pi"}
     assert "mcp__bsd" not in (machine.home / ".claude" / "settings.json").read_text()
     assert not (machine.own / "extracted").exists()
-    # What was refused is not told of again.
+    # bsd does not mention a refused agent again.
     assert "Codex" not in machine("status").out
 
 

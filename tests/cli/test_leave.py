@@ -1,4 +1,4 @@
-"""`bsd leave`: everything as it was before bsd, what stays, and what is in the way."""
+"""`bsd leave`: all files as before bsd, the files that stay, and obstacles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def others(home: Path) -> dict[str, tuple[int, bytes | None]]:
 
 @pytest.fixture
 def home(clean_environment: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home in which bsd looks after Claude Code and Codex, and has extracted from both."""
+    """A home in which bsd serves Claude Code and Codex, and has extracted from both."""
     home = fill_home(clean_environment)
 
     def age(_seconds: float) -> None:
@@ -59,7 +59,7 @@ def test_all_is_as_it_was_and_again_there_is_nothing_to_do(
     assert foretold.code == 0
     assert "turn Claude Code off" in foretold.out
     assert others(home) == during
-    assert call(capsys, "leave").code == 2  # nobody could answer
+    assert call(capsys, "leave").code == 2  # no user could answer
     left = call(capsys, "leave", "--yes", "--json")
     assert left.code == 0, left.err
     assert others(home) == before

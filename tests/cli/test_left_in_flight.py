@@ -1,4 +1,4 @@
-"""What commands leave in flight: finished by the next command of any kind, and told of."""
+"""Files that commands leave in flight: the next command of any kind finishes and reports them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def in_flight(root: Path) -> list[Path]:
 
 
 def let_pass(root: Path, seconds: float) -> None:
-    """As if it had been left so long ago."""
+    """Make the files in flight older by this time."""
     for record in (root / ".brainsurgeon" / "inflight").glob("*.record"):
         lines = [json.loads(line) for line in record.read_bytes().splitlines() if line]
         lines[0]["created_ns"] -= int(seconds * 1e9)
@@ -26,7 +26,7 @@ def let_pass(root: Path, seconds: float) -> None:
 
 @pytest.fixture
 def left(bsd: Call, root: Path) -> Path:
-    """One replaced version, of the last bsd that ran."""
+    """A replaced version that the last bsd left."""
     rest(root)
     assert bsd("extract", "main/alpha").code == 0
     (file,) = in_flight(root)

@@ -1,4 +1,4 @@
-"""`bsd logs`: the end of the log, and what is added, through everything that happens to a log."""
+"""`bsd logs`: the end of the log and its new lines, through every change of the log file."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def path(tmp_path: Path) -> Path:
 
 
 class Enough(Exception):
-    """The test has seen what it wanted."""
+    """The test has seen enough."""
 
 
 def following(
     path: Path, *steps: Callable[[], object], begin: int = 0, wanted: LineFilter = ALL
 ) -> list[bytes]:
-    """What is shown if, while `follow` sleeps, one step after the other happens."""
+    """Return the lines that `follow` shows if the steps happen in turn while it sleeps."""
     rest = iter(steps)
 
     def sleep(_: float) -> None:
@@ -52,7 +52,7 @@ def following(
     with LogReader(path, sleep=sleep) as file:
         seen = file.last(begin, wanted)
         with suppress(Enough):
-            # One by one: what was seen before the end counts.
+            # In turn: lines seen before the end count.
             for one in file.follow(wanted):
                 seen.append(one)
     assert next(rest, None) is None, "it ended before the last step"
@@ -97,7 +97,7 @@ def test_no_file_is_no_lines(path: Path) -> None:
         assert file.last(5, ALL) == []
 
 
-# --- what is added ----------------------------------------------------------------------------
+# --- new lines -------------------------------------------------------------------------------
 
 
 def test_what_is_added_is_shown_once(path: Path) -> None:

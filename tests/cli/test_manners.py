@@ -1,4 +1,4 @@
-"""What people are told who made one of the usual mistakes."""
+"""Messages for users who made a usual mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What did not come back is a failure, and says why."""
+"""A value that did not come back is a failure, with a reason."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_expired_says_when_and_by_which_setting(extracted: Call, root: Path
         os.utime(file, (then, then))
     path = path_of(root)
     old = path.read_bytes()
-    # As if it had been taken out then.
+    # As if it had been extracted then.
     at = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(then))
     path.write_bytes(
         old.replace(b'"at":"' + entry["_extracted"]["at"].encode(), b'"at":"' + at.encode())

@@ -1,4 +1,4 @@
-"""Sessions and entries by the beginnings of their names, and what the tab key offers."""
+"""Sessions and entries by the beginnings of their names, and the tab key's suggestions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Root on somebody else's root works as that user: the owner can use all that root has made."""
+"""Root on another user's root works as that user: the owner can use every file that root has
+made.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def _owners(path: Path) -> set[int]:
 
 @pytest.fixture
 def theirs(root: Path) -> Path:
-    """A root that belongs to nobody, where nobody may come."""
+    """A root that belongs to another user, in a directory closed to others."""
     open_up(root)
     _own(root, NOBODY)
     return root
@@ -156,7 +158,9 @@ def test_a_root_that_is_to_be_made_is_its_owners(theirs: Path, tmp_path: Path) -
 
 @needs_root
 def test_a_link_of_somebody_elses_leads_root_nowhere(theirs: Path, tmp_path: Path) -> None:
-    """Whoever may put a link where root is called would choose what root works on."""
+    """A user who can plant a link where root is called would choose the directory that root
+    changes.
+    """
     link = theirs / "link"
     (tmp_path / "roots").mkdir()
     for target in (tmp_path / "roots", theirs):
@@ -185,7 +189,7 @@ def test_a_program_that_the_owner_may_not_read(theirs: Path, tmp_path: Path) -> 
 
 @needs_root
 def test_root_that_cannot_become_anybody_does_nothing(theirs: Path) -> None:
-    """As in a container without the capability; what may be done instead is said."""
+    """As in a container without the capability; the message names an alternative."""
     prefix = ("setpriv", "--bounding-set=-setuid,-setgid", "--inh-caps=-all")
     ended = Program(theirs, prefix)("extract")
     assert ended.code == 77, ended.err
@@ -206,12 +210,12 @@ def test_settings_of_roots_are_not_silently_left_out(theirs: Path, tmp_path: Pat
     assert "--config" in ended.err
 
 
-# --- what an older version left ---
+# --- files of an older version ---
 
 
 @pytest.fixture
 def locked_out(theirs: Path, tmp_path: Path) -> Path:
-    """What root made as root: everything of bsd's, and a secret that is another matter."""
+    """Files that root made as root: all of bsd's, and a secret that does not belong to bsd."""
     Program(theirs)("extract")
     for made in (".brainsurgeon", "extracted", "logs"):
         _own(theirs / made, 0)

@@ -1,4 +1,4 @@
-"""`bsd retention --dry-run --at`: what goes until then, by bsd and by agents' programs."""
+"""`bsd retention --dry-run --at`: content that bsd and agents' programs delete until then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bsd retention`: the seed's numbers, and a dry run that deletes nothing."""
+"""`bsd retention`: the seed's numbers, and a dry run that deletes no file."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def test_facts_and_workspaces_do_not_go_by_a_clock_that_was_put_forward(
 
 
 def _make_older(root: Path, workspace: Path, hours: float) -> None:
-    """As if the only fact and the workspace were from so long ago."""
+    """Make the only fact and the workspace this old."""
     with closing(sqlite3.connect(root / "memory" / "facts.db")) as database, database:
         for column in ("created_at", "last_confirmed_at", "expires_at"):
             database.execute(f"UPDATE facts SET {column} = {column} - ?", (hours * 3600,))

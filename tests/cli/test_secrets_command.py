@@ -1,4 +1,4 @@
-"""`bsd secrets` and `bsd export`: what they print, write, and never show."""
+"""`bsd secrets` and `bsd export`: their output and files, and secrets that they never show."""
 
 from __future__ import annotations
 

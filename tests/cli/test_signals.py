@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of a long extraction: nothing is torn, and it says what was done."""
+"""Ctrl-C at any moment of a long extraction: no file is torn, and bsd reports its changes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ROUNDS = 5
 
 @pytest.fixture
 def many(tmp_path: Path) -> tuple[Program, dict[Path, bytes]]:
-    """So many sessions that a signal finds work going on."""
+    """Enough sessions for a signal to arrive during the work."""
     root = tmp_path / "many"
     contents = {}
     for number in range(_SESSIONS):
@@ -63,7 +63,7 @@ def test_signals_at_any_moment(many: tuple[Program, dict[Path, bytes]], bsd: Cal
         kind = chance.choice([signal.SIGINT, signal.SIGTERM])
         process.send_signal(kind)
         if number % 3 == 2:
-            process.send_signal(signal.SIGINT)  # somebody is impatient
+            process.send_signal(signal.SIGINT)  # an impatient user
         _, error = process.communicate(timeout=DEADLINE_SECONDS)
         assert "Traceback" not in error, error
         assert process.returncode in (0, -signal.SIGINT, -signal.SIGTERM), error
@@ -107,7 +107,7 @@ def test_a_reload_while_the_daemon_starts_does_not_end_it() -> None:
     assert (done.returncode, "still there" in done.stderr) == (78, True), done.stderr
 
 
-# --- a stop is taken where nothing is half done; a second one at once ---
+# --- a stop takes effect where no work is half done; a second signal at once ---
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -162,7 +162,7 @@ def test_nothing_that_catches_errors_takes_it() -> None:
 
 
 def _on_a_terminal(argv: list[str], **env: str) -> tuple[str, str]:
-    """What a program prints to a pipe as stdout, and to a terminal as stderr."""
+    """The output of a program, with a pipe as stdout and a terminal as stderr."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         argv,
@@ -177,7 +177,7 @@ def _on_a_terminal(argv: list[str], **env: str) -> tuple[str, str]:
     while True:
         try:
             piece = os.read(ours, 65536)
-        except OSError:  # Linux's way to say that nobody has the other end any more
+        except OSError:  # Linux's way to say that no process has the other end any more
             break
         if not piece:
             break
@@ -220,7 +220,7 @@ class _Daemon:
 def test_a_daemon_is_stopped_although_no_thread_can_be_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else those that it has would keep the process for ever, and nobody would answer."""
+    """Otherwise its existing connections would keep the process for ever, without an answer."""
 
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

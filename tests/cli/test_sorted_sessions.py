@@ -24,7 +24,7 @@ def test_sessions_are_sorted_over_all_agents(bsd: Call) -> None:
     shown = bsd("sessions", "--sort", "saved", "--limit", "1").out
     assert _names(shown) == ["zoo/largest"]
     assert shown.splitlines()[0].split()[:3] == ["SESSION", "SAVED", "SIZE"]
-    bsd("search", "nothing")  # counts what sessions cost
+    bsd("search", "nothing")  # counts the costs of sessions
     lines = bsd("sessions", "--agent", "zoo", "--sort", "cost").out.splitlines()
     [of_dear] = [line for line in lines if line.startswith("zoo/dear ")]
     [of_tokens] = [line for line in lines if line.startswith("zoo/tokens ")]

@@ -65,7 +65,7 @@ def test_a_source_that_is_not_there_is_told_beside_the_list(bsd: Call, tmp_path:
     assert f"There is no {gone}, which the settings name as gone." in ended.err
     assert "Try: correct `path`" in ended.err
     assert str(here) not in ended.err
-    # Whoever asks for other sessions is told of what he asked for.
+    # A user who asks for other sessions is told about those sessions.
     ended = with_sources(bsd, tmp_path, "sessions", "--agent", "main", gone=gone)
     assert (ended.code, ended.err.count("gone")) == (0, 0)
     ended = with_sources(bsd, tmp_path, "sessions", "--agent", "gone:-p", gone=gone)
@@ -84,7 +84,8 @@ def test_a_source_that_cannot_be_read_is_told(
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
         return scandir(path)
 
-    monkeypatch.setattr(os, "scandir", refusing)  # a test may run as root, whom nothing refuses
+    # a test may run as root, which is refused no directory
+    monkeypatch.setattr(os, "scandir", refusing)
     ended = with_sources(bsd, tmp_path, "sessions", closed=closed)
     assert ended.code == 0
     assert f"The source closed: reading {closed}: Permission denied\nTry: run as" in ended.err

@@ -26,7 +26,7 @@ def tmp_path(short_path: Path) -> Path:
 
 @pytest.fixture
 def full(tmp_path: Path) -> Iterator[tuple[Path, socket.socket]]:
-    """A socket on which nobody answers, and where one more must wait to be let in."""
+    """A socket on which no process answers, and whose queue of connections is full."""
     path = tmp_path / "s"
     with ExitStack() as held:
         listening = held.enter_context(socket.socket(socket.AF_UNIX))

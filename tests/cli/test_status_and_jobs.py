@@ -35,7 +35,7 @@ def root(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def answering(path: Path, answer: bytes) -> Iterator[None]:
-    """A socket that says what it likes, to one caller."""
+    """A socket that gives any answer, to one caller."""
     path.parent.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(str(path))

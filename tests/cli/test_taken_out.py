@@ -1,4 +1,4 @@
-"""What is told of a session that was taken out is what stands there, whoever asks."""
+"""Every interface gives the same facts about a session's extracted values."""
 
 from __future__ import annotations
 

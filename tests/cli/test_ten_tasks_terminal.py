@@ -1,4 +1,4 @@
-"""The ten tasks that users come with, each by one command, in terminals of two widths."""
+"""The ten usual tasks, each by one command, in terminals of two widths."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.tasks import task
 from tests.waiting import wait_for
 
 _TOP = Path(__file__).parents[2]
-_LINES = 120  # of the terminal: as much as a command here prints
+_LINES = 120  # of the terminal: as many as a command here prints
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Terminal:
     wide: list[str] = field(default_factory=list)
 
     def command(self, line: str, answer: str = "") -> str:
-        """Type a command, answer what it asks, and return all that it printed, lines joined."""
+        """Type a command, answer its questions, and return all of its output, lines joined."""
         self.commands += 1
         end = f"ended-{self.commands}-"
         self._type(f"clear; {line}; echo {end}$?")
@@ -52,7 +52,7 @@ class Terminal:
         return said
 
     def screen(self) -> str:
-        """What stands there; lines that the terminal has broken are whole."""
+        """The text on the screen; lines that the terminal has broken are whole."""
         return self._tmux("capture-pane", "-p", "-J", "-t", "bsd")
 
     def _type(self, line: str) -> None:
@@ -94,7 +94,7 @@ def test_each_task_is_one_command(clean_environment: Path, short_path: Path, wid
         what_there_is(shell)
         what_is_found(shell)
         what_changes(shell, home, root)
-    # What is too long for a line is copied, or one long name: sentences break between words.
+    # A text too long for a line is copied, or is a single long name: sentences break between words.
     long = re.compile(rf"[0-9a-f]{{8}}-|{re.escape(str(home))}|`[^`]+`")
     assert [line for line in shell.wide if not long.search(line)] == []
 

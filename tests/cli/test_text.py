@@ -1,4 +1,4 @@
-"""Words and numbers for people: nothing in them can command a terminal."""
+"""Words and numbers for people: none of them can control a terminal."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_share_of_nothing_is_nothing() -> None:
     assert (share(1, 0), share(1, 3)) == ("0 %", "33 %")
 
 
-# --- tables: what is beside what, whatever the cells hold ---
+# --- tables: columns stay aligned, with any text in the cells ---
 
 
 def test_columns_stand_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:

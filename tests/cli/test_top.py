@@ -1,4 +1,4 @@
-"""`bsd top` and the first lines of `bsd run`: what they say, and on which terminals."""
+"""`bsd top` and the first lines of `bsd run`: their text, and on which terminals they appear."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Answers:
 
 
 class Scanned:
-    """Three sessions, one of them left for later."""
+    """A result of a scan: three sessions, one of them left for later."""
 
     left = 1
 

@@ -1,4 +1,4 @@
-"""`bsd delete` and `bsd trash`: what they ask, print, and end with."""
+"""`bsd delete` and `bsd trash`: their questions, output, and exit codes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_there_and_back(bsd: Call, root: Path) -> None:
 def test_it_asks_and_names_the_children(bsd: Call, root: Path) -> None:
     make_child(root)
     before = snapshot(root / "agents")
-    ended = bsd("delete", "main/alpha")  # nobody is there to answer
+    ended = bsd("delete", "main/alpha")  # no user is there to answer
     assert ended.code == 2
     assert "main/alpha" in ended.out
     assert "main/beta" in ended.out
@@ -126,7 +126,7 @@ def test_restore_is_refused_while_the_name_is_taken(bsd: Call, root: Path) -> No
 def test_deleting_from_the_trash_and_emptying_it(bsd: Call, root: Path) -> None:
     for name in ("main/alpha", "main/beta", "other_agent/gamma"):
         assert bsd("delete", name, "--yes").code == 0
-    assert bsd("trash", "delete", "main/alpha").code == 2  # nobody is there to answer
+    assert bsd("trash", "delete", "main/alpha").code == 2  # no user is there to answer
     document = bsd("--json", "trash", "delete", "main/alpha", "--yes").document
     assert (document["deleted"], document["session"]) == (True, "main/alpha")
     assert bsd("trash", "empty").code == 2

@@ -33,7 +33,7 @@ def an_entry(bsd: Call) -> str:
 
 
 def editor(tmp_path: Path, program: str) -> str:
-    """An editor that runs a Python program with `path`, and `text`, what is there."""
+    """An editor that runs a Python program with `path`, and `text`, the content of the file."""
     file = tmp_path / "editor.py"
     file.write_text(
         "import pathlib, sys\npath = pathlib.Path(sys.argv[1])\ntext = path.read_text()\n" + program
@@ -93,7 +93,7 @@ def test_undoing_a_restore_asks(
     bsd: Call, root: Path, alpha: Path, monkeypatch: pytest.MonkeyPatch, number: list[str]
 ) -> None:
     restored = a_restore(bsd, root, alpha)
-    ended = bsd("undo", "main/alpha", *number)  # nobody is there to answer
+    ended = bsd("undo", "main/alpha", *number)  # no user is there to answer
     assert ended.code == 2
     assert f"Try: `bsd undo {' '.join(['main/alpha', *number])} --yes`" in ended.err
     assert alpha.read_bytes() == restored
@@ -163,7 +163,7 @@ def test_all_that_was_taken_out_since_yesterday_comes_back(
     assert "nothing was changed" in ended.out
     assert alpha.read_bytes() == lean
 
-    ended = bsd("undo", "--since", "yesterday")  # nobody is there to answer
+    ended = bsd("undo", "--since", "yesterday")  # no user is there to answer
     assert (ended.code, "Try: `bsd undo --since yesterday --yes`" in ended.err) == (2, True)
     assert alpha.read_bytes() == lean
 

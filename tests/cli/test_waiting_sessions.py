@@ -1,4 +1,4 @@
-"""What commands say of prompt caches that are waited for, and of going on with a session."""
+"""Messages of commands about warm prompt caches, and about continuing a session."""
 
 from __future__ import annotations
 

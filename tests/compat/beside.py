@@ -26,10 +26,11 @@ class Beside:
 
     top: Path
     kind: str  # of source
-    sessions: str  # where they lie below the home
-    work: Path  # where the program is run: its name is part of the sessions' path
+    sessions: str  # directory of the sessions below the home
+    work: Path  # directory in which the program runs: its name is part of the sessions' path
     env: dict[str, str] = field(default_factory=dict)  # besides the ordinary
-    user: list[str] = field(default_factory=list)  # what to put before a command to be another user
+    # prefix of a command that runs it as another user
+    user: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for path in (self.source, self.root, self._config.parent, self.work):
@@ -61,7 +62,7 @@ class Beside:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What programs run with here."""
+        """The environment of programs in these tests."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_PASSED_ON)}
         own = {f"XDG_{what}_HOME": str(self.home / where) for what, where in _XDG.items()}
         return {**kept, "HOME": str(self.home), **own, **self.env}
@@ -95,7 +96,7 @@ class Beside:
         return [sys.executable, "-m", "bsd", "--root", str(self.root), *arguments]
 
     def bsd(self, *arguments: str, ok: bool = True) -> Any:
-        """What bsd answers, as a document; `ok` if it must succeed."""
+        """Return the answer of bsd as a document; `ok` if it must succeed."""
         if self.user:  # the server of forked commands runs them as its own user
             done = self.run(*self.bsd_command("--json", *arguments), ok=ok)
         else:
@@ -110,7 +111,7 @@ class Beside:
             set_idle(path)
 
     def extract(self) -> Any:
-        """All that may leave leaves; fails if nothing did."""
+        """Extract everything that may leave; fail if no value left."""
         self.rest()
         done = self.bsd("extract")
         assert done["totals"]["values"] > 0, done
@@ -126,7 +127,7 @@ class Beside:
         return sorted(self.source.rglob("*.jsonl"))
 
     def the_new_file(self, before: list[Path]) -> Path:
-        """The one session's file that was not there before."""
+        """The only session file that is new."""
         [found] = set(self.files()) - {*before}
         return found
 

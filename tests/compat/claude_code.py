@@ -29,7 +29,7 @@ NO_NETWORK = {
 
 @dataclass(frozen=True)
 class ClaudeCode:
-    """One version of it, at one home."""
+    """One version of the program, in one home."""
 
     beside: Beside
     program: tuple[str, ...]
@@ -58,7 +58,7 @@ class ClaudeCode:
         return any(b'"status":"idle"' in path.read_bytes() for path in running)
 
     def path(self, session: str) -> Path:
-        """Where a session lies."""
+        """The path of a session."""
         [found] = self.beside.source.glob(f"*/{session}.jsonl")
         return found
 
@@ -126,12 +126,12 @@ def lines_by_id(content: bytes) -> dict[str, bytes]:
 
 _SESSION = re.compile(rb'"sessionId":"[^"]*"')
 _PROMPT = re.compile(rb'"promptId":"[^"]*"')
-# Forks and branches add these at the end of what they copy.
+# Forks and branches add these at the end of the copied line.
 _ORIGIN = re.compile(
     rb',"requestSessionId":"[^"]*"|,"forkedFrom":\{"sessionId":"[^"]*","messageUuid":"[^"]*"\}'
 )
 
 
 def but_for_names(line: bytes) -> bytes:
-    """A line without what a copy of it has of its own: names of sessions and prompts."""
+    """A line without the members that differ in a copy: names of sessions and prompts."""
     return _ORIGIN.sub(b"", _PROMPT.sub(b'"promptId":""', _SESSION.sub(b'"sessionId":""', line)))

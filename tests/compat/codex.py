@@ -72,18 +72,18 @@ class Codex:
         return {str(path.relative_to(self.home)): path.read_bytes() for path in found}
 
     def file(self, thread: str) -> Path:
-        """The one file of a thread."""
+        """The only file of a thread."""
         [path] = [self.home / name for name in self.files() if thread in name]
         return path
 
     def name(self, thread: str) -> SessionName:
-        """What bsd calls a thread: by the day in its file's name."""
+        """bsd's name of a thread: by the day in its file's name."""
         stem = self.file(thread).name.partition(".")[0]
         year, month, day = stem.removeprefix("rollout-")[:10].split("-")
         return SessionName(f"codex:{year}:{month}:{day}", stem)
 
     def rest(self) -> None:
-        """Let an hour pass since anybody wrote."""
+        """Let an hour pass since the last write."""
         for name in self.files():
             set_idle(self.home / name)
 
@@ -105,7 +105,7 @@ class Codex:
         )
 
     def run(self, *arguments: str) -> None:
-        """One command, which must succeed."""
+        """Run one command, which must succeed."""
         done = subprocess.run(
             self.command(*arguments),
             check=False,
@@ -138,7 +138,7 @@ class Codex:
             server.close()
 
     def legacy_thread(self, turns: int = 4) -> str:
-        """A thread whose history is one file, as versions before this one wrote them."""
+        """A thread whose history is one file, in the form of earlier versions."""
         with self.server() as server:
             thread = server.call("thread/start", historyMode="legacy")["thread"]["id"]
             for number in range(turns):

@@ -82,13 +82,13 @@ def find_programs() -> str:
 
 
 def program(*path: str) -> Path:
-    """A file of what is installed in PROGRAMS. Raises NotInstalled."""
+    """A file of the installed PROGRAMS. Raises NotInstalled."""
     wait_until_installed()
     return _file(PROGRAMS, *path)
 
 
 def install() -> None:
-    """Install what is not there yet, or not as the lock files say. Raises NotInstalled."""
+    """Install programs that are missing or differ from the lock files. Raises NotInstalled."""
     system = _system_node()
     if not shutil.which("npm"):
         raise NotInstalled("npm is not installed")
@@ -120,7 +120,7 @@ def _is_there(where: Path, *path: str) -> bool:
 
 
 def _stamp(where: Path) -> tuple[Path, str]:
-    """The file that says what is installed there, and what it has to say."""
+    """The file that records the installed versions, and its required content."""
     wanted = hashlib.sha256((where / "package-lock.json").read_bytes()).hexdigest()
     return where / "node_modules" / ".installed", wanted
 
@@ -142,12 +142,13 @@ def _install(where: Path) -> None:
 
 
 def _npm(where: Path, *arguments: str) -> None:
-    # npm may be run by a Node that is too old for what it installs; only ours has to run it.
+    # npm may run in a Node that is too old for the installed program; only our Node has to run
+    # that.
     environ = os.environ | {"npm_config_engine_strict": "false"}
     with ExitStack() as ending:
         told = "npm_config_cache" in map(str.lower, environ)
         if not told and not Path.home().joinpath(".npm").exists():
-            # A user who has no cache of npm's is left none.
+            # A user without a cache of npm stays without it.
             cache = ending.enter_context(TemporaryDirectory(prefix="bsd-npm-"))
             environ["npm_config_cache"] = cache
         done = subprocess.run(
@@ -166,7 +167,7 @@ def _npm(where: Path, *arguments: str) -> None:
 
 
 def main() -> None:
-    """Install all; an error is told in one sentence."""
+    """Install all; report an error in one sentence."""
     lock = os.open(_INSTALLING, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     fcntl.flock(lock, fcntl.LOCK_EX)
     if sys.argv[1:] == ["--background"] and os.fork():

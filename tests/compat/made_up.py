@@ -30,11 +30,11 @@ class Author:
 
     @property
     def lines(self) -> bytes:
-        """What was written, as lines."""
+        """The lines written so far."""
         return b"".join(json.dumps(one, ensure_ascii=False).encode() + b"\n" for one in self.new)
 
     def begin(self) -> None:
-        """The header, and what pi writes before anybody speaks."""
+        """The header, and the lines that pi writes before the first prompt."""
         header = {
             "type": "session",
             "version": 3,
@@ -82,7 +82,7 @@ class Author:
         self._say("assistant", blocks, **about, stopReason=stop)
 
     def _aside(self) -> list[Json]:
-        """What stands before the calls, or the answer."""
+        """The text before the calls, or the answer."""
         blocks = []
         if self._chance.random() < 0.5:
             thinking = self._words("hm", self._pick(3, 20))

@@ -1,8 +1,8 @@
 """A model behind Anthropic's Messages API on loopback: it makes the calls that a prompt names.
 
-Claude Code and pi are its clients. What it answers depends on nothing but the request: the calls
-that the newest prompt names (`asking` writes them), one at a time, until each has its result. What
-Anthropic's API would refuse is refused here, too, as far as pairing and signatures go.
+Claude Code and pi are its clients. Its answer depends only on the request: the calls that the
+newest prompt names (`asking` writes them), one at a time, until each has its result. As far as
+pairing and signatures go, it refuses requests that Anthropic's API would refuse.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ def asking(text: str, *calls: tuple[str, Json]) -> str:
 
 
 class Model:
-    """What its clients have asked; ready for more while its server runs."""
+    """The requests of its clients; ready for more while its server runs."""
 
     def __init__(self) -> None:
         self.requests: list[Json] = []  # bodies, as they came
         self.thinks = False  # before each call and answer, and signs it
         self.refused: list[str] = []  # why requests were refused
-        self.fails_at: int | None = None  # a prompt with so many results is answered by an error
+        # a prompt with this number of results is answered by an error
+        self.fails_at: int | None = None
         self._thoughts: dict[str, str] = {}  # by signature
         self.url = ""
         self._numbers = count(1)
@@ -72,7 +73,7 @@ class Model:
         return [{"type": "thinking", "thinking": thought, "signature": signature}, said]
 
     def fails(self, request: Json) -> bool:
-        """Whether a request is to be answered by an error, as `fails_at` says."""
+        """Whether a request gets an error, by `fails_at`."""
         made = _wanted(request["messages"])[1]
         return bool(request.get("tools")) and self.fails_at is not None and made >= self.fails_at
 
@@ -151,10 +152,10 @@ def serving() -> Iterator[Model]:
 
 class _Handler(BaseHTTPRequestHandler):
     model: Model
-    timeout = 10  # seconds; who says nothing for so long is let go
+    timeout = 10  # seconds; a connection that is silent for longer is closed
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log no request."""
 
     def do_HEAD(self) -> None:
         self.send_response(200)

@@ -1,4 +1,4 @@
-"""What pi's SessionManager sees in a session file, and how two such views must agree."""
+"""The view of a session file by pi's SessionManager, and how two such views must agree."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The way from the beginning of a session to one of its ends, by ids of entries."""
+    """The path from the beginning of a session to one of its ends, by ids of entries."""
 
     path: list[str]
-    sends: list[str | None]  # what pi would send to the model; None for texts that it makes itself
+    # texts that pi would send to the model; None for texts that it makes itself
+    sends: list[str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Seen:
     header: Json
     entries: list[Json]
     tree: list[tuple[str, list[str]]]  # every entry with its children
-    branches: list[Branch]  # one for every entry that none follows
+    branches: list[Branch]  # one for every entry without a successor
     leaf: str | None
     context: list[Json]  # messages that pi would send to the model
     lost: int  # lines of the file that pi dropped without a word
@@ -65,7 +66,9 @@ class Seen:
         return strangers
 
     def along(self, branch: Branch) -> Seen:
-        """The same session, with what pi would send if it went on from the end of this branch."""
+        """The same session, with the texts that pi would send if it continued from the end of
+        this branch.
+        """
         messages: dict[str, Json] = {
             entry["id"]: entry["message"] for entry in self.entries if "message" in entry
         }
@@ -79,14 +82,14 @@ class Seen:
         }
 
     def silent(self) -> int:
-        """How many answers say nothing, or only think: providers refuse these. Recorded ones do
-        where somebody interrupted them.
+        """The number of answers that are empty, or only think: providers refuse these. Recorded
+        sessions have them where a user interrupted the answer.
         """
         answers = [_blocks(one) for one in self.context if one["role"] == "assistant"]
         return sum(all(block["type"] == "thinking" for block in one) for one in answers)
 
     def meetings(self) -> int:
-        """How often one speaks twice in a row."""
+        """How often a role speaks twice in a row."""
         roles = [message["role"] for message in self.context]
         return sum(one == other and one in {"user", "assistant"} for one, other in pairwise(roles))
 
@@ -142,7 +145,7 @@ def _ask(reader: subprocess.Popen[bytes], files: list[str]) -> list[Json]:
 
 
 def assert_same_session(before: Seen, after: Seen) -> None:
-    """Fail unless pi sees the same conversation, whatever values have left it."""
+    """Fail unless pi sees the same conversation, apart from extracted values."""
     assert after.lost == before.lost == 0
     assert not after.rewritten
     assert after.header == before.header
@@ -155,7 +158,7 @@ def assert_same_session(before: Seen, after: Seen) -> None:
 
 
 def assert_sendable(seen: Seen) -> None:
-    """Fail if the context holds what providers are known to refuse in an edited session."""
+    """Fail if the context holds entries that providers are known to refuse in an edited session."""
     for message in seen.context:
         assert "_extracted" not in message
         assert "_restored" not in message

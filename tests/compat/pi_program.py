@@ -24,7 +24,7 @@ _MODEL = ("--provider", "anthropic", "--model", "claude-opus-4-5")
 
 @dataclass(frozen=True)
 class Pi:
-    """One version of it, at one home."""
+    """One version of pi, in one home."""
 
     beside: Beside
     program: tuple[str, ...]
@@ -64,7 +64,7 @@ class Pi:
 
 
 class Commands:
-    """What another program tells it, line by line."""
+    """Commands from another program, line by line."""
 
     def __init__(self, asked: IO[bytes], told: IO[bytes]) -> None:
         self._asked = asked
@@ -72,7 +72,7 @@ class Commands:
         self._number = 0
 
     def do(self, kind: str, **members: Any) -> Json:
-        """Give a command; returns what it brings. A prompt has been answered then."""
+        """Give a command; return its result. A prompt has been answered then."""
         self._number += 1
         command = {"id": f"c{self._number}", "type": kind, **members}
         self._asked.write(json.dumps(command).encode() + b"\n")
@@ -98,7 +98,7 @@ def newest(node: str) -> tuple[str, ...]:
 
 
 def old(node: str) -> tuple[str, ...]:
-    """The one that OpenClaw is built on, as `install` brings it."""
+    """The version on which OpenClaw is built, as `install` brings it."""
     modules = HERE / "node_modules" / "@mariozechner"
     return (node, str(modules / "pi-coding-agent" / "dist" / "cli.js"))
 

@@ -12,17 +12,17 @@ from typing import Any
 
 Json = dict[str, Any]
 
-_COMMAND = "seq 1 900"  # what the model wants to see: long, and everywhere the same
+_COMMAND = "seq 1 900"  # the output that the model asks for: long, and the same on every machine
 _RESULTS = ("function_call_output", "custom_tool_call_output")
-_MOST_CALLS = 500  # of all tests of a module; a program that asks for ever is given no more to do
+_MOST_CALLS = 500  # of all tests of a module; a program that asks for ever gets no more calls
 
 
 class Provider:
-    """What was asked, and where."""
+    """A provider, and the requests with their paths."""
 
     def __init__(self) -> None:
         self.requests: list[Json] = []
-        self.calls: list[Json] = []  # what the model calls next, before it does what it always does
+        self.calls: list[Json] = []  # calls that the model makes first, before its usual calls
         self.url = ""
         self._numbers = count(1)
         self._lock = Lock()
@@ -69,7 +69,7 @@ def _call(number: int) -> Json:
 
 @contextmanager
 def provider() -> Iterator[Provider]:
-    """One that answers until the end."""
+    """A provider that answers until the end."""
     made = Provider()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,6 +1,6 @@
-"""A program in a terminal of its own, and what a person types there.
+"""A program in a terminal of its own, and the keys that a person types there.
 
-What the program does is read from its files, not from its screen.
+The program's actions are read from its files, not from its screen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from tests.waiting import DEADLINE_SECONDS
 
-_SETTLED_SECONDS = 0.4  # so long it draws nothing: it has taken in what was typed
+_SETTLED_SECONDS = 0.4  # without output for this long, it has read the typed text
 _ROWS, _COLUMNS = 50, 160
 
 Found = TypeVar("Found")
@@ -61,7 +61,7 @@ class Terminal:
             pass
 
     def _read(self, seconds: float) -> bool:
-        """Take what it draws in that time; whether there was any."""
+        """Read the output of that time; return whether there was any."""
         ready, _, _ = select.select([self._end], [], [], seconds)
         if not ready:
             return False

@@ -1,4 +1,6 @@
-"""What `bsd agents on` adds is what the real programs read, and `off` leaves them as they were."""
+"""The real programs read the additions of `bsd agents on`, and `off` leaves their files as
+before.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ def test_claude_code_connects_to_the_server(programs: str, home: Home) -> None:
     listed = home.run(*claude, "mcp", "list")
     assert "bsd:" in listed
     assert "Connected" in listed, listed
-    # What it writes by itself is what bsd writes, but for its own notes.
+    # Claude Code writes the same as bsd, apart from its own notes.
     server = home.json(".claude.json")["mcpServers"]["bsd"]
     home.run(*claude, "mcp", "add", "--scope", "user", "mine", "--", server["command"], "mcp")
     mine = home.json(".claude.json")["mcpServers"]["mine"]
@@ -132,7 +134,7 @@ def test_a_running_claude_code_keeps_the_server(claude: ClaudeCode, model: Model
 
 
 def test_the_hooks_are_called(claude: ClaudeCode, session: str, tmp_path: Path) -> None:
-    """As they are written, but for the command: SessionStart only where a session goes on."""
+    """As they are written, apart from the command: SessionStart only where a session continues."""
     claude.beside.bsd("agents", "on", "claude-code", "--yes")
     settings = claude.beside.source.parent / "settings.json"
     document = json.loads(settings.read_bytes())

@@ -1,4 +1,4 @@
-"""pi opens sessions after each of many operations in any order, and sees what we say is there."""
+"""pi opens sessions after each of many operations in any order, and sees the same as bsd."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ pytestmark = pytest.mark.compat
 
 
 ALL_TYPES = ["thinking", "tool_call", "tool_result", "assistant", "user", "system"]
-_LATER = 700.0  # seconds from one step to the next: protection has ended, nobody is in the middle
+_LATER = 700.0  # seconds from one step to the next: protection has ended, and no turn is open
 _MUCH_LATER = 30 * 86_400.0
 
 
-# --- whatever may be done to a session, done in any order; a copy of its file is kept each time ---
+# --- all operations on a session, in any order; a copy of its file is kept each time ---
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Step:
 
 
 class Patient:
-    """One session under the knife; its first `steps` entry is the session as it came."""
+    """A session under test; its first `steps` entry is the original."""
 
     def __init__(self, layout: Layout, name: SessionName, chance: Random, copies: Path) -> None:
         self.name = name
         self.path = layout.session_file(name)
         self.steps: list[Step] = []
-        self.written = [self.path.read_bytes()]  # what its owner wrote, none of it by us
+        self.written = [self.path.read_bytes()]  # the lines of its program, none of bsd
         self.content_expired = False
         self._layout = layout
         self._chance = chance
@@ -77,7 +77,7 @@ class Patient:
         self._keep("as it came")
 
     def operate(self, steps: int, without: Sequence[str] = ()) -> None:
-        """Do so many things; what is refused leaves the file as it is."""
+        """Perform this number of operations; a refused operation leaves the file as it is."""
         acts = {name: act for name, act in self._acts().items() if name not in without}
         for what in self._chance.choices(list(acts), k=steps):
             self._later()
@@ -274,7 +274,7 @@ def test_it_opens_them_whatever_was_done(node: str, tmp_path: Path) -> None:
             done[step.what] += 1
             done["entries removed"] += len(before.entries) - len(now.entries)
             done["branches"] += len(now.branches) - 1
-    if STEPS * SEEDS >= 80:  # what the default must reach
+    if STEPS * SEEDS >= 80:  # cases that the default must reach
         assert {"entries removed", "branches", "append", "redact 0", "undo", "replace"} <= {*+done}
 
 
@@ -283,7 +283,7 @@ def operated(name: str, raw: bytes, root: Path) -> Patient:
     copies = root / "copies"
     copies.mkdir()
     patient = Patient(Layout(root), SessionName("main", name), Random(name), copies)
-    # What has expired is gone for good: only few sessions shall meet that.
+    # An expired value is gone for good: only few sessions may have any.
     patient.operate(STEPS, without=[] if name.endswith("5") else ["expire"])
     if not patient.content_expired:
         patient.undo_all()
@@ -292,7 +292,7 @@ def operated(name: str, raw: bytes, root: Path) -> Patient:
 
 
 def compare(step: Step, now: Seen, before: Seen, where: str) -> None:
-    """`before` is all that the owner wrote, with nothing done to it."""
+    """`before` is the program's whole session, without any operation."""
     assert (now.lost, now.rewritten) == (0, False), where
     assert now.header == before.header, where
     assert now.leaf == before.leaf, where
@@ -309,7 +309,7 @@ def compare(step: Step, now: Seen, before: Seen, where: str) -> None:
 
 
 def identity(entry: Json) -> list[object]:
-    """What nothing that we do changes about an entry."""
+    """The properties of an entry that no operation of bsd changes."""
     message = entry.get("message", {})
     fields = ("role", "toolCallId", "toolName", "model", "timestamp")
     return [entry["type"], entry["id"], entry["timestamp"], *map(message.get, fields)]
@@ -325,7 +325,9 @@ def way(entries: dict[str, Json], end: str | None) -> list[str]:
 
 
 def sent(entries: dict[str, Json], path: list[str]) -> list[str | None]:
-    """What pi sends of this branch: all from the last compaction on, and what that one kept."""
+    """The texts that pi sends of this branch: all from the last compaction on, and those that it
+    kept.
+    """
     compactions = [at for at, one in enumerate(path) if entries[one]["type"] == "compaction"]
     if not compactions:
         return _texts(entries, path)
@@ -343,7 +345,7 @@ def _texts(entries: dict[str, Json], path: list[str]) -> list[str | None]:
 
 
 def assert_as_we_say(raw: bytes, seen: Seen, where: str) -> None:
-    """Fail unless our own list of entries, and our own tree of them, tell what pi sees."""
+    """Fail unless bsd's list and tree of entries match pi's view."""
     source = BytesTranscript(raw)
     outline = outline_of(source, OPENCLAW)
     views = list(outline.views(source, OPENCLAW, range(1, outline.lines)))
@@ -368,7 +370,7 @@ def assert_as_we_say(raw: bytes, seen: Seen, where: str) -> None:
             here = tree.message_before(here, ())
         if branch.path[-1] in speaks:
             ours.insert(0, branch.path[-1])
-        # Where a parent is missing, or none is named, we go on by the order of the file.
+        # Where a parent is missing or not named, bsd uses the order of the file.
         assert ours[: len(theirs)] == theirs[::-1], where
 
 

@@ -59,7 +59,7 @@ def test_compacted_sessions_get_all_back(claude: ClaudeCode, session: str) -> No
 def test_a_fork_gets_back_what_its_original_has_in_store(
     claude: ClaudeCode, session: str, tmp_path: Path, *, cut: bool
 ) -> None:
-    """It is, line for line, what a fork of the untouched session would have been."""
+    """The session equals, line for line, a fork of the untouched session."""
     fork = str(uuid4())
     options = ["--resume", session, "--fork-session", "--session-id", fork]
     if cut:
@@ -185,7 +185,7 @@ def wait_for_text(path: Path, text: str) -> str:
 
 @pytest.mark.soak
 def test_single_values_of_a_fork_are_restored(claude: ClaudeCode, session: str) -> None:
-    """One after the other, by the entries' names, as a person or the model asks for them."""
+    """In turn, by the entries' names, as a person or the model asks for them."""
     originals = lines_by_id(claude.path(session).read_bytes())
     claude.beside.extract()
     fork = claude.run("Otherwise?", "--resume", session, "--fork-session")
@@ -211,7 +211,7 @@ def test_single_values_of_a_fork_are_restored(claude: ClaudeCode, session: str) 
 def test_version_1_writes_a_session_anew_without_markers_and_all_comes_back(
     claude: ClaudeCode, session: str, programs: str, tmp_path: Path
 ) -> None:
-    """New ids, no unknown keys, texts as blocks: what is left is the placeholder."""
+    """New ids, no unknown keys, texts as blocks: only the placeholder is left."""
     untouched = ClaudeCode(claude.beside.copy_to(tmp_path / "untouched"), claude_code.old(programs))
     expected = untouched.path(untouched.run("Otherwise?", "--resume", session)).read_bytes()
 
@@ -230,7 +230,7 @@ _ITS_OWN = re.compile(rb'"(?:uuid|parentUuid|sessionId|timestamp|leafUuid)":"[^"
 
 
 def copied_by_version_1(content: bytes) -> list[bytes]:
-    """The lines that it has of the original, but for what it makes anew in each."""
+    """The lines that it has of the original, without the members that it makes anew in each."""
     *lines, _, _ = content.splitlines()  # the prompt and its answer are new
     return [_ITS_OWN.sub(b"", line) for line in lines]
 
@@ -243,7 +243,7 @@ def test_a_person_rewinds(claude: ClaudeCode, session: str) -> None:
     lean = path.read_bytes()
     with claude.opened("--resume", session) as terminal:
         terminal.type("/rewind")
-        terminal.type("\x1b[A")  # the last prompt; then what is offered first, the conversation
+        terminal.type("\x1b[A")  # the last prompt; then the first offer, the conversation
         terminal.type("")
         terminal.type(" Or otherwise?")  # behind the prompt, which is there to be edited
         terminal.wait_for(lambda: b"Or otherwise?" in path.read_bytes(), "a prompt")
@@ -289,7 +289,7 @@ def test_a_person_renames_compacts_and_branches(claude: ClaudeCode, session: str
 
 @pytest.mark.soak
 def test_an_ordinary_user_gets_all_back(programs: str, model: Model) -> None:
-    """All tests are run as one, but where they are run as root."""
+    """All tests run as one user, except where they run as root."""
     assert programs
     user = as_ordinary_user()
     with tempfile.TemporaryDirectory() as directory:

@@ -57,7 +57,7 @@ def with_plugin(claude: ClaudeCode, top: Path) -> ClaudeCode:
 
 @contextmanager
 def a_daemon(beside: Beside, tmp_path: Path) -> Iterator[Running]:
-    """One that waits for an hour of quiet, unless it is told that a session is idle."""
+    """A daemon that waits for an hour of quiet, unless a hook reports that a session is idle."""
     environ = {"XDG_CONFIG_HOME": str(beside.home / ".config")}
     with running(beside.root, tmp_path, **environ, BRAINSURGEON_QUIET_SECONDS="3600") as daemon:
         yield daemon
@@ -72,7 +72,7 @@ def extracted(daemon: Running, session: str) -> int:
 
 
 def results_out(claude: ClaudeCode, daemon: Running, session: str) -> int:
-    """How many results of tools are out of a session, once the daemon has counted what is out."""
+    """The number of extracted tool results of a session, once the daemon has counted them."""
     if not extracted(daemon, session):
         return 0
     lines = claude.path(session).read_bytes().splitlines()
@@ -80,7 +80,7 @@ def results_out(claude: ClaudeCode, daemon: Running, session: str) -> int:
 
 
 def told(model: Model) -> int:
-    """How often the newest request tells the model what can be restored."""
+    """How often the newest request names the restorable values for the model."""
     return json.dumps(newest(model)["messages"]).count(OURS)
 
 
@@ -122,7 +122,7 @@ def test_in_ten_turns_values_leave_at_once_and_a_long_one_is_shown_whole(
         assert claude.run(prompt, "--resume", session) == session
     assert not model.refused
     assert model.results()[0].startswith("[[extracted-"), "it had left"
-    # One each time that it was resumed; on a machine at its limits a hook may not wait for it.
+    # Once for each resume; on a machine at its limits a hook may not wait for it.
     assert 1 <= told(model) <= 9
     answers = [text for text in model.results() if text.startswith("{")]
     said, given = parted(answers[-1])

@@ -49,7 +49,7 @@ class Projects:
         return self.claude.beside.source
 
     def directory(self, number: int) -> Path:
-        """Where the sessions of a project lie."""
+        """The directory of a project's sessions."""
         return self.top / project_name(str(self.where[number]))
 
     def files(self, what: str = "000000*") -> State:
@@ -129,7 +129,7 @@ def purge(projects: Projects, number: int) -> None:
 
 
 def bsd(claude: ClaudeCode, *arguments: str, codes: tuple[int, ...] = (0,)) -> Any:
-    """What a command answers that ends with one of these codes."""
+    """The answer of a command that ends with one of these codes."""
     where = ("--root", str(claude.beside.root), "--json")
     done = forked.run(*where, *arguments, env=claude.beside.environment)
     assert done.returncode in codes, done.stderr
@@ -145,7 +145,7 @@ def bring_all_back(claude: ClaudeCode) -> None:
 
 
 def keep(claude: ClaudeCode) -> None:
-    """Copy all sessions. The one that was written to just now counts as in use."""
+    """Copy all sessions. A session that was written to just now counts as in use."""
     assert bsd(claude, "archive", "keep", codes=(0, 4))["copied"] >= 3 * SESSIONS
 
 

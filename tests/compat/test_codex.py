@@ -1,7 +1,6 @@
-"""What the real Codex does with the files of its threads, and what becomes of what was taken out.
+"""Changes of the real Codex in the files of its threads, and the extracted values after them.
 
-Facts about its files stand here as it makes them; what bsd says of made-up ones is tested in
-tests/sessions.
+This file checks facts about the program's own files; tests/sessions checks bsd on made-up files.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def caller(codex: Codex) -> Caller:
 
 
 def extracted(codex: Codex) -> tuple[str, bytes, SessionName]:
-    """A thread out of which something was taken, what it was before, and its name."""
+    """A thread with extracted values, its original content, and its name."""
     thread = codex.legacy_thread()
     old, name = codex.file(thread).read_bytes(), codex.name(thread)
     assert caller(codex).extract(name, overrides=EVERYTHING).status is Status.EXTRACTED
@@ -160,7 +159,7 @@ def test_a_fork_copies_placeholders_and_no_markers(codex: Codex) -> None:
     ]
     assert all("_extracted" not in line for line in rest)
     assert copied.count(AWAY) == taken.count(AWAY)
-    # Times are those of the fork, so what is called by its time has another name there.
+    # Times are those of the fork, so values named by their time have another name there.
     assert rest[1]["timestamp"] != parents[1]["timestamp"]
     assert set(listed(codex)) == {name, codex.name(fork)}
 
@@ -202,7 +201,7 @@ def test_a_migrated_thread_keeps_placeholders_and_is_left_alone(codex: Codex) ->
     found = verify(codex.layout)
     assert found.placeholders == now.count(AWAY)
     assert [each for each in found.findings if each.is_open] == []
-    # All of it can be read, whatever became of the line that it left.
+    # All of it can be read, whether or not the line that it left still exists.
     texts = {value.text for line in lines(old) for value in CODEX.values(line)}
     there = [line for line in lines(now) if AWAY.decode() in json.dumps(line)]
     for line in there:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.compat
 
 
 class Patient:
-    """One session, of which a copy is kept after every step."""
+    """A session, of which a copy is kept after every step."""
 
     def __init__(self, root: Path, name: SessionName, copies: Path) -> None:
         layout = Layout(root)
@@ -50,7 +50,7 @@ class Patient:
         set_idle(self.path)
 
     def calls(self) -> list[CallToRedact]:
-        """Every call in the session, to leave one way or the other."""
+        """Every call in the session, to be removed by either way."""
         source, fmt = Session(self._layout, self.name).open()
         with source:
             found = [
@@ -138,7 +138,7 @@ def test_it_opens_them_at_every_step(node: str, openclaw_root: Path, tmp_path: P
         assert len(seen[1].entries) == len(first.entries) - gone
 
 
-# --- what is left of a session after its calls were carried out is one that pi reads and sends ---
+# --- after its calls were carried out, a session is still read and sent by pi ---
 
 
 UNKNOWN = "Tool not found"

@@ -39,7 +39,7 @@ def called(name: str, program: Sequence[str], top: Path) -> Path:
 def shell(
     command: str, *more: str, path: Path, cwd: Path, env: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command as a person does who has copied it, with further arguments."""
+    """Run a copied command as a person does, with further arguments."""
     done = subprocess.run(
         ["/bin/sh", "-c", f"{command} {shlex.join(more)}"],
         cwd=cwd,

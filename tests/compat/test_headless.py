@@ -1,7 +1,8 @@
-"""One prompt, answered without a terminal: the last turn is the only one, and most of it may leave.
+"""One prompt, answered without a terminal: the last turn is the only one, and most of it may
+leave.
 
-Its owner goes on with what is left, and its provider takes it: calls have their results, and what
-was thought is as it was signed.
+Its program continues with the rest, and its provider accepts it: calls have their results, and
+thoughts are unchanged under their signatures.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def thinking(model: Model) -> Iterator[Model]:
     """A model that thinks before it says or does something."""
     model.thinks = True
     yield model
-    model.thinks = False  # the next module's first fixture may come before what resets it
+    model.thinks = False  # the next module's first fixture may come before the reset
 
 
 def entries_of(content: bytes) -> list[Any]:
@@ -99,7 +100,7 @@ def test_a_turn_of_claude_code_that_ended_in_its_midst_stays(
         assert done["reasons"]["turn_open"] > 0
     claude_home.run("And now?", "--resume", headless)
     assert thinking.refused == []
-    claude_home.beside.extract()  # whoever speaks again does not wait for it
+    claude_home.beside.extract()  # a new prompt does not wait for it
     claude_home.run("And then?", "--resume", headless)
     assert thinking.refused == []
 

@@ -1,4 +1,4 @@
-"""What Claude Code notes of prompts in its history, and how it calls projects' directories."""
+"""Claude Code's history of prompts, and its names of projects' directories."""
 
 from __future__ import annotations
 

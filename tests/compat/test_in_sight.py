@@ -1,4 +1,6 @@
-"""What bsd counts as sent is what the program sends, whatever it has compacted or taken back."""
+"""bsd counts as sent exactly the texts that the program sends, after compactions and rewinds
+too.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def test_a_compacted_session(claude: ClaudeCode, session: str, model: Model) -> 
 
 
 def compact_in(terminal: Terminal, claude: ClaudeCode, path: Path, option: str) -> None:
-    """Go back to the second prompt, and take one of what is offered there."""
+    """Go back to the second prompt, and choose one of the offers there."""
     terminal.type("/rewind")
     for _ in range(2):
         terminal.type(UP, enter=False)
@@ -93,7 +95,7 @@ def test_a_session_that_a_person_took_back(claude: ClaudeCode, session: str, mod
         for _ in range(2):
             terminal.type(UP, enter=False)
         terminal.type("")
-        terminal.type("")  # what is offered first, the conversation; the prompt may be edited then
+        terminal.type("")  # the first offer, the conversation; the prompt may be edited then
         for _ in range(2):
             terminal.type("\x15", enter=False)  # without its last line, which names a call
         terminal.type("Or otherwise?")
@@ -122,7 +124,7 @@ def test_a_session_of_pi_is_compacted_and_taken_back(
     assert b'"type":"compaction"' in path.read_bytes()
     assert counted(path, PI) == sent(model)
     assert len(sent(model)) < 3
-    # Somebody goes on from before the compaction, as `/tree` lets them.
+    # A user continues from before the compaction, as `/tree` permits.
     lines = path.read_bytes().splitlines(keepends=True)
     at = next(n for n, line in enumerate(lines) if b'"type":"compaction"' in line)
     parent = json.loads(lines[at])["parentId"]

@@ -28,7 +28,7 @@ def bsd(claude: ClaudeCode, *arguments: str) -> Any:
 
 @pytest.fixture
 def fresh(claude: ClaudeCode, session: str) -> ClaudeCode:
-    """A user who has run Claude Code for a month, and bsd never."""
+    """A user who has run Claude Code for a month, and has never run bsd."""
     (claude.beside.home / ".config" / "bsd" / "bsd.toml").unlink()
     path = claude.path(session)
     for number in range(SESSIONS):

@@ -91,7 +91,7 @@ def test_claude_code_shows_its_model_a_long_value_of_json_whole_and_once(
     assert "".join(model.results()).count(text[1000:2000]) == 1, "once"
     assert list(answer["beside"].values()) == ["the same as message.content[0].content"]
     assert not model.refused
-    # What the program has written down of it is a session like any other.
+    # The program's record of it is a session like any other.
     assert path.read_bytes().startswith(lean)
     claude.run("Thank you.", "--resume", session)
     assert not model.refused
@@ -114,7 +114,7 @@ def with_result(content: bytes, text: str) -> tuple[bytes, str]:
 
 
 def parted(result: str) -> tuple[Any, str]:
-    """An answer: what it says, and the text behind that."""
+    """Split an answer: its own sentence, and the text after it."""
     said, end = json.JSONDecoder().raw_decode(result)
     return said, result[end:]
 
@@ -163,7 +163,7 @@ def test_codex_gives_its_model_the_text_in_the_same_turn(
 def test_pis_model_gets_the_text_from_its_shell(
     programs: str, model: Model, tmp_path: Path
 ) -> None:
-    """pi has no MCP of its own; what its shell starts finds the session all the same."""
+    """pi has no MCP of its own; a program that its shell starts finds the session all the same."""
     pi = Pi(pi_program.home(tmp_path, tmp_path / "work", model), pi_program.newest(programs))
     path = pi_program.three_turns(pi)
     before = path.read_bytes()

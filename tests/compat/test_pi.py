@@ -1,4 +1,4 @@
-"""pi's own SessionManager opens what bsd wrote and sees the same session."""
+"""pi's own SessionManager opens the files that bsd wrote and sees the same session."""
 
 from __future__ import annotations
 

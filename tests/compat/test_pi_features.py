@@ -34,7 +34,7 @@ def pi(template: tuple[Pi, str], tmp_path: Path) -> Pi:
 
 @pytest.fixture
 def path(pi: Pi, template: tuple[Pi, str]) -> Path:
-    """The session's file, from which nothing was taken yet."""
+    """The session's file, from which no value was extracted yet."""
     return pi.beside.top / template[1]
 
 

@@ -1,4 +1,6 @@
-"""A model in Claude Code gets back what a daemon took from its session, in the same turn."""
+"""A model in Claude Code restores a value that a daemon extracted from its session, in the same
+turn.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ BOOK = "299 a line of a file that somebody reads"  # its end
 
 @contextmanager
 def beside_a_daemon(beside: Beside, tmp_path: Path) -> Iterator[None]:
-    """`bsd run` looks after the sessions and has taken from them all that may leave."""
+    """`bsd run` serves the sessions and has extracted every value that may leave."""
     with running(beside.root, tmp_path, XDG_CONFIG_HOME=str(beside.home / ".config")) as daemon:
         beside.rest()
 

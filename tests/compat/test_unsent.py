@@ -1,7 +1,7 @@
-"""What Claude Code never sends leaves its sessions, and its requests stay as they were.
+"""Values that Claude Code never sends leave its sessions, and its requests stay the same.
 
-Each session is resumed twice at the same place: as the program left it, and after values have left
-it. What is sent must be the same both times.
+Each session is resumed twice at the same place: as the program left it, and after values have
+left it. The requests must be the same both times.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def full(programs: str, model: Model, tmp_path: Path) -> tuple[ClaudeCode, str]:
 
 
 def with_progress(path: Path) -> None:
-    """Put in, before the result of the task, what older versions write while a subagent works."""
+    """Insert, before the result of the task, the lines that older versions write while a
+    subagent works.
+    """
     lines = path.read_bytes().splitlines(keepends=True)
     entries: list[Json] = [json.loads(line) for line in lines]
     at = next(
@@ -120,7 +122,7 @@ def kinds_away(path: Path) -> dict[str, set[str]]:
 
 
 def requests_of(model: Model, go: Callable[[], object]) -> list[Json]:
-    """What is sent while something goes on, but for requests of other uses than the session's."""
+    """The requests of a call, without requests for uses other than the session's."""
     model.requests.clear()
     go()
     return [request for request in model.requests if request.get("tools")]
@@ -129,7 +131,7 @@ def requests_of(model: Model, go: Callable[[], object]) -> list[Json]:
 def sends_the_same(
     claude: ClaudeCode, model: Model, change: Callable[[], object], go: Callable[[], object]
 ) -> None:
-    """What is sent from the home as it is, is sent from the same one after a change."""
+    """The home sends the same requests before and after a change."""
     top = claude.beside.top
     aside = top.with_name("aside")
     shutil.copytree(top, aside, symlinks=True)

@@ -37,7 +37,7 @@ def cached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def as_daemon(claude: ClaudeCode, session: str, ahead: float = 0.0) -> SessionResult:
-    """Extract what is due, as the daemon does, so many seconds later."""
+    """Extract due values, as the daemon does, `seconds` later."""
     source = SourceSettings(kind="claude-code", path=claude.beside.source, name="claude-code")
     layout: Layout = layout_of(claude.beside.root, [source])
     agent = layout.sources[0].agent_at(claude.path(session).parent)

@@ -1,7 +1,7 @@
-"""A real daemon, put together as always, whose loops are stepped by hand on a clock of its own.
+"""A real daemon with all its parts, whose loops are stepped by hand on a clock of its own.
 
-No thread is started and nobody sleeps; a second of the clock costs nothing unless something happens
-in it.
+No thread is started and no loop sleeps. A second of the clock costs time only if an event falls
+into it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _NoWatcher:
         return None
 
     def close(self) -> None:
-        """Nothing is watched."""
+        """No directory is watched."""
 
 
 class Machine:
@@ -71,17 +71,17 @@ class Machine:
         self.jobs: list[tuple[str, float]] = []  # name and start of every run
         self.ended: Callable[[str], None] = lambda _: None
         self.may_fail: str | None = None  # a job
-        self.failed: list[str] = []  # what its failures said
+        self.failed: list[str] = []  # the messages of its failures
         self._events = daemon.state.events.subscribe()
         self._debounce_at: float | None = None
         self._timer_at: float | None = None
 
     def hint(self, name: SessionName) -> None:
-        """What the watcher would say."""
+        """Report a change as the watcher would."""
         self.daemon._hint(name)
 
     def settle(self) -> None:
-        """Let everybody do what is due now."""
+        """Let every loop do the work that is due now."""
         self._debounce_at = self.daemon.state.loops["debounce"]._step(self.clock.steady)
         self._timer_at = self.daemon.state.loops["timer"]._step(self.clock.wall)
         queue, worker = self.daemon.state.queue, self.daemon._workers._worker

@@ -1,4 +1,4 @@
-"""Children that are no processes: what they are asked to do is done here, by the test's clock."""
+"""Children without processes: their tasks run here, by the test's clock."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Here(Child):
         return RetryBudget(wait, self._setup.quiet_seconds, clock=self.clock)
 
     def live(self) -> None:
-        self.say("alive")  # and nothing ends this process
+        self.say("alive")  # and this process never ends early
 
     def check(self) -> None:
         self.say("checked")

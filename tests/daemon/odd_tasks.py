@@ -1,4 +1,4 @@
-"""What children are asked to do in tests; a child loads this module by its name."""
+"""Tasks that tests give to children; a child loads this module by its name."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def die_at(child: Child, name: SessionName, step: str) -> None:
 
 
 def die_among(child: Child, several: list[SessionName], last: SessionName) -> None:
-    """Extract one after the other, and be killed once the last one has been exchanged."""
+    """Extract the sessions in turn; kill this process when the last file has been exchanged."""
     for name in several:
         child.begin()
         if name == last:
@@ -127,5 +127,5 @@ def whose_commit(child: Child, name: SessionName) -> bool:
 
 
 def ask(child: Child) -> Any:
-    """What the daemon answers."""
+    """Return the daemon's answer."""
     return child.ask("question")

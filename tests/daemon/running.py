@@ -27,13 +27,13 @@ from tests import forked
 from tests.unix import UnixConnection
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
-# What the daemon does by the clock shall not do the work of what is under test.
+# Scheduled jobs must not do the work that a test checks.
 QUIET_CONFIG = {"auto_cron": "0 0 1 1 *", "retention_cron": "0 0 1 1 *"}
 
 
 @dataclass
 class Running:
-    """One daemon's process."""
+    """The process of a daemon."""
 
     root: Path
     socket: Path
@@ -41,7 +41,7 @@ class Running:
     env: dict[str, str] = field(default_factory=dict)
 
     def ask(self, route: str, method: str = "GET") -> Any:
-        """What the API answers; raises OSError while nobody listens."""
+        """Return the API's answer; raise OSError while no daemon listens."""
         connection = UnixConnection(self.socket)
         try:
             connection.request(method, f"/api/{route}")
@@ -75,7 +75,7 @@ class Running:
         return any(text in event["event"] for event in self.events())
 
     def is_sound(self) -> bool:
-        """What `bsd verify` says of its root."""
+        """Whether `bsd verify` finds the root sound."""
         found = verify(Layout(self.root))
         assert found.clean, as_json(found)
         return True
@@ -106,7 +106,7 @@ def launch(root: Path, tmp_path: Path, **env: str) -> Running:
 
 
 def launch_fresh(root: Path, tmp_path: Path, **env: str) -> Running:
-    """Start `bsd run` as a user starts it, by a Python that has loaded nothing."""
+    """Start `bsd run` as a user starts it, in a Python that has loaded no modules."""
     socket, full = _place(env)
     with (tmp_path / "bsd.out").open("ab") as out:
         process = subprocess.Popen(
@@ -120,7 +120,7 @@ def launch_fresh(root: Path, tmp_path: Path, **env: str) -> Running:
 
 
 def _place(env: dict[str, str]) -> tuple[Path, dict[str, str]]:
-    """Where a daemon listens, and its environment."""
+    """The address at which a daemon listens, and its environment."""
     # Not under tmp_path, which may be too long for a socket; private, as bsd demands.
     socket = Path(tempfile.mkdtemp(prefix="bsd-test-")) / "bsd.sock"
     return socket, {

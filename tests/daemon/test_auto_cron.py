@@ -89,7 +89,7 @@ def test_the_run_is_noted_only_when_all_have_had_their_turn(house: House) -> Non
     assert first is not None
     house.on(first)
     assert house.config.current.last_run_at is None
-    house.auto_cron.run()  # the one before is going on: nothing new
+    house.auto_cron.run()  # the run before is going on: no new run
     second = house.take(5)
     assert second is not None
     house.on(second)

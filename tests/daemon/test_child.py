@@ -1,4 +1,4 @@
-"""One child process by itself, without the `Children` whose it is."""
+"""A single child process, without the `Children` that owns it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Children: what they are asked comes back as it is, and what ends them costs one attempt."""
+"""Children: their answers arrive unchanged, and a task that kills its child costs one attempt."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_who_waits_is_not_served_by_one_in_the_background(house: House) -> None:
     other = house.children.call(odd_tasks.pid, background=True)
     assert one != other
     assert os.getpriority(os.PRIO_PROCESS, other) > os.getpriority(os.PRIO_PROCESS, one)
-    # A session of its own would be a scheduling group of its own, in which nice counts for nothing.
+    # A session of its own would be a scheduling group of its own, in which nice has no effect.
     assert os.getsid(other) == os.getsid(0)
 
 
@@ -406,7 +406,7 @@ def test_one_that_was_told_to_stop_before_its_order_came_has_not_died(
 
 
 def test_one_who_was_at_a_session_is_asked_about_it_again(house: House) -> None:
-    """He may remember things of it; else the last one who had work is."""
+    """That child may have the session in memory; otherwise the last child that worked is asked."""
     names = [SessionName("main", text) for text in "abc"]
     both = threading.Barrier(2)
     pids: dict[SessionName, int] = {}
@@ -476,7 +476,7 @@ def test_a_child_whose_parent_is_killed_finishes_its_commit_and_leaves(
     assert result.status is Status.UNCHANGED
 
 
-# --- what it knows ---
+# --- state that a child keeps ---
 
 
 def test_settings_are_those_of_the_daemon_or_newer(house: House) -> None:
@@ -484,7 +484,7 @@ def test_settings_are_those_of_the_daemon_or_newer(house: House) -> None:
     assert ask() == 0
     house.config.update({"keep_recent": 7})
     assert ask() == 7
-    house.layout.config_file.write_text("{")  # by hand: the last good ones stay
+    house.layout.config_file.write_text("{")  # by hand: the last valid settings stay
     assert ask() == house.config.current.keep_recent == 7
     fresh = house.make()
     assert fresh.call(odd_tasks.keep_recent) == 7
@@ -561,7 +561,7 @@ def test_the_arguments_of_an_edit_can_be_sent(house: House) -> None:
 
 
 def test_a_death_among_several_is_about_the_one_at_work(house: House) -> None:
-    """And what those before it have in flight is looked after as well."""
+    """The files in flight of earlier commits are handled as well."""
     others = [SessionName("main", f"other{n}") for n in range(3)]
     for other in others:
         write(house.layout, conversation(3), other)

@@ -21,7 +21,7 @@ class Jumping(Clock):
 
     def put_forward(self, seconds: float) -> None:
         self.wall += seconds
-        self._boot += seconds  # the steady one is not set
+        self._boot += seconds  # the monotonic clock is not set
 
 
 def stored(root: Path, written: float) -> Path:

@@ -1,4 +1,4 @@
-"""A day in the life of a daemon, in seconds: what agents write leaves once, in time, always."""
+"""A day in the life of a daemon, in seconds: every value leaves once and in time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LINE = 200  # bytes that leave with a line
 _CLOSE = 1e-3  # floating seconds and a file's nanoseconds differ by less
 
 
-# --- a caller who keeps a book, and agents that keep him busy, on a clock that a test drives ---
+# --- a recording editor, and agents that keep it busy, on a clock that a test drives ---
 
 
 class Wait(NamedTuple):
@@ -56,7 +56,7 @@ class Wait(NamedTuple):
 
 
 class Surgeon:
-    """Takes lines out of sessions whose lines are `number state …`; writes down all he does."""
+    """Takes lines out of sessions whose lines are `number state …`; records all its work."""
 
     def __init__(self, layout: Layout, clock: Clock) -> None:
         self.layout = layout
@@ -122,7 +122,7 @@ class Surgeon:
     def _plan(self, name: SessionName, before: Identity, taken: list[int]) -> Plan:
         size = before.size + BALLAST * (name in self.huge)
         report = Report("extract", len(taken), len(taken), size, size - _LINE * len(taken))
-        # What was restored says so in its new line, as a real one does.
+        # A restored line carries its mark, as a real restored line does.
         edits = tuple(
             Edit(n, 0, b'{"_restored":""}' if (name, n) in self.protected else b"{}") for n in taken
         )
@@ -184,7 +184,7 @@ class Agents:
             begin += self._chance.choice((0.05, 0.3, 1.0, 4.0))
 
     def restore(self, name: SessionName) -> None:
-        """Somebody restores the first line that is out, if there is one."""
+        """A user restores the first line that is out, if there is such a line."""
         path = self._surgeon.path(name)
         lines = path.read_bytes().splitlines(keepends=True)
         number = next((n for n, line in enumerate(lines) if line.endswith(b" out\n")), None)
@@ -226,7 +226,7 @@ LATEST_OF_HUGE = 30 * MINUTE + LATEST
 
 
 def wall(moment: float) -> datetime:
-    """What clocks on the wall show, wherever this is."""
+    """The time on the wall clock, independent of the machine's zone."""
     return datetime.fromtimestamp(moment)  # noqa: DTZ006
 
 
@@ -290,7 +290,7 @@ class Day:
             begin += self.chance.expovariate(1 / (45 * MINUTE)) + MINUTE
 
     def plan_life(self) -> None:
-        """What else happens: settings change, a session vanishes, one fails, one is in use."""
+        """Other events: settings change, a session vanishes, one fails, one is in use."""
         caller = self.caller
         self.plan(self.off[0], lambda: self.set(enabled=False))
         self.plan(self.off[1], lambda: self.set(enabled=True))
@@ -315,7 +315,7 @@ class Day:
             if here:
                 here.run_until(moment)
             self.clock.go_to(moment)
-            with suppress(FileNotFoundError):  # nobody writes into a session that was deleted
+            with suppress(FileNotFoundError):  # no program writes into a deleted session
                 action()
             if here:
                 here.settle()
@@ -324,7 +324,7 @@ class Day:
         self.clock.go_to(until)
 
     def sleep(self, until: float) -> None:
-        """Suspend the whole machine; what would have happened meanwhile does not."""
+        """Suspend the whole machine; events of that time do not happen."""
         self.clock.go_to(until)
         while self._script and self._script[0][0] < until:
             heapq.heappop(self._script)
@@ -342,7 +342,7 @@ class Day:
             self.check_retention()
 
     def check_retention(self) -> None:
-        """What is older than the retention is gone after every run, and nothing else ever is."""
+        """After every run, content older than the retention is gone, and no other content is."""
         stored = self.caller.stored
         expired = {file for file, at in stored.items() if at < self.clock.wall - RETENTION}
         assert {file for file in stored if not file.exists()} == expired
@@ -450,14 +450,14 @@ def check_sessions(day: Day) -> None:
         if name not in {day.busy, day.broken}:
             limit = LATEST_OF_HUGE if name in caller.huge else LATEST
             assert day.able(since, until) <= limit, (name, local(since), local(until))
-    # Its own writing wakes it never; nearly all calls are those that found something to do.
+    # Its own writing never wakes it; nearly all calls found work to do.
     others = [name for name in day.names if name not in {day.busy, day.broken, *caller.huge}]
     idle = sum(caller.calls[name] - caller.commits[name] for name in others)
     assert idle < agents.turns / 2
 
 
 def test_a_day_with_the_real_surgeon(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same machinery over real transcripts: an hour later nothing is left to do, or lost."""
+    """The same parts over real transcripts: an hour later no work is left, and no data is lost."""
     require_linux()
     if strength(root).level != "strong":
         pytest.skip("needs a file system with leases that prove something")

@@ -153,7 +153,7 @@ def test_the_oldest_saving_waits_no_longer_than_an_hour() -> None:
     assert savings.due(NAME) is None
     assert savings.waited(NAME, 100.0) == 0.0
     savings.wait(NAME, 100.0)
-    # What is added later does not make the oldest younger.
+    # A later saving does not make the oldest younger.
     savings.wait(NAME, 200.0)
     assert len(savings) == 1
     assert savings.due(NAME) == 100.0 + LONGEST_WAIT_SECONDS

@@ -1,4 +1,4 @@
-"""What programs delete soon is copied when the daemon starts, not ten minutes later."""
+"""Sessions that programs delete soon are copied when the daemon starts, not ten minutes later."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.daemon
 
 
 def serve(home: Home | ClaudeHome, top: Path) -> dict[str, str]:
-    """Settings by which bsd serves this directory of Claude Code; returns the environment."""
+    """Settings with which bsd serves this directory of Claude Code; returns the environment."""
     config = top / "config" / "bsd" / "bsd.toml"
     config.parent.mkdir(parents=True)
     config.write_text(f'[[sources]]\nkind = "claude-code"\npath = "{home.source}"\n')

@@ -1,4 +1,4 @@
-"""The first look at very many sessions: some thousands at once, and whoever is in use first."""
+"""The first look at very many sessions: thousands at once, and sessions in use first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daemon whose disk fills and empties again and again goes on, and loses nothing."""
+"""A daemon whose disk fills and empties again and again goes on, and loses no data."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_it_survives_a_disk_that_fills_and_empties(tmp_path: Path) -> None:
             assert found.returncode == 0, found
             assert "Traceback" not in daemon.log()
             assert "nternal error" not in daemon.log()
-            # A store's index is a cache: what a full disk kept out of it comes by itself, with
-            # what is looked after once a commit is a minute old.
+            # A store's index is a cache: entries that a full disk kept out are added when the files
+            # in flight are handled, once a commit is a minute old.
             stores = [SessionStore(Layout(root), SessionName("main", p.stem)) for p in sessions]
             wait_for(lambda: all(map(_is_indexed, stores)), "indexes to be complete")
             assert daemon.is_sound()

@@ -1,4 +1,4 @@
-"""What hooks tell the daemon: which sessions are queued, and what a model is told."""
+"""Hooks report to the daemon: which sessions are queued, and the text that a model gets."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_programs_that_are_not_known_are_told_so(state: DaemonState) -> None:
         HookReceiver(state).receive("nonsense", {})
 
 
-# --- what a model is told ---
+# --- the text for a model ---
 
 
 def resumed(state: DaemonState, home: Home) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Claude Code's hooks beside a real daemon: the script, the route, what becomes of a session."""
+"""Claude Code's hooks beside a real daemon: the script, the route, and the session afterwards."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, H
 
 
 def hook(daemon: Running, script: Path, path: Path, **said: Any) -> str:
-    """Run the script as Claude Code does; returns what it prints."""
+    """Run the script as Claude Code does; return its output."""
     command = [sys.executable, "-I", "-S", str(script), "--socket", str(daemon.socket)]
     done = subprocess.run(
         command,

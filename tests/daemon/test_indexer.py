@@ -1,4 +1,4 @@
-"""The search index follows the sessions by itself, a little at a time, behind everybody else."""
+"""The search index follows the sessions on its own, a little at a time, after all other work."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def said(number: int, text: str) -> bytes:
 
 
 class State(DaemonState):
-    """Whether others are at work is what a test says."""
+    """The test sets whether other workers are busy."""
 
     busy = False
     woken = 0
@@ -297,7 +297,7 @@ def test_a_change_while_it_is_read_is_not_missed(
 
 @pytest.fixture
 def meanwhile(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
-    """What happens after all sessions were looked at, and before the indexer is told of that."""
+    """Events after all sessions were read, and before the indexer learns of that."""
     bench.indexer.everything()
     bench.run()
     happens: list[Callable[[], object]] = []
@@ -359,7 +359,7 @@ def test_a_session_that_ends_whoever_reads_it_stops_no_other(
 def _until_it_ends(
     layout: Layout, index: SearchIndex, wanted: list[Due], *_: object
 ) -> list[indexing.ReadOn]:
-    """As a child does it: what ends it is no failure of one session."""
+    """Run as a child does; an exception that ends the child is not counted against a session."""
     turns = []
     for due in wanted:
         with index.change():

@@ -1,4 +1,4 @@
-"""What is put in order behind others: a command that was killed has not indexed what it kept."""
+"""Repairs after other work: a killed command has not indexed the content that it stored."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _jobs(state: DaemonState, gone: Callable[[SessionName], None] = lambda _: No
 
 
 def test_a_session_whose_copy_stays_is_told_of_when_that_is_known(layout: Layout) -> None:
-    """Who looked for its words before found neither the session nor a copy of one that is gone."""
+    """A search for its words found neither the session nor a copy of a deleted session before."""
     settings = load_settings(root=layout.root, environ={"HOME": str(layout.root)})
     told: list[SessionName] = []
     jobs = _jobs(DaemonState(settings), told.append)

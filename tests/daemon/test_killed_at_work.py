@@ -34,7 +34,7 @@ _LONGEST_LIFE_SECONDS = 1.6  # a start takes about a third of it
 
 
 class Agents(threading.Thread):
-    """Appends turns to one session after the other, reopening it for every line."""
+    """Appends turns to the sessions in turn, reopening the file for every line."""
 
     def __init__(self, files: list[Path]) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Agents(threading.Thread):
 
 
 def _kill_some(children: list[int], chance: random.Random) -> int:
-    """Every other child, at whatever it is; returns how many."""
+    """Kill every other child, during any work; return how many were killed."""
     victims = [pid for pid in children if chance.random() < 0.5]
     for pid in victims:
         with suppress(ProcessLookupError):
@@ -110,7 +110,7 @@ def test_killed_at_random_moments_it_loses_nothing(tmp_path: Path) -> None:
     finally:
         agents.end()
 
-    with running(root, tmp_path) as daemon:  # neither lock nor socket of a dead one is in its way
+    with running(root, tmp_path) as daemon:  # neither lock nor socket of a dead daemon blocks it
         for file in originals:
             wait_for(lambda file=file: b'"_extracted"' in file.read_bytes(), f"work on {file.name}")  # type: ignore[misc]
         wait_for(lambda: not daemon.status()["queue"]["working"], "the work to end")
@@ -210,7 +210,7 @@ while True:
 
 
 class Archivist:
-    """That other bsd; whatever it is at, it can be killed and begins again."""
+    """The other bsd; it can be killed during any work, and begins again."""
 
     def __init__(self, root: Path, told: Path) -> None:
         self._root = root
@@ -233,7 +233,7 @@ class Archivist:
         assert self._process.wait() == -signal.SIGKILL, self._told.read_text()
 
     def did(self) -> Counter[str]:
-        """How often it did what, as far as it came to say so; nothing may have gone wrong."""
+        """Count each kind of work that it reported; no report may show a fault."""
         said = self._told.read_text().splitlines()
         wrong = [line for line in said if line.startswith(("PROBLEM", "Traceback"))]
         assert not wrong, "\n".join(wrong[:10])
@@ -261,7 +261,7 @@ def test_beside_an_archive_that_takes_merges_and_gives_it_loses_nothing(tmp_path
     }
     configure(root, keep_recent=0, min_value_length=500, keep_after_restore_seconds=0)
     layout, chance = Layout(root), random.Random(5)
-    # Nobody writes to the first three: whichever copy there is of them is as good as the last.
+    # No program writes to the first three: any copy of them is as good as the last.
     vanishing = [SessionName("main", f"s{n}") for n in range(3)]
     agents = Agents(list(originals)[3:])
     archivist = Archivist(root, tmp_path / "told")
@@ -273,7 +273,7 @@ def test_beside_an_archive_that_takes_merges_and_gives_it_loses_nothing(tmp_path
         while (now := time.monotonic()) < end or (now < latest and archivist.did().keys() < DEEDS):
             with launched(root, tmp_path) as daemon:
                 life = time.monotonic() + chance.uniform(1.0, longest_life)
-                longest_life *= 1.1  # on a busy machine no deed ends in a short one
+                longest_life *= 1.1  # on a busy machine no operation ends within a short life
                 while time.monotonic() < life:
                     time.sleep(chance.uniform(0.05, 0.3))
                     if chance.random() < 0.3:

@@ -1,4 +1,4 @@
-"""A real daemon at work leaves alone what is recent, pinned, open in another program, or in use."""
+"""A real daemon leaves alone values that are recent or pinned, and sessions that are in use."""
 
 from __future__ import annotations
 

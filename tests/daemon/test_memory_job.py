@@ -1,4 +1,4 @@
-"""The daemon cares for the memory: at its start, every hour, and only for what it may touch."""
+"""The daemon prunes the memory: at its start, every hour, and only where it has permission."""
 
 from __future__ import annotations
 

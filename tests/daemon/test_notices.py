@@ -1,4 +1,4 @@
-"""What of a status needs a person."""
+"""The parts of a status that need a person."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.http.fake_daemon import sample_status
 
 
 def quiet() -> dict[str, Any]:
-    """A status in which nothing needs a person."""
+    """A status in which no part needs a person."""
     status = sample_status()
     status["watcher"]["problems"] = []
     status["queue"]["parked"] = []

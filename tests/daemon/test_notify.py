@@ -1,4 +1,4 @@
-"""sd_notify's datagrams, and silence where nobody listens."""
+"""Datagrams of sd_notify, and silence where no manager listens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.waiting import DEADLINE_SECONDS
 
 @pytest.fixture(params=["path", "abstract"])
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[socket.socket, str]]:
-    """A socket like the service manager's, and what $NOTIFY_SOCKET says of it."""
+    """A socket like the service manager's, and the value of $NOTIFY_SOCKET for it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.settimeout(DEADLINE_SECONDS)
         if request.param == "path":

@@ -1,4 +1,4 @@
-"""One job a session, at its time, in a fair order, and none is lost."""
+"""One job per session, at its time, in a fair order; no job is lost."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_huge_work_is_not_passed_for_ever() -> None:
         assert session is not None
         taken.append(session)
         queue.done(session, Finished(), second)
-    # What is due after 0 + 30 seconds does not pass it.
+    # A job due after 0 + 30 seconds does not overtake it.
     assert taken.index(A) == 30
 
 
@@ -292,7 +292,7 @@ def test_huge_jobs_leave_a_worker_for_the_small_ones() -> None:
     queue.put(B, 0, work=10)
     assert take_at(queue, 0) == A
     assert take_at(queue, 50) is None
-    assert queue.next_due() is None  # nothing that a second worker may take
+    assert queue.next_due() is None  # no job that a second worker may take
     queue.put(C, 50)
     assert take_at(queue, 50) == C
     queue.done(A, Finished(), 51)
@@ -370,7 +370,7 @@ def test_a_sleeping_worker_wakes_for_an_earlier_job() -> None:
 
 
 def wait_for_sleepers(queue: WorkQueue, count: int) -> None:
-    """Let so many threads sleep in `take`."""
+    """Wait until `count` threads sleep in `take`."""
     waiters = queue._changed._waiters  # type: ignore[attr-defined]
     wait_for(lambda: len(waiters) >= count, "workers to sleep")
 
@@ -382,7 +382,7 @@ def test_while_one_works_another_watches_for_the_next() -> None:
     wait_for_sleepers(queue, 2)
     now = steady()
     queue.put(A, now + 0.3)
-    queue.put(B, now + 0.4)  # is not the first: nobody is woken for it
+    queue.put(B, now + 0.4)  # is not the first: no worker is woken for it
     join(threads)
     assert set(got) == {A, B}
 

@@ -1,4 +1,4 @@
-"""What the queue and what stands before it forget again: tries, wishes, times that cannot be."""
+"""State that the queue and the debounce drop again: attempts, wishes, impossible times."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def test_who_knows_when_it_is_free_is_no_longer_backed_off_from() -> None:
 
 
 def test_a_wish_for_which_there_is_no_room_is_no_wish(root: Path) -> None:
-    """Whoever insists is told, and insists again; it must not count for another visit."""
+    """A caller that insists gets an answer, and insists again; that must not count as another
+    visit.
+    """
     queue = WorkQueue(capacity=1)
     enqueuer = enqueuer_of(root, queue)
     assert enqueuer.put_urgent(A, written(root, A), 0.0, 1e9)

@@ -39,7 +39,7 @@ def layout(layout: Layout) -> Layout:
 
 @pytest.fixture
 def records(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """An extraction that was killed before it wrote the index, and what it left in flight."""
+    """An extraction that was killed before it wrote the index, and its files in flight."""
     left: list[Path] = []
 
     def noticed(_: object, outcome: CommitOutcome) -> None:
@@ -114,7 +114,7 @@ def test_what_there_was_no_room_for_is_indexed_once_there_is(
 def test_what_stays_of_a_commit_that_failed_is_indexed_too(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, room: bool
 ) -> None:
-    """While an earlier commit is in flight, nothing proves that nobody has read what it wrote."""
+    """While an earlier commit is in flight, its content may have been read."""
     recovery = recovery_of(layout)
     told: list[CommitOutcome] = []
 

@@ -1,4 +1,4 @@
-"""What one daemon leaves idle, the next one need not open."""
+"""A session that one daemon leaves idle need not be opened by the next."""
 
 from __future__ import annotations
 

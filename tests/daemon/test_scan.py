@@ -1,4 +1,4 @@
-"""The scan finds every change by stat, once, and mistakes nothing of ours for one."""
+"""The scan finds every change by stat, once, and never reports a change of bsd's own."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_hint_counts_until_somebody_has_looked(layout: Layout) -> None:
     written = write(layout, A)
     assert scan.changed(A)
     assert scan.changed(A)
-    assert list(scan.step()) == []  # who asked knows it already
+    assert list(scan.step()) == []  # the caller knows it already
     scan.note(A, written)
     assert not scan.changed(A)
 

@@ -31,7 +31,7 @@ START = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 
 
 class Book:
-    """A timetable whose jobs only write down that they ran."""
+    """A timetable whose jobs only record that they ran."""
 
     def __init__(self, root: Path, **config: Any) -> None:
         root.mkdir(exist_ok=True)
@@ -72,7 +72,7 @@ class Book:
         self.unsettled += 1
 
     def step(self, seconds: float = 0.0) -> list[str]:
-        """Let time pass, and return what ran then."""
+        """Let time pass, and return the jobs that ran."""
         self.now += seconds
         self.ran.clear()
         self.table.step(self.now)

@@ -23,7 +23,7 @@ HOUR = 3600.0
 
 
 class World:
-    """A scheduler, a clock to turn, and what has run."""
+    """A scheduler, a clock to turn, and the jobs that have run."""
 
     def __init__(self, start: float = START, **given: Any) -> None:
         self.now = start

@@ -1,7 +1,7 @@
 """The verification path at the end of seed 000, line by line, against a real daemon on TCP.
 
-What `npm` did there, `make` and `bsd` do here; `curl` is curl. The page's badges are looked at in a
-browser by the tests of the page; here stands what they show.
+`make` and `bsd` do here the steps for which the seed used `npm`; `curl` is curl. The page's own
+tests check its badges in a browser; this file checks the data behind them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HOUR = 3600.0
 
 
 class Shell:
-    """What somebody types who follows the path."""
+    """The shell of a user who follows the path."""
 
     def __init__(self, daemon: Running) -> None:
         self.daemon = daemon
@@ -55,7 +55,7 @@ class Shell:
 
 @pytest.fixture
 def openclaw() -> Iterator[Path]:
-    """A fresh OpenClaw: `/tmp/….openclaw/agents` and nothing else."""
+    """A fresh OpenClaw: `/tmp/….openclaw/agents` and no other directory."""
     with tempfile.TemporaryDirectory(prefix="bsd-seed-") as place:
         root = Path(place) / ".openclaw"
         (root / "agents").mkdir(parents=True, mode=0o700)
@@ -69,7 +69,7 @@ def shell(openclaw: Path, tmp_path: Path) -> Iterator[Shell]:
         "BRAINSURGEON_AGENTS_DIR": str(openclaw / "agents"),
         "BRAINSURGEON_HTTP": "127.0.0.1:0",
         "BRAINSURGEON_API_KEYS": "",
-        # Nothing but the job by the clock shall find the session.
+        # Only the scheduled job may find the session.
         "BRAINSURGEON_DEBOUNCE_SECONDS": "600",
     }
     with ending(launch_fresh(openclaw, tmp_path, **environ), tmp_path) as daemon:

@@ -84,7 +84,7 @@ def test_turns_that_node_appends_are_extracted_when_they_are_old(
 def test_after_many_events_the_session_is_looked_at_once_it_is_quiet(
     root: Path, tmp_path: Path
 ) -> None:
-    """That no back-off grows with each of them is in test_queue and test_work."""
+    """test_queue and test_work check that no back-off grows with each of them."""
     configure(root, scan_interval_seconds=3600)
     path = file_of(root, "main/alpha")
     with running(root, tmp_path, BRAINSURGEON_QUIET_SECONDS="3") as daemon:
@@ -152,7 +152,7 @@ def test_there_is_one_daemon_for_a_root_and_none_is_in_the_way_after_a_kill(
         assert daemon.stop(signal.SIGKILL) == -signal.SIGKILL
         wait_for(lambda: not any(map(is_alive, helpers)), "its children to leave")
     with running(root, tmp_path) as daemon:
-        # What a commit kept before it was killed is indexed behind the start.
+        # Content that a commit stored before it was killed is indexed after the start.
         wait_for(lambda: verify(Layout(root)).clean, "what was killed to be put in order")
 
 
@@ -211,7 +211,7 @@ def test_settings_take_effect_at_once_whoever_changes_them(root: Path, tmp_path:
         assert placeholders(path) == 0
         set_here({"enabled": True})
         wait_for(lambda: placeholders(path), "what had been waiting")
-        # What is long enough is another question now, for old sessions too.
+        # The new setting decides anew which values are long enough, in old sessions too.
         before = placeholders(path)
         types = ["thinking", "tool_result", "assistant", "user", "tool_call"]
         set_here({"trigger_types": types})
@@ -247,7 +247,7 @@ def test_what_was_kept_long_enough_goes_at_the_start(root: Path, tmp_path: Path)
         assert daemon.said("kept for 24h")
         assert daemon.said("bsd config set archive false")
         assert list(layout.archive.rglob("*.zst"))
-        # The next run is on New Year's Day: what is extracted now will be older than a day.
+        # The next run is on New Year's Day: values extracted now will be older than a day.
         kept = wait_for(
             lambda: (found := daemon.status()["retention"])["files"] and found, "a forecast"
         )

@@ -38,10 +38,10 @@ def test_asked_twice_it_ends_at_once_and_nothing_is_lost(root: Path, tmp_path: P
         wait_for(daemon.is_running, "the daemon to be ready")
         path = add_session(root, "main/stuck", sample(500, 1))
         wait_for((root / "extracted").exists, "the work to begin")  # a child keeps something
-        children = children_of(daemon.process.pid)  # one may read for the search index
+        children = children_of(daemon.process.pid)  # the second may read for the search index
         assert children
         for child in children:
-            os.kill(child, signal.SIGSTOP)  # now nothing comes to its end
+            os.kill(child, signal.SIGSTOP)  # now no task comes to its end
         try:
             daemon.process.send_signal(signal.SIGTERM)
             wait_for(lambda: daemon.said("bsd stops"), "the first signal to be heard")
@@ -116,7 +116,7 @@ def test_one_that_may_change_nothing_changes_nothing(root: Path, tmp_path: Path)
         with path.open("ab") as session:
             session.write(b"\n")
 
-        def queued() -> int:  # nobody takes anything from the queue
+        def queued() -> int:  # no worker takes jobs from the queue
             queue = daemon.status()["queue"]
             return int(queue["ready"] + queue["waiting"])
 

@@ -1,4 +1,4 @@
-"""A real daemon looks after Claude Code's, Codex's and pi's sessions, as the settings name them."""
+"""A real daemon serves the sessions of Claude Code, Codex and pi, as the settings name them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def archive_of(home: Home) -> Path:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, dict[str, Home]]]:
-    """One daemon for all kinds; none of their sessions is long enough yet to lose anything."""
+    """A daemon for all kinds; none of their sessions is long enough yet to lose a value."""
     require_linux()
     top = tmp_path_factory.mktemp("sources")
     if strength(top).level != "strong":
@@ -136,7 +136,7 @@ def test_an_archived_thread_is_looked_after_where_it_lies(
 
 
 def test_a_person_brings_all_of_it_back(world: tuple[Running, dict[str, Home]]) -> None:
-    """What then is there is what the programs wrote, however far they have come."""
+    """Afterwards the files hold the programs' own lines, however many they have written."""
     daemon, homes = world
     done = daemon.bsd("restore-all", "--yes", "--keep-enabled")
     assert done.returncode == 0, done.stderr

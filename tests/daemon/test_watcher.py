@@ -104,7 +104,7 @@ def test_a_new_agent_is_noticed_and_what_it_wrote_at_once_too(
 ) -> None:
     name = SessionName("fresh", "s1")
     file_of(layout, name).parent.mkdir(parents=True)
-    append(file_of(layout, name))  # before anybody watches: only a scan can find it
+    append(file_of(layout, name))  # before any watch exists: only a scan can find it
     heard.wait_for(lambda: heard.attentions)
     settle(watcher, heard, lambda: heard.rescans and is_watched(file_of(layout, name).parent))
     heard.clear()
@@ -148,8 +148,8 @@ def test_a_directory_made_anew_is_watched_anew(
         append(file_of(layout, NAME))
         return NAME in heard.hints
 
-    # The new directory may have the old one's inode: until the kernel's word of the deletion has
-    # arrived, the dead watch looks alive. The next look arms it anew.
+    # The new directory may have the old one's inode: until the kernel reports the deletion, the
+    # dead watch looks alive. The next look arms it anew.
     settle(watcher, heard, appended)
 
 
@@ -319,7 +319,7 @@ watcher.close()
 def test_a_directory_of_archived_sessions_is_watched_once_it_is_there(
     tmp_path: Path, heard: Heard
 ) -> None:
-    """Whoever looks again finds it; from then on its files are those of many agents."""
+    """The next look finds it; from then on its files belong to many agents."""
     home = tmp_path / "codex"
     (day := home / "sessions" / "2026" / "05" / "01").mkdir(parents=True)
     stem = "rollout-2026-05-01T10-11-12-01997e76-d124-7592-9cac-2ec05abbca08"

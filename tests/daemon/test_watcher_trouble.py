@@ -57,7 +57,7 @@ def refuse_from(patch: pytest.MonkeyPatch, limit: int) -> None:
 def test_too_few_watches_are_noticed_with_the_remedy(
     layout: Layout, heard: Heard, many: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """watchdog says nothing of it: the watches that exist are counted."""
+    """watchdog does not report it: the existing watches are counted."""
     monkeypatch.setattr(watcher_module, "inotify_limit", lambda name: 500)
     with monkeypatch.context() as patch:
         refuse_from(patch, 20)
@@ -213,7 +213,7 @@ def test_a_failing_handler_ends_nothing_and_has_the_scan_look(layout: Layout) ->
 def test_an_overflow_of_the_kernel_s_queue_has_the_scan_look(
     watcher: Watcher, heard: Heard, layout: Layout
 ) -> None:
-    """watchdog tells of it in its log only; a real one needs a reader that hangs."""
+    """watchdog reports it only in its log; a real failure needs a reader that hangs."""
     overflow = inotify_c.InotifyEvent(
         inotify_c.WatchDescriptor(-1),
         inotify_c.Mask(inotify_c.InotifyConstants.IN_Q_OVERFLOW),

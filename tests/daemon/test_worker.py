@@ -1,4 +1,4 @@
-"""What a worker makes of each result: when to come again, what to remember, whom to tell."""
+"""The verdict of a worker on each result: the next visit, the stored state, the events sent."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_calls_that_cannot_be_dealt_with_now(house: House) -> None:
 
 
 def live(house: House, seconds: int, writes: Callable[[int], bool], quiet: float) -> list[int]:
-    """Let so many seconds pass, in which a program writes now and then; when it was extracted."""
+    """Let `seconds` pass while a program writes at times; return when it was extracted."""
     extracted = []
     path = house.sessions / "s1.jsonl"
     last = 0.0
@@ -307,7 +307,7 @@ def backlog(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
         house.queue.put(name, house.steady, backlog=True)
     first = house.take()
     assert first is not None
-    rest = house.queue.take_more(first, 31)  # each worker has its part of what is ready
+    rest = house.queue.take_more(first, 31)  # each worker has its share of the ready jobs
     while len(rest) < len(SEVERAL) - 1:
         rest += house.queue.take_more(first, 31) or [house.queue.take(0)]  # type: ignore[list-item]
     assert [first, *rest] == SEVERAL

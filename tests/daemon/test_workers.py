@@ -1,4 +1,4 @@
-"""Workers: they take, they survive, and who dies is replaced."""
+"""Workers: they take jobs and survive failures; a dead worker is replaced."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.waiting import DEADLINE_SECONDS, wait_for
 
 
 class Task:
-    """Work that does to each session what a test wants."""
+    """A task that the test chooses for each session."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -33,7 +33,7 @@ class Task:
         alive: Callable[[], None],
         began: Callable[[SessionName], None],
     ) -> dict[SessionName, Verdict]:
-        """Verdicts on sessions before one that ends it are lost."""
+        """Verdicts on sessions before the session that ends the task are lost."""
         verdicts: dict[SessionName, Verdict] = {}
         for name in names:
             alive()
@@ -121,7 +121,7 @@ def test_who_works_on_what_can_be_seen(office: Office) -> None:
 
 
 class Impatient(WorkQueue):
-    """A queue at which nobody waits for long."""
+    """A queue at which no caller waits for long."""
 
     def take(self, timeout: float = 0.0) -> SessionName | None:
         return super().take(0.005)

@@ -1,4 +1,4 @@
-"""Who listens to a watcher in tests, and waits for what it says."""
+"""A listener for a watcher in tests; it waits for the watcher's reports."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def append(path: Path) -> None:
 
 
 def settle(watcher: Watcher, heard: Heard, condition: Callable[[], object]) -> None:
-    """Do what the watcher's loop does, until something is so."""
+    """Do the work of the watcher's loop until a condition holds."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     for now in count(1):
         watcher.step(float(now))

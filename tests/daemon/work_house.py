@@ -1,4 +1,4 @@
-"""A worker and what it needs, with a caller that answers what it is told to, and a clock."""
+"""A worker and its parts, with a caller that gives prepared answers, and a clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MB = 1 << 20
 
 
 class Surgeon:
-    """Answers what it is told to; asks whether `plan` is worth it, as the real one does."""
+    """Gives prepared answers; asks whether `plan` is worth it, as the real editor does."""
 
     def __init__(self) -> None:
         self.answer: SessionResult | BsdError = SessionResult(str(NAME), Status.UNCHANGED)
@@ -40,7 +40,7 @@ class Surgeon:
         self.progress: Callable[[int], None] = lambda _: None
         self.calls = 0
         self.committed = 0
-        self.asked = False  # the last one, by a person
+        self.asked = False  # the last request, by a person
 
     def extract(
         self,
@@ -70,7 +70,7 @@ class Surgeon:
 
 @dataclass
 class _Calls:
-    """Calls that are due in a session, and what becomes of them."""
+    """Calls that are due in a session, and their outcomes."""
 
     answer: bool | BsdError
 
@@ -93,7 +93,7 @@ class House:
         self.sessions = root / "agents" / "main" / "sessions"
         self.sessions.mkdir(parents=True)
         self.caller = Surgeon()
-        self.calls: bool | BsdError = False  # what came of the calls in the session
+        self.calls: bool | BsdError = False  # outcome of the calls in the session
         self.state = DaemonState(
             load_settings(root=root, environ={"HOME": str(tmp_path)}),
             Clocks(lambda: self.now, lambda: self.steady),
@@ -108,7 +108,8 @@ class House:
         )
         self.caller.progress = self.child.progress
         self.handed: list[ToLook] = []  # to a child, several at once
-        self.broken: tuple[SessionName, Exception] | None = None  # where, and how, a batch ends
+        # the session, and the error, that end a batch
+        self.broken: tuple[SessionName, Exception] | None = None
         self.worked: list[SessionName] = []
         self.work = Worker(self.state, cast(Children, self), worked=self._worked)
 
@@ -138,7 +139,7 @@ class House:
         self.auto_cron.worked(name)
 
     def take(self, later: float = 0.0) -> SessionName | None:
-        """What the queue gives so many seconds later."""
+        """Return the job that the queue gives `seconds` later."""
         self.steady += later
         return self.queue.take(0)
 

@@ -1,4 +1,4 @@
-"""What bsd answered when it was recorded, to the last field: whoever rebuilds it sees what changed.
+"""Recorded answers of bsd, to the last field: a change of the code shows as a difference.
 
-`python -m tests.golden` records anew; what differs then stands in `git diff`.
+`python -m tests.golden` records anew; `git diff` then shows the differences.
 """

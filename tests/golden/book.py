@@ -1,4 +1,4 @@
-"""What was recorded, and how today's answers differ from it."""
+"""Recorded answers, and how today's answers differ from them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
-RECORD = "GOLDEN_RECORD"  # a variable: if it is set, what is answered is recorded
+RECORD = "GOLDEN_RECORD"  # a variable: if it is set, answers are recorded
 _RECORDED = Path(__file__).parent / "recorded"
 _MOST_SHOWN = 400  # lines of differences
 
 
 def check(name: str, answers: dict[str, Any]) -> None:
-    """Compare answers, by what was asked, with the file of this name; or make that file anew."""
+    """Compare answers, by request, with the file of this name; or make that file anew."""
     file = _RECORDED / f"{name}.json"
     if os.environ.get(RECORD):
         file.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""The world that is asked, and who asks."""
+"""The world of the recorded calls, and their caller."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def world(
 
 @pytest.fixture
 def ask(world: World, capsys: pytest.CaptureFixture[str]) -> Iterator[Ask]:
-    """`bsd --root ROOT …` without a new process: how it ended, what it said and wrote down."""
+    """`bsd --root ROOT …` without a new process: its exit code, its output and its files."""
     seen: dict[str, int] = {}
 
     def asked(*arguments: str) -> dict[str, Any]:

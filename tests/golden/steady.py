@@ -1,4 +1,4 @@
-"""Answers without what differs from run to run: times, places, chance, what the machine is."""
+"""Answers without parts that differ from run to run: times, places, chance, the machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import bsd
 
-_LONGEST = 400  # characters of a text; of longer ones, what tells whether they are the same
+_LONGEST = 400  # characters of a text; a longer text is recorded by its hash
 _TIME = re.compile(
     r"\b20\d\d-\d\d-\d\d[T ]\d\d[:-]\d\d(?:[:-]\d\d(?:[.-]\d{3,6})?(?:Z|\+00:00)?)?(?![\d:])"
 )
@@ -24,10 +24,10 @@ _EPOCH_MS = range(1_700_000_000_000, 9_000_000_000_000)
 
 
 class Steady:
-    """Knows what stands in the sessions (which stays), and numbers what was drawn by chance."""
+    """Knows the texts of the sessions (which stay), and numbers random values."""
 
     def __init__(self, places: dict[Path, str], sessions: list[Path]) -> None:
-        """`places`: how each path is to be called."""
+        """`places`: the name of each path in the record."""
         self._places = sorted(((str(path), name) for path, name in places.items()), reverse=True)
         content = "\n".join(path.read_text(encoding="utf-8") for path in sessions)
         names = "\n".join(map(str, sessions))
@@ -44,9 +44,9 @@ class Steady:
     def __call__(self, answer: Any) -> Any:
         """The same answer, such as it is in each run."""
         if isinstance(answer, dict):
-            if answer.get("action") == "workspace_run":  # by whoever runs the tests
+            if answer.get("action") == "workspace_run":  # depends on the user who runs the tests
                 answer = answer | {"user": 0}
-            for key in _HASHES & set(answer):  # of lines that say when they were changed
+            for key in _HASHES & set(answer):  # of lines that record when they were changed
                 digits = str(answer[key]).rpartition(":")[2]
                 self._hashes.setdefault(digits, f"<hash {len(self._hashes) + 1}>")
             return {self.text(str(key)): self(value) for key, value in answer.items()}
@@ -84,7 +84,7 @@ class Steady:
 
 
 def shape(answer: Any) -> Any:
-    """Only which fields there are, and of which type: for what depends on the machine."""
+    """Only the fields and their types: for values that depend on the machine."""
     if isinstance(answer, dict):
         return {key: shape(value) for key, value in sorted(answer.items())}
     if isinstance(answer, list):
@@ -93,16 +93,16 @@ def shape(answer: Any) -> Any:
 
 
 def but(answer: Any, *keys: str) -> Any:
-    """The answer with `<…>` in the place of the values of these keys, wherever they stand."""
+    """The answer with `<…>` for the values of these keys, at any depth."""
     if isinstance(answer, dict):
         return {key: "<…>" if key in keys else but(value, *keys) for key, value in answer.items()}
     return [but(value, *keys) for value in answer] if isinstance(answer, list) else answer
 
 
 def document(text: str) -> Any:
-    """JSON as what it says, anything else as its lines, without what only aligns them.
+    """JSON as its value, anything else as its lines, without padding.
 
-    What lies there for a minute is left out: it depends on how fast all went.
+    A file that exists for a minute is left out: it depends on the speed of the run.
     """
     try:
         return json.loads(text)

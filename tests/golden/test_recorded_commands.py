@@ -1,4 +1,4 @@
-"""What each command answers, how it ends, and what it notes in the audit log."""
+"""Answers of each command, its exit code, and its lines in the audit log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAMS = {
 
 
 class Story:
-    """Asks one thing after the other, and keeps what was answered."""
+    """Asks the commands in turn, and keeps their answers."""
 
     def __init__(self, ask: Ask, world: World) -> None:
         self._ask = ask
@@ -32,7 +32,7 @@ class Story:
         return self._keep(self._ask(*words, "--json"), words, "--json", less)
 
     def plainly(self, *words: str, less: tuple[str, ...] = ()) -> None:
-        """Ask for what people read."""
+        """Ask for the output for people."""
         self._keep(self._ask(*words), words, "", less)
 
     def both(self, *words: str) -> Any:

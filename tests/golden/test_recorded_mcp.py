@@ -1,4 +1,4 @@
-"""What programs are told of the tools, and what the tools answer."""
+"""Descriptions of the tools for programs, and the tools' answers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Server:
 
 
 def _read(text: str) -> Any:
-    """What a block says, if it is JSON; else the block."""
+    """The value of a block, if it is JSON; otherwise the block."""
     try:
         return json.loads(text)
     except ValueError:

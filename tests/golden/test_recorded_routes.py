@@ -1,4 +1,4 @@
-"""What each route answers, and what is noted in the audit log."""
+"""Answers of each route, and its lines in the audit log."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.waiting import wait_for
 
 # These hang on machine and hour.
 _MACHINE = {"/api/status", "/api/health", "/api/savings", "/api/sizes"}
-_JOB = ("seconds", "last_run", "last_result", "next_run")  # what the scheduler was quick enough for
-# What the daemon was at in this very moment.
+_JOB = ("seconds", "last_run", "last_result", "next_run")  # depends on the speed of the scheduler
+# The daemon's work at this moment.
 _MOMENT = (
     "notices",
     "room",
@@ -42,7 +42,7 @@ _B = "/api/sessions/main/beta"
 
 
 class Routes:
-    """Asks one route after the other, and keeps what was answered."""
+    """Asks the routes in turn, and keeps their answers."""
 
     def __init__(self, daemon: Running, world: World) -> None:
         self._daemon = daemon
@@ -80,7 +80,7 @@ class Routes:
         self.answers[f"{method} {path} {body!r}"] = {"status": status, "body": document(content)}
 
     def missed(self, description: dict[str, Any]) -> set[str]:
-        """Which routes of the API nobody has asked."""
+        """The routes of the API that were not asked."""
         return {
             f"{method} {template}"
             for template, methods in description["paths"].items()
@@ -113,7 +113,7 @@ def test_routes(ask: Ask, world: World, tmp_path: Path, monkeypatch: pytest.Monk
     ask("delete", "other/old", "--yes")
     ask("memory", "store", "Ada prefers tea", "--entity", "Ada", "--key", "drink")
     ask("workspace", "create", "first")
-    ask("config", "set", "age_threshold_hours", "87600")  # nothing is left for the daemon to do
+    ask("config", "set", "age_threshold_hours", "87600")  # leave the daemon without work
     with running(world.root, tmp_path) as daemon:
         routes = Routes(daemon, world)
         wait_for(lambda: _is_known(routes), "all sessions to be counted and indexed")
@@ -127,7 +127,7 @@ def test_routes(ask: Ask, world: World, tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setenv("BRAINSURGEON_SOCKET", str(daemon.socket))
         beside(routes, ask, world)
         description = routes("GET", "/api/openapi.json", keep=False)
-    # The first goes on for ever; after the second one the daemon starts again.
+    # The first never ends; after the second the daemon starts again.
     assert routes.missed(description) == {"GET /api/events", "POST /api/setup/restart"}
     check("routes", routes.answers)
     check("openapi", _by_part(description))
@@ -192,7 +192,7 @@ def _out(routes: Routes, name: str) -> list[str]:
 
 
 def hook(routes: Routes, world: World) -> None:
-    """What Claude Code's hooks tell, and are told."""
+    """Requests of Claude Code's hooks, and the answers."""
     path = next(world.root.parent.rglob(f"{PROGRAMS['claude']}.jsonl"))
     said = {"hook_event_name": "SessionStart", "transcript_path": str(path), "source": "resume"}
     routes("POST", "/api/hooks/claude-code", said)
@@ -249,7 +249,7 @@ def change(routes: Routes) -> None:
 
 
 def set_up(routes: Routes) -> None:
-    """Agents are shown, and what would change for one; and what needs no restart is done."""
+    """Show the agents and the changes for one of them; carry out changes that need no restart."""
     routes.get("/api/setup")
     routes("GET", "/api/setup/codex/would-leave", keep=False)
     routes("POST", "/api/setup/codex", {"turn": "off", "dry_run": True})
@@ -322,7 +322,7 @@ def fail(routes: Routes) -> None:
 
 
 def beside(routes: Routes, ask: Ask, world: World) -> None:
-    """What commands say that ask the daemon."""
+    """Answers of commands that ask the daemon."""
     routes.answers["bsd status --json"] = but(shape(ask("status", "--json")["out"]), *_MOMENT)
     for words in (("jobs",), ("jobs", "run", "retention"), ("jobs", "run", "nobody")):
         said = ask(*words, "--json")
@@ -331,7 +331,7 @@ def beside(routes: Routes, ask: Ask, world: World) -> None:
 
 
 def _by_part(description: dict[str, Any]) -> dict[str, Any]:
-    """One part for each route and schema, so that a difference says where it is."""
+    """One part for each route and schema, so that a difference names its place."""
     parts: dict[str, Any] = {"info": description["info"] | {"version": "<version>"}}
     for path, methods in description["paths"].items():
         parts |= {f"{method.upper()} {path}": what for method, what in methods.items()}

@@ -15,17 +15,17 @@ from tests.session_files import sample
 from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, PI
 from tests.transcripts.agents.sources.tree import raw
 
-# Nothing happens by itself: what is answered is what was asked for.
+# No work starts by itself: every answer comes from a request.
 _CONFIG = {"age_threshold_hours": 87_600, "auto_cron": "0 0 1 1 *", "retention_cron": "0 0 1 1 *"}
 
-_EACH = {"level", "event", "time", "timestamp", "ts"}  # what is in each line of the log
+_EACH = {"level", "event", "time", "timestamp", "ts"}  # fields in each line of the log
 
 _PASSING = ("inflight", "-wal", "-shm", "-journal", ".lock")  # is there for a while
 
 
 @dataclass(frozen=True)
 class World:
-    """Where it all lies."""
+    """The places of all files."""
 
     top: Path
     home: Path
@@ -48,12 +48,12 @@ class World:
         return sorted(found)
 
     def rest(self) -> None:
-        """Let time pass: nothing is planned on a file that was just written."""
+        """Let time pass: bsd plans no change of a file that was just written."""
         for path in self.sessions:
             set_idle(path)
 
     def lies(self) -> dict[str, Any]:
-        """All that bsd keeps: paths with their modes, and what some of the documents say."""
+        """All files of bsd: paths with their modes, and the content of some documents."""
         found: dict[str, Any] = {}
         for path in sorted(self.root.rglob("*")):
             name = self.steady.text(str(path.relative_to(self.root)))
@@ -67,18 +67,19 @@ class World:
         return found
 
     def noted(self, seen: dict[str, int]) -> dict[str, Any]:
-        """What was noted since the last time: lines of the audit log, and which ones of the log."""
+        """Notes since the last call: lines of the audit log, and some of the log."""
         said = self.added("logs/brainsurgeon.log", seen)
         log = [" ".join((one["level"], one["event"], *sorted(set(one) - _EACH))) for one in said]
         return {"audit": self.added(".brainsurgeon/audit.jsonl", seen), "log": log}
 
     def added(self, file: str, seen: dict[str, int]) -> list[Any]:
-        """What was written to a file of lines since it was `seen`."""
+        """The lines added to a file since it was `seen`."""
         path = self.root / file
         content = path.read_bytes() if path.exists() else b""
         content = content[: content.rfind(b"\n") + 1]  # another process may be writing
         start, seen[file] = seen.get(file, 0), len(content)
-        # Whoever finds a line half written begins a new one, though it may have got its end since.
+        # A writer that finds a half-written line begins a new line, though the first may be
+        # completed since.
         lines = filter(None, content[start:].splitlines())
         return [self.steady(document(line.decode())) for line in lines]
 

@@ -1,4 +1,4 @@
-"""A real server on a socket, and clients that say exactly what the test wants."""
+"""A real server on a socket, and clients that send exactly the bytes of the test."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def request(
     body: bytes | None = None,
     **headers: str,
 ) -> tuple[int, Any]:
-    """One request; the answer's status and document (or text)."""
+    """Send one request; return the answer's status and document (or text)."""
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body, named)

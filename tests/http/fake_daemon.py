@@ -1,4 +1,4 @@
-"""A daemon that only says what it was told to say, and a client for its application."""
+"""A daemon that gives prepared answers, and a client for its application."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ class FakeDaemon:
 def app_over(
     root: Path, daemon: FakeDaemon | None = None, budget: RetryBudget | None = None, **how: Any
 ) -> FastAPI:
-    """The application over a root, beside a daemon that only says what it was told to say."""
+    """The application over a root, beside a daemon that gives prepared answers."""
     layout = Layout(root)
     config = ConfigService(layout.config_file)
     context = ActionContext(
@@ -285,7 +285,7 @@ def _setup(layout: Layout) -> SetupContext:
 
 
 def description(app: ASGIApp) -> dict[str, Any]:
-    """What the OpenAPI document says."""
+    """The content of the OpenAPI document."""
     told: dict[str, Any] = ask(app, "GET", "/api/openapi.json").json()
     return told
 
@@ -309,7 +309,7 @@ def ask(
     headers: Mapping[str, str] | None = None,
     host: str | None = "127.0.0.1:8000",
 ) -> Reply:
-    """One request to an application, without any network."""
+    """Send one request to an application, without any network."""
     sent = dict(headers or {})
     if host is not None:
         sent["Host"] = host

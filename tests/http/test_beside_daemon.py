@@ -1,4 +1,4 @@
-"""A real daemon does to sessions what the API is asked for, and tells who asked."""
+"""A real daemon carries out the API's requests, and tells the caller the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.daemon
 
 
 def test_a_daemon_extracts_restores_and_undoes(tmp_path: Path, root: Path) -> None:
-    # Nothing is due to the daemon itself: so what happens is what was asked for.
+    # No work is due for the daemon itself, so every change comes from a request.
     configure(root, enabled=False)
     path = add_session(root, "main/sample", sample(12, 1))
     before = path.read_bytes()
@@ -32,7 +32,8 @@ def test_a_daemon_extracts_restores_and_undoes(tmp_path: Path, root: Path) -> No
         assert (status, undone["action"]) == (200, "extract")
         assert path.read_bytes() == before
         set_idle(path)
-        # Who asks for an extraction has it, and is told what he had taken back.
+        # A caller that asks for an extraction gets it, and a report of values that undo brought
+        # back.
         status, trial = over_socket(daemon.socket, f"{base}/extract?dry_run=true", "POST", wanted)
         assert (status, trial["reasons"]["extract"]) == (200, done["entries"])
         assert "were brought back by undo" in trial["warnings"][0]

@@ -1,4 +1,4 @@
-"""Bodies that nobody sane would send: refused or done, never an internal error."""
+"""Bodies that no sane client would send: refused or carried out, never an internal error."""
 
 from __future__ import annotations
 

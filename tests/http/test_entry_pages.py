@@ -1,4 +1,4 @@
-"""Pages of entries: forwards, backwards, filtered, with what is away, and the family."""
+"""Pages of entries: forwards, backwards, filtered, with extracted values, and the family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events as they happen, and large content: what lasts long or is large must cost little."""
+"""Events as they happen, and large content: neither may cost the server much."""
 
 from __future__ import annotations
 

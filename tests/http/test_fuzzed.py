@@ -1,7 +1,8 @@
-"""What the OpenAPI document allows, and what it does not, through both doors: no error of ours.
+"""Requests that the OpenAPI document allows, and others, over TCP and the socket: no internal
+error.
 
-Every route of the document is asked (schemathesis makes the requests), with names of things that
-are there as well as with anything else; the answers must be what the document says.
+Every route of the document is asked (schemathesis makes the requests), with the names of
+existing objects as well as with any other text. The answers must match the document.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:  # it takes long to import, and each of the workers would
 
 pytestmark = pytest.mark.daemon
 
-EXAMPLES = 3  # for each route, of what is allowed and of what is not
+EXAMPLES = 3  # for each route, of valid and of invalid requests
 # It goes on for ever; `test_api_sessions_events` listens.
 ENDLESS = "/api/events"
 SAMPLE = SessionName("main", "sample")
@@ -48,7 +49,7 @@ _CONTENT = sample(4, 1)
 
 
 class _ToSocket(HTTPAdapter):
-    """Lets `requests` speak to a Unix socket, whatever host the URL names."""
+    """Lets `requests` speak to a Unix socket, for any host in the URL."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -94,13 +95,13 @@ class Stage:
         assert self.server.stop()
 
     def put_back(self) -> None:
-        """What a request before may have changed or deleted."""
+        """Put back files that an earlier request may have changed or deleted."""
         path = self.layout.agents / "main/sessions/sample.jsonl"
         if not path.exists() or path.read_bytes() != self._extracted:
             set_idle(add_session(self.layout.root, str(SAMPLE), self._extracted))
 
     def prepare(self) -> None:
-        """A session some of whose values are away, and another one in the trash."""
+        """A session with some extracted values, and another one in the trash."""
         path = add_session(self.layout.root, str(SAMPLE), _CONTENT)
         caller = Caller(layout=self.layout, config=self._config, budget=self._budget)
         assert caller.extract(SAMPLE, overrides={"prefix_bound": "extract"}).values
@@ -163,7 +164,7 @@ def _ask(stage: Stage, operation: Any, mode: GenerationMode, *, valid: bool) -> 
     )
     def ask(case: Case[Any], door: int, choice: int) -> None:
         stage.put_back()
-        if choice:  # mostly of what is there
+        if choice:  # mostly names of existing objects
             parameters = case.path_parameters or {}
             for name in parameters:
                 known = stage.real.get(name, ["nothing"])
@@ -175,5 +176,5 @@ def _ask(stage: Stage, operation: Any, mode: GenerationMode, *, valid: bool) -> 
         if choice and valid:
             operation.validate_response(answer)
 
-    with suppress(Unsatisfiable):  # any text may be what some routes take
+    with suppress(Unsatisfiable):  # some routes accept any text
         ask()

@@ -1,4 +1,4 @@
-"""Nobody gets further than he may: keys, read-only, and names made to lead somewhere else."""
+"""No client exceeds its permission: keys, read-only, and names that try to lead elsewhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPEN = {("GET", "/api/health"), ("GET", "/api/config")}
 
 @cache
 def paths() -> dict[str, Any]:
-    """What the OpenAPI document says of all routes."""
+    """The paths of the OpenAPI document."""
     known: dict[str, Any] = description(app_over(Path("/nonexistent")))["paths"]
     return known
 
@@ -45,7 +45,7 @@ def routes() -> list[tuple[str, str]]:
 def root(root: Path) -> Path:
     add_session(root, "main/sample", sample(2, 1))
     layout = Layout(root)
-    # What is there after the first start, and after the first work on the session.
+    # The files after the first start, and after the first work on the session.
     assert ConfigService(layout.config_file).current.enabled
     with own_lock(layout, SessionName("main", "sample"), 1.0):
         pass
@@ -53,7 +53,7 @@ def root(root: Path) -> Path:
 
 
 def named(path: str, method: str = "") -> str:
-    """A route with things in it that are there, and with what its query must have."""
+    """A route filled with existing names, and with the parameters that its query needs."""
     values = {"agent": "main", "session": "sample", "entry": "%231"}
     target = re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], "nope"), path)
     operation = paths().get(path, {}).get(method.lower(), {})
@@ -66,7 +66,7 @@ def named(path: str, method: str = "") -> str:
 
 
 def everything(root: Path) -> dict[str, bytes | None]:
-    """All files and directories, and what is in them."""
+    """All files and directories, and their contents."""
     return {
         str(path.relative_to(root)): path.read_bytes() if path.is_file() else None
         for path in sorted(root.rglob("*"))
@@ -104,7 +104,7 @@ def test_read_only_every_change_is_refused(root: Path) -> None:
                 continue  # it answers for ever
             target = named(path, method)
             status, answer = request(UnixConnection(settings.socket), target, method)
-            if method == "GET":  # of memory and workspaces there are none here, and none is gone
+            if method == "GET":  # here there is no memory and no workspace, and none is gone
                 none = ("/api/memory", "/api/workspaces", "/api/archive/{", "/api/setup/{")
                 library = path.startswith(none)
                 assert status in ({200, 404} if library else {200, 409}), (path, answer)
@@ -237,7 +237,7 @@ def test_no_query_leads_anywhere(tree: Path, root: Path) -> None:
 
 
 def test_a_ref_in_a_transcript_leads_nowhere(tree: Path, root: Path) -> None:
-    """The original read any `*.json` of the host whose path stood in a marker or in the URL."""
+    """The original read any `*.json` of the host whose path was in a marker or in the URL."""
     line = (
         b'{"type":"message","id":"evil","parentId":null,"timestamp":"2026-01-05T08:30:00Z",'
         b'"message":{"role":"toolResult","toolCallId":"c","content":[{"type":"text",'

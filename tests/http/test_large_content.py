@@ -1,4 +1,4 @@
-"""Large content: what is sent is read piece by piece."""
+"""Large content: the answer is read piece by piece."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding sessions by what is in them, and cursors that were not given by us."""
+"""Finding sessions by their content, and cursors that bsd did not issue."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def page(layout: Layout, now: float = 0.0, **wanted: Any) -> Sessions:
 
 
 class Find:
-    """Finds sessions; their text is what the test says."""
+    """Finds sessions; the test sets their text."""
 
     def __init__(self, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
         self._layout = layout

@@ -1,4 +1,4 @@
-"""The Unix socket: whose it is, what it replaces, what it leaves alone."""
+"""The Unix socket: its owner, the files that it replaces, and the files that it leaves alone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def answers(path: Path) -> bool:
 
 
 def abandoned(path: Path, kind: socket.SocketKind = socket.SOCK_STREAM) -> None:
-    """What a bsd leaves that was killed."""
+    """The socket that a killed bsd leaves."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     with socket.socket(socket.AF_UNIX, kind) as dead:
         dead.bind(str(path))

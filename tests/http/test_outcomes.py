@@ -1,4 +1,4 @@
-"""What becomes of a request: the right status for each error, the right name in the audit."""
+"""Outcomes of requests: the right status for each error, the right name in the audit."""
 
 from __future__ import annotations
 

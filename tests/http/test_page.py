@@ -1,4 +1,4 @@
-"""The page's files: what is served, how it may be kept, and that nothing else is."""
+"""The page's files: served with correct caching rules, and no other file is served."""
 
 from __future__ import annotations
 

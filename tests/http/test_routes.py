@@ -1,4 +1,4 @@
-"""The routes that there are, their errors, and their description."""
+"""The existing routes, their errors, and their description."""
 
 from __future__ import annotations
 

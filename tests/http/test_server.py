@@ -159,7 +159,7 @@ def test_signals_stay_with_the_main_thread(root: Path) -> None:
     assert during == before
 
 
-# --- who may ----------------------------------------------------------------------------------
+# --- permissions ------------------------------------------------------------------------------
 
 _STRANGER = """
 import socket, sys
@@ -209,7 +209,7 @@ def test_another_user_who_gets_in_is_refused(reachable_root: Path) -> None:
     with capture_logs() as lines, serving(reachable_root) as (_, settings):
         for directory in [settings.socket, *settings.socket.parents]:
             if directory.is_relative_to(reachable_root.parent):
-                directory.chmod(0o777)  # somebody has opened all doors
+                directory.chmod(0o777)  # a user has opened the directory to everyone
         done = as_another_user(settings.socket)
         assert over_socket(settings.socket, "/api/health")[0] == 200
     assert done.returncode == 0, done.stderr
@@ -221,7 +221,7 @@ def test_another_user_who_gets_in_is_refused(reachable_root: Path) -> None:
 
 
 def answer_to_stranger(path: Path) -> bytes:
-    """What comes back from the socket, which may be closed before anything was asked."""
+    """Return the socket's answer; it may be closed before any request was sent."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(DEADLINE_SECONDS)
         client.connect(str(path))

@@ -102,7 +102,7 @@ def test_paging_leaves_nothing_out_while_sessions_change(ask: Ask, root: Path) -
         assert len(found["sessions"]) <= 2
         seen += [one["session"] for one in found["sessions"]]
         pages += 1
-        if pages == 1:  # what would have come later moves to the front
+        if pages == 1:  # a session of a later page moves to the front
             os.utime(transcript(root, "main/n1"))
             os.utime(transcript(root, "main/n5"))
             transcript(root, "main/n3").unlink()
@@ -232,7 +232,7 @@ def test_bad_overrides_are_all_named(ask: Ask) -> None:
 
 
 def test_context_counts_what_is_away(ask: Ask, root: Path) -> None:
-    """The original's context told 0 extracted entries, whatever there was."""
+    """The original's context always gave 0 extracted entries."""
     extract(ask, root)
     _, rows = ask("GET", f"{SAMPLE}/entries?limit=1000")
     status, told = ask("GET", f"{SAMPLE}/context")

@@ -61,7 +61,7 @@ def test_it_is_shown_first_then_done_and_taken_back(
     shown = home.ask("POST", where, {"turn": "on", "permission": False, "dry_run": True}).json()
     assert '+kind = "claude-code"' in shown["files"][0]["diff"]
     assert foreign(home.path) == before
-    # Another answer than that one is refused: the user has not seen it.
+    # Consent to another change is refused: the user has not seen this change.
     other = home.ask("POST", where, {"turn": "on", "seen": shown["seen"]})
     assert (other.status, foreign(home.path) == before, home.restarts) == (409, True, 0)
 
@@ -74,7 +74,7 @@ def test_it_is_shown_first_then_done_and_taken_back(
     # The application was made before: its daemon does not know the source.
     assert home.ask("GET", "setup").json()["not_followed"] == ["claude-code"]
 
-    with monkeypatch.context() as patch:  # a program may still write to one
+    with monkeypatch.context() as patch:  # a program may still write to a replaced version
         patch.setattr("bsd.actions.agents.replaced_versions", lambda _layout, _kind: 1)
         refused = home.ask("POST", where, {"turn": "off"})
     assert (refused.status, refused.json()["hint"]) == (409, "again in a minute")

@@ -1,4 +1,4 @@
-"""A session whose content goes to the archive, for tests of that."""
+"""A session whose content goes to the archive, for the archive's tests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def packs(layout: Layout, name: SessionName = NAME) -> list[Path]:
 
 
 def kept(layout: Layout, name: SessionName = NAME) -> list[Packed]:
-    """What the packs of a session hold, in their order."""
+    """Return the content of a session's packs, in their order."""
     found = []
     for path in packs(layout, name):
         with Pack(path) as pack:

@@ -1,4 +1,4 @@
-"""What tests of the archive begin with."""
+"""Fixtures of the archive's tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def path(layout: Layout) -> Path:
 
 @pytest.fixture
 def original(path: Path, caller: Caller) -> bytes:
-    """What the session was before four values left it."""
+    """The session's content before four values left it."""
     was = path.read_bytes()
     caller.extract(NAME)
     return was
@@ -38,7 +38,7 @@ def archived(layout: Layout, original: bytes) -> bytes:
 
 @pytest.fixture(scope="session")
 def failing(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What makes reading fail in a program that it is loaded into."""
+    """A library that makes reads fail in a program that loads it."""
     require_linux()
     library = tmp_path_factory.mktemp("failing") / "failing.so"
     source = Path(__file__).parents[1] / "failing_disk.c"

@@ -25,7 +25,7 @@ DAY = 24 * 3600.0
 
 
 def keep(layout: Layout, clock: Clock, **more: Any) -> SnapshotTotals:
-    """One run of the job."""
+    """Run the job once."""
     budget = RetryBudget(wait=0.0, clock=clock.now, sleep=clock.sleep)
     return take_snapshots(layout, more.pop("keep", "180d"), budget, **more)
 
@@ -36,18 +36,18 @@ def bring_back(layout: Layout, text: str, clock: Clock, **more: Any) -> BroughtB
 
 
 def extract(layout: Layout, name: SessionName, clock: Clock, **more: object) -> None:
-    """Take out what may leave; the file is as old as before. `more`: settings."""
+    """Extract everything that may leave; the file keeps its age. `more`: settings."""
     path = layout.session_file(name)
     then = path.stat().st_mtime_ns
     make_caller(layout, clock).extract(name, overrides={"keep_recent": 0, **more})
-    clock.ahead += 120  # what was displaced has had its minute
+    clock.ahead += 120  # a minute has passed since the file was displaced
     make_caller(layout, clock).recover()
     os.utime(path, ns=(then, then))
 
 
 @dataclass(frozen=True)
 class ClaudeHome:
-    """Claude Code's directory with many sessions, and what each file of them was."""
+    """Claude Code's directory with many sessions, and the original content of each file."""
 
     layout: Layout
     source: Path
@@ -56,9 +56,9 @@ class ClaudeHome:
 
     @classmethod
     def of(cls, top: Path, sessions: int, *, small: bool = False) -> ClaudeHome:
-        """Each session two days old or more, with two subagents, a workflow and long results.
+        """Each session is two days old or more, with two subagents, a workflow and long results.
 
-        If it is to be `small`, with one subagent and long results only.
+        With `small`, it has a single subagent and long results only.
         """
         first = Home.of(CLAUDE_CODE, top, claude_code_lines())
         source, project = first.source, first.path.parent
@@ -107,7 +107,9 @@ class ClaudeHome:
         ]
 
     def delete_older_than(self, days: float) -> int:
-        """What Claude Code does when it starts: by the age of each file, then empty directories."""
+        """Delete as Claude Code does when it starts: by the age of each file, then empty
+        directories.
+        """
         deleted = 0
         for path in [each for each in self.source.rglob("*") if each.is_file()]:
             if time.time() - path.stat().st_mtime > days * DAY:
@@ -127,7 +129,7 @@ class ClaudeHome:
 
 
 def _as_of(lines: list[dict[str, Any]], session: str, number: int) -> bytes:
-    """The lines of one session, which no other has."""
+    """The lines of one session; no other session has the same."""
     content = raw(lines).replace(CLAUDE_CODE.session.encode(), session.encode())
     content = re.sub(rb"00000000-0000-4000-8000-", b"%08x-0000-4000-8000-" % number, content)
     return content.replace(b"do it", b"do it, number w%dord" % number)

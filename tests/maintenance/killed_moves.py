@@ -23,7 +23,7 @@ NAME = SessionName("main", "s1")
 
 
 def act(what: str, trash: Trash) -> None:
-    """Do what the test is about."""
+    """Run the action under test."""
     match what:
         case "delete":
             trash.delete(NAME)

@@ -13,7 +13,7 @@ LATE_2026 = 1_790_000_000_000
 def prompt(
     text: str, session: str | None, project: str = "/home/me/project", hours: float = 0, **more: Any
 ) -> dict[str, Any]:
-    """One line, as the program writes it."""
+    """A prompt's line, as the program writes it."""
     line = {
         "display": text,
         "pastedContents": {},

@@ -1,4 +1,4 @@
-"""What retention takes from the store goes to the archive, and everything finds it there."""
+"""Retention moves content from the store to the archive, and every reader finds it there."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def trash_of(layout: Layout) -> Trash:
     return Trash(layout, "14d", budget=RetryBudget(wait=0.0, clock=later))
 
 
-# --- what moves ---
+# --- content that moves ---
 
 
 def test_what_is_old_enough_moves_into_one_pack_and_leaves_the_store(
@@ -87,7 +87,7 @@ def test_what_is_old_enough_moves_into_one_pack_and_leaves_the_store(
     assert {one.record["session"] for one in kept(layout)} == {str(NAME)}
     (run,) = AuditLog(layout.audit_file).search(b'"action":"archive"')
     assert run["filesRemoved"] == 3
-    assert "expiredBefore" not in run  # nothing has expired
+    assert "expiredBefore" not in run  # no content has expired
 
 
 def test_with_the_archive_off_it_is_deleted_as_ever(
@@ -122,7 +122,7 @@ def test_what_a_crash_left_unfinished_is_found_and_not_kept_twice(
     age(layout)
     clean(layout)
     store.mkdir()
-    for name, content in files.items():  # as if it had been killed before they went
+    for name, content in files.items():  # as if bsd had been killed before they went
         (store / name).write_bytes(content)
     (layout.archive_dir(NAME) / ".1234.tmp").write_bytes(b"half")
     age(layout)
@@ -165,7 +165,7 @@ def test_a_file_that_cannot_be_read_stays_and_stops_no_other(
     assert bad.exists()
 
 
-# --- what finds it there ---
+# --- readers that find it there ---
 
 
 def test_a_session_comes_back_byte_for_byte_from_the_archive_alone(
@@ -209,7 +209,7 @@ def test_it_is_shown_listed_and_searched_without_being_put_back(
 
 @pytest.fixture
 def answers(path: Path, caller: Caller) -> None:
-    """What left the session is what an assistant said."""
+    """The values that left the session are an assistant's texts."""
     path.write_bytes(path.read_bytes().replace(b'"toolResult"', b'"assistant"'))
     set_idle(path)
     assert caller.extract(NAME, overrides={"trigger_types": ("assistant",)}).values == 4
@@ -434,7 +434,7 @@ def test_the_list_counts_an_entry_that_left_again_once(
     )
 
 
-# --- what is said ---
+# --- messages ---
 
 
 def test_a_dry_run_says_what_would_move_and_how_small_it_becomes(
@@ -468,7 +468,7 @@ def disk(directory: Path) -> int:
 
 
 def archive_all(layout: Layout, names: Iterable[SessionName]) -> tuple[int, int]:
-    """Move all that was taken out; what it took on the disk before, and what it takes now."""
+    """Archive all extracted lines; return their size on the disk before and after."""
     for name in names:
         age(layout, name)
     before = disk(layout.extracted)

@@ -1,4 +1,4 @@
-"""The archive as commands see it: what is damaged, how old what was merged is, who is told."""
+"""The archive seen by commands: damaged packs, the age of merged packs, and warnings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.session_files import LONG, Clock, conversation, entry, jsonl, text
 
 DAY = 86_400.0
 SESSION = "main/s1"
-# The format of packs, as far as it is needed here: what stands at the end of the file.
+# The parts of the pack format that these tests need: the end of the file.
 END = struct.Struct("<QQIIQQQ")
 HASH, STAMP = 32, 8
 
@@ -40,7 +40,7 @@ def path(root: Path) -> Path:
 
 @pytest.fixture
 def original(bsd: Commands, root: Path, path: Path) -> bytes:
-    """What the session was before four values left it, which are due to be packed."""
+    """The session's content before four values left it, which are due to be packed."""
     was = path.read_bytes()
     assert bsd("extract", SESSION)["totals"]["entries"] == 4
     grow_old(root)
@@ -59,7 +59,7 @@ def damage(pack: Path, at: int) -> None:
 
 
 def date(pack: Path, first: float, last: float) -> Path:
-    """Let a pack say that its first and its last line came so many days ago."""
+    """Date a pack: its first and its last line came so many days ago."""
     data = pack.read_bytes()
     at = len(data) - STAMP - HASH - END.size
     fields = list(END.unpack_from(data, at))
@@ -120,12 +120,12 @@ def test_what_a_whole_pack_has_is_not_packed_again(
 def test_a_torn_index_is_no_proof_that_a_line_is_not_there(
     bsd: Commands, root: Path, path: Path, original: bytes
 ) -> None:
-    """What lies at another place by the index is found all the same, and the pack is named."""
+    """A line at another place than the index says is found all the same, and the pack is named."""
     bsd("retention")
     pack = the_pack(root)
     data = pack.read_bytes()
     index, records, lines = END.unpack_from(data, len(data) - STAMP - HASH - END.size)[:3]
-    damage(pack, index + records)  # the first hash: what is asked for is not among them
+    damage(pack, index + records)  # the first hash: not among the requested hashes
     for number in range(1, lines):
         damage(pack, index + records + 48 * number)
     comes_back(bsd, path, original)
@@ -135,7 +135,7 @@ def test_a_torn_index_is_no_proof_that_a_line_is_not_there(
 def test_a_pack_is_as_old_as_the_line_that_came_last(
     bsd: Commands, root: Path, path: Path, original: bytes, last: float, *, stays: bool
 ) -> None:
-    """Of a merged one the first is over its time long before."""
+    """The first line of a merged pack is past its time long before the others."""
     bsd("retention")
     pack = date(the_pack(root), 90, last)
     assert bsd("verify")["clean"]
@@ -151,7 +151,7 @@ def test_a_pack_is_as_old_as_the_line_that_came_last(
 def test_a_merged_pack_has_the_times_of_its_first_and_its_last_line(
     bsd: Commands, root: Path, path: Path, original: bytes, packs: int
 ) -> None:
-    """Also by what merges again, and names the oldest among them."""
+    """Also by a command that merges again, and names the oldest among them."""
     lines = [line for line in original.splitlines() if LONG.encode() in line]
     for number in range(packs):
         store = root / "extracted/main_s1"
@@ -200,7 +200,7 @@ def test_a_damaged_pack_keeps_no_others_from_being_merged(
 def test_of_two_packs_with_the_same_lines_the_whole_one_stays(
     bsd: Commands, root: Path, path: Path, original: bytes
 ) -> None:
-    """A merge was killed before it let the others go; then the new one was damaged."""
+    """A merge was killed before it deleted the old packs; then the new pack was damaged."""
     bsd("retention")
     whole = the_pack(root)
     time_of, _, hash_ = whole.name.partition("-")
@@ -217,7 +217,7 @@ def test_of_two_packs_with_the_same_lines_the_whole_one_stays(
 def test_what_another_store_has_only_in_pieces_is_handed_down(
     bsd: Commands, root: Path, path: Path, original: bytes
 ) -> None:
-    """What its index says is not enough: the file must be as it was."""
+    """The index of a pack is not proof enough: the file must be unchanged."""
     entries = [json.loads(line) for line in path.read_bytes().splitlines()]
     entries[0] |= {"id": "s2", "parentSession": str(path)}
     heir = add_session(root, "main/s2", jsonl(*entries))
@@ -261,7 +261,9 @@ def test_what_is_noted_of_entries_lasts_as_long_as_the_archive_has_some(
 
 
 def test_no_word_of_a_short_value_stays_in_a_copy_that_is_long(bsd: Commands, root: Path) -> None:
-    """What is forgotten is written out of the packs of the copy, however little it is of them."""
+    """Forgotten lines are removed from the packs of the copy, even if they are a small part of
+    them.
+    """
     entries = conversation(4)
     entries[1]["message"]["content"][0]["text"] = "say Quicksilver"
     path = add_session(root, SESSION, jsonl(*entries))
@@ -307,7 +309,7 @@ def audited(root: Path) -> list[dict[str, Any]]:
 
 
 def drop_markers(path: Path) -> bytes:
-    """What a program does that writes lines anew without members that it does not know."""
+    """Rewrite lines as a program does that drops members it does not know."""
     entries = [json.loads(line) for line in path.read_bytes().splitlines()]
     for one in entries:
         one.pop("_extracted", None)
@@ -319,7 +321,7 @@ def drop_markers(path: Path) -> bytes:
 
 
 def test_verify_puts_no_marker_in_the_place_of_another(bsd: Commands, root: Path) -> None:
-    """Of an entry two stored lines are away; a marker can name one of them."""
+    """Two stored lines of one entry are absent; a marker can name only one of them."""
     entries = conversation(1)
     entries[2]["message"]["content"].append({"type": "text", "text": f"second {'y' * 400}"})
     path = add_session(root, SESSION, jsonl(*entries))
@@ -339,7 +341,9 @@ def test_verify_puts_no_marker_in_the_place_of_another(bsd: Commands, root: Path
 def test_verify_puts_no_marker_where_several_stored_lines_are_away(
     bsd: Commands, root: Path
 ) -> None:
-    """A program has made one entry of two. A marker names one line, so none is put there."""
+    """A program has merged two entries into one. A marker names one line, so bsd adds none
+    there.
+    """
     first, second = "a" * 700, "b" * 700
     entries = conversation(0)
     entries[1:1] = [entry(number, "user", "", _extractable=True) for number in (101, 102)]

@@ -1,4 +1,4 @@
-"""An archive, or a pack of it, that nobody may read: told, and no other session is the worse."""
+"""An unreadable archive or pack: bsd reports it, and other sessions are not affected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DAY = 24 * 3600.0
 
 @pytest.fixture
 def lines(layout: Layout, caller: Caller) -> list[str]:
-    """The hashes of what has left a session's store for the archive."""
+    """The hashes of the lines that have moved from a session's store to the archive."""
     path = write(layout, conversation(4))
     found = [line for line in path.read_bytes().splitlines(keepends=True) if LONG.encode() in line]
     caller.extract(NAME)
@@ -77,7 +77,7 @@ def test_a_pack_that_could_not_be_read_is_told_and_looked_at_again(
     away, then = layout.root / "away", time.time() - DAY
     pack.rename(away)
     pack.symlink_to(away)
-    os.utime(pack.parent, (then, then))  # as it stays: what is mended may not show here
+    os.utime(pack.parent, (then, then))  # unchanged: a repair may not show here
     contents = Contents(layout)
     assert contents.with_hash(lines[0]) == []
     unreadable = [one for one in verify(layout).findings if one.kind == "unreadable"]

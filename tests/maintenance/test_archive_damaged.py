@@ -1,4 +1,4 @@
-"""Packs that are damaged, lost or unreadable: what is told, and what comes back all the same."""
+"""Packs that are damaged, lost or unreadable: the reports, and the lines that still come back."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_verify_names_the_entries_of_a_block_that_cannot_be_read(
 def test_a_line_of_a_damaged_pack_is_packed_again_and_made_one(
     layout: Layout, caller: Caller, archived: bytes
 ) -> None:
-    """What is doubled, as a pack could not be read, is mended without a loss."""
+    """Lines stored twice, because a pack could not be read, are repaired without a loss."""
     (pack,) = packs(layout)
     whole = pack.read_bytes()
     lines = kept(layout)
@@ -133,7 +133,7 @@ def test_lines_that_a_pack_has_lost_and_others_have_are_mended(
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, wanted: str) -> None:
-    """Opening a file whose path has this in it is not permitted."""
+    """Refuse to open a file whose path contains this text."""
     real = os.open
 
     def refused(path: str | Path, *args: int, **more: int) -> int:

@@ -30,9 +30,9 @@ pytestmark = pytest.mark.crash
 
 @pytest.fixture
 def lines(layout: Layout, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """What a session has in its store, long enough ago.
+    """The content of a session's store, from long enough ago.
 
-    All of it goes in three packs; and three are many, so that they are merged in the same run.
+    All of it goes into three packs. Three are enough for the same run to merge them.
     """
     path = write(layout, conversation(6))
     found = [line for line in path.read_bytes().splitlines(keepends=True) if LONG.encode() in line]
@@ -51,14 +51,14 @@ def clean(layout: Layout) -> int:
 
 
 def there(layout: Layout, lines: list[bytes]) -> bool:
-    """Whether every line is found by its hash, from a root that nobody has looked at yet."""
+    """Whether every line is found by its hash, from a root that no process has read yet."""
     store = SessionStore(layout, NAME)
     store._contents = Contents(layout)
     return [store.load("9999_no_such_file", digest(line)) for line in lines] == lines
 
 
 def finish(layout: Layout, lines: list[bytes]) -> None:
-    """Another run makes of it what one would have made that nobody had disturbed."""
+    """Another run reaches the same state as an undisturbed run."""
     clean(layout)
     clean(layout)
     found = []
@@ -71,7 +71,7 @@ def finish(layout: Layout, lines: list[bytes]) -> None:
 
 
 def cleaned(root: Path, calls: DiskCalls, report: Path) -> None:
-    """Clean up, and note which calls nobody could have died at."""
+    """Clean up, and note the calls at which a kill has no effect."""
     calls.install()
     clean(Layout(root))
     report.write_text("\n".join(calls.unseen))
@@ -94,7 +94,7 @@ def test_killed_anywhere_nothing_is_lost_and_nothing_doubled(
         finish(copy, lines)
         assert there(copy, lines), killed
         shutil.rmtree(root)
-    assert killed > 50  # three packs, one of them, and six files
+    assert killed > 50  # three packs, the merged one, and six files
     assert not [call for call in report.read_text().splitlines() if ".zst" in call]
 
 

@@ -26,7 +26,7 @@ OTHER = SessionName("main", "other")
 
 
 def packed_session(layout: Layout, clock: Clock, name: SessionName = NAME) -> Path:
-    """One that is copied, and whose values are in a pack."""
+    """A session with a copy, whose values are in a pack."""
     path = secret_session(layout, name)
     extract(layout, name, clock, trigger_types=LEAVING)
     keep(layout, clock)

@@ -58,7 +58,7 @@ def only_pack(root: Path) -> Path:
 
 
 def blocks(data: bytes) -> list[int]:
-    """Where the frames of a pack begin; the last one holds its records."""
+    """Offsets of a pack's frames; the last frame holds its records."""
     found, at = [], data.find(FRAME)
     while at >= 0:
         found.append(at)
@@ -67,7 +67,7 @@ def blocks(data: bytes) -> list[int]:
 
 
 def damage(root: Path, *, block: int | None, index: bool = True) -> bytes:
-    """Tear the index, and overwrite the middle of a block; returns what the pack is then."""
+    """Tear the index, and overwrite the middle of a block; return the pack's new content."""
     pack = only_pack(root)
     data = bytearray(pack.read_bytes())
     starts = blocks(bytes(data))
@@ -92,7 +92,7 @@ def restored(root: Path, path: Path, values: list[str]) -> int:
 def test_every_block_that_can_be_read_is_salvaged(
     root: Path, archived: Path, values: list[str], block: int
 ) -> None:
-    """Not only those before the one that cannot; and the damaged pack is not deleted."""
+    """Lines after the unreadable one are saved too; and the damaged pack is not deleted."""
     block %= len(blocks(only_pack(root).read_bytes()))
     torn = damage(root, block=block)
     looked = bsd(root, "--json", "verify")

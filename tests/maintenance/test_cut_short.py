@@ -1,4 +1,4 @@
-"""What ends half way, by an error or a kill, and what the next command makes of it."""
+"""Operations that an error or a kill interrupts, and how the next command deals with them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bsd(root: Path) -> Commands:
 
 @pytest.fixture
 def path(root: Path) -> Path:
-    """A session whose first long result says a word that stands nowhere else."""
+    """A session whose first long result contains a word that no other place has."""
     entries = conversation(4)
     block = entries[2]["message"]["content"][0]
     block["text"] = f"{WORD} {block['text']}"
@@ -116,7 +116,7 @@ def test_forgetting_that_fails_half_way_is_finished_by_the_next_command(
     assert WORD.encode() in original
     keep(Layout(root), Clock())
     with monkeypatch.context() as patch:
-        # Of a session some files go before; of an entry its history has gone by then.
+        # Some files of a session go before; of an entry, its history has gone by then.
         if named:
             failing(patch, lambda name: name.endswith(".zst"))
         else:
@@ -173,7 +173,7 @@ def copies(root: Path) -> list[Path]:
 def test_a_copy_that_was_made_since_is_not_taken_by_what_goes_on(
     bsd: Commands, root: Path, path: Path, *, newer: bool
 ) -> None:
-    """Of one of two sessions of a name the copy was to go; then that session came back."""
+    """Of two sessions of one name, one's copy was being deleted; then that session came back."""
     was = path.read_bytes()
     layout, clock = Layout(root), Clock()
     for content in (was, jsonl({"type": "session", "version": 3, "id": "t"}, *conversation()[6:7])):
@@ -212,7 +212,7 @@ def gone(bsd: Commands, root: Path, path: Path, original: bytes) -> bytes:
 
 
 def left_over(root: Path) -> list[str]:
-    """What only a call that is under way may have: temporary files, wherever they lie."""
+    """Files that only a running call may have: temporary files, in any directory."""
     found = [*root.glob("agents/**/.*"), *root.glob(".brainsurgeon/returning/*")]
     return sorted(str(one.relative_to(root)) for one in found)
 
@@ -359,7 +359,7 @@ def test_an_error_after_the_exchange_keeps_what_the_session_refers_to(
 def test_from_the_trash_first_comes_what_a_session_refers_to_and_last_goes_what_tells_of_it(
     bsd: Commands, root: Path, path: Path, original: bytes
 ) -> None:
-    """At no moment a session stands in its place whose values are not to be had."""
+    """At no moment is a session in its place without its values being available."""
     bsd("retention")
     restored = bsd("restore", SESSION, "e2")
     assert restored["restored"]

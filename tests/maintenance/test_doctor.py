@@ -1,4 +1,4 @@
-"""Doctor: each thing that can be amiss is seen, named, and nothing is touched by looking."""
+"""Doctor: each possible fault is found and named, and the check changes no file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that cannot read one file: that is said clearly, and everything else goes on."""
+"""A disk that cannot read one file: bsd says so clearly, and everything else goes on."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_whatever_it_is_that_cannot_be_read(root: Path, failing: Path, file: str
     assert bsd(root, failing, "nothing", "extract").returncode == 0
     assert bsd(root, failing, "nothing", "search", "the").returncode == 0
     commands = [("verify",), ("history", "main/bad"), ("search", "the")]
-    if file != "/sessions.json":  # then who changes something waits, as for a session in use
+    if file != "/sessions.json":  # a change then waits, as for a session in use
         commands = [("extract",), *commands, ("restore-all", "--yes")]
     for command in commands:
         bsd(root, failing, file, *command)

@@ -30,7 +30,9 @@ OTHER = "00000063-a2ea-4c14-9efa-87158ebd9f20"
 
 @pytest.fixture
 def home(tmp_path: Path, clock: Clock) -> ClaudeHome:
-    """Two sessions of a project with all that bsd may keep of them, and one of another project."""
+    """Two sessions of a project with all kinds of files that bsd keeps of them, and one of
+    another project.
+    """
     home = ClaudeHome.of(tmp_path, 2)
     other = home.source / "-home-me-project-b" / f"{OTHER}.jsonl"
     other.parent.mkdir()

@@ -1,4 +1,4 @@
-"""What is forgotten is in no file under the root any more, but for the session itself."""
+"""Forgotten content is in no file under the root, except in the session itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FORK = SessionName("main", "fork")
 
 
 def secret_session(layout: Layout, name: SessionName = NAME) -> Path:
-    """One whose first two long answers say words that stand nowhere else."""
+    """A session whose first two long answers contain words that no other place has."""
     entries = conversation()
     for number, word in enumerate(WORDS, 2):
         text = entries[number]["message"]["content"][0]["text"]
@@ -319,7 +319,8 @@ def test_a_full_disk_makes_nobody_believe_that_something_went(
     set_idle(fork, 2 * DAY)
     forgetting(layout, clock).entry(NAME, "e1")
     assert said(layout, WORDS[0], path) == []
-    forgetting(layout, clock).session(NAME)  # and what others need is handed down all the same
+    # and lines that other sessions need are copied to them all the same
+    forgetting(layout, clock).session(NAME)
     assert performed.restore(make_caller(layout, clock), FORK, "e2")["restored"]
 
 
@@ -339,7 +340,7 @@ def test_a_note_that_cannot_be_written_keeps_nobody_from_making_room(
     assert said(layout, WORDS[0], path) == []
 
 
-# --- a fork keeps what is forgotten here ---
+# --- a fork keeps the forgotten line here ---
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
@@ -364,7 +365,7 @@ def test_a_fork_does_not_give_back_what_was_forgotten(
     assert verify(layout).clean
     trash_of(layout, clock=clock.now, sleep=clock.sleep).delete(FORK, permanent=True)
     assert not layout.store_dir(NAME).joinpath("0002_toolResult.json").exists()
-    assert said(layout, WORDS[0]) == []  # nor was it handed down to who does not want it
+    assert said(layout, WORDS[0]) == []  # nor was it copied to a session that does not refer to it
     assert performed.restore(make_caller(layout, clock), NAME, "e1")["unavailable"]
 
 

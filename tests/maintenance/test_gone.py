@@ -41,7 +41,7 @@ def test_claude_codes_cleaning_up_takes_nothing_for_good(tmp_path: Path, clock: 
     assert lean < sum(len(content) for content, _, _ in before.values())
     done = keep(home.layout, clock)
     assert (done.sessions, done.complete) == (160, True)
-    assert keep(home.layout, clock).sessions == 0  # nothing changed since
+    assert keep(home.layout, clock).sessions == 0  # no file has changed since
 
     assert home.delete_older_than(30) == 12 * 7
     assert len(keep(home.layout, clock).gone) == 12 * 4
@@ -131,7 +131,7 @@ def test_nothing_is_put_over_another_file(layout: Layout, clock: Clock) -> None:
     answer = bring_back(layout, str(NAME), clock, renamed=SessionName("main", "older"))
     assert answer.session == "main/older"
     assert path.with_name("older.jsonl").read_bytes() == jsonl(*conversation())
-    # The new one is kept beside it; neither copy is in the other's way.
+    # The new copy is kept beside it; the two copies do not conflict.
     assert keep(layout, clock).sessions == 2
     path.unlink()
     assert {each.id for each in deleted_sessions(layout)} >= {copy.id}
@@ -213,7 +213,7 @@ def test_a_clock_put_forward_takes_nothing(layout: Layout, clock: Clock) -> None
 
 
 def test_what_is_gone_is_searched_as_before(layout: Layout, clock: Clock) -> None:
-    """The index keeps what it knows of it, and reads a copy that it does not know."""
+    """The index keeps the data that it has, and reads a copy that it does not know."""
     path = write(layout, [*conversation(), entry(20, "user", "the quince is ripe")])
     set_idle(path, 2 * DAY)
     keep(layout, clock)

@@ -1,7 +1,8 @@
-"""Keeping, bringing back and forgetting, killed at each call that changes the disk; and no room.
+"""Keeping, bringing back and forgetting, killed at each call that changes the disk; and a full
+disk.
 
-Whatever came of it: what lies in its place is whole, the copy is one of the two that it may be, and
-the same call once more ends as if nobody had disturbed it.
+After each kill the file in place is whole, and the copy is in one of its two valid states.
+Repeating the call ends as an undisturbed call does.
 """
 
 from __future__ import annotations
@@ -199,7 +200,7 @@ def _check_back(home: ClaudeHome, clock: Clock, copy: Layout) -> None:
 def _compare(
     copy: Layout, original: dict[Path, tuple[bytes, int, int]], *, all_of_it: bool
 ) -> None:
-    """What is there is whole, the transcript after all else, and nothing of ours stays."""
+    """Every file in place is whole, the transcript came last, and no file of bsd stays."""
     there = {path for path in copy.sources[0].path.rglob("*") if path.is_file()}
     for path in there & original.keys():
         stat = path.stat()

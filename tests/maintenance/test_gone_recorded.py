@@ -28,7 +28,7 @@ _PLACES = {
 
 @pytest.fixture
 def recorded(tmp_path: Path, shared_data: Path) -> tuple[Layout, dict[Path, bytes]]:
-    """All of them in their places, and what each file is."""
+    """All sessions in their places, and the content of each file."""
     root, home = tmp_path / "root", tmp_path / "home"
     own = root / "agents" / "main" / "sessions"
     own.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Symbolic links planted where bsd keeps its own things: what leads out of the root is refused."""
+"""Symbolic links planted in bsd's own directories: a link that leads out of the root is refused."""
 
 from __future__ import annotations
 
@@ -137,4 +137,4 @@ def test_facts(layout: Layout, outside: Path, what: str) -> None:
     assert "[memory]" in str(caught.value.hint)
     named = MemorySettings(database=layout.facts_db)
     with open_memory(layout, named) as memory, pytest.raises(NotFound, match="no database"):
-        actions.prune(memory)  # who names the place wants it, wherever it is
+        actions.prune(memory)  # a caller that names the place wants it, wherever it lies

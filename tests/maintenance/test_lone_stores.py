@@ -1,4 +1,4 @@
-"""Stores whose transcript is not there are named, with where it may be; nothing is wrong."""
+"""Stores without a transcript are named, with the place where it may be; that is no fault."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_compressed_thread_is_named_and_its_content_kept(
 
 
 def test_a_thread_that_goes_on_in_other_files(codex: Home) -> None:
-    """A fork says whose it is; what a thread goes on in has its id."""
+    """A fork names its parent; a file that continues a thread has the thread's id."""
     later = codex.path.with_name(f"{CODEX.session.replace('18-22', '19-00')}_{THREAD}.jsonl")
     later.write_bytes(raw([codex_meta(history_mode="paginated")]))
     meta = codex_meta(forked_from_id=THREAD)

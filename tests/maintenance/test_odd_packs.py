@@ -1,4 +1,4 @@
-"""Packs that no bsd has written, though their hashes are right: named, and in nobody's way."""
+"""Packs that bsd did not write, with correct hashes: named, and without effect on others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def bsd(layout: Layout, *arguments: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-# What is only odd in records that nobody needs to restore a line is no damage.
+# Odd fields that are not needed to restore a line are no damage.
 HARMLESS = {what for what in RECORDS if "that is none" in what or "that are none" in what}
 HARMLESS |= {"nothing in it"}
 

@@ -1,4 +1,4 @@
-"""Late bytes without a place: what says nothing new goes by a repair, the rest by hand."""
+"""Late bytes without a place: a repair deletes repetitions, a person decides about the rest."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Pipes, links, devices, directories, huge and senseless files wherever others can put one.
+"""Pipes, links, devices, directories, huge and invalid files wherever another program can put
+one.
 
-Nothing waits for them, nothing reads what they lead to, and everything else goes on.
+No command waits for them, no reader follows them, and everything else goes on.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ GOOD = "main/good"
 SECRET = '{"secret": "not for you"}\n' * 3
 PLACED = "[[extracted-"
 
-# Where an agent's program, or a broken disk, may leave anything at all, relative to the root.
+# Places, relative to the root, where an agent's program or a broken disk may leave any file.
 PLACES = (
     ".brainsurgeon/bsd.lock",
     ".brainsurgeon/edits/x",
@@ -114,7 +115,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
 
 @pytest.fixture
 def root(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A root with one good session."""
+    """A root with a valid session."""
     (tmp_path / "outside").mkdir()
     monkeypatch.setenv("PLANTED_OUTSIDE", str(tmp_path / "outside"))
     add_session(root, GOOD, CONTENT)
@@ -172,7 +173,8 @@ def test_what_cannot_be_used_is_named(root: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["pipe", "garbage", "deep"])
 def test_the_daemon_goes_on(root: Path, tmp_path: Path, kind: str) -> None:
     configure(plant(root, kind))
-    Layout(root).instance_lock.unlink()  # with something else there nobody knows who is alone
+    # with another file there, bsd cannot tell whether it runs alone
+    Layout(root).instance_lock.unlink()
     with running(root, tmp_path) as daemon:
         wait_for(lambda: PLACED in good(root).read_text(), "the good session to be extracted")
         assert daemon.status()["state"] == "running"

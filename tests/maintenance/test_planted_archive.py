@@ -1,4 +1,4 @@
-"""Copies, packs and notes that others put under a root: nothing is written or destroyed by them."""
+"""Planted copies, packs and notes under a root do not make bsd write or destroy any file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def gone(layout: Layout, clock: Clock) -> Layout:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """Where an attacker would have a file: below, all that a session's way may need."""
+    """A directory where an attacker wants a file; below it, everything that a session's path may
+    need.
+    """
     outside = tmp_path / "outside"
     (outside / "sessions").mkdir(parents=True)
     return outside
@@ -72,7 +74,7 @@ def manifest(layout: Layout, name: SessionName = NAME) -> Path:
 
 
 def say(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change what a copy says, and leave its checksum out, as the first versions did."""
+    """Change a field of a copy, and leave out its checksum, as the first versions did."""
     said = json.loads(path.read_bytes())
     said.pop("sha256", None)
     change(said)
@@ -83,11 +85,11 @@ def everything(top: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(top.rglob("*")) if path.is_file()}
 
 
-# --- what a copy says ---
+# --- fields of a copy ---
 
 
 def _file(number: int, **more: object) -> Callable[[dict[str, Any]], object]:
-    """Let the transcript, or another file that is added, be another one."""
+    """Replace the transcript, or another file that is added, by another."""
 
     def change(said: dict[str, Any]) -> None:
         if number == len(said["files"]):
@@ -137,7 +139,7 @@ ODD: dict[str, Callable[[dict[str, Any]], object]] = {
 
 @pytest.fixture
 def odd(layout: Layout, clock: Clock, outside: Path) -> dict[SessionName, Path]:
-    """A session that is gone for each of these, with its copy; and one whose copy is as it was."""
+    """A deleted session with its copy for each of these, and a session whose copy is unchanged."""
     names = [SessionName("main", f"s{number}") for number in range(len(ODD))]
     paths = [add_session(layout.root, str(name), CONTENT) for name in (*names, OTHER)]
     for path in paths:
@@ -215,7 +217,7 @@ def test_what_root_brings_back_belongs_to_whom_the_directory_belongs(
     assert owners == {NOBODY}
 
 
-# --- whose files these are ---
+# --- owners of these files ---
 
 
 def packs(layout: Layout, name: SessionName = NAME) -> Path:
@@ -354,11 +356,11 @@ def test_a_directory_that_is_a_link_is_named(gone: Layout, clock: Clock, outside
     assert everything(outside) == {}
 
 
-# --- notes of what is being forgotten ---
+# --- notes of a running `forget` ---
 
 
 def note(layout: Layout, **more: object) -> Path:
-    """One by which all that is kept of a session would be destroyed."""
+    """A note that would destroy all stored content of a session."""
     said = {"version": 1, "session": str(NAME), "at": 4e9, "entry": None, "origin": None}
     path = layout.forgetting / "0123456789abcdef.json"
     path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -368,7 +370,7 @@ def note(layout: Layout, **more: object) -> Path:
 
 
 def test_by_a_note_of_bsd_s_own_the_forgetting_goes_on(gone: Layout) -> None:
-    """Else the other tests would show nothing."""
+    """Without this the other tests would prove nothing."""
     path = note(gone)
     bsd(gone, "extract")
     assert not path.exists()

@@ -1,4 +1,4 @@
-"""Journals that others put where bsd's lie: no session is moved by what they say."""
+"""Planted journals at the place of bsd's own do not move a session."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def layout(root: Path) -> Layout:
 
 
 def journal(layout: Layout, place: str = "main_good_20260101T000000.000Z") -> Path:
-    """One by which the session would go into the trash."""
+    """A journal that would move the session into the trash."""
     found = layout.session_file(NAME).stat()
     item = Trashed(
         id=place,
@@ -47,7 +47,7 @@ def finish(layout: Layout) -> None:
 
 
 def test_one_of_bsd_s_own_would_be_followed(layout: Layout) -> None:
-    """Else the other tests would show nothing."""
+    """Without this the other tests would prove nothing."""
     journal(layout)
     finish(layout)
     assert not layout.transcript(NAME).exists()

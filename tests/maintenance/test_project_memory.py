@@ -95,7 +95,7 @@ def test_a_whole_project_that_is_deleted_comes_back_with_its_memory(
     shutil.rmtree(memory(home).parent)
     if how == "empty":
         memory(home).mkdir(parents=True)
-    keep(home.layout, clock)  # what is gone takes no copy along
+    keep(home.layout, clock)  # deleted notes do not delete their copy
     done = bring_back(home.layout, str(home.names[0]), clock)
     assert {Path(path).name for path in done.memory} == {Path(name).name for name in NOTES}
     assert (done.memory_stays, done.left_out) == ([], [])

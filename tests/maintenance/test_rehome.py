@@ -1,4 +1,4 @@
-"""What a branch needs of the session it came from is handed down before that one goes for good."""
+"""Lines that a branch needs are copied from its origin before the origin is deleted for good."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def trash_of(layout: Layout, **more: Any) -> Trash:
 
 
 def extracted(layout: Layout) -> str:
-    """What the page shows of an entry of the branch."""
+    """The page's view of an entry of the branch."""
     context = ActionContext(layout=layout, config=ConfigService(layout.config_file))
     content = StoredDocument.open(show_extracted(context, BRANCH, "e1"))
     (text,) = json.loads(b"".join(content.pieces()))["content"].values()
@@ -249,7 +249,7 @@ def test_what_nobody_names_goes(layout: Layout, caller: Caller) -> None:
 def test_any_copy_gets_it_once(
     layout: Layout, caller: Caller, original: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Under whatever name, agent and header: what counts is what its lines name."""
+    """Under any name, agent and header: only the references in its lines count."""
     lines = layout.session_file(NAME).read_bytes().splitlines(keepends=True)
     copies = [SessionName("main", "copy"), SessionName("other", "copy")]
     for name in copies:

@@ -1,4 +1,4 @@
-"""Names are given back without replacing anything; nothing moves from one mount to another."""
+"""Names are given back without replacing a file; no file moves from one mount to another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention: what goes, what stays, under whose lock, and what a failure costs."""
+"""Retention: deleted and kept content, the locks, and the effect of a failure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NAME = SessionName("main", "s1")
 
 @pytest.fixture
 def layout(fs: FakeFilesystem) -> Layout:
-    """A root in memory; locks do nothing there."""
+    """A root in memory; locks have no effect there."""
     root = Path("/srv/openclaw")
     fs.create_dir(root)
     return Layout(root)
@@ -170,7 +170,7 @@ def test_stores_of_sessions_that_are_no_more_and_odd_names_are_cleaned_as_well(
     names = [SessionName("gone", "for_ever"), SessionName("under_score", "x"), long]
     for name in names:
         put(layout, name, {"0001_thinking": 25, "0002_thinking": 1})
-    SessionStore(layout, long).index.path.unlink()  # nothing tells any more whose it is
+    SessionStore(layout, long).index.path.unlink()  # its session can no longer be determined
     assert clean(store_of(layout), RunTime(NOW)) == Cleaned(3, 300, 0)
     for name in names:
         assert SessionStore(layout, name).refs() == ["0002_thinking"]
@@ -220,7 +220,7 @@ def test_a_file_that_cannot_be_deleted_stops_nothing(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = put(layout, NAME, {"0001_thinking": 25, "0002_thinking": 26})
-    path_type = type(store.directory)  # that of the fake file system
+    path_type = type(store.directory)  # the path type of the fake file system
     unlink = path_type.unlink
 
     def stubborn(path: Path, *, missing_ok: bool = False) -> None:
@@ -377,7 +377,7 @@ def test_the_plain_words_say_how_long_and_how_to_keep_it() -> None:
     assert "for ever" in in_plain_words(PruningConfig(retention="never"))
 
 
-# --- what is said of content whose time was up: when it was deleted, and by which setting ---
+# --- messages about expired content: when it was deleted, and by which setting ---
 
 
 def test_the_first_run_that_deleted_it_is_named(real_layout: Layout) -> None:

@@ -1,4 +1,4 @@
-"""Bytes saved over time: what the audit log says, read once."""
+"""Bytes saved over time, from the audit log, which is read once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_it_adds_up_by_hour_and_reads_only_what_is_new(tmp_path: Path) -> None:
     first = [("1970-01-01T01:00", 111, 0), ("1970-01-01T03:00", 0, 40)]
     assert points(counted) == first
     note(path, 3.6, bytes_before=50, bytes_after=10)
-    note(path, 3.7, files_removed=4)  # nothing that made a session shorter
+    note(path, 3.7, files_removed=4)  # no bytes left a session
     assert points(counted) == [first[0], ("1970-01-01T03:00", 40, 40)]
     assert points(counted) == [first[0], ("1970-01-01T03:00", 40, 40)]
 
@@ -83,7 +83,7 @@ def test_a_rotated_log_goes_on(tmp_path: Path) -> None:
 
 def test_what_is_very_old_is_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_use, "_MOST_HOURS", 2)
-    monkeypatch.setattr(disk_use, "_BLOCK", 7)  # lines longer than what is read at once
+    monkeypatch.setattr(disk_use, "_BLOCK", 7)  # lines longer than a block of the reader
     path = tmp_path / "audit.jsonl"
     for hour in range(5):
         note(path, hour, bytes_saved=10**hour)

@@ -41,11 +41,11 @@ NAME = SessionName("main", "s1")
 FILLER = "filling " * 100
 
 
-ASSISTANTS = {"trigger_types": ["assistant"]}  # what they say leaves
+ASSISTANTS = {"trigger_types": ["assistant"]}  # their texts leave
 
 
 def conversation() -> bytes:
-    """An old answer that will leave, and what makes it old."""
+    """An old answer that will leave, and the turns that make it old."""
     return jsonl(
         HEADER,
         entry(0, "user", "please look for the aardvark"),
@@ -85,9 +85,9 @@ def found(layout: Layout, words: str, **more: Any) -> list[tuple[str | None, int
 
 
 def in_the_files(layout: Layout, word: str) -> bool:
-    """Whether the files of the index hold a word, whether that can be found or not.
+    """Whether the files of the index contain a word, even if a search cannot find it.
 
-    FTS5 writes only the end of a word that begins as the one before it does.
+    FTS5 writes only the end of a word that begins as the word before it does.
     """
     wanted = word[2:].encode()
     return any(wanted in path.read_bytes() for path in layout.own.glob("search.db*"))
@@ -211,7 +211,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def counted_anew(layout: Layout, path: Path) -> Any:
-    """The figures of a session, as somebody finds them who has not read it before."""
+    """The figures of a session, as a first reading gives them."""
     other = Layout(layout.root / "other")
     add_session(other.root, str(NAME), path.read_bytes())
     read_all(other)
@@ -453,7 +453,7 @@ def test_a_killed_process_leaves_a_usable_index(layout: Layout, session: Path) -
             _die_after(layout, survived)
         _, status = os.waitpid(child, 0)
         assert os.WIFSIGNALED(status)
-        assert found(layout, "aardvark", agent="main")  # finishes what was begun, too
+        assert found(layout, "aardvark", agent="main")  # finishes an interrupted run, too
         for path in layout.agents.glob("main/sessions/k*.jsonl"):
             path.write_bytes(path.read_bytes().replace(b" at ", b" at at "))
     assert len(found(layout, "dingo3", limit=100)) == 20
@@ -461,7 +461,7 @@ def test_a_killed_process_leaves_a_usable_index(layout: Layout, session: Path) -
 
 
 def _die_after(layout: Layout, inserts: int) -> None:
-    """Insert so many pieces, then be killed; never returns."""
+    """Insert `count` pieces, then be killed; never returns."""
     try:
         left = inserts
 
@@ -491,7 +491,7 @@ def test_text_of_any_kind_is_taken(layout: Layout) -> None:
     content += b'broken {"json": dodo\n\xff\xfe not utf8 thylacine\n\n\0\0\0\n'
     content += b'{"type":"message","id":"\\ud800","message":{"role":"user","content":"odd id"}}'
     add_session(layout.root, "main/odd", content)
-    assert found(layout, "unicode STRASSE") == []  # sharp s stays what it is
+    assert found(layout, "unicode STRASSE") == []  # sharp s stays unchanged
     assert found(layout, "unicode straße") == [("e0", 1, "transcript")]
     assert found(layout, "本語") == [("e0", 1, "transcript")]
     assert found(layout, "語本") == []

@@ -36,7 +36,7 @@ def names(hits: list[SearchHit]) -> list[tuple[str, str | None, str]]:
 
 
 def places(layout: Layout) -> set[SearchPlace]:
-    """The places in which a search through everything finds the quokka, asked for one by one."""
+    """The places in which a search through everything finds the quokka, searched separately."""
     return {
         place
         for place in SearchPlace

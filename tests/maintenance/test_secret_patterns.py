@@ -74,7 +74,7 @@ def test_finds_an_example_of_each_rule(rule: Any) -> None:
             break
     else:
         pytest.fail(f"no example of {rule.id} among {examples[:3]}")
-    if rule.id == "facebook-access-token":  # only the word beside it tells that it is one
+    if rule.id == "facebook-access-token":  # only the word beside it marks it as a secret
         example = f"facebook {example}"
     nested = json.dumps({"text": json.dumps({"output": f"see:\n{example}\n"})})
     for line in (json.dumps({"text": example + "\n"}), nested):

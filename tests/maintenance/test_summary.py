@@ -1,4 +1,4 @@
-"""What a session was about, told by plain rules; what was taken out of it is told, too."""
+"""Summary of a session by plain rules; extracted values are part of it, too."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def info(layout: Layout, name: str = "main/s") -> catalog.ListedSession:
 
 
 def unread(_layout: Layout) -> None:
-    """Nobody has read anything yet."""
+    """No session has been read yet."""
 
 
 READ: list[Callable[[Layout], None]] = [unread, read_all]
@@ -49,7 +49,7 @@ READ: list[Callable[[Layout], None]] = [unread, read_all]
 def test_of_many_sessions_most_are_read_once(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A list asks for all in turn: dropping what was asked for longest ago kept nothing at all."""
+    """A list asks for all titles in turn: dropping the oldest request kept no title at all."""
     read: list[SessionName] = []
     ends = titles._read_ends
 

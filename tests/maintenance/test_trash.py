@@ -1,4 +1,4 @@
-"""Delete, restore from the trash, delete for good: what moves, what stays, what is refused."""
+"""Delete, restore from the trash, delete for good: moved, kept and refused files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes back from the trash, and what happens to a session on its way there and back."""
+"""Sessions that come back from the trash, and events on their way there and back."""
 
 from __future__ import annotations
 

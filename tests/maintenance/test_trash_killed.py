@@ -1,4 +1,4 @@
-"""A kill -9 between any two steps of a delete or restore loses nothing, leaves nothing half."""
+"""A kill -9 between any two steps of a delete or restore loses no file and leaves no half state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What earlier versions left in the trash comes back; what they left half done is finished."""
+"""Earlier versions' trash comes back, and their interrupted moves are finished."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_it_is_listed_and_comes_back(layout: Layout) -> None:
 def test_a_delete_is_finished(layout: Layout) -> None:
     path = put(layout)
     item = meta(path, transcript=transcript(path), sessions_json=None)
-    path.rename(make_private_dir(layout.trash) / f"{ID}.jsonl")  # as far as it came
+    path.rename(make_private_dir(layout.trash) / f"{ID}.jsonl")  # the state that it had reached
     ended = journal(layout, "trash", item)
     trash_of(layout).recover()
     assert not ended.exists()

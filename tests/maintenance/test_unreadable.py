@@ -1,6 +1,7 @@
-"""What cannot be read is no absence: nothing is deleted, skipped or said to be fine because of it.
+"""An unreadable file does not count as absent: bsd deletes, skips or approves no data because of
+it.
 
-A fork names lines that only the store, or the archive, of the session has from which it was made.
+A fork names lines that only its origin has, in the store or in the archive.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ COMMANDS = {
 
 
 def refused(bsd: Root, command: tuple[str, ...], how: dict[str, str]) -> None:
-    """It is refused, the file is named, and nothing is gone."""
+    """The command is refused, the file is named, and no data is gone."""
     before = bsd.files()
     done = bsd(*command, **how)
     assert done.returncode not in {0, None}, done
@@ -158,7 +159,7 @@ def test_nor_does_it_leave_the_trash(bsd: Root, how: str) -> None:
 
 def test_nor_when_its_time_in_the_trash_is_up(bsd: Root) -> None:
     assert bsd("delete", "main/s1", "--yes").returncode == 0
-    for path in sorted((bsd.path / "trash").iterdir()):  # as if that had been long ago
+    for path in sorted((bsd.path / "trash").iterdir()):  # as if it had happened long ago
         stamp = path.name.rpartition("_")[2].partition(".")[0]
         path.rename(path.with_name(path.name.replace(stamp, "20200101T000000")))
     (meta,) = (bsd.path / "trash").glob("*.meta.json")
@@ -195,7 +196,7 @@ def test_a_damaged_pack_that_the_fork_needs_stays(
     assert str(archived.pack()) in done.stderr
     assert "Try: " in done.stderr
     assert archived.files() == before
-    # Without the fork nobody needs it.
+    # Without the fork, no session needs it.
     assert archived("delete", "main/fork", "--permanent", "--yes").returncode == 0
     assert archived(*COMMANDS[command]).returncode == 0
     assert not (archived.path / "archive" / "main_s1").exists()
@@ -283,7 +284,7 @@ def test_what_was_forgotten_is_not_had_from_a_fork_as_the_note_cannot_be_read(bs
     said = json.loads(note.read_text())["hashes"]
     how = reading("main_s1/forgotten.json")
     assert bsd("restore", "main/s1", "e1", **how).returncode != 0
-    # And a second entry does not make the first one known again.
+    # And a second entry does not make the first entry's state known again.
     failed = bsd("archive", "forget", "main/s1", "e2", "--yes", **how)
     assert failed.returncode != 0
     assert set(said) <= set(json.loads(note.read_text())["hashes"])
@@ -303,7 +304,7 @@ def test_a_session_that_cannot_be_looked_at_is_not_forgotten_as_one_that_is_gone
 
 
 def test_a_history_that_cannot_be_listed_is_not_forgotten(bsd: Root) -> None:
-    """It may say what shall be forgotten, so the command does not say that this was done."""
+    """The file may name lines to forget, so the command does not report that they are forgotten."""
     done = bsd("archive", "forget", "main/s1", "--yes", **opening("history/main_s1", errno.EACCES))
     assert done.returncode != 0, done
     assert "history/main_s1" in done.stderr
@@ -321,7 +322,7 @@ OF_THE_ENTRY = {
 
 
 def copied(bsd: Root) -> Path:
-    """Let the archive have a copy of the whole session; returns what says so."""
+    """Put a copy of the whole session into the archive; return the file that records it."""
     set_idle(bsd.session("s1"), 3 * DAY)
     bsd("archive", "keep", "main/s1")
     (manifest,) = (bsd.path / "archive" / "main_s1").glob("session-*/copy.json")
@@ -347,7 +348,7 @@ def test_nor_if_a_copy_that_may_hold_it_is_damaged(bsd: Root) -> None:
 
 
 def test_a_session_that_claims_more_than_any_disk_has_holds_nothing_up(bsd: Root) -> None:
-    """A sparse file: what it needs of others cannot be told, and it can be deleted."""
+    """A sparse file: its references cannot be determined, and it can be deleted."""
     huge = bsd.session("fork")
     os.truncate(huge, 1 << 42)
     set_idle(huge)
@@ -361,7 +362,7 @@ def test_a_session_that_claims_more_than_any_disk_has_holds_nothing_up(bsd: Root
 
 
 def test_a_lock_whose_files_cannot_be_removed_again_is_named(bsd: Root) -> None:
-    """As in a directory that may only be added to."""
+    """As in a directory in which files may only be added."""
     before = bsd.files()
     done = bsd("delete", "main/s1", "--permanent", "--yes", FAILING_UNLINK="main/sessions/")
     assert done.returncode == 77, done

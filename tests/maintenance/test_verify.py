@@ -1,4 +1,4 @@
-"""What `verify` says of a store, and what is true after a repair: looked at, not only told."""
+"""Findings of `verify` about a store, and the files after a repair, checked directly."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_content_whose_time_was_up_is_expired_not_missing(
     caller.extract(OTHER)
     before = verify(layout).placeholders
     clock.sleep(25 * 3600)
-    with path.open("ab") as stream:  # what leaves now has time yet
+    with path.open("ab") as stream:  # values that leave now have time left
         later = [{**one, "id": f"f{one['id']}"} for one in conversation(2)[1:]]
         stream.write(b"".join(json.dumps(one).encode() + b"\n" for one in later))
     set_idle(path)

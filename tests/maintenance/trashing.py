@@ -1,4 +1,4 @@
-"""Sessions that go into the trash in tests, and what then lies where."""
+"""Sessions that tests delete, and the files that then lie in the trash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A root with one session, and whoever carries out what an agent asks for in it."""
+"""A root with one session, and the parts that carry out an agent's calls in it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEADER = {"type": "session", "version": 3, "id": "s1", "timestamp": "2026-02-01T
 
 @dataclass
 class Desk:
-    """One session, as its owner writes it and as bsd works on it."""
+    """One session, as its program writes it and as bsd works on it."""
 
     layout: Layout
     ahead: float = 0.0
@@ -73,7 +73,7 @@ class Desk:
         set_idle(self.path)
 
     def look(self) -> bool:
-        """What the daemon does with a session idle: calls first, then the extraction."""
+        """Do the daemon's work on an idle session: calls first, then the extraction."""
         state = StateDb(self.layout.state_db)
         calls, daemon = InBand(self.caller(actor="agent"), NAME), self.caller()
         if extract_due(daemon, NAME, state, watch=calls.watch) is not None:
@@ -93,7 +93,7 @@ class Desk:
         return found
 
     def audit(self) -> list[dict[str, Any]]:
-        """What the audit says of calls in the session."""
+        """The audit log's records of calls in the session."""
         log = AuditLog(self.layout.audit_file)
         return [line for line in log.search(b"") if line.get("inBand")]
 

@@ -1,8 +1,8 @@
 """Looks at a session that are killed at one of their disk calls, each in a root of its own.
 
-`python -m tests.mcp.killed_calls DIRECTORY EVERY` makes `DIRECTORY/1`, `DIRECTORY/2`, …
-from `DIRECTORY/0`, kills a look at every EVERYth disk call, and prints at which ones, until one
-look comes through alive.
+`python -m tests.mcp.killed_calls DIRECTORY EVERY` makes `DIRECTORY/1`, `DIRECTORY/2`, … from
+`DIRECTORY/0`, kills a look at every EVERYth disk call, and prints the numbers of these calls,
+until a look ends without being killed.
 """
 
 from __future__ import annotations

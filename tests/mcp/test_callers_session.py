@@ -32,10 +32,10 @@ ME = os.getpid()
 
 @contextmanager
 def process(*argv: str, cwd: Path, program: str = "/bin/sleep") -> Iterator[int]:
-    """Another process, under whatever name."""
+    """Another process, with any name."""
     with subprocess.Popen(argv, executable=program, cwd=cwd) as child:
         try:
-            # It is begun a moment before the system knows what it was called with.
+            # It starts a moment before the system knows its command line.
             if os.path.isdir("/proc"):
                 wait_for(lambda: running(child.pid), "what it was called with")
             yield child.pid
@@ -90,7 +90,7 @@ def test_an_earlier_process_of_the_same_number_has_ended(claude: Home, form: typ
     assert sessions_of_client(claude.layout, ME) == ()
     says(claude, procStart=form(started))
     assert sessions_of_client(claude.layout, ME) == (claude.name,)
-    says(claude, procStart="Sun Nov 22 17:00:00 2026")  # in words that nobody can compare
+    says(claude, procStart="Sun Nov 22 17:00:00 2026")  # in a form that cannot be compared
     assert sessions_of_client(claude.layout, ME) == (claude.name,)
 
 
@@ -183,7 +183,7 @@ def test_a_process_of_pi_by_what_the_system_tells(pi: tuple[Home, Path]) -> None
         assert sessions_of_client(home.layout, child) == ()
 
 
-# --- which one is meant ---
+# --- choice among several sessions ---
 
 OTHER = SessionName("other", "s9")
 

@@ -80,7 +80,7 @@ def test_seed_001_restore_and_its_call(desk: Desk, flat: Flat) -> None:
         "name": "purge_control",
         "arguments": {"action": "restore", "entry": "msg-456"},
         "_redacted": True,
-        "_answered": None,  # the second one found nothing to restore
+        "_answered": None,  # the second call found no value to restore
     }
     assert desk.entry("c1")["_redacted"] is True
     assert "_answered" not in desk.entry("c1")
@@ -260,7 +260,7 @@ def test_a_busy_session_is_left_alone(desk: Desk, agent: Agent) -> None:
     assert desk.look()
 
 
-# --- what goes wrong ---
+# --- failures ---
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_foreign_tools_of_the_same_name_are_left_alone(desk: Desk, agent: Agent)
     assert desk.path.read_bytes() == before
 
 
-# --- calls that one of our doors has dealt with ---
+# --- calls that the MCP server or the command line has carried out ---
 
 
 def test_a_call_that_mcp_answered_is_only_redacted(desk: Desk, agent: Agent) -> None:
@@ -488,7 +488,7 @@ def test_a_shell_whose_command_found_the_session_busy(
     assert not desk.look()
 
 
-# --- what only reads ---
+# --- calls that only read ---
 
 
 def test_what_only_reads_gets_its_answer_as_result(desk: Desk, agent: Agent) -> None:

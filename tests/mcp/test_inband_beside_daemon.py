@@ -30,7 +30,7 @@ NESTED = {"start": "BEGIN OF LOG", "end": "END OF LOG", "replacement": f"<{LOG}>
 
 
 class AgentProgram:
-    """Whoever writes a session; lines are appended as an agent's owner does."""
+    """The writer of a session; it appends lines as an agent's program does."""
 
     def __init__(self, root: Path, name: str) -> None:
         self.path = root / "agents" / "main" / "sessions" / f"{name}.jsonl"
@@ -48,13 +48,13 @@ class AgentProgram:
         (found,) = [one for one in self.entries() if one.get("id") == entry_id]
         return found
 
-    # --- what an agent does, in this format ---
+    # --- an agent's actions, in this format ---
 
     def begin(self) -> None:
         raise NotImplementedError
 
     def turn(self, *calls: tuple[str, dict[str, Any], str]) -> None:
-        """Call tools, get what their owner says, and come to an end."""
+        """Call tools, get the program's answers, and end the turn."""
         raise NotImplementedError
 
     def results(self) -> dict[str, str]:
@@ -124,7 +124,7 @@ def test_two_agents_and_a_daemon_that_is_killed(tmp_path: Path, root: Path) -> N
         restore_in_band(programs, olds)
         wait_for(lambda: all(map(is_back, programs, olds)), "the restorations")
         for program, old in zip(programs, olds, strict=True):
-            # They go on, pin what came back, and forget the log.
+            # They continue, pin the restored value, and discard the log.
             program.turn()
             pin = {"action": "set_extractable", "entry": old, "value": False}
             replace = {"action": "replace", "targets": [NESTED]}
@@ -184,7 +184,7 @@ def in_flight(root: Path) -> bool:
 
 
 def looked_at(daemon: Running, *, since: str) -> set[str]:
-    """The sessions that the daemon has been through; with one in use it was not."""
+    """The sessions that the daemon has finished; a session in use is not among them."""
     sessions = daemon.status()["sessions"]
     return {one["session"] for one in sessions if one["at"] > since and one["status"] != "busy"}
 

@@ -1,4 +1,4 @@
-"""Whatever agents call, in whatever order: once, valid for providers, and to be undone."""
+"""Any calls of agents, in any order: carried out once, valid for providers, undoable."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def play(agent: Agent, turn: list[list[tuple[tuple[str, Any], str, bool]]], begi
 
 
 def check(desk: Desk) -> None:
-    """What a provider and the owner ask of a session."""
+    """Check the requirements of a provider and of the program."""
     header, *entries = desk.entries()
     assert header["type"] == "session"
     ids = [entry["id"] for entry in entries]
@@ -122,7 +122,7 @@ def check(desk: Desk) -> None:
 
 
 def operations(desk: Desk) -> list[str]:
-    """What was done to the session, the last first."""
+    """The session's operations, newest first."""
     return [one.action for one in history_of(desk.caller().layout, NAME)]
 
 

@@ -1,4 +1,4 @@
-"""Calls whose results carry text: not tidied away while the value is not inline."""
+"""Calls whose results carry text: not removed while the value is not inline."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def during_the_turn(desk: Desk, tool: str, **arguments: Any) -> str:
 
 
 def shell(desk: Desk, *words: str) -> str:
-    """What `bsd` prints for an agent's shell during its turn."""
+    """The output of `bsd` for an agent's shell during its turn."""
     set_status(desk.layout.root, str(NAME), "running")
     with SingleInstance(desk.layout):
         ended = forked.run("--root", str(desk.layout.root), *words)
@@ -65,7 +65,7 @@ def test_a_result_that_carries_the_text_stays(
     assert not desk.look()
     assert text_of(desk.entry(result)) == answer
     assert text_of(desk.entry(old)) == f"[[extracted-{old}]]"
-    performed.restore(desk.caller(), NAME, old)  # somebody puts it back
+    performed.restore(desk.caller(), NAME, old)  # a person puts it back
     desk.ahead += 3600
     assert desk.look()
     assert LONG not in json.dumps([one for one in desk.entries() if one["id"] == result])

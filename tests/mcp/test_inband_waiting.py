@@ -1,4 +1,4 @@
-"""A warm prompt cache: what an agent asks for is done, its call is tidied away when it is cold."""
+"""A warm prompt cache: an agent's call is carried out, and removed when the cache is cold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bsd.mcp.inband import InBand
 from tests.actions import performed
 from tests.mcp.conftest import NAME, UNKNOWN, Agent, Desk, call, text_of
 
-LIFE_SECONDS = 3600.0  # of the cache of the model that writes here
+LIFE_SECONDS = 3600.0  # of the cache of the model in this session
 
 
 def warm(desk: Desk) -> None:

@@ -53,7 +53,7 @@ OF_FACTS = [
 
 @dataclass
 class House:
-    """Two sessions of one agent, one of another; values are out of all of them."""
+    """Two sessions of one agent, one of another; all of them have extracted values."""
 
     root: Path
 
@@ -118,7 +118,7 @@ def serve(
 
 
 def answer(result: CallToolResult, *, structured: bool = False) -> Any:
-    """What a model would read; structured content it has only where there is no text beside it."""
+    """The text for a model; structured content only if there is no text beside it."""
     assert not result.is_error, document_of(result)
     document = document_of(result)
     assert result.structured_content == (document if structured else None)

@@ -1,4 +1,4 @@
-"""Whoever may write in one session gets nothing out of another: by no door, and by no wording."""
+"""A writer in one session gets no content of another, through any interface or wording."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Json = dict[str, Any]
 SECRET = "the words of another agent's session"
 LONG = f"{SECRET}, which are many; " * 30
 ORIGIN, SPY, FORK, COPY = "main/origin", "other/spy", "main/fork", "main/copy"
-# One entry for each role: what they answer and when they were written is known to others as well.
+# One entry for each role: other sessions know their answers and times as well.
 AWAY = {"aaaaaaa1": "user", "aaaaaaa2": "assistant", "aaaaaaa3": "toolResult"}
 
 
@@ -57,7 +57,7 @@ def entry(entry_id: str, parent: str | None, role: str, words: str, minute: int 
 
 @dataclass
 class Root:
-    """Sessions of two agents; from one of them values are away."""
+    """Sessions of two agents; values of one of them were extracted."""
 
     path: Path
 
@@ -101,7 +101,7 @@ def root(tmp_path: Path) -> Root:
 
 
 def mentions(_: Root) -> list[Json]:
-    """What a person types, a model quotes and a tool prints."""
+    """Texts that a person types, a model quotes and a tool prints."""
     return [
         entry(f"bbbbbbb{number}", None, role, f"[[extracted-{one}]]", minute=number)
         for number, (one, role) in enumerate(AWAY.items())
@@ -109,7 +109,7 @@ def mentions(_: Root) -> list[Json]:
 
 
 def with_markers(root: Root) -> list[Json]:
-    """The same lines, with the markers of those that they speak of."""
+    """The same lines, with the markers of the entries that they mention."""
     markers = [one["_extracted"] for one in root.entries(ORIGIN) if "_extracted" in one]
     return [
         {**line, "_extracted": marker} for line, marker in zip(mentions(root), markers, strict=True)
@@ -117,7 +117,9 @@ def with_markers(root: Root) -> list[Json]:
 
 
 def markers_alone(root: Root) -> list[Json]:
-    """Markers in lines that say nothing else, or that call themselves as their placeholders do."""
+    """Markers in lines without other text, or in lines that call themselves as their
+    placeholders do.
+    """
     marked = [one for one in root.entries(ORIGIN) if "_extracted" in one]
     said = [
         entry(f"bbbbbbb{number}", None, one["message"]["role"], f"[[extracted-bbbbbbb{number}]]")
@@ -215,11 +217,11 @@ def test_no_call_in_a_transcript_gets_it(root: Root, say: Say) -> None:
 # --- a server that is bound to one session ---
 
 
-Heard = list[tuple[bool, str]]  # whether an answer is an error, and what it says
+Heard = list[tuple[bool, str]]  # whether an answer is an error, and its text
 
 
 def ask(root: Root, name: str, *entries: str) -> Heard:
-    """What `bsd mcp --session` answers to all tools that give texts."""
+    """Return the answers of `bsd mcp --session` to all tools that give texts."""
 
     async def work(client: Client, heard: Heard) -> None:
         async def call(tool: str, **arguments: Any) -> None:
@@ -275,7 +277,7 @@ def test_a_server_bound_to_a_session_does_not_give_it(root: Root, say: Say) -> N
 
 @pytest.mark.daemon
 def test_it_reads_what_its_session_was_forked_from(root: Root) -> None:
-    """And what that one was forked from, which has nothing of its own in store."""
+    """And the origin of the fork, for a fork without stored values of its own."""
     lean = root.entries(ORIGIN)[1:]
     root.add("main/middle", lean, parentSession=str(root.file(ORIGIN)))
     root.add(FORK, lean, parentSession=str(root.file("main/middle")))
@@ -308,7 +310,7 @@ def test_it_reads_no_other_session_even_of_a_copy_that_a_person_may_restore(root
 
 
 def claude_code_branch(lines: list[Json]) -> list[Json]:
-    """What `/branch` makes: as a fork, with the origin in each line."""
+    """Copy as `/branch` does: like a fork, with the origin in each line."""
     return [
         {**line, "sessionId": FORKED, "forkedFrom": {"sessionId": line["sessionId"]}}
         for line in lines

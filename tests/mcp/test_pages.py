@@ -82,7 +82,7 @@ def asking(house: House, program: str, work: Callable[[Callable[..., Any]], Any]
 
 
 async def read_on(call: Callable[..., Any], tool: str, **arguments: Any) -> list[dict[str, Any]]:
-    """Call as `next` says until nothing is left."""
+    """Call as `next` says until no text is left."""
     pages = [await call(tool, **arguments)]
     while following := pages[-1].get("next"):
         pages.append(await call(**following))
@@ -249,7 +249,7 @@ def test_a_text_is_a_block_of_its_own(house: House) -> None:
 
 
 def test_what_is_left_out_of_a_long_answer_is_counted(house: House, program: str) -> None:
-    """Each of so many targets is wrong in a way of its own."""
+    """Each of 2,000 targets is wrong in its own way."""
 
     async def work(call: Callable[..., Any]) -> None:
         targets = [[f"{number:06x}" + "0" * 60] for number in range(2000)]

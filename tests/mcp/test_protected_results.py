@@ -1,4 +1,4 @@
-"""What our tools gave a model stays for a while, in every program's sessions."""
+"""Results of our tools stay in a session for a while, with every program."""
 
 from __future__ import annotations
 

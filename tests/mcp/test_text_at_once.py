@@ -1,4 +1,6 @@
-"""`restore`, `restore_remote`, `read_extracted`: the text at once, whoever is using the session."""
+"""`restore`, `restore_remote`, `read_extracted`: the text at once, even if the session is in
+use.
+"""
 
 from __future__ import annotations
 
@@ -199,7 +201,7 @@ def test_a_change_of_a_session_in_use_says_what_becomes_of_it(away: Desk) -> Non
         assert "do not repeat it" in hint()
 
 
-# --- how long somebody waits ---
+# --- time limits of waiting ---
 
 
 @pytest.mark.parametrize(("quiet", "slept"), [(2.0, [2.0]), (10.0, [])])
@@ -340,7 +342,7 @@ def test_an_object_is_json(desk: Desk, flat: Flat) -> None:
     assert json.loads(texts["result"]) == rows
 
 
-# --- what cannot be had ---
+# --- unavailable values ---
 
 
 def test_a_missing_file_is_said(away: Desk) -> None:

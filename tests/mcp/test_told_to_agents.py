@@ -1,4 +1,4 @@
-"""What is written for OpenClaw's agents is true: names, rules, and examples that work."""
+"""The texts for OpenClaw's agents are true: names, rules, and examples that work."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_instructions_are_those_of_the_server() -> None:
 # --- the guide to replace ---
 
 GUIDE = SKILL / "replace-guide.md"
-# What stands between the markers, where that matters.
+# The text between the markers, where it matters.
 BETWEEN = {"a quick brown fox": {"jumps over": " ", "jumps over the lazy dog": " "}}
 
 

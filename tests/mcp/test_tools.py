@@ -1,4 +1,4 @@
-"""The tools for sessions: what a model is told, and how its arguments are read."""
+"""The tools for sessions: their descriptions for a model, and how their arguments are read."""
 
 from __future__ import annotations
 

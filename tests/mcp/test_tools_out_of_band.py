@@ -48,7 +48,7 @@ def test_what_is_away_is_found_without_coming_back(away: Desk) -> None:
     assert "dolor sit" in found["results"][0]["snippet"]
     assert away.entry("msg-456")["content"] == "[[extracted-msg-456]]"
     assert call(away, "search_extracted", session="s1", query="nowhere")["results"] == []
-    # What is in the session, and never left it, is no answer to this question.
+    # A text that never left the session is no answer to this question.
     assert call(away, "search_extracted", session="s1", query="x")["results"] == []
 
 

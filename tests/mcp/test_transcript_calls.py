@@ -1,4 +1,4 @@
-"""Calls in a transcript: only real ones, when their turn is over, that nothing says are done."""
+"""Calls in a transcript: only real calls, after their turn is over, not yet marked as done."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_only_the_tail_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     (call,) = watched.calls
     assert call.index == 52
     assert min(source.offsets) == len(old)
-    assert len(parsed) == 3  # nothing before the call
+    assert len(parsed) == 3  # no line before the call
 
 
 def spy(seen: list[Any]) -> Callable[[bytes], dict[str, Any] | None]:

@@ -1,4 +1,4 @@
-"""What an agent is given of an entry: what its program sends, once, and nothing that it cannot."""
+"""Content of an entry for an agent: each part that its program sends, once, and no other part."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LARGE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"A" * 3_800_000).decode()
 
 
 def blocks_of(media_type: str, data: str) -> list[dict[str, Any]]:
-    """One picture, as each of the programs writes it."""
+    """A picture, as each of the programs writes it."""
     return [
         {"type": "image", "data": data, "mimeType": media_type},
         {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}},
@@ -34,7 +34,7 @@ def blocks_of(media_type: str, data: str) -> list[dict[str, Any]]:
 
 
 def given_of(desk: Desk, agent: Agent, block: dict[str, Any], tool: str) -> dict[str, Any]:
-    """What a tool gives of a result with this block, which is away."""
+    """A tool's answer about a result with this block, which was extracted."""
     agent.user("look")
     agent.calls(("c0", "read", {"path": "a"}))
     result = agent.result("c0", "read", "it is below")
@@ -147,7 +147,7 @@ def all_given(
     tool: str = "read_extracted",
     **settings: Any,
 ) -> list[dict[str, Any]]:
-    """What a tool gives of each entry of a session from which all left that may."""
+    """A tool's answer about each entry of a fully extracted session."""
     home = Home.of(kind, top, lines)
     context, entries = extracted_home(home, **settings)
     named, scope = {"restore": "entry_id"}.get(tool, "entry"), Scope(session=home.name)
@@ -213,7 +213,7 @@ def test_pis_details_are_named(desk: Desk, agent: Agent) -> None:
             same = "the same as message.content[0].text"
             assert answer["beside"] == {"message.details.text": same}
     assert desk.entry(result)["message"]["details"] == {"text": text}, "all of it came back"
-    # What is inline again is read in the same way.
+    # An inline value is read in the same way.
     answer = call(desk, "read_extracted", session="s1", entry=result)
     assert list(answer["texts"]) == ["message.content[0].text"]
 
@@ -245,7 +245,7 @@ def test_calls_in_a_transcript_get_pages_for_any_program(desk: Desk, agent: Agen
 def test_an_answer_with_its_texts_in_blocks_of_their_own_is_known_in_a_transcript(
     desk: Desk, agent: Agent
 ) -> None:
-    """As `bsd mcp` sends it: what it says, and then each text."""
+    """As `bsd mcp` sends it: its own sentence, and then each text."""
     old = agent.past()
     desk.look()
     agent.user("what was in the file?")

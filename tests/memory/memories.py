@@ -36,13 +36,13 @@ def store(memory: Memory, text: str, **fields: Any) -> Fact:
 
 
 def rows(path: Path, sql: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-    """Ask the database behind everybody's back."""
+    """Query the database directly, past the library."""
     with closing(sqlite3.connect(path)) as db:
         return db.execute(sql, tuple(parameters)).fetchall()
 
 
 def change(path: Path, sql: str, parameters: Iterable[Any] = ()) -> None:
-    """Change the database behind everybody's back."""
+    """Change the database directly, past the library."""
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(sql, tuple(parameters))
 

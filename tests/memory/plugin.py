@@ -1,7 +1,7 @@
 """The plugin's side of a facts database: its schema, version by version, and its own statements.
 
-Written from the facts in what is known of it, columns, pragmas, triggers and formulae; none of its
-code is here.
+Written from known facts: columns, pragmas, triggers and formulae. None of the plugin's code is
+here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CREATE INDEX IF NOT EXISTS idx_facts_category ON facts(category);
 CREATE INDEX IF NOT EXISTS idx_facts_entity ON facts(entity);
 CREATE INDEX IF NOT EXISTS idx_facts_created ON facts(created_at);
 """
-# What each later version adds.
+# Additions of each later version.
 MIGRATIONS: dict[str, tuple[str, ...]] = {
     "decay": (
         "ALTER TABLE facts ADD COLUMN decay_class TEXT NOT NULL DEFAULT 'stable'",
@@ -69,7 +69,7 @@ MIGRATIONS: dict[str, tuple[str, ...]] = {
         FOREIGN KEY (source_fact_id) REFERENCES facts(id) ON DELETE CASCADE,
         FOREIGN KEY (target_fact_id) REFERENCES facts(id) ON DELETE CASCADE)""",
     ),
-    # what a later one has, and nobody here knows, but for what it protects
+    # an unknown later version, apart from the column that protects a fact
     "unknown": (
         "ALTER TABLE facts ADD COLUMN decay_freeze_until INTEGER DEFAULT NULL",
         "ALTER TABLE facts ADD COLUMN pinned_at INTEGER",
@@ -95,7 +95,7 @@ def plugin(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def create(db: sqlite3.Connection, version: str = VERSIONS[-1]) -> None:
-    """The schema of a version; on a database that has it, nothing happens."""
+    """Create the schema of a version; on a database that has it, change nothing."""
     db.executescript(_FIRST)
     known = {row[1] for row in db.execute("PRAGMA table_info(facts)")}
     for name in VERSIONS[1 : VERSIONS.index(version) + 1]:

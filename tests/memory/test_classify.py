@@ -1,4 +1,4 @@
-"""Seed 002, "How decay class is chosen", row by row, and what SPEC §10 decides about it."""
+"""Seed 002, "How decay class is chosen", row by row, with the decisions of SPEC §10."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_first_rule_that_fits_decides(key: str | None, text: str, expected: 
 
 
 def test_2_2_1_the_entity_is_compared_with_the_permanent_keys_too() -> None:
-    """The plugin's code forgets what seed 002 says of the entity; SPEC §10 follows the seed."""
+    """The plugin's code ignores seed 002's rule for the entity; SPEC §10 follows the seed."""
     assert classify("email", "work", "ada@example.org") == "permanent"
     assert classify("Ada's Phone", None, "+44") == "permanent"
     assert classify("todo", None, "x") == "stable", "only the keys of the first rule"

@@ -94,7 +94,7 @@ def test_2_2_7_what_was_never_confirmed_does_not_fade(memory: Memory, clock: Clo
 def test_2_2_11_what_is_recalled_does_not_fade_if_its_class_lives_on(
     memory: Memory, clock: Clock
 ) -> None:
-    """True of stable and active facts only, whatever the seed seems to say."""
+    """True only of stable and active facts, although the seed's wording seems wider."""
     kept = store(memory, "harbour todo", decay_class="active")
     lost = store(memory, "harbour now", decay_class="session")
     for _ in range(20):
@@ -172,7 +172,7 @@ def test_2_2_10_a_dry_run_predicts_exactly_and_writes_nothing(
     soft: bool,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """The plugin's reports the expired only, whatever is asked for."""
+    """The plugin's version reports only expired facts, for any request."""
     path = tmp_path_factory.mktemp("dry") / "facts.db"
     with Memory(path, clock=Clock()) as memory:
         for number, (expires, confirmed, confidence, base) in enumerate(facts):
@@ -351,7 +351,7 @@ def test_backfill_follows_other_lifetimes_and_words(tmp_path: Path, clock: Clock
         assert actions.get(memory, fact.id).expires_at == NOW + HOUR
         clock.now += HOUR - 1
         assert actions.stats(memory).by_class == {"ephemeral": 1}
-    with Memory(path, clock=clock) as memory:  # by somebody who does not know that class
+    with Memory(path, clock=clock) as memory:  # by a program that does not know that class
         assert actions.recall(memory, "code").results
         assert actions.confirm(memory, fact.id).expires_at == clock.now + HOUR, "as long again"
         assert actions.backfill(memory).reclassified == {"stable": 1}
@@ -427,7 +427,7 @@ def test_what_a_later_plugin_protects_neither_fades_nor_goes(
         "faint, protected": 0.05,
         "gone, protected": 1.0,
     }
-    clock.now += 2 * HOUR  # it is frozen no longer; who is pinned or verified stays so
+    clock.now += 2 * HOUR  # no longer frozen; pinned and verified facts stay frozen
     with Memory(facts_db, clock=clock) as memory:
         actions.prune(memory)
     left = rows(facts_db, "SELECT id FROM facts WHERE id LIKE '%protected'")

@@ -121,7 +121,7 @@ def test_the_same_text_is_kept_once(memory: Memory) -> None:
 
 def test_what_is_expired_or_superseded_may_be_said_again(memory: Memory, clock: Clock) -> None:
     store(memory, "right now", decay_class="session")
-    clock.now += 24 * HOUR  # expires this second: not pruned yet, but nobody sees it any more
+    clock.now += 24 * HOUR  # expires this second: not pruned yet, but no longer visible
     store(memory, "right now", decay_class="session")
     old = store(memory, "tabs")
     new = store(memory, "spaces", supersedes=old.id)
@@ -188,7 +188,9 @@ def test_recall_ranks_by_words_freshness_and_confidence(memory: Memory) -> None:
 
 
 def test_twice_as_many_as_wanted_are_weighed(memory: Memory) -> None:
-    """What fits the words a little less, and is sure and lasting, comes before what is neither."""
+    """A fact that matches a little less, but is certain and lasting, comes before one that is
+    neither.
+    """
     store(memory, "harbour", decay_class="permanent")
     weak = store(memory, "harbour one two three four", expires_at=NOW + 1, confidence=0.0)
     sure = store(memory, "harbour one two three four five", decay_class="permanent")
@@ -199,7 +201,7 @@ def test_twice_as_many_as_wanted_are_weighed(memory: Memory) -> None:
 
 
 def test_2_2_9_nothing_counts_as_nothing(memory: Memory, clock: Clock) -> None:
-    """The plugin's `|| 1.0` took a confidence or freshness of zero for a full one."""
+    """The plugin's `|| 1.0` treated a confidence or freshness of zero as full."""
     store(memory, "harbour a", decay_class="permanent", confidence=0.0)
     store(memory, "harbour b", expires_at=NOW, confidence=1.0)
     found = actions.recall(
@@ -397,7 +399,7 @@ def test_lookup_ignores_case_and_knows_keys(memory: Memory, clock: Clock) -> Non
     assert [one.text for one in actions.lookup(memory, "ada", limit=1).results] == ["two"]
 
 
-# --- what makes two texts the same, and what no database holds ---
+# --- when two texts are the same, and values that no database holds ---
 
 
 def test_case_and_spaces_make_no_difference() -> None:
@@ -417,7 +419,7 @@ def test_a_query_is_any_of_its_words() -> None:
     assert expression("xx " * 5000) == expression("xx " * 1000), "or FTS5 would take minutes"
 
 
-# --- what counts as the same fact again, and what becomes of it ---
+# --- when a fact counts as a repetition, and its effect ---
 
 
 FACT: dict[str, Any] = {"entity": "Ada", "key": "drink", "value": "tea"}
@@ -454,7 +456,7 @@ def test_a_class_that_is_named_is_the_facts_from_then_on(memory: Memory) -> None
     assert kept == [("permanent", None)]
 
 
-# --- what an agent is about to do: saved, and given back as it was ---
+# --- an agent's next action: saved, and returned unchanged ---
 
 
 def test_a_checkpoint_comes_back_as_it_was_saved(memory: Memory, clock: Clock) -> None:
@@ -513,13 +515,13 @@ def test_a_checkpoint_by_another_hand_is_shown_as_it_is(memory: Memory) -> None:
 # --- no query that runs by the clock, or for each call, reads the whole table ---
 
 
-# Those that look at everything, and are meant to.
+# Statements that read all rows on purpose.
 _ALL = ("GROUP BY", "rowid > ?")
 
 
 @pytest.fixture
 def plans(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """What SQLite plans for every statement about facts from now on."""
+    """SQLite's plans for every statement about facts from now on."""
     store(memory, "harbour", entity="x")
     found: list[tuple[str, str]] = []
 
@@ -565,7 +567,7 @@ def test_each_query_has_its_index(
         and not any(word in sql for word in _ALL)
     }
     assert whole == set()
-    # what is faint is fewer still, so its own index is as good
+    # few facts are faint, so its own index is as good
     by_age = [
         (sql, detail)
         for sql, detail in plans

@@ -21,7 +21,7 @@ _COUNT = 6
 
 @dataclass
 class Life:
-    """What should be known of one fact."""
+    """The expected properties of one fact."""
 
     decay_class: str
     base: float

@@ -185,7 +185,7 @@ def test_prune(bsd: Bsd, facts_db: Path) -> None:
     [
         (("--hard",), "Hard-pruned: 1 expired\nSoft-pruned: 0 low-confidence\nDecayed: 0\n"),
         (("--soft",), "Hard-pruned: 0 expired\nSoft-pruned: 1 low-confidence\nDecayed: 1\n"),
-        # as the original has it
+        # the original's output
         (("--hard", "--soft"), "Hard-pruned: 1 expired\nSoft-pruned: 0 low-conf"),
         (
             ("--soft", "--dry-run"),

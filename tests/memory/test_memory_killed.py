@@ -17,7 +17,7 @@ from tests.memory.test_plugin import fill
 
 pytestmark = pytest.mark.crash
 
-# After so many steps of SQLite's machine the process kills itself, wherever it then is.
+# After this many steps of SQLite's machine the process kills itself, at any place.
 _CHILD = """
 import os, signal, sys
 from pathlib import Path

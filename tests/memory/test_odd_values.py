@@ -1,6 +1,7 @@
-"""SQLite keeps anything in any column; what others have written is no reason to fail, or to lose.
+"""SQLite keeps any value in any column; odd values of other programs cause no failure and no
+loss.
 
-Each value stands in a database of the plugin, beside a fact as it should be.
+Each value is in a database of the plugin, beside a correct fact.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def filled(path: Path, **odd: Any) -> None:
         "confidence": 1.0,
     }
     with plugin.plugin(path) as db:
-        if None in odd.values():  # a table by another hand, whose columns may be empty
+        if None in odd.values():  # a table of another program, whose columns may be empty
             db.execute(_FIRST_TABLE)
         plugin.create(db, "links")
         plugin.insert(db, **{**good, "id": "good", "text": "a good harbour"})
@@ -98,7 +99,7 @@ def test_whatever_stands_in_a_column_every_operation_works(
 def test_what_is_no_number_neither_expires_nor_fades(
     tmp_path: Path, clock: Clock, column: str
 ) -> None:
-    """SQLite reads `2026-01-01` as 2026, long ago; and the half of `high` is nothing at all."""
+    """SQLite reads `2026-01-01` as 2026, long ago; and half of `high` is not a number."""
     path = tmp_path / "facts.db"
     old = {"last_confirmed_at": NOW - 90 * DAY, "expires_at": NOW + DAY}
     filled(path, **{**old, column: "2026-01-01"})

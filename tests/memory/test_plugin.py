@@ -84,7 +84,7 @@ def test_every_version_opens_works_and_works_for_the_plugin_afterwards(
 
 
 def works_for_the_plugin(db: sqlite3.Connection, id: str) -> None:
-    """The statements that the plugin makes, one after the other."""
+    """The statements that the plugin makes, in order."""
     now = {"now": NOW}
     plugin.insert(db, id="p", text="The plugin says harbour", category="fact", created_at=NOW)
     found = db.execute(plugin.SEARCH, {**now, "words": '"harbour"', "most": 10}).fetchall()
@@ -175,7 +175,7 @@ def test_the_connection_is_as_the_plugin_configures_its_own(path: Path, clock: C
         names = ("journal_mode", "busy_timeout", "synchronous", "foreign_keys")
         assert [db.value(f"PRAGMA {name}") for name in names] == ["delete", 5000, 1, 1]
         memory.close()
-        with pytest.raises(Forbidden, match="readonly"):  # who reads cannot write by mistake
+        with pytest.raises(Forbidden, match="readonly"):  # a reader cannot write by mistake
             memory.open(write=False).run("DELETE FROM facts")
 
 

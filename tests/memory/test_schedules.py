@@ -48,7 +48,7 @@ facts = st.lists(
 
 
 def model(facts: list[Made]) -> dict[str, float]:
-    """What is left at the end, and with which confidence."""
+    """The facts that are left at the end, and their confidence."""
     left = {}
     for number, fact in enumerate(facts):
         confidence = fact.confidence
@@ -67,7 +67,7 @@ def model(facts: list[Made]) -> dict[str, float]:
 
 
 def run(path: Path, facts: list[Made], moments: Sequence[float]) -> dict[str, float]:
-    """Make the facts, prune at these moments, and return what is left."""
+    """Make the facts, prune at these moments, and return the rest."""
     clock = Clock()
     with Memory(path, clock=clock) as memory:
         for number, fact in enumerate(facts):
@@ -106,7 +106,7 @@ def test_only_age_matters(
 
 
 def test_the_model_knows_all_three_ends() -> None:
-    """A model that deletes everything, or nothing, would prove little."""
+    """A model that deletes every fact, or none, would prove little."""
     stays = Made(confirmed=0, expires=100 * HOUR, confidence=1.0)
     fades = replace(stays, expires=52 * HOUR)
     gone = replace(stays, expires=48 * HOUR)

@@ -1,4 +1,4 @@
-"""What may go wrong with the file: said in plain words, and nothing is half done."""
+"""Faults of the file: reported in plain words, and no change is half done."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def open_memory(path: Path) -> Memory:
 
 
 def refusals(path: Path) -> dict[str, BsdError]:
-    """What each operation says."""
+    """The error of each operation."""
     found = {}
     for name, operation in OPERATIONS.items():
         with open_memory(path) as memory, pytest.raises(BsdError) as caught:
@@ -137,7 +137,7 @@ def test_somebody_else_writes_too_long(tmp_path: Path) -> None:
             with open_memory(path) as memory, pytest.raises(Busy, match="in use") as caught:
                 OPERATIONS[name](memory)
             assert caught.value.exit_code == 4
-        with open_memory(path) as memory:  # who only looks need not wait
+        with open_memory(path) as memory:  # a reader need not wait
             assert actions.get(memory, fact.id) == fact
             assert actions.recall(memory, "harbour", refresh=False).results
             assert actions.stats(memory).facts == 2
@@ -165,7 +165,7 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path: Path) -> None:
 def test_where_nothing_fits_it_is_said_although_sqlite_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It cannot even make the file for what its processes share, and calls that an I/O error."""
+    """It cannot even make the file that its processes share, and calls that an I/O error."""
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
     assert "disk I/O error" in problem_of(error, tmp_path / "facts.db").message
@@ -187,7 +187,7 @@ def test_a_file_in_which_nothing_was_stored_yet_is_no_database(tmp_path: Path) -
 
 
 def only_readable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for somebody else than the owner; whoever runs the tests may be root."""
+    """As for a user other than the owner; the tests may run as root."""
     monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)
 
 
@@ -285,11 +285,11 @@ def test_a_change_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         store(memory, "and it goes on")
 
 
-# --- two processes write at once: nothing is lost, nothing is there twice ---
+# --- two processes write at once: no fact is lost or doubled ---
 
 
 _COUNT = 60
-# Each stores facts of its own and ones that the other has as well, and prunes and recalls between.
+# Each stores facts of its own and facts that both have, and prunes and recalls between.
 _CHILD = """
 import sys
 from pathlib import Path

@@ -22,7 +22,7 @@ from tests.memory.memories import DAY, NOW, Clock, change, rows, store
 
 _OLD = (NOW - DAY) * 1000
 
-# LanceDB starts threads that do not end, so all of it is done in one process of its own.
+# LanceDB starts threads that do not end, so its work is done in a process of its own.
 _REAL = """
 import io, json, sys
 import lancedb
@@ -61,7 +61,7 @@ print(json.dumps({
 
 @dataclass(frozen=True)
 class Real:
-    """Tables that the real library has made, and what our program did with one of them."""
+    """Tables of the real library, and the result of bsd's work on one of them."""
 
     place: Path
     said: dict[str, object]
@@ -108,7 +108,7 @@ def test_vectors_of_pruned_facts_are_deleted_with_them(real: Real, tmp_path: Pat
         assert rows(memory.path, "SELECT * FROM bsd_vectors_due") == []
 
 
-# --- what is done when, with a table that only says what it was told to ---
+# --- the order of calls, with a table that gives prepared answers ---
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What must be true of any session, whatever was done to it."""
+"""Conditions that hold for any session, after any operation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def faults(raw: bytes, fmt: TranscriptFormat = OPENCLAW) -> list[str]:
     entries = [(n, parse_entry(line.raw)) for n, line in enumerate(BytesTranscript(raw).lines())]
     found = []
     ids: set[str] = set()
-    spoke: dict[str | None, str | None] = {None: None}  # who spoke last, at each entry
+    spoke: dict[str | None, str | None] = {None: None}  # the last speaker, at each entry
     asked: set[str] = set()
     answered: set[str] = set()
     for number, entry in entries:

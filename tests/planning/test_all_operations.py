@@ -35,7 +35,7 @@ ALL_TYPES = ["thinking", "tool_call", "tool_result", "assistant", "user", "syste
 
 
 class Surgery:
-    """Does random things to one session, and looks after it after each."""
+    """Does random things to one session, and checks it after each."""
 
     def __init__(self, raw: bytes, fmt: TranscriptFormat, chance: Random) -> None:
         self.session = Patient(raw, fmt)
@@ -47,7 +47,7 @@ class Surgery:
         self.done: dict[str, int] = {}
 
     def step(self) -> None:
-        """One operation; one that is refused leaves everything as it was."""
+        """Perform one operation; a refused operation leaves everything as it was."""
         name, act = self.chance.choice(list(self.acts().items()))
         self.now += 700
         before = self.session.raw
@@ -197,14 +197,14 @@ def test_made_up_sessions(
 
 
 def recorded(name: str) -> bytes:
-    """A recorded session, or a made-up one that is as long."""
+    """A recorded session, or a made-up session of the same length."""
     if name == "sample":
         return sample(5, 3)
     return _beginning(data(f"openclaw-v3-{name}.jsonl"), 600_000 if name == "long" else 250_000)
 
 
 def _beginning(raw: bytes, most: int) -> bytes:
-    """As much of a recorded session as can be looked at closely again and again."""
+    """A beginning of a recorded session that is short enough to be checked again and again."""
     end = raw.find(b"\n", most)
     return raw if end < 0 else raw[: end + 1]
 

@@ -1,4 +1,4 @@
-"""What is in context: what the owner would send if it went on from the end of its session."""
+"""The context: entries that the program would send if it continued from the end of its session."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def compacted(session: list[Entry], fmt: TranscriptFormat) -> list[int]:
 
 
 def sent_from_the_leaf(session: list[Entry]) -> set[int]:
-    """As pi finds it: the way from the last entry, and of its last compaction what that keeps."""
+    """As pi finds it: the path from the last entry, and the entries that its last compaction
+    keeps.
+    """
     lines = {entry["id"]: index for index, entry in enumerate(session)}
     path: list[int] = []
     at: int | None = len(session) - 1

@@ -1,4 +1,4 @@
-"""Editing one entry: only what was changed gets new bytes, and nothing that ties entries does."""
+"""Editing one entry: only changed values get new bytes, and links between entries stay."""
 
 from __future__ import annotations
 

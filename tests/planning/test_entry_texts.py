@@ -1,4 +1,4 @@
-"""The texts of entries as people read them: those that are away as they were."""
+"""The texts of entries as people read them; extracted texts appear as they were."""
 
 from __future__ import annotations
 

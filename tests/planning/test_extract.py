@@ -303,7 +303,7 @@ def test_a_signature_that_somebody_took_out_does_not_come_back() -> None:
 
 
 def test_what_was_kept_before_a_placeholder_does_not_leave_a_copy_of_its_entry() -> None:
-    """A program has copied the line under another id: its marker says what is away."""
+    """A program has copied the line under another id: its marker names the stored value."""
     old = session(message("e1", "toolResult", LONG))
     old.extract(keep_chars=200)
     old.raw = old.raw.replace(b'"id": "e1"', b'"id": "e9"')
@@ -315,7 +315,7 @@ def test_what_was_kept_before_a_placeholder_does_not_leave_a_copy_of_its_entry()
 
 
 def test_nothing_more_leaves_an_entry_part_of_whose_values_is_not_stored() -> None:
-    """A marker that somebody has added a value to, which the stored line does not hold."""
+    """A program has added a value to a marker; the stored line does not hold that value."""
     old = session(message("e1", "toolResult", LONG, details={"a": LONG, "b": "short"}))
     old.extract(scope="display")
     marked = b'"keys":["message.details.a"'

@@ -1,4 +1,4 @@
-"""What an undo would change is foreseen, for one operation and for several, and nothing happens."""
+"""The effect of an undo is foreseen, for one operation and for several, without a change."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_several_are_foreseen_each_on_what_the_one_before_leaves(session: Patien
     effect = foreseen(session, 2, 1)
     assert (effect.operations, effect.values_back) == ((2, 1), 3)
     assert effect.bytes_after == len(conversation())
-    session.pin("e1", False)  # what a person did since stands in the way of the older one alone
+    session.pin("e1", False)  # a person's later change blocks only the undo of the older operation
     assert foreseen(session, 2).values_back == 1
     with pytest.raises(Conflict, match="set_extractable"):
         foreseen(session, 2, 1)

@@ -1,4 +1,4 @@
-"""Lines of one id: those that are one entry, written several times, leave and come back alike."""
+"""Lines of one id: repeated writes of the same entry leave and come back alike."""
 
 from __future__ import annotations
 

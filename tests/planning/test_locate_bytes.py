@@ -1,4 +1,4 @@
-"""An id is looked for by its bytes: of one that stands nowhere, no line is parsed."""
+"""An id is searched by its bytes: if it is absent, no line is parsed."""
 
 from __future__ import annotations
 
@@ -97,11 +97,11 @@ def test_ids_that_a_dialect_makes_are_found_by_what_they_are_made_of(
     assert (found.line.index, found.info.id) == (40, name)
     with pytest.raises(NotFound):
         locate(source, fmt, "function_call_output.call_nosuch")
-    if "call_" in name:  # the others have in common what they are made of
+    if "call_" in name:  # the other names share these characters
         assert len(parsed) == 1
 
 
-# --- lines that would take too much memory: left alone, counted, and in nobody's way ---
+# --- lines that would take too much memory: left alone and counted, without effect on others ---
 
 
 _MANY = b"[]," * 400_000

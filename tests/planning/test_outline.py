@@ -1,4 +1,4 @@
-"""An outline tells of every entry what reading the whole session tells."""
+"""An outline gives the same facts about every entry as reading the whole session."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAME = SessionName("main", "s")
 
 
 class Counted(BytesTranscript):
-    """Counts what is read of it."""
+    """Counts the bytes that are read."""
 
     def __init__(self, data: bytes, number: int = 1) -> None:
         super().__init__(data)

@@ -1,4 +1,4 @@
-"""What a signature covers: all that was sent with it, wherever reading begins, and for good."""
+"""A signature covers everything sent with it, wherever reading begins, and for good."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_compaction_may_keep_and_a_branch_go_on_from_what_is_before_the_checkp
     assert covered([*start, compaction, {**signed, "parentId": "e1"}], 2) == {2, 3}
 
 
-# --- a compaction frees what is before it only for those who come after it on their own branch ---
+# --- a compaction frees the earlier entries only for later entries on its own branch ---
 
 
 SIGNED = thought("hm") | {"thinkingSignature": "s"}
@@ -177,9 +177,9 @@ def answer(id: str, parent: str, *blocks: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("goes_on_from", "taken"),
     [
-        ("c", True),  # from the compaction: what was signed does not reach back to e1
-        ("e2", False),  # from before it: what was signed covers e1
-        (None, True),  # anew: nothing before it is sent any more
+        ("c", True),  # from the compaction: its signature does not reach back to e1
+        ("e2", False),  # from before it: its signature covers e1
+        (None, True),  # anew: no earlier entry is sent any more
         ("nobody", True),  # recorded sessions name parents that are not there
     ],
 )

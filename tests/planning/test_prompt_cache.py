@@ -1,4 +1,4 @@
-"""What the model sees stays while the provider's prompt cache is warm, and for how long that is."""
+"""Values in context stay while the provider's prompt cache is warm, and for how long it is warm."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def written_for(life: str) -> dict[str, Any]:
     return claude_usage(cache_creation_input_tokens=3, cache_creation=tokens)
 
 
-# --- what usage says ---
+# --- fields of usage ---
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_nothing_waits_for_ever_for_a_clock_that_was_wrong() -> None:
     assert put_back.warm_until(until, NOW + 3 * MINUTE) is None
 
 
-# --- what leaves, and what waits ---
+# --- values that leave, and values that wait ---
 
 
 def claude_session(

@@ -1,4 +1,4 @@
-"""What holds for every session: nothing is lost, nothing else is touched, nothing is done twice."""
+"""Properties of every session: no loss, no other change, no repeated work."""
 
 from __future__ import annotations
 

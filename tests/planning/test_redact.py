@@ -1,4 +1,4 @@
-"""Redaction: calls of our tools leave, whatever stands around them, and can be undone."""
+"""Redaction: calls of our tools leave, in any surroundings, and can be undone."""
 
 from __future__ import annotations
 
@@ -451,7 +451,7 @@ def test_neighbours_that_another_program_took_away_are_missed() -> None:
 
 
 def test_a_result_in_an_unfinished_turn_keeps_its_call() -> None:
-    """Somebody spoke while a tool was at work: its turn is over, its answer's turn is not."""
+    """A user spoke while a tool was at work: its turn is over, its answer's turn is not."""
     talk = Talk()
     talk.user()
     talk.says(call("c1", session="s", entry="e0"))

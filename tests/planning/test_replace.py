@@ -25,7 +25,7 @@ FILLER = "something that takes some room here"
 
 
 def replace(session: Patient, *targets: Any, **how: Any) -> dict[str, Any]:
-    """Do what a tool is asked for, in the seed's own words."""
+    """Carry out a tool's request, in the seed's own words."""
     operations = [one for one in read_targets("replace", targets) if isinstance(one, Replacement)]
     plan, answer = plan_replace(session.source, session.fmt, operations, **how)
     session.carry_out(plan)
@@ -267,7 +267,7 @@ def test_its_guide(words: str, target: dict[str, str], left: str) -> None:
     assert said(session) == left
 
 
-# --- what the original got wrong -----------------------------------------------------------------
+# --- faults of the original ------------------------------------------------------------------
 
 
 def test_the_same_replacement_twice_finds_nothing_the_second_time() -> None:
@@ -287,7 +287,7 @@ def test_overlapping_ranges_in_two_calls_are_matched_in_the_text_as_it_is() -> N
     assert said(session) == "[both] end"
 
 
-# --- what else holds ------------------------------------------------------------------------------
+# --- further properties ----------------------------------------------------------------------
 
 
 def test_a_match_runs_to_the_first_end_and_the_search_goes_on_behind_it() -> None:

@@ -22,7 +22,7 @@ EVERY = ["thinking", "tool_call", "tool_result", "assistant"]
 
 
 def extracted() -> tuple[Session, bytes]:
-    """One entry with four values away, and the session as it was."""
+    """An entry with four extracted values, and the session as it was."""
     content = [
         {"thinkingSignature": SIGNATURE, "type": "thinking", "thinking": LONG},
         {"type": "toolCall", "id": "c", "name": "write", "arguments": {"text": LONG}},

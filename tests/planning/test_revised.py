@@ -1,4 +1,4 @@
-"""Several planners on one plan: each sees what those before it have planned."""
+"""Several planners on one plan: each sees the changes planned before it."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ TABLE: list[tuple[str, dict[str, Any], Standing, dict[str, Any]]] = [
     ("already_extracted", result(OWN, _extractable=True), OLD, {}),
     ("already_extracted", result(OWN), at(turn_open=True), {}),
     ("extract", result(f"see {OWN} {LONG}"), OLD, {}),
-    ("extract", result(LONG + OWN), OLD, {}),  # nobody's marker names it
+    ("extract", result(LONG + OWN), OLD, {}),  # no marker names it
     ("extract", result(LONG + OWN, _extracted=marker("content")), OLD, {}),
     ("extract", result(LONG, _extracted=marker("output")), OLD, {}),  # inline again
     ("extract", result(LONG + placeholder("b"), _extracted=marker("output")), OLD, {}),
@@ -104,7 +104,7 @@ TABLE: list[tuple[str, dict[str, Any], Standing, dict[str, Any]]] = [
     ("extract", result({"a": LONG}, _extractable=True), OLD, {}),
     ("values_too_small", result({"a": LONG[9:]}, _extractable=True), OLD, {}),
     (
-        "values_too_small",  # however short what a rule asks for may be
+        "values_too_small",  # even if a rule asks for a shorter length
         result({"a": LONG[9:]}, _extractable=True),
         OLD,
         {"trigger_rules": [{"type": "tool_result", "min_length": 10}]},
@@ -195,7 +195,7 @@ def test_row(
 
 
 def test_every_reason_has_a_row() -> None:
-    # What cannot be read is not judged.
+    # An unreadable value gets no verdict.
     judged = set(Reason) - {Reason.TOO_LARGE_IN_MEMORY}
     assert {row[0] for row in TABLE} == {str(reason) for reason in judged}
 

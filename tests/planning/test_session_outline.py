@@ -1,4 +1,4 @@
-"""What a session is made of: each figure against what stands in the lines."""
+"""The outline of a session: each figure is checked against the lines."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_after_a_compaction_the_context_is_what_it_keeps() -> None:
 
 
 class Growing(BytesTranscript):
-    """A file of which more was written; what is read of it is counted."""
+    """A file to which lines are appended; the bytes read are counted."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(content)
@@ -194,7 +194,7 @@ def test_every_byte_of_a_session_has_a_name(kind: Kind) -> None:
     assert not [what for what in fills if what.startswith("lines") or what == "never sent"]
     assert fills["JSON around the values"] < len(content) / 2
     assert fills["images and documents"] > 0
-    # Each holds a long text, and nothing of it is counted twice.
+    # Each holds a long text, and no text is counted twice.
     for what in {
         "claude-code": ("never sent: copies of results", "never sent: snapshots of files"),
         "codex": ("never sent: copies of messages", "never sent: settings of turns"),
@@ -234,7 +234,7 @@ def result(call: str, output: str) -> dict[str, Any]:
 def test_the_time_of_a_call_is_what_codex_notes(
     told: tuple[str, dict[str, Any]], seconds: float | None
 ) -> None:
-    """The call and its result have one time in the file; then only a note tells."""
+    """The call and its result have the same time in the file; only a note gives the difference."""
     call = {"type": "function_call", "name": "shell", "arguments": "{}", "call_id": "c"}
     lines = [
         codex_meta(),
@@ -263,7 +263,9 @@ def test_lines_of_others_tell_nothing_of_the_model() -> None:
 
 
 def test_the_limit_is_the_models_or_not_known() -> None:
-    """By its name; what was sent decides between the windows that a model is offered with."""
+    """Found by the model's name; the size of the request decides between the windows that a
+    model has.
+    """
     assert context_with("claude-opus-5-5", 1000).limit == 1_000_000
     smaller = context_with("anthropic/claude-sonnet-4-5-20250929", 1000)
     assert (smaller.limit, smaller.most_seen) == (200_000, 1000)

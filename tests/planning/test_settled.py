@@ -1,4 +1,4 @@
-"""Beginning at a checkpoint finds what beginning at the first line finds."""
+"""A survey from a checkpoint finds the same as a survey from the first line."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_from_a_checkpoint_on_every_entry_is_judged_as_from_the_first_line(
     survey = looked(since)
     if survey.reaches_back:
         return  # then all is read again
-    # Of a way that leads on before the checkpoint the survey knows only what decides.
+    # For a path that continues before the checkpoint, the survey knows only the deciding facts.
     found = [replace(one, sent=True) for one in survey.outcomes()]
     assert found == [replace(one, sent=True) for one in whole if one.index >= first]
     assert not [one for one in whole if one.index < first and one.decision.reason is Reason.EXTRACT]
@@ -111,7 +111,7 @@ def test_what_is_settled_is_not_read_again() -> None:
     session = Session("".join(json.dumps(one) + "\n" for one in [HEADER, *entries]).encode())
     since = extract(session, None, NOW, {})
     assert since is not None
-    assert since.index == 50  # of the last one the turn is open
+    assert since.index == 50  # the turn of the last entry is open
 
     read: list[int] = []
 
@@ -190,7 +190,7 @@ def test_what_a_signature_bound_is_looked_at_again_after_a_compaction(
 
 
 def test_no_checkpoint_stands_behind_what_was_thought_in_the_last_turn() -> None:
-    """What was thought in it may leave when it is the last no longer."""
+    """The thoughts in it may leave when it is no longer the last."""
     thought = [{"type": "thinking", "thinking": "x" * 600}]
     call = {"type": "toolCall", "id": "c", "name": "t", "arguments": {}}
     said = {"role": "assistant", "api": "openai-responses"}
@@ -255,7 +255,7 @@ def test_a_result_of_our_own_tool_is_known_whose_call_is_before_the_checkpoint()
     assert since is not None
     assert (since.index, since.own_calls) == (1, ("t1",))
     stamp = {"timestamp": int((NOW - 10) * 1000), "output": "x" * 600}
-    for number in (1, 2):  # the second answers a call of somebody else
+    for number in (1, 2):  # the second answers a call of another program
         session.raw += jsonl(
             {"__id": f"e{number}", "type": "tool_result", "toolCallId": f"t{number}", **stamp}
         )

@@ -1,4 +1,4 @@
-"""A turn of which nothing tells the end is over after a day of silence, or if a person says so."""
+"""A turn whose end is not recorded is over after a day of silence, or when a person says so."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def timed(entry: dict[str, Any], seconds_ago: float | None) -> dict[str, Any]:
 
 
 def crashed(seconds_ago: float | None, more: int = 0) -> list[dict[str, Any]]:
-    """A turn that ends in the result of a call: of the next answer there is nothing."""
+    """A turn that ends in the result of a call; there is no next answer."""
     entries = [message("u", "user"), message("a", "assistant", [CALL], stopReason="toolUse")]
     entries += [message(f"x{n}", "toolResult", LONG, toolCallId="c") for n in range(1 + more)]
     return [timed(entry, seconds_ago) for entry in entries]
@@ -53,7 +53,7 @@ def outcomes(*entries: dict[str, Any], now: float = NOW, **how: Any) -> dict[str
         (0, "turn_open"),
         (-HOUR, "turn_open"),  # by a clock that is ahead
         (-400 * DAY, "turn_open"),
-        (None, "turn_open"),  # nothing tells when it was written
+        (None, "turn_open"),  # the time of writing is unknown
     ],
 )
 def test_after_a_day_without_a_new_entry_a_turn_is_over(
@@ -68,7 +68,7 @@ def test_the_newest_entry_of_the_turn_counts() -> None:
     entries = crashed(2 * DAY)
     entries += [timed({"type": "label", "id": "l"}, 60), timed({"type": "label", "id": "m"}, DAY)]
     assert outcomes(*entries)["x0"] == "turn_open"
-    # Not what was written before the turn, even by a clock that was ahead.
+    # Lines from before the turn do not count, even with a clock that was ahead.
     before = timed(message("old", "user"), -30 * DAY)
     assert outcomes(before, *turn(1), *crashed(2 * DAY))["x0"] == "extract"
 

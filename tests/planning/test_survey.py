@@ -1,4 +1,4 @@
-"""What of its surroundings decides about an entry: positions, turns, duplicates, signatures."""
+"""Surroundings that decide about an entry: positions, turns, duplicates, signatures."""
 
 from __future__ import annotations
 
@@ -65,8 +65,9 @@ def test_the_header_is_not_judged_and_broken_lines_are_no_entries() -> None:
         ([], {"a1", "r", "u"}),  # a call without its answer
         ([assistant("a2")], {"a2"}),  # finished: the latest assistant message only
         ([assistant("a2"), message("u2", "user")], {"a2", "u2"}),
-        ([message("u2", "user")], {"a1", "u2"}),  # who speaks again does not wait
-        # What was aborted is not sent again: the latest answer that is, is the one before.
+        ([message("u2", "user")], {"a1", "u2"}),  # a new prompt does not wait
+        # An aborted answer is not sent again: the latest answer that is sent is the answer before
+        # it.
         ([assistant("a2", "aborted")], {"a1"}),
         ([assistant("a2", "error", [{"type": "toolCall", "id": "d"}])], {"a1"}),
         ([assistant("a2", "aborted"), result("r2")], {"a1", "r2"}),  # its program goes on

@@ -1,4 +1,6 @@
-"""Tokens are estimated by what the session was charged for, where it says so; unseen costs none."""
+"""Tokens are estimated from the session's recorded usage, if there is any; unsent values cost
+none.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def answer(name: str, **usage: int) -> Entry:
 
 
 def charged(*sent: int) -> list[Entry]:
-    """Answers that were sent so many tokens, each after a result of 3,000 characters."""
+    """Answers with the given input tokens, each after a result of 3,000 characters."""
     found: list[Entry] = []
     for number, tokens in enumerate(sent):
         found += [result(f"r{number}"), answer(f"a{number}", input=10, cacheRead=tokens - 10)]
@@ -71,8 +73,9 @@ def test_one_answer_before_which_much_was_added_unseen_does_not_spoil_it() -> No
 def test_without_usage_it_is_the_rule_of_thumb() -> None:
     for session in ([], [result("r")] * 9, charged(5000), charged(5000, 6000)):
         assert rate_of(session) == Rate(4.0, measured=False)
-    assert rate_of(charged(9000, 8000, 7000)) == Rate(4.0)  # ever less: it compares nothing
-    assert rate_of(charged(5000, 5001, 5002)) == Rate(4.0)  # who counts so counts otherwise
+    assert rate_of(charged(9000, 8000, 7000)) == Rate(4.0)  # ever fewer: no pair can be compared
+    # a provider with these counts counts in another way
+    assert rate_of(charged(5000, 5001, 5002)) == Rate(4.0)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Undo in memory: whatever was done, in whatever order, all of it can be taken back."""
+"""Undo in memory: all operations, in any order, can be undone."""
 
 from __future__ import annotations
 
@@ -382,7 +382,7 @@ def test_undo_of_an_extraction_whose_content_is_gone_changes_nothing(session: Pa
     with pytest.raises(Conflict, match=r"0002_tool_result of e2 is gone; nothing was changed"):
         session.undo()
     with pytest.raises(Conflict, match="gone"):
-        session.undo(1, 1)  # in parts, too, it is all or nothing
+        session.undo(1, 1)  # in parts, too, either all of it happens or none
     assert session.raw == before
 
 

@@ -1,4 +1,4 @@
-"""Undo that needs several plans, and what may not be parted; what of it is undone by then."""
+"""Undo that needs several plans, parts that must stay together, and the state after each part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST = 1  # byte that a plan may write: one line
 
 
 def first_part(session: Patient) -> list[str | None]:
-    """Undo the newest operation as far as one plan goes, and then the process ends."""
+    """Undo the newest operation as far as one plan reaches, and then end the process."""
     plan, _ = plan_undo(session.source, session.fmt, None, session.memory, session.shelf, LEAST)
     assert not plan.complete
     session.carry_out(plan)
@@ -27,7 +27,7 @@ def redacted() -> tuple[Patient, bytes]:
     """Three calls with long results are consumed: lines go, and others are changed for it."""
     talk = Talk()
     talk.user()
-    # What changes stands before what goes.
+    # Changed entries come before removed entries.
     talk.says(text("I look"), call("c0"), call("r0", "read", path="a"))
     talk.answers("c0", LONG)
     talk.answers("r0", "file", "read")

@@ -1,4 +1,4 @@
-"""Leaving bsd: a session becomes what it was before, but for what somebody has done to it."""
+"""Leaving bsd: a session is restored to its state before bsd, except for other writers' changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ THEIRS = "2020-01-01T00:00:00.000Z"
 
 @dataclass
 class Witness:
-    """What is kept under a root, in memory."""
+    """The stored content of a root, in memory."""
 
     known: Stamps = field(default_factory=dict)
     elsewhere: list[Stamps] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Witness:
 
 
 class Guest(Patient):
-    """A session that bsd works on, and notes what it does; then it leaves."""
+    """A session that bsd works on, with notes of its changes; then it leaves."""
 
     def __init__(self, raw: bytes, fmt: TranscriptFormat = FLAT) -> None:
         super().__init__(raw, fmt)
@@ -87,14 +87,14 @@ def unpinned(raw: bytes) -> bytes:
         if EXTRACTABLE in (parse_entry(new) or {}):
             try:
                 new = edit(new, remove=[(EXTRACTABLE,)])
-            except SpliceError:  # twice in one line: nobody has pinned that
+            except SpliceError:  # twice in one line: that cannot be a pin
                 new = line.raw
         lines.append(new)
     return b"".join(lines)
 
 
 class NoEdits:
-    """Draws what is to be done, but no edits: those would stay."""
+    """Draws operations, but no edits: those would stay."""
 
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
         self._draw = draw
@@ -124,7 +124,7 @@ def result(**more: Any) -> dict[str, Any]:
 
 
 def visited(*, restored: bool = True, **more: Any) -> tuple[Guest, bytes]:
-    """A session whose one long value left, and came back or not; and what it was before."""
+    """A session whose only long value left, and maybe came back; and its original content."""
     raw = jsonl(result(**more), {"__id": "u1", "type": "user", "content": "hm"})
     guest = Guest(raw)
     guest.extract(keep_recent=0)

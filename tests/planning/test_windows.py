@@ -1,4 +1,5 @@
-"""How many messages must follow before a value leaves, whatever a session was looked at before.
+"""How many messages must follow before a value leaves, independent of earlier looks at the
+session.
 
 A session that is looked at again and again lies on disk: its checkpoint is in a database.
 """
@@ -24,7 +25,7 @@ from tests.session_files import HEADER, LONG, NAME, entry, jsonl, text
 SESSION = "main/s1"
 PLACEHOLDER = b"[[extracted-e1]]"
 HOUR = 3600.0
-# Of a session that is small nothing is noted: it is read from its beginning each time.
+# No checkpoint is stored for a small session: it is read from its beginning each time.
 LARGE = entry(0, "user", "look " * 100_000)
 
 
@@ -47,7 +48,7 @@ def grow(root: Path, path: Path, *entries: dict[str, Any]) -> None:
 
 
 def look(root: Path) -> None:
-    """Extract as the daemon does: what is settled is noted, and not read again."""
+    """Extract as the daemon does: final outcomes are stored, and those lines are not read again."""
     layout = Layout(root)
     config, state = ConfigService(layout.config_file), StateDb(layout.state_db)
     Caller(layout=layout, config=config, budget=RetryBudget(wait=0.0), state=state).extract(NAME)
@@ -127,7 +128,9 @@ def test_what_an_entry_says_itself_counts_however_many_messages_follow() -> None
 def test_the_rule_with_the_longest_window_has_its_say_when_that_is_over(
     bsd: Commands, root: Path, near: int, far: int
 ) -> None:
-    """A short value is too small for a rule whose window ends before: nothing is settled by it."""
+    """A short value is too small for a rule whose window ends before: no outcome is final
+    because of it.
+    """
     rules = [
         {"type": "assistant", "keep_recent": near, "min_length": 300},
         {"type": "tool_call", "keep_recent": far, "min_length": 300},
@@ -152,7 +155,9 @@ def test_the_rule_with_the_longest_window_has_its_say_when_that_is_over(
 def test_of_a_forced_value_stays_what_the_rule_says_that_fits_it(
     keep_chars: int, of_rule: int | None
 ) -> None:
-    """`keep_chars` of the settings counts for rules that say nothing, and not where none fits."""
+    """`keep_chars` of the settings applies to rules without their own, and not where no rule
+    matches.
+    """
     rule: dict[str, Any] = {"type": "tool_result", "keep_recent": 50, "min_length": 100}
     rule |= {} if of_rule is None else {"keep_chars": of_rule}
     words = "".join(chr(97 + number % 26) for number in range(700))
@@ -173,7 +178,7 @@ def test_of_a_forced_value_stays_what_the_rule_says_that_fits_it(
 def test_of_many_values_of_one_session_those_leave_that_are_long_enough(
     shortest: int, keep_chars: int, by: str
 ) -> None:
-    """One that would be kept whole by the characters before its placeholder is too short, too."""
+    """A value that the characters before its placeholder would keep whole is too short, too."""
     fields: dict[str, Any] = {"min_value_length": shortest, "keep_chars": keep_chars}
     if by == "a rule":
         rule = {"type": "tool_result", "min_length": shortest, "keep_chars": keep_chars}

@@ -1,6 +1,6 @@
-"""What agents' programs do to their sessions' lines when they copy or rewrite them.
+"""Changes that agents' programs make to their sessions' lines when they copy or rewrite them.
 
-As the shipped programs were seen to do it (tests/compat plays them), for all formats.
+They follow the behaviour of the released programs (tests/compat runs those), for all formats.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OURS = ("_extracted", "_restored")
 
 @dataclass(frozen=True)
 class Program:
-    """One format, and what the program that owns it does."""
+    """One format, and the behaviour of the program that writes it."""
 
     name: str
     fmt: TranscriptFormat
@@ -35,8 +35,8 @@ class Program:
     lines: Callable[[], Lines]
     file_name: Callable[[UUID], str]
     fork: Callable[[Lines, UUID], Lines]
-    rewrite: Callable[[Lines, UUID], Lines]  # by a program that drops what it does not know
-    source: str | None = None  # what is named as source for it, below the top
+    rewrite: Callable[[Lines, UUID], Lines]  # by a program that drops members it does not know
+    source: str | None = None  # the source that it names, below the top
     archive: str | None = None  # where it moves sessions, below the top
 
 
@@ -84,7 +84,7 @@ def _without_ours(lines: Lines, name: UUID) -> Lines:
 
 
 def _anew(lines: Lines, name: UUID) -> Lines:
-    """Claude Code 1.0.50: new ids, texts as blocks, of each line only what it knows."""
+    """Claude Code 1.0.50: new ids, texts as blocks, and only the known members of each line."""
     made: Lines = []
     for line in lines:
         if line["type"] not in ("user", "assistant"):
@@ -112,7 +112,7 @@ def _flat_lines() -> Lines:
         {
             "__id": f"e{number:03}",
             "type": kinds[number % 4],
-            "__ts": f"2026-01-01T00:00:{number:02}Z",  # by which a copy is told without a marker
+            "__ts": f"2026-01-01T00:00:{number:02}Z",  # identifies a copy without a marker
             "content": LONG,
         }
         for number in range(16)

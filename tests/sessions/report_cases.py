@@ -162,7 +162,7 @@ def surrogate(top: Path) -> None:
 def svg(top: Path) -> None:
     made = Claude()
     made.turn([text("look"), base64_block("image", "image/svg+xml", SVG * 9)])
-    made.turn([base64_block("image", "image/jpeg", PNG)])  # says what it is not
+    made.turn([base64_block("image", "image/jpeg", PNG)])  # declares a type other than its own
     made.turn([base64_block("image", "image/png", PNG[:-5])])  # ends in the middle
     made.turn([base64_block("image", "image/bmp", "not base64 at all; " * 60)])
     made.turn([base64_block("image", "", PNG)])
@@ -223,7 +223,7 @@ def oneturn_interrupted(top: Path) -> None:
 
 @case
 def oneturn_silent(top: Path) -> None:
-    """Killed in the middle of an answer: `stop_reason` is null, and nothing came for days."""
+    """Killed in the middle of an answer: `stop_reason` is null, and no line came for days."""
     made = Claude()
     made.add("user", "port it all")
     for _ in range(20):
@@ -247,10 +247,10 @@ def oneturn_openclaw(top: Path) -> None:
 
 @case
 def oneturn_pi(top: Path) -> None:
-    lines = pi_lines(1)[:-2]  # without what stands behind the answer
+    lines = pi_lines(1)[:-2]  # without the lines after the answer
     number = len(lines)
     for _ in range(10):
-        for entry in lines[3:5]:  # the calls and one of the results
+        for entry in lines[3:5]:  # the calls, with a single result
             lines.append(json.loads(json.dumps(entry)))
             lines[-1] |= {"id": f"{number:08x}", "parentId": lines[-2]["id"]}
             number += 1
@@ -379,7 +379,7 @@ def plain(top: Path) -> None:
     write_openclaw(top, talk(6).entries)
 
 
-# --- what other parts of bsd are to make of their kinds ---
+# --- kinds that the tests of other parts of bsd use ---
 
 
 @case

@@ -1,4 +1,4 @@
-"""Beside another bsd, and while a program has what was displaced open: what may be done then."""
+"""Changes beside another bsd, and while a program has a displaced file open."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def displaced(root: Path) -> list[Path]:
 
 
 def test_a_session_that_bsd_has_changed_is_not_looked_at_beside_another(layout: Layout) -> None:
-    """It may be in the middle of an undo: that nothing can leave would be no lasting answer."""
+    """The other bsd may be in the middle of an undo, so "no value can leave" is not a final
+    answer.
+    """
     path = write(layout, conversation(4))
     assert make_caller(layout, Clock(), 0.0).extract(NAME).status is Status.EXTRACTED
     for file in layout.root.glob(".brainsurgeon/inflight/*"):

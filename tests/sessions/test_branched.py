@@ -1,4 +1,4 @@
-"""A session that was branched off from another one: its copied lines name files of that one."""
+"""A session branched off from another: its copied lines name files of the first session."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BRANCH, TWIG = SessionName("main", "branch"), SessionName("main", "twig")
 
 
 def branch_off(layout: Layout, of: SessionName, name: SessionName) -> Path:
-    """What pi does: a new header, and the lines of the branch as they stand."""
+    """Branch off as pi does: a new header, and the branch's lines unchanged."""
     source = layout.session_file(of)
     lines = [json.loads(line) for line in source.read_bytes().splitlines()]
     header = {**HEADER, "id": name.session, "parentSession": str(source)}
@@ -74,7 +74,7 @@ def test_a_file_of_the_same_name_in_the_branch_is_not_taken_for_it(
     assert performed.restore(caller, BRANCH, "e1")["restored"] is True
     assert texts(path)["e1"] == f"1 {LONG}"
 
-    for _ in range(2):  # what leaves again becomes a file of the branch, under a name that is free
+    for _ in range(2):  # a value that leaves again becomes a file of the branch, under a free name
         set_idle(path)
         performed.undo(caller, BRANCH)
         assert texts(path)["e1"] == "[[extracted-e1]]"

@@ -1,7 +1,7 @@
-"""Copies of sessions that programs make: what their lines name is found, whatever they are called.
+"""Copies of sessions that programs make: the stored originals of their lines are found.
 
-How the copies look was seen with the real programs (`tests/compat`): Claude Code's forks and what
-its version 1.0.50 makes of a session that it resumes, Codex's forks and migrated threads.
+The copies look as the real programs make them (`tests/compat`): forks of Claude Code, sessions
+that its version 1.0.50 rewrote on resuming, forks of Codex and its migrated threads.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def add(home: Home, session: str, lines: list[Line]) -> tuple[SessionName, Path]
 
 
 def claude_code_fork(lines: list[Line]) -> list[Line]:
-    """What `claude --resume X --fork-session` makes: the same uuids, markers kept."""
+    """Copy as `claude --resume X --fork-session` does: the same uuids, markers kept."""
     made = []
     for line in lines:
         if "uuid" not in line:
@@ -66,7 +66,7 @@ def claude_code_fork(lines: list[Line]) -> list[Line]:
 
 
 def claude_code_old_resume(lines: list[Line]) -> list[Line]:
-    """What version 1.0.50 makes of a session that it resumes: new ids, and what it knows."""
+    """Rewrite as version 1.0.50 does when it resumes a session: new ids, and only known members."""
     made: list[Line] = []
     for number, line in enumerate(line for line in lines if "uuid" in line):
         message = dict(line["message"])
@@ -88,7 +88,9 @@ def claude_code_old_resume(lines: list[Line]) -> list[Line]:
 
 
 def codex_fork(lines: list[Line]) -> list[Line]:
-    """What `thread/fork` makes of a legacy thread: payloads kept, new times, no other members."""
+    """Copy as `thread/fork` does from a legacy thread: payloads kept, new times, no other
+    members.
+    """
     time = "2025-10-01T00:00:00.000Z"
     head = codex_meta(forked_from_id=CODEX.session[-36:])
     head["payload"]["id"] = FORK
@@ -107,7 +109,7 @@ IDS = ["claude fork", "claude 1.0.50", "codex fork"]
 
 
 def extracted(kind: Kind, tmp_path: Path, clock: Clock) -> tuple[Home, Caller, list[Line]]:
-    """A session from which all has left that may, and what it was."""
+    """A session from which everything extractable was extracted, and its original content."""
     home = Home.of(kind, tmp_path, kind.lines())
     original = lines_of(home.path.read_bytes())
     caller = make_caller(home.layout, clock)
@@ -118,7 +120,7 @@ def extracted(kind: Kind, tmp_path: Path, clock: Clock) -> tuple[Home, Caller, l
 
 @dataclass(frozen=True)
 class Copied:
-    """A copy of a session from which all has left that may, and what it would be else."""
+    """A copy of a fully extracted session, and the copy that a session without bsd would give."""
 
     kind: Kind
     home: Home
@@ -159,7 +161,7 @@ def codex_fork_of_a_fork(lines: list[Line]) -> list[Line]:
 
 
 def said_in(kind: Kind, away: list[str]) -> list[Line]:
-    """What a person types and a model thinks behind what was copied: each of the placeholders."""
+    """Type and think each of the placeholders after the copied lines."""
     texts = [f"[[extracted-{entry}]]" for entry in away]
     if kind is CODEX:
         said = [{"type": "input_text", "text": text} for text in texts]
@@ -188,7 +190,7 @@ def test_what_is_said_in_a_copy_of_what_was_copied_stays(
     tmp_path: Path,
     clock: Clock,
 ) -> None:
-    """Behind the copied lines, where nothing tells an entry from a copy but its place."""
+    """After the copied lines, only its place distinguishes an entry from a copy."""
     home, caller, original = extracted(kind, tmp_path, clock)
     lean = lines_of(home.path.read_bytes())
     away = [str(ends_in_placeholder(text)) for text in placeholders_in(lean)]
@@ -206,7 +208,7 @@ def test_what_is_said_in_a_copy_of_what_was_copied_stays(
 def test_prompts_without_anything_that_tells_them_apart_come_back_by_their_place(
     tmp_path: Path, clock: Clock
 ) -> None:
-    """Version 1.0.50 gives them new ids and times: nothing is left of them but the placeholder."""
+    """Version 1.0.50 gives them new ids and times; only the placeholder is left of them."""
     lines = [
         line | {"message": {**line["message"], "content": f"{number}: {LONG}"}}
         if line.get("message", {}).get("content") == "do it"
@@ -236,7 +238,7 @@ def is_prompt(line: Line) -> bool:
 
 
 def placeholders_in(tree: Any) -> Iterator[str]:
-    """All texts in it that are nothing but a placeholder."""
+    """Return all texts in the session that consist only of a placeholder."""
     inside = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
     if isinstance(tree, str) and is_placeholder(tree):
         yield tree
@@ -372,7 +374,7 @@ def test_who_only_speaks_of_a_placeholder_keeps_his_words(tmp_path: Path, clock:
 
 
 def test_a_hash_alone_opens_nothing(layout: Layout, caller: Caller) -> None:
-    """A line that somebody made up names what another session keeps."""
+    """A made-up line names content that another session stores."""
     write(layout, conversation(1))
     caller.extract(NAME)
     (marked,) = [one for one in lines_of(_bytes(layout, NAME)) if "_extracted" in one]
@@ -420,7 +422,7 @@ def test_a_session_with_another_name_or_in_another_directory(
 
 @pytest.fixture
 def paginated(tmp_path: Path, clock: Clock) -> tuple[Home, Caller, list[Line]]:
-    """What `codex migrate-rollouts --apply` makes of a thread."""
+    """Rewrite a thread as `codex migrate-rollouts --apply` does."""
     home, caller, original = extracted(CODEX, tmp_path, clock)
     lines = lines_of(home.path.read_bytes())
     for number, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""Whatever was taken out comes back, into copies of all kinds, if it is anywhere in the root."""
+"""Every extracted value comes back, into copies of all kinds, if it is anywhere in the root."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from tests.actions.performed import Caller
 from tests.sessions.copying_programs import PROGRAMS, Program, lines_of, written
 from tests.transcripts.agents.sources.tree import EVERYTHING
 
-_STEP_SECONDS = 700.0  # protection has ended, nobody is in the middle
+_STEP_SECONDS = 700.0  # protection has ended, and no turn is open
 _MUCH_LATER = 30 * 86_400.0
 _WEIGHTS = {"extract": 4.0, "fork": 2.0, "rewrite": 2.0, "retention": 0.3, "lose a file": 0.3}
 _PIN = re.compile(rb', ?"_extractable": ?(?:true|false|\d+)')
 
 
-# --- a root with sessions of all programs, what happens to them, and the same without bsd ---
+# --- a root with sessions of all programs, the events in them, and the same without bsd ---
 
 
 class Root:
-    """One root of bsd, and who works on it."""
+    """A root of bsd, and the programs that write in it."""
 
     def __init__(self, layout: Layout, now: Callable[[], float]) -> None:
         self.layout = layout
@@ -107,7 +107,7 @@ class World:
         return self._now
 
     def live(self, steps: int) -> None:
-        """So many things happen; what bsd refuses leaves all as it was."""
+        """Let `count` random events happen; an event that bsd refuses changes no file."""
         acts: dict[str, Callable[[], object]] = {
             "extract": self._extract,
             "restore": self._restore,
@@ -138,7 +138,7 @@ class World:
             except (Conflict, Invalid, LookupError) as refused:
                 self.done[-1] += f" (refused: {refused})"
 
-    # --- what bsd does ---
+    # --- events by bsd ---
 
     @property
     def _surgeon(self) -> Caller:
@@ -192,7 +192,7 @@ class World:
         remark = self._surgeon.remark
         verify(self.roots[0].layout, repair=True, wait=0.0, remark=remark)
 
-    # --- what programs and people do ---
+    # --- events by programs and people ---
 
     def _copy(self) -> None:
         path = self._path()
@@ -206,7 +206,7 @@ class World:
         self._each(path, target, lambda content: written(change(lines_of(content), name)))
 
     def _migrate(self) -> None:
-        """A new version writes all its sessions anew, and drops what it does not know."""
+        """A new version rewrites all its sessions, and drops members it does not know."""
         path = self._path(lambda one: one.name != "claude-code")
         program, name = self._program(path), self._id()
         self._each(path, path, lambda content: written(program.rewrite(lines_of(content), name)))
@@ -233,7 +233,7 @@ class World:
             self._twin(path).unlink()
 
     def _carry_over(self) -> None:
-        """Somebody takes a session along to another root."""
+        """A user takes a session along to another root."""
         path = self._path(lambda one: one.name == "openclaw")
         target = self._top / "second" / path.relative_to(self._top)
         self._each(path, target, lambda content: content)
@@ -251,7 +251,7 @@ class World:
         return sorted(path for one in directories for path in one.glob("*.jsonl"))
 
     def expected(self, path: Path) -> bytes:
-        """What a session would be if there were no bsd."""
+        """Return the session as it would be without bsd."""
         return self._twin(path).read_bytes()
 
     def _each(self, path: Path, target: Path, change: Callable[[bytes], bytes]) -> None:
@@ -273,7 +273,7 @@ class World:
         raise AssertionError(path)
 
     def program_of(self, path: Path) -> Program:
-        """Whose session a file is, in whichever root."""
+        """Return the program of a file's session, in any root."""
         second = self._top / "second"
         return self._program(
             self._top / path.relative_to(second) if path.is_relative_to(second) else path
@@ -296,7 +296,7 @@ class World:
 
 
 def but_for_pins(content: bytes) -> bytes:
-    """What a person has pinned stays pinned."""
+    """Leave pins out of the comparison: an entry that a person pinned stays pinned."""
     return _PIN.sub(b"", content)
 
 
@@ -316,7 +316,7 @@ def test_all_that_is_anywhere_in_the_root_comes_back(seed: int, tmp_path: Path) 
 
 
 def left_away(root: Root, world: World) -> set[str]:
-    """Entries with a value that did not come back, for nothing in the root holds it any more."""
+    """Entries with a value that did not come back, because the root no longer holds it."""
     found = set()
     stored = list(root.stored())
     for name in root.names():
@@ -346,19 +346,21 @@ class Gone:
 
     @property
     def text(self) -> str:
-        """What stands where it was."""
+        """Return the text at a value's place."""
         text = self.instead["text"] if isinstance(self.instead, dict) else self.instead
         assert isinstance(text, str)
         return text
 
     @property
     def marker(self) -> Marker | None:
-        """What tells where it was put, if the line says so."""
+        """Return the marker that names the stored value, if the line has one."""
         marker = Marker.of(self.line)
         return marker if marker and format_path(self.place) in marker.keys else None
 
     def is_held(self, stored: list[bytes]) -> bool:
-        """Whether what a marker names is stored; without one, a value of the entry itself."""
+        """Whether the value that a marker names is stored; without a marker, a value of the
+        entry itself.
+        """
         if self.marker:
             return any(digest(raw) == self.marker.hash for raw in stored)
         wanted = ends_in_placeholder(self.text)
@@ -368,13 +370,15 @@ class Gone:
         )
 
     def is_certain(self) -> bool:
-        """Not so: the end of a text, in another entry, without marker. Anybody may write that."""
+        """False for the end of a text in another entry without a marker: any program may write
+        that.
+        """
         own = ends_in_placeholder(self.text) == self.fmt.info(self.line).id
         return own or self.marker is not None or is_placeholder(self.text)
 
 
 def differences(now: Any, was: Any, path: ValuePath = ()) -> Iterator[tuple[ValuePath, Any, Any]]:
-    """Where a line is not what it was, but for what bsd writes into lines itself."""
+    """Places where a line differs from the original, apart from members that bsd writes."""
     if isinstance(now, dict) and isinstance(was, dict) and now.get("type") == was.get("type"):
         leaves = ["thinkingSignature"] if away(now.get("thinking")) else []  # with the thinking
         keys = [key for key in now if key not in _OURS or path]
@@ -399,7 +403,7 @@ def contains(tree: Any, value: Any) -> bool:
 
 
 def check_verify(root: Root, gone: set[str], after: str) -> None:
-    """What is gone, and nothing else, is what verify finds missing; it tells of what expired."""
+    """Verify finds exactly the lost values missing, and reports the expired ones."""
     found = root.verify()
     missing = {one.where for one in found.findings if one.kind in _MISSING}
     assert missing <= gone, (missing - gone, after)

@@ -1,4 +1,4 @@
-"""What a person or a program asks of the caller, and what then lies on the disk."""
+"""Requests of people and programs to the editor, and the files on the disk after each."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_backlog_gives_way_between_two_commits(
     assert asked == ([1, 2, 3][: len(asked)] if goes_on else [1])
     assert result.values == (3 if goes_on else 1)
     with Session(layout, NAME).lock(0.0):
-        pass  # nobody holds it
+        pass  # not held by any process
 
 
 def test_old_results_leave_and_come_back(layout: Layout, caller: Caller) -> None:
@@ -361,7 +361,7 @@ def test_an_append_between_plan_and_commit_makes_it_plan_again(
     assert verify(layout).clean
 
 
-# --- what is not ours -------------------------------------------------------------------------
+# --- sessions of others -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -449,7 +449,7 @@ def real_sessions(layout: Layout, shared_data: Path) -> dict[SessionName, bytes]
 
 
 def without_restored(content: bytes) -> bytes:
-    """Strip what a restoration adds, which always stands last in its line."""
+    """Strip the member that a restoration adds, always the last in its line."""
     kept = []
     for line in content.split(b"\n"):
         at = line.rfind(b',"_restored":"')
@@ -532,7 +532,7 @@ def test_a_late_line_comes_back_before_the_next_commit(
     path = write(layout, conversation(2))
     caller.extract(NAME)
     (displaced,) = layout.inflight.glob("*.file")
-    with displaced.open("a") as stream:  # somebody had opened it before the exchange
+    with displaced.open("a") as stream:  # a writer had opened it before the exchange
         stream.write(json.dumps(entry(50, "toolResult", "first")) + "\n")
     with path.open("a") as stream:
         stream.write(json.dumps(entry(51, "toolResult", f"second {LONG}")) + "\n")

@@ -1,7 +1,7 @@
-"""Sessions that another root's bsd has extracted from: each is left alone, and alone.
+"""Sessions from which another root's bsd has extracted are left alone.
 
-As where a directory of sessions is kept alike on two machines: each has a root and claims of its
-own, and knows nothing of the other's.
+As when two machines keep the same directory of sessions: each machine has a root and claims of
+its own, and does not see those of the other.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Machine:
         return performed.set_extractable(caller, name, entry, False)
 
     def copy_sessions(self) -> None:
-        """One run of the job, two days after the last line."""
+        """Run the job once, two days after the last line."""
         layout = self._here().layout
         for path in layout.sources[0].path.rglob("*.jsonl"):
             set_idle(path, 2 * DAY)
@@ -101,7 +101,7 @@ def synced(
     one = Machine(home.layout, tmp_path / "state", monkeypatch)
     two = Machine(replace(home.layout, root=other), tmp_path / "other state", monkeypatch)
     whole = home.path.read_bytes()
-    # What the copy is called inside does not matter here; its lines must be no copies, though.
+    # The name inside the copy does not matter here; its lines, though, must not be copies.
     second.write_bytes(_renewed(whole))
     set_idle(second)
     assert one.extract(home.name).status is Status.EXTRACTED
@@ -133,7 +133,7 @@ def test_it_blocks_itself_alone(synced: Synced) -> None:
 
 
 def test_a_copy_of_it_as_it_is_does_not_make_it_this_roots(synced: Synced) -> None:
-    """The archive of the other machine has a copy of each session, of this one too."""
+    """The archive of the other machine has a copy of each session, including this session."""
     assert synced.other.extract(synced.free).status is Status.EXTRACTED
     synced.other.copy_sessions()
     assert synced.other.layout.archive_dir(synced.theirs).is_dir()
@@ -162,7 +162,7 @@ def test_it_is_named_with_the_reason_and_is_no_fault(synced: Synced) -> None:
     told = [each for each in examine(layout) if str(synced.theirs) in each.message]
     assert [each.level for each in told] == ["warn"]
     caller = synced.other._here()
-    search(layout, "text")  # counts what stands in the sessions
+    search(layout, "text")  # counts the text in the sessions
     rows = list_sessions.list_all_sessions(caller).sessions
     alone = {row.session: row.left_alone for row in rows}
     assert alone[str(synced.free)] is None

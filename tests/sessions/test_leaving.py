@@ -1,4 +1,4 @@
-"""Who leaves bsd has every file as it was before, but for what somebody did to it."""
+"""Leaving bsd restores every file as it was, except for changes that other writers made."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def leave(caller: Caller, name: SessionName = NAME) -> Status:
 
 
 def restored_session(layout: Layout, caller: Caller) -> tuple[Path, bytes]:
-    """All came back, one of it twice; nothing is away any more."""
+    """Every value came back, a single value twice; no value is missing."""
     path = write(layout, conversation())
     original = path.read_bytes()
     caller.extract(NAME)
@@ -217,7 +217,7 @@ def test_other_programs_sessions_after_many_operations(
         set_idle(home.path)
         try:
             chance.choice(acts)()
-        except (BsdError, IndexError):  # nothing is away, or nothing was done
+        except (BsdError, IndexError):  # no value is missing, or there was no operation
             continue
     set_idle(home.path)
     performed.restore_all(caller, home.name, leaving=True)

@@ -1,6 +1,6 @@
-"""A placeholder that somebody writes is text: it opens nothing, in no session and no format.
+"""A placeholder in a written text is plain text: it gives no access, in any session or format.
 
-Only copies of entries get their content back; what copies look like is in `copying_programs`.
+Only copies of entries get their content back; `copying_programs` shows how copies look.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OLD_CLAUDE = "1.0.50"  # which writes sessions that it resumes anew, under new i
 
 @dataclass(frozen=True)
 class Place:
-    """A root beside one program, and a session of it from which all has left that may."""
+    """A root beside one program, and a fully extracted session of that program."""
 
     program: Program
     layout: Layout
@@ -71,7 +71,7 @@ class Place:
         return path
 
     def do_everything_to(self, name: SessionName) -> None:
-        """All by which content may come into a session, and what may take from one."""
+        """Do everything that may bring content into a session or take content from it."""
         all_that_is_long = {**EVERYTHING, "min_value_length": 400}
         self.caller.extract(name, by_hand=True, overrides=all_that_is_long)
         contents_of(self.layout).changed()
@@ -129,7 +129,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @dataclass(frozen=True)
 class Said:
-    """One entry: whose it is, what it says, and by which ids of another session it is called."""
+    """One entry: its session, its text, and the ids of another session that it uses."""
 
     role: str  # user, assistant, result, event
     words: str
@@ -200,7 +200,7 @@ SAID: dict[str, Callable[[Said, int], Json]] = {
 
 
 def session_of(place: Place, said: list[Said]) -> Lines:
-    """A session of the same program that has nothing to do with the other one."""
+    """A session of the same program that is unrelated to the other session."""
     say = SAID[place.program.name]
     lines = [say(one, number) for number, one in enumerate(said)]
     if place.program.name in ("openclaw", "pi"):
@@ -262,7 +262,7 @@ def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 def quoting(place: Place) -> Lines:
-    """Entries in which somebody writes each of the placeholders, as each of the roles."""
+    """Entries that quote each of the placeholders, in each of the roles."""
     say = SAID[place.program.name]
     roles = ("user", "assistant", "result", "event")
     pairs = [(role, entry) for entry in place.away for role in roles]
@@ -312,7 +312,7 @@ def test_a_copy_gets_all_back_and_what_is_said_in_it_stays(
 
 
 def test_a_copied_marker_in_another_entry_opens_nothing(fresh: Place) -> None:
-    """Under an id of its own the line is another entry, whatever else it says."""
+    """Under an id of its own the line is another entry, even with the same content."""
     lean = lines_of(fresh.origin.read_bytes())
     marked = [line for line in lean if "_extracted" in line]
     foreign = [renamed(fresh.program, line, number) for number, line in enumerate(marked)]

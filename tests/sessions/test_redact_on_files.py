@@ -36,7 +36,7 @@ def conversation() -> bytes:
 
 
 def flat() -> bytes:
-    """Lines that are only taken out: nothing is left that tells of it, but what is missing."""
+    """Lines that are only removed: no trace is left except their absence."""
     return jsonl(
         {"__id": "a", "type": "user", "content": "please"},
         {"__id": "b", "type": "tool_call", "toolCallId": "c1", "name": "restore_remote"},

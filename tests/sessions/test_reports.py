@@ -1,8 +1,8 @@
-"""Sessions shaped after users' reports: out of them leaves what may, and all of it comes back.
+"""Sessions shaped after users' reports: their extractable values leave, and all come back.
 
-Each case is there twice: made up here (`report_cases`), and, where `../shared/data/reports` is at
-hand, as that makes it. Both are extracted at the defaults, put back and compared byte for byte.
-What a case has to show beyond that is checked by the function of its name below.
+Each case exists twice: made up here (`report_cases`), and as `../shared/data/reports` makes it,
+where that directory is available. Both are extracted at the defaults, put back and compared byte
+for byte. The function with the name of the case, below, makes the further checks of that case.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LATER = {"codeximg"}
 
 @dataclass(frozen=True)
 class Place:
-    """Where a case was written to."""
+    """The directory to which a case was written."""
 
     top: Path
 
@@ -158,7 +158,7 @@ def test_all_shared_cases_are_here() -> None:
     assert named == set(SHARED)
 
 
-# --- what each case has to show, once it is extracted ---
+# --- checks of each case after its extraction ---
 
 Files = dict[Path, bytes]
 Check = Callable[[Place, Files, Files], None]
@@ -177,7 +177,7 @@ def changed(before: Files, lean: Files) -> list[Path]:
 
 
 def ratio(before: Files, lean: Files) -> float:
-    """How large the sessions that have changed are, by what they were."""
+    """Size of the changed sessions as a fraction of their original size."""
     paths = changed(before, lean)
     assert paths
     return sum(len(lean[path]) for path in paths) / sum(len(before[path]) for path in paths)
@@ -241,7 +241,7 @@ def check_svg(_: Place, before: Files, lean: Files) -> None:
 @checks
 def check_bricked(place: Place, before: Files, lean: Files) -> None:
     check_svg(place, before, lean)
-    # Those who want none of it back discard it.
+    # A user who wants none of it back discards it.
     place("restore-all", "--yes")
     [name] = place.names()
     [path] = [path for path in before if path.suffix == ".jsonl"]
@@ -271,7 +271,7 @@ def check_document(place: Place, before: Files, lean: Files) -> None:
 
 @checks
 def check_oneturn(_: Place, before: Files, lean: Files) -> None:
-    assert ratio(before, lean) < 0.75  # what was called and thought stays
+    assert ratio(before, lean) < 0.75  # calls and thoughts stay
     assert sum(content.count(PLACEHOLDER) for content in lean.values()) >= 10
 
 
@@ -328,7 +328,7 @@ def check_clawfiles(place: Place, before: Files, lean: Files) -> None:
 def check_codex148(place: Place, before: Files, lean: Files) -> None:
     assert len(changed(before, lean)) == 1
     shown = [place("show", name)["left_alone"] for name in place.names()]
-    assert sorted(map(bool, shown)) == [False, True]  # that of a version that is not known
+    assert sorted(map(bool, shown)) == [False, True]  # a version that is unknown
 
 
 # --- kinds that are mended elsewhere ---

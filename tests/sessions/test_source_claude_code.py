@@ -1,4 +1,4 @@
-"""Claude Code's sessions: when they are left alone, and what signatures keep."""
+"""Claude Code's sessions: when they are left alone, and the values that signatures protect."""
 
 from __future__ import annotations
 
@@ -74,13 +74,14 @@ def test_signatures_keep_what_they_cover(tmp_path: Path, clock: Clock, *, compac
     home = Home.of(CLAUDE_CODE, tmp_path, lines)
     make_caller(home.layout, clock).extract(home.name, overrides={"keep_recent": 0})
     kept_copies = home.path.read_bytes().count(b'"stdout": "[[extracted-')
-    assert kept_copies == 4  # what is never sent leaves all the same
+    assert kept_copies == 4  # values that are never sent leave all the same
     sent = home.path.read_bytes().count(b'"content": "[[extracted-')
-    # That of the last turn, on which no signature stands yet, and what is before the compaction.
+    # The copy of the last turn, which no signature covers yet, and the copies before the
+    # compaction.
     assert sent == (2 if compacted else 1)
 
 
-# --- files of subagents: who they belong to, when they rest, and that all comes back ---
+# --- files of subagents: their owner, when they are idle, and their full restoration ---
 
 
 NAME = SessionName(f"claude-code:-home-me-project:{CLAUDE_CODE.session}", "agent-a7be2f0c41d9")
@@ -88,7 +89,7 @@ NAME = SessionName(f"claude-code:-home-me-project:{CLAUDE_CODE.session}", "agent
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    """A session, and beside it what it has in files of its own; `path` is a subagent's."""
+    """A session and its own files beside it; `path` is a subagent's."""
     main = Home.of(CLAUDE_CODE, tmp_path, claude_code_lines())
     beside = main.path.with_suffix("")
     files = {
@@ -97,7 +98,7 @@ def home(tmp_path: Path) -> Home:
         "subagents/workflows/wf_1/agent-a01.jsonl": raw(subagent_lines(2, "a01")),
         "subagents/workflows/wf_1/journal.jsonl": b'{"type":"started","agentId":"a01"}\n',
         "tool-results/toolu_1.txt": b"t" * 5000,
-        "../agent-0f.jsonl": raw(subagent_lines(2, "0f")),  # where old versions put them
+        "../agent-0f.jsonl": raw(subagent_lines(2, "0f")),  # at the place that old versions use
     }
     for name, content in files.items():
         (beside / name).parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +161,7 @@ def test_one_that_came_to_no_end_keeps_its_turn(home: Home, clock: Clock) -> Non
     assert leaves() == 0
     home.path.write_bytes(raw(lines[:-1]))  # so long ago that it is over
     assert leaves() > 0
-    # Continued later, it begins with another prompt: what was before is as in any session.
+    # Continued later, it begins with another prompt; the earlier lines are as in any session.
     more = claude_code_line(10, "user", "And what is it called with?")
     lines[-2:] = [more | {"isSidechain": True, "agentId": "a"}]
     home.path.write_bytes(written_lately(raw(lines)))

@@ -38,7 +38,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def archive(home: Home, *, day_goes: bool = False) -> Path:
-    """What `codex archive` does."""
+    """Archive as `codex archive` does."""
     archived = home.source.parent / "archived_sessions" / home.path.name
     archived.parent.mkdir(exist_ok=True)
     home.path.rename(archived)
@@ -49,7 +49,7 @@ def archive(home: Home, *, day_goes: bool = False) -> Path:
 
 
 def unarchive(home: Home) -> None:
-    """What `codex unarchive` does: the day is in the name, and the time is new."""
+    """Unarchive as `codex unarchive` does: the day is in the name, and the time is new."""
     home.path.parent.mkdir(parents=True, exist_ok=True)
     (home.source.parent / "archived_sessions" / home.path.name).rename(home.path)
     set_idle(home.path)
@@ -94,7 +94,7 @@ def test_an_archived_thread_is_the_session_that_it_was(
     assert away(old, path.read_bytes()) > 0
     assert performed.restore_all(caller, home.name).status is Status.RESTORED
     assert without_restored(path.read_bytes()) == old
-    assert [each.name for each in path.parent.iterdir()] == [path.name]  # nothing of ours beside it
+    assert [each.name for each in path.parent.iterdir()] == [path.name]  # no file of bsd beside it
     unarchive(home)
     [info] = catalog.sessions(home.layout)
     assert (info.name, info.status) == (home.name, None)
@@ -230,7 +230,7 @@ def test_an_archive_of_which_nothing_can_be_said_now_loses_no_session(
 def test_a_thread_taken_back_to_an_earlier_turn_is_listed_with_its_reason(
     home: Home, clock: Clock
 ) -> None:
-    """It goes on in a second file, whose name says which thread it is and a little more."""
+    """The thread goes on in a second file, whose name holds the thread's id and a suffix."""
     name = SessionName(home.name.agent, f"{home.name.session}_01a20439-b8a3-7291-bd43-f95da5b14fcc")
     path = home.path.with_name(f"{name.session}.jsonl")
     path.write_bytes(raw([codex_meta(history_mode="paginated"), *codex_lines()[1:]]))

@@ -1,4 +1,4 @@
-"""Whatever stands anywhere in a session of another program comes back."""
+"""Values at any place in a session of another program come back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ members = st.recursive(
 
 @st.composite
 def odd_lines(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """A session in which values stand anywhere, in forms nobody has seen."""
+    """A session with values at any place, in unknown forms."""
     lines = [claude_code_line(0, "user", "begin")]
     for number in range(1, draw(st.integers(2, 8))):
         kind = draw(st.sampled_from(["user", "assistant"]))

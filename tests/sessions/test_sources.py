@@ -1,4 +1,4 @@
-"""Other programs' sessions, taken apart and put together again, and nothing else about them."""
+"""Sessions of other programs are extracted and restored, and no other byte of them changes."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def _with_line(content: bytes, document: Any, old: str, new: str) -> bytes:
 
 
 def late(home: Home) -> Path:
-    """The file that an extraction has displaced, and that somebody may still write to."""
+    """The file that an extraction has displaced and that a program may still write to."""
     [path] = home.layout.inflight.glob("*.file")
     return path
 

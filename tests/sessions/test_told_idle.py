@@ -31,7 +31,7 @@ def claude(tmp_path: Path) -> Home:
 
 
 def extract(home: Home, clock: Clock, told_idle: float | None) -> SessionResult:
-    """Extract from it as the daemon does, which waits for an hour of quiet if nothing is told."""
+    """Extract as the daemon does; it waits for an hour of quiet unless `told_idle` is set."""
     budget = RetryBudget(0.0, 3600.0, clock=clock.now, sleep=clock.sleep)
     budget = replace(budget, told_idle=told_idle)
     config = ConfigService(home.layout.config_file)

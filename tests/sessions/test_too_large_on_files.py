@@ -1,4 +1,4 @@
-"""Lines that would take many times their size in memory, and what each command takes for them."""
+"""Lines that would take many times their size in memory, and how much memory each command uses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.session_files import NAME, Clock, conversation, make_caller, write
 _MB = 1 << 20
 _ALLOWED = 150 * _MB  # and three times the line
 
-# Says how much it took at most: `getrusage` would tell of whoever started it, too.
+# Prints its peak memory itself: `getrusage` here would include the process that started it.
 _MEASURED = """
 import atexit, runpy, sys
 def tell():

@@ -1,4 +1,4 @@
-"""Undo and edit on real files: what is kept, what a crash leaves, who else is at the session."""
+"""Undo and edit on real files: the kept history, the files after a crash, concurrent writers."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_what_was_given_up_leaves_no_history(layout: Layout, clock: Clock) -> No
 def test_the_history_is_durable_before_the_session_changes(
     layout: Layout, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed after the exchange: what was done is in the history all the same."""
+    """Killed after the exchange: the operation is in the history all the same."""
     path = write(layout, conversation())
     caller = make_caller(layout, clock)
     original = path.read_bytes()
@@ -141,7 +141,7 @@ def test_the_history_is_durable_before_the_session_changes(
 def test_what_never_took_effect_is_not_history(
     layout: Layout, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed before the exchange: the session tells that nothing happened."""
+    """Killed before the exchange: the session shows that the operation did not happen."""
     path = write(layout, conversation())
     original = path.read_bytes()
     caller = make_caller(layout, clock, wait=0.0)
@@ -196,7 +196,7 @@ def test_content_that_retention_deleted(layout: Layout, caller: Caller) -> None:
     assert path.read_bytes() == before
     assert states(caller) == [(2, "restore", "done"), (1, "extract", "done")]
 
-    performed.undo(caller, NAME)  # what is inline can be stored anew
+    performed.undo(caller, NAME)  # inline values can be stored anew
     set_idle(path)
     assert performed.restore(caller, NAME, "e1")["restored"] is True
     set_idle(path)

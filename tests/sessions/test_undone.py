@@ -1,4 +1,4 @@
-"""What a person took back by undo stays inline, until somebody extracts it by hand or frees it."""
+"""A value that undo brought back stays inline until a person extracts it by hand or frees it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ YEAR = 365 * 86_400.0
 
 @pytest.fixture
 def daemon(layout: Layout, clock: Clock) -> Caller:
-    """Extracts by itself, and remembers what is settled."""
+    """Extracts on its own, and remembers final outcomes."""
     budget = RetryBudget(clock=clock.now, sleep=clock.sleep)
     config, state = ConfigService(layout.config_file), StateDb(layout.state_db)
     return Caller(layout=layout, config=config, actor="daemon", budget=budget, state=state)
@@ -91,7 +91,7 @@ def test_it_is_settled_and_freeing_it_unsettles(
     taken_back: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Bytes: of what is small, nothing is remembered.
+    # Bytes: for a small session no checkpoint is stored.
     monkeypatch.setattr("bsd.actions.extract._SMALL", 0)
     daemon.extract(NAME)
     assert reasons(daemon.extract(NAME)) == {}, "it begins behind them"

@@ -1,6 +1,7 @@
-"""What Claude Code never sends leaves whole sessions at default settings, and comes back exactly.
+"""Values that Claude Code never sends leave sessions at default settings, and come back exactly.
 
-Sessions as people have reported them, where the shared ones are at hand, and others of their kinds.
+The sessions are those that users reported, where the shared files are available, and others of
+their kinds.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def turn(first: int, *between: Json, model: str = "claude-opus-4-6") -> list[Jso
 
 
 def course(first: int) -> list[Json]:
-    """What an older version writes while a subagent works: all it did so far, again and again."""
+    """Lines of an older version while a subagent works: its whole course, again and again."""
     steps: list[Json] = []
     lines = []
     for number in range(20):
@@ -72,7 +73,7 @@ def course(first: int) -> list[Json]:
 
 
 def printed(first: int) -> list[Json]:
-    """What hooks print: three lines of which something leaves, and three that stay."""
+    """Output of hooks: three lines that lose a value, and three that stay whole."""
     return [
         hook(first, "hook_success", "PostToolUse", stdout=LONG, stderr="", content=LONG),
         hook(first + 1, "hook_success", "UserPromptSubmit", stdout=LONG, content=LONG),

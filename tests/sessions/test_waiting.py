@@ -1,4 +1,4 @@
-"""How long a session in use is waited for, and what counts as its use."""
+"""How long bsd waits for a session in use, and which signs count as use."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def test_our_own_writing_is_nobodys_use(layout: Layout, clock: Clock) -> None:
 
 
 def test_what_others_wrote_before_us_still_counts(layout: Layout, clock: Clock) -> None:
-    """A commit that brings nobody's lines with it does not make a session quieter than it is."""
+    """A commit that brings no lines of other writers leaves the session's time of quiet as it
+    was.
+    """
     require_linux()
     path = write(layout, conversation())
     set_idle(path, 5.0)
@@ -165,7 +167,7 @@ def test_what_was_displaced_is_looked_at_again_only_if_it_was_touched(
 def test_of_a_small_session_with_nothing_to_give_nothing_is_saved(
     layout: Layout, clock: Clock
 ) -> None:
-    """Ten thousand of them are looked at when a daemon starts; to read one again is as fast."""
+    """The daemon looks at ten thousand sessions when it starts; reading them again is as fast."""
     path = write(layout, conversation(results=0))
     state = StateDb(layout.state_db)
     caller = replace(make_caller(layout, clock, wait=0.0), state=state)

@@ -219,7 +219,7 @@ def test_a_database_of_another_version_is_made_anew(
     "place",
     [
         b'{"offset":1}',
-        # Of a version that kept more.
+        # Of a version with more fields.
         b'{"offset":1,"index":1,"messages":1,"barrier":0,"own_calls":[],"bound":false}',
     ],
 )

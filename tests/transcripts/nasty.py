@@ -72,7 +72,7 @@ def objects(values: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
 
 
 def json_text(raw: bytes) -> Any:
-    """What a piece of JSON means, by the standard library; bytes that are no UTF-8 survive."""
+    """The meaning of a piece of JSON, by the standard library; bytes that are no UTF-8 survive."""
     return json.loads(raw.decode("utf-8", "surrogateescape"))
 
 

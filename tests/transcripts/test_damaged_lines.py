@@ -1,4 +1,4 @@
-"""Damaged lines: which they are, what is wrong with each, and how that is said."""
+"""Damaged lines: how they are recognised, the kind of the damage, and its description."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ENTRY = json.dumps(
         (ENTRY[:70], Damage.TORN),
         (ENTRY[70:], Damage.TORN),
         (ENTRY[:-1], Damage.TORN),
-        (b'{"a":{"b":1}', Damage.TORN),  # what it holds is whole, and a part of it all the same
+        (b'{"a":{"b":1}', Damage.TORN),  # its value is whole, but the line is only a part
         (b'{"a":[{"b":1}', Damage.TORN),
         (b'{"a":1, {"b":1}', Damage.TORN),
         (ENTRY + ENTRY, Damage.GLUED),

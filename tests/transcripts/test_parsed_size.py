@@ -1,4 +1,4 @@
-"""What a text takes in memory once it is parsed, told without parsing it."""
+"""Estimate the memory of a text's parsed form without parsing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines joined are the file, whatever the bytes and the block size."""
+"""Lines joined are the file, for any bytes and any block size."""
 
 from __future__ import annotations
 

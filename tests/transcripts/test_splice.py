@@ -35,7 +35,7 @@ NEW = b'{"new": ["value"]}'
 
 
 def apart(paths: list[ValuePath]) -> list[ValuePath]:
-    """The paths, without those that lie inside an earlier one's value or around it."""
+    """The paths, without paths that lie inside an earlier path's value or around it."""
     chosen: list[ValuePath] = []
     for path in paths:
         if all(path[: len(other)] != other[: len(path)] for other in chosen):
@@ -200,7 +200,7 @@ def test_some_removed_members_come_back_as_if_only_the_others_had_left(
 def test_extraction_and_restoration_leave_only_what_was_set(
     raw: bytes, draw: st.DataObject, marker: bytes, note: bytes
 ) -> None:
-    """What extract does to a line, then what restore does, each in one edit."""
+    """The change of extract in a line, then the change of restore, each in one edit."""
     paths = some_paths(draw, raw)
     gone = [path for path in paths if isinstance(path[-1], str) and draw.draw(st.booleans())]
     replaced = [path for path in paths if path not in gone]
@@ -328,7 +328,7 @@ def test_strings_end_where_they_end(runs: list[tuple[bytes, int]]) -> None:
 @pytest.mark.parametrize("unit", [rb"\"", rb"\\"])
 @pytest.mark.parametrize("border", [512, 512 + 2048, 512 + 2048 + 8192])
 def test_no_escape_is_cut_in_two_where_a_string_is_read_in_pieces(unit: bytes, border: int) -> None:
-    """What looks like the end of a string eight times makes the rest be read in pieces."""
+    """Eight bytes that look like the end of a string make the rest be read in pieces."""
     guesses = rb"\"," * 8
     for filler in range(border - 4, border + 5):
         string = b'"%b%b%b,%b"' % (guesses, b"x" * filler, unit * 2, b"y" * 9000)

@@ -1,4 +1,4 @@
-"""Names of values: whatever path is written is read again."""
+"""Names of values: every path that is written can be read again."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_reads_and_writes(path: ValuePath, text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    # Not what format_path writes, but only one thing can be meant.
+    # format_path does not write this form, but it has only one possible meaning.
     ['["output"]', '["\\u006futput"]'],
 )
 def test_reads_other_spellings(text: str) -> None:

@@ -1,6 +1,6 @@
 """Random trees, pruned in a dry run and then for good: `python -m … DIRECTORY SEED COUNT`.
 
-Run as an ordinary user, whom the system refuses things. Prints what did not agree.
+Run as an ordinary user, whose calls the system can refuse. Prints the disagreements.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(top: Path, seed: int, count: int) -> dict[str, object]:
 
 
 def build(root: Path, top: Path, chance: random.Random) -> None:
-    """Some workspaces of any age, with all that can lie in one."""
+    """Some workspaces of any age, with every kind of file."""
     outside = top / "outside"
     outside.mkdir(exist_ok=True)
     (outside / "precious").write_bytes(b"p" * 9000)
@@ -139,7 +139,9 @@ def _updated(path: Path) -> float:
 
 
 def freed(root: Path, sessions: list[str]) -> int:
-    """What comes free when these are gone, counted in another way: by inodes, all their names."""
+    """The bytes that their deletion frees, counted in another way: by inodes with all their
+    names.
+    """
     total = 0
     links: dict[int, int] = defaultdict(int)
     known: dict[int, os.stat_result] = {}

@@ -1,7 +1,7 @@
-"""Who lives in workspaces while they are pruned: `python -m … ROLE ROOT SEED END`.
+"""Users of workspaces while they are pruned: `python -m … ROLE ROOT SEED END`.
 
 `user` runs programs, touches, and lets workspaces grow old, in threads, until END (monotonic
-seconds); `pruner` prunes without pause. Prints what it did and what must not have happened.
+seconds); `pruner` prunes without pause. Prints its actions and the faults found.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bsd.core.errors import Busy, NotFound
 from bsd.workspaces import create_session_sandbox, execute, prune_sessions, touch_session
 
 COUNT = 200
-FAITHFUL = 20  # the first ones are never let grow old: they must outlive everything
+FAITHFUL = 20  # the first ones never grow old: they must outlive the test
 PAYLOAD = 8  # files in each workspace, from its beginning to its end
 OLDER_THAN_HOURS = 1.0
 _THREADS = 3
@@ -39,9 +39,9 @@ def name_of(number: int) -> str:
 
 
 def furnish(root: Path, number: int) -> None:
-    """A workspace, and what must be in it whenever it is there.
+    """A workspace, and the files that it must have whenever it exists.
 
-    Its files appear before its metadata count: without them it is not to be used.
+    Its files appear before its metadata count: without them it is not used.
     """
     path = create_session_sandbox(name_of(number), root).path
     for part in range(PAYLOAD):

@@ -1,4 +1,4 @@
-"""Workspaces of any age, and what is left of them."""
+"""Workspaces of any age, and the names left of them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def old(session_id: str = "", hours: float = 100, **fields: Any) -> dict[str, An
 
 
 def names(root: Path) -> list[str]:
-    """What lies in a root, our own things left out."""
+    """The names in a root, without bsd's own files."""
     return sorted(name for name in os.listdir(root) if name != ".bsd")
 
 

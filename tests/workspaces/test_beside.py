@@ -1,6 +1,6 @@
-"""Pruning beside execution: nothing in use goes, nothing stale stays, nothing is half deleted.
+"""Pruning beside execution: used workspaces stay, stale ones go, and none is half deleted.
 
-It lasts `BSD_WORKSPACE_SECONDS`: 4 if that is not set, 20 for the whole promise.
+It lasts `BSD_WORKSPACE_SECONDS`: 4 by default, 20 for the whole promise.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def start(role: str, root: Path, seed: int, end: float) -> subprocess.Popen[str]
 
 
 def told(process: subprocess.Popen[str], did: Counter[str]) -> list[str]:
-    """What one who was not killed has to say."""
+    """The report of a process that was not killed."""
     out, _ = process.communicate(timeout=SECONDS + DEADLINE_SECONDS)
     if process.returncode < 0:
         return []
@@ -87,7 +87,7 @@ def test_pruning_beside_execution(root: Path) -> None:
     chance = random.Random(4)
     end = time.monotonic() + SECONDS
     users = [start("user", root, seed, end) for seed in range(_USERS)]
-    victims = [start("pruner", root, 0, end + 1000)]  # these are killed, one after the other
+    victims = [start("pruner", root, 0, end + 1000)]  # these are killed, in turn
     pruner = start("pruner", root, 1, end)
     did: Counter[str] = Counter()
     problems: list[str] = []
@@ -113,7 +113,7 @@ def test_pruning_beside_execution(root: Path) -> None:
         assert noted(root / name)["execution_count"] == did[name]
     assert did["execute"], did
     assert len(names(root)) < COUNT, "something was pruned"
-    # A witness may stay when two end at once; then it says what the file says.
+    # A witness may stay when two end at once; then it agrees with the file.
     for witness in (root / ".bsd").glob("witness-*"):
         name = witness.name.removeprefix("witness-")
         content = witness.read_bytes().partition(b"\n")[2]

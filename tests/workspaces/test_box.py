@@ -1,4 +1,4 @@
-"""What a program in a box may do: whoever starts it, root too, and what the answer says of it."""
+"""Permissions of a program in a box, started by any user, root too, and the answer about it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.needs import as_ordinary_user
 from tests.workspaces.spaces import noted, require_isolation
 
 _TOP = Path(__file__).parents[2]
-# Says of itself who it is, what it may do, and what it tried.
+# Reports its user, its permissions, and the results of its attempts.
 _PROGRAM = """
 import ctypes, json, os, re
 status = dict(re.findall(r"^(\\w+):\\s*(.*)$", open("/proc/self/status").read(), re.M))
@@ -68,7 +68,7 @@ def shell(root: Path, script: str, **limits: Any) -> Any:
 
 @pytest.fixture(params=["as who runs the tests", "as an ordinary user"])
 def told(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The answer of a run, with what the program said of itself under `said`."""
+    """The answer of a run, with the program's own report under `said`."""
     require_isolation()
     if shutil.which("python3", path=isolation.PATH) is None:
         pytest.skip("needs a Python among the system's programs")
@@ -111,7 +111,7 @@ def test_what_was_put_into_the_workspace_is_the_programs(told: dict[str, Any]) -
 def test_in_a_box_no_other_user_namespace_can_be_made(told: dict[str, Any]) -> None:
     if "--disable-userns" not in isolation._known_options():
         pytest.skip("needs bubblewrap 0.8")
-    if os.uname().machine == "x86_64":  # of which the program knows the number
+    if os.uname().machine == "x86_64":  # whose number the program knows
         assert told["said"]["unshare"] != "done"
 
 
@@ -146,7 +146,7 @@ def test_root_runs_nothing_isolated_where_other_users_may_enter(as_root: Path) -
 
 
 def test_the_programs_environment_is_only_the_programs(root: Path) -> None:
-    """Not of what goes before it, outside of the box or as root."""
+    """Not for commands before it, outside of the box or as root."""
     for name in ("bwrap", "setpriv", "sh", "env", "systemd-run"):
         (root / "a" / name).write_text(f"#!/bin/sh\nid -u > {root}/a/who-{name}\n")
         (root / "a" / name).chmod(0o755)
@@ -167,7 +167,7 @@ def test_the_programs_environment_is_only_the_programs(root: Path) -> None:
 
 @pytest.fixture
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A systemd-run that notes how it was called, and does only what scopes do for a program."""
+    """A systemd-run that records its arguments, and does for a program only the work of scopes."""
     (tmp_path / "bin").mkdir()
     fake = tmp_path / "bin" / "systemd-run"
     noted = tmp_path / "scope"

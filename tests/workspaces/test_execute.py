@@ -1,4 +1,4 @@
-"""Programs in workspaces: their limits, their box, and what is noted of them."""
+"""Programs in workspaces: their limits, their box, and the notes about them."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_bytes_that_are_no_text_are_shown_somehow(run: Run) -> None:
 
 
 def test_a_program_cannot_forge_its_metadata(run: Run, root: Path) -> None:
-    """Read-only in a box; put back without one, whatever it was replaced by."""
+    """Read-only in a box; put back without one, after any replacement."""
     before = noted(root / "a")
     for number, forge in enumerate(
         (
@@ -335,9 +335,9 @@ def test_it_holds_the_workspace_and_prunings_skip_it(run: Run, root: Path) -> No
 def test_runs_at_the_same_time_are_all_counted_and_none_is_believed(
     isolate: bool, root: Path
 ) -> None:
-    """One ends while another, that forges, still runs; somebody touches it meanwhile.
+    """One ends while another, that forges, still runs; a third process touches it meanwhile.
 
-    A touch replaces the file, and with it what a box has mounted there: it can be written to.
+    A touch replaces the file, and with it the mount of the box: the file can be written to.
     """
     if isolate:
         require_isolation()
@@ -367,7 +367,7 @@ def test_runs_at_the_same_time_are_all_counted_and_none_is_believed(
 
 
 def test_whoever_leaves_the_process_group_goes_on_using_the_workspace(root: Path) -> None:
-    """Only without a box: out of one nobody leaves."""
+    """Only without a box: no program leaves a box."""
     require_linux()
     note(root / "a", old("a"))
     script = "setsid sleep 1000 >/dev/null 2>&1 </dev/null & echo $! > pid; sleep 0.2"

@@ -1,4 +1,4 @@
-"""Metadata: whatever stands there is understood or refused in words, and nothing is lost."""
+"""Metadata: any content is understood or refused in words, and no data is lost."""
 
 from __future__ import annotations
 

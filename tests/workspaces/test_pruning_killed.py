@@ -1,4 +1,6 @@
-"""Killed at every step of a pruning: each workspace is whole or away, and the next one finishes."""
+"""Killed at every step of a pruning: each workspace is whole or absent, and the next run
+finishes.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,12 @@ _FILES = 3
 
 
 class Killed(BaseException):
-    """What is done after this, by no matter which handler, is not done."""
+    """No step after this is taken, by any handler."""
 
 
 @contextmanager
 def killed_after(steps: int) -> Iterator[list[str]]:
-    """Let so many calls that change the disk succeed, and none after them."""
+    """Let `calls` calls that change the disk succeed, and none after them."""
     done: list[str] = []
 
     def dying(name: str, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Repair: metadata made anew, never older than what is known."""
+"""Repair: metadata are rebuilt, and never made older than the known times."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def test_risk_metadata_can_be_repaired_from_file_times(root: Path) -> None:
 
 
 def test_risk_breaking_existing_sessions_files_of_the_seed_are_understood(root: Path) -> None:
-    """The seed's own files: two times, nothing else."""
+    """The seed's own files: two times and no other member."""
     note(root / "theirs", old())
     done = execute("theirs", ["true"], root, isolate=False, clock=clock)
     assert done.metadata is not None

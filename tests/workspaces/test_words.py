@@ -1,4 +1,4 @@
-"""What results say, and which settings mean which rules."""
+"""Texts of results, and which settings mean which rules."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def both(root: Path, hours: float | None, **more: Any) -> list[str]:
-    """What a dry run names and a run deletes: the same, bytes included."""
+    """A dry run names what a run deletes: the same workspaces and bytes."""
     told = prune_sessions(hours, root, True, clock=clock, **more)
     done = prune_sessions(hours, root, clock=clock, **more)
     assert {**as_json(told), "dry_run": False} == as_json(done)
@@ -122,7 +122,7 @@ def test_progress_is_told_and_it_can_be_broken_off(root: Path) -> None:
 
 
 def taking_away(root: Path, session_id: str, before: Callable[[], object]) -> None:
-    """Prune one, with something happening between the look at it and the lock."""
+    """Prune one workspace, with an event between the look at it and the lock."""
     with open_root(root) as opened:
         (planned,) = [one for one in survey(opened).known if one.session_id == session_id]
         before()
@@ -248,10 +248,10 @@ def test_a_file_system_that_cannot_lock_is_named(
 
 
 def test_a_forged_date_does_not_get_a_workspace_deleted_or_kept(root: Path) -> None:
-    """While a program runs, the truth is not what lies in its workspace."""
+    """While a program runs, the metadata are not those in its workspace."""
     make(root, "a", hours=1)
     with open_root(root) as opened, workspace_in_use(opened, "a") as space:
-        record.begin(space)  # and then its process is killed: nothing is put back
+        record.begin(space)  # and then its process is killed: the metadata are not put back
         note(root / "a", old("a"))
     assert prune_sessions(24, root, clock=clock).deleted_sessions == []
     age(root, "a", hours=30)
@@ -369,7 +369,7 @@ def test_another_file_system_in_a_workspace_keeps_it(
     assert (below / "precious").is_dir()
 
 
-# --- what lies in workspaces ---
+# --- contents of workspaces ---
 
 
 def test_a_very_deep_tree(root: Path) -> None:
@@ -419,7 +419,7 @@ def test_executing_what_was_pruned_says_so(root: Path) -> None:
     assert "pruned" in (caught.value.hint or "")
 
 
-# --- a dry run and a run agree exactly, over whatever can lie in a workspace ---
+# --- a dry run and a run agree exactly, for any contents of a workspace ---
 
 
 _TOP = Path(__file__).parents[2]

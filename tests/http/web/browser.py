@@ -1,4 +1,4 @@
-"""Chromium, and pages in it that notice what a page must not do."""
+"""Chromium, and pages in it that record forbidden actions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass
 class Watched:
-    """A page, where it is served, and what it did that it must not do."""
+    """A page, its address, and the forbidden actions that it took."""
 
     page: Page
     address: str

@@ -1,4 +1,4 @@
-"""Sessions as a person would find them: long ones, children, old ones, hostile ones."""
+"""Sessions as people have them: long ones, children, old ones, hostile ones."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ def hostile_session() -> bytes:
 
 
 def short_session() -> bytes:
-    """One of which nothing is extracted."""
+    """A session from which no value was extracted."""
     header = b'{"type":"session","version":3,"id":"short"}\n'
     return header + message("s1", "user", text("Good morning."))
 
 
 def append_turn(path: Path, word: str) -> None:
-    """What an agent adds to its session; it is idle at once."""
+    """Append an agent's turn to its session; the session is idle at once."""
     with path.open("ab") as file:
         asked = message(f"{word}-ask", "user", text(f"Please look after {word}."))
         answer = text(f"I have looked after {word}.")

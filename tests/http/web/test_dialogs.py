@@ -76,7 +76,7 @@ def notes_stand_where_they_belong(seen: Watched) -> None:
     assert page.locator("td .note").first.evaluate(_IS_INSIDE)
     page = seen.open("sessions?q=harbour")
     assert page.locator(".hits mark").first.evaluate(_IS_INSIDE)
-    # However long the names of agents are, all filters stand on one line.
+    # With agent names of any length, all filters are on one line.
     filters = "(all) => new Set(all.map((one) => one.offsetTop)).size"
     assert page.locator(".filters > select").evaluate_all(filters) == 1
 

@@ -1,4 +1,4 @@
-"""An entry on the page: one that was found is what people see first, and pictures are pictures."""
+"""An entry on the page: a found entry is in view first, and pictures appear as pictures."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_pictures_are_shown_as_pictures(browser: Browser, tmp_path: Path) -> Non
             expect(entry.locator("pre")).to_contain_text("seen")
             expect(entry.locator("pre")).not_to_contain_text("iVBOR")
             assert entry.locator("img").get_attribute("src").startswith("blob:")  # type: ignore[union-attr]
-            # What it is spelled as stands there for those who ask.
+            # The exact spelling is available on request.
             entry.get_by_role("button", name="Entry as JSON").click()
             expect(entry.locator("pre")).to_contain_text("iVBOR")
             expect(entry.locator("img")).to_have_count(0)
@@ -252,7 +252,7 @@ def test_an_extracted_picture_is_shown_and_named_in_the_list(
         size = len(base64.b64decode(picture))
         expect_picture(entry, f"PNG picture, 60 × 40, {size} B")
         expect(entry.locator("pre")).to_have_count(0)
-        # Hiding it gives back what it took.
+        # Hiding it releases its memory.
         url = entry.locator("img").get_attribute("src")
         entry.get_by_role("button", name="Hide whole entry").click()
         loads = """(url) => new Promise((done) => {

@@ -1,4 +1,4 @@
-"""The one search of the page: its dialog by the keyboard, its view by its address."""
+"""The search of the page: its dialog by the keyboard, its view by its address."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TWO_DAYS = 2 * 86_400.0
 
 
 def fill(root: Path) -> None:
-    """A session that mends a file, one that is gone, and one that is hostile."""
+    """A session that mends a file, a deleted session, and a hostile session."""
     call = {"type": "toolCall", "id": "c1", "name": "edit", "arguments": {"path": "/p/src/auth.py"}}
     add_session(
         root,

@@ -1,4 +1,4 @@
-"""What holds for the page whatever it shows: thousands of rows, keys, the keyboard, long days."""
+"""Properties of every view: thousands of rows, keys, the keyboard, long days."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_thousands_of_sessions_are_a_handful_of_rows(browser: Browser, crowd: Pa
         page = seen.open("sessions")
         expect(rows_of(page).first).to_contain_text("main/s00000")
         assert sum("/api/sessions?" in url for url in asked) <= 2, "it asks for what it shows"
-        page.evaluate("document.documentElement.style.fontSize = '200%'")  # as people set it
+        page.evaluate("document.documentElement.style.fontSize = '200%'")  # as users set it
         page.locator("main").evaluate("(main) => main.scrollBy(0, 1)")
         second = page.locator(".rows > li").nth(1)
         expect(second).to_have_css("transform", re.compile(r", 156\.8\)"))
@@ -82,7 +82,7 @@ def test_thousands_of_sessions_are_a_handful_of_rows(browser: Browser, crowd: Pa
         page.keyboard.press("ArrowDown")
         expect(focused).to_contain_text("main/s00001")
         while "s01" not in focused.inner_text():
-            page.keyboard.press("End")  # of what is known so far
+            page.keyboard.press("End")  # of the rows known so far
             assert page.locator(".rows > li").count() < 60
         name = focused.locator(".row-id").inner_text()
         page.keyboard.press("Enter")
@@ -200,7 +200,7 @@ def test_it_is_operated_by_keyboard_alone(browser: Browser, tmp_path: Path) -> N
         expect(focused).to_have_text("Whole entry")
         page.keyboard.press("Enter")
         expect(focused).to_have_text("Hide whole entry")
-        # Only then is there anything to go to: what an entry holds is asked for when it opens.
+        # Only then is there a target: the content of an entry is loaded when it opens.
         expect(page.get_by_role("button", name="Entry as JSON")).to_be_visible()
         for name in ("As text", "Pin", "Edit…", "Copy", "Copy link", "pre", "Entry as JSON"):
             while name not in f"{focused.inner_text()} {focused.evaluate('(e) => e.localName')}":
@@ -216,7 +216,7 @@ def test_it_is_operated_by_keyboard_alone(browser: Browser, tmp_path: Path) -> N
         expect(page.get_by_role("dialog").get_by_label("Entry as JSON")).to_be_focused()
         page.keyboard.press("Escape")
         expect(focused).to_have_text("Edit…")
-        page.keyboard.press("End")  # not in the list's heads: nothing happens
+        page.keyboard.press("End")  # not in the list's heads: the key has no effect
         expect(focused).to_have_text("Edit…")
 
 
@@ -363,11 +363,11 @@ def test_a_long_day_leaves_nothing_behind(browser: Browser, tmp_path: Path) -> N
                         page.clock.run_for(300)
                 sizes.append(_size(measured))
             before, after = sizes[1:]
-            # Rows are added up to a limit (entries); nothing else may grow.
+            # Rows are added up to a limit (entries); no other count may grow.
             assert after["Nodes"] < before["Nodes"] * 1.5 + 300, (view, sizes)
             assert after["JSEventListeners"] < before["JSEventListeners"] * 1.5 + 60, (view, sizes)
             assert after["JSHeapUsedSize"] < before["JSHeapUsedSize"] + 1_500_000, (view, sizes)
-        # Coming and going leaves nothing either.
+        # Opening and closing leaves no listeners either.
         counts = []
         for _ in range(6):
             page.evaluate("location.hash = '#/jobs'")
@@ -375,7 +375,7 @@ def test_a_long_day_leaves_nothing_behind(browser: Browser, tmp_path: Path) -> N
             page.evaluate("location.hash = '#/sessions'")
             expect(rows_of(page)).to_have_count(2)
             counts.append(_size(measured)["JSEventListeners"])
-        # Of a leak each round has its share; one look may be in the middle of drawing.
+        # A leak shows in each round; a single measurement may fall into the middle of drawing.
         assert min(counts[-2:]) <= counts[0] + 4, counts
 
 

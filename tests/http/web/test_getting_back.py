@@ -1,4 +1,4 @@
-"""Getting back from the page: a session that is gone, what bsd did lately, single values."""
+"""Getting back from the page: a deleted session, bsd's recent changes, single values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.session_files import Clock
 
 pytestmark = pytest.mark.web
 
-# A view with one list of the entries of which something is away, whatever the session's view is.
+# A view with one list of the entries that have extracted values, independent of the session's view.
 _VIEW = """async ([session]) => {
     const { entryPath, get, sessionPath } = await import("/web/api.js");
     const { restoreButtons } = await import("/web/restoring.js");
@@ -52,7 +52,7 @@ _VIEW = """async ([session]) => {
 
 @dataclass
 class Desk:
-    """A page over Claude Code's sessions; one has left, from the other bsd has extracted."""
+    """A page over Claude Code's sessions: one deleted, one with extracted values."""
 
     seen: Watched
     gone: SessionName
@@ -161,7 +161,7 @@ def an_operation_whose_consequence_is_said(desk: Desk) -> None:
     page.keyboard.press("Escape")
 
 
-# Two texts of 60 lines in the place of those that are compared.
+# Two texts of 60 lines in place of the compared texts.
 _COMPARED = """async () => {
   const base = document.querySelector("script[type=module]").src;
   const { textComparison } = await import(new URL("text_comparison.js", base));

@@ -1,4 +1,4 @@
-"""Hostile content: whatever a session holds, the page shows it as text, and nothing of it runs."""
+"""Hostile content: the page shows any session's content as text, and runs none of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first view: sessions and what fills them, orders in the address, plots."""
+"""The first view: sessions and their largest contents, sort orders in the address, plots."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_first_view(tmp_path: Path) -> None:  # noqa: PLR0915 - one browser 
 
         # Plots, and the same as a table.
         expect(page.locator(".plot canvas")).to_have_count(3)
-        # The connection for events was there first: nothing is loaded again because of it.
+        # The connection for events was open first: it causes no second load.
         for path in ("/api/status", "/api/sessions", "/api/overview"):
             assert asked.count(path) == 1, asked
         saved = page.get_by_role("region", name="Saved by day", exact=True)

@@ -157,7 +157,7 @@ def test_what_was_extracted_is_found_read_restored_pinned_edited_and_undone(desk
         page.get_by_label("Status").select_option("Any status")
 
         rows = page.get_by_role("list", name="Sessions").get_by_role("link")
-        # Found by what is in no transcript any more, nor in the index: a result of a tool.
+        # Found by a text that is in no transcript any more, nor in the index: a result of a tool.
         page.get_by_label("Search sessions").fill(NEEDLE)
         expect(rows).to_have_count(0)
         everything = page.get_by_role("region", name="Search everything")
@@ -230,7 +230,7 @@ def _edit(desk: Desk, page: Page, index: int) -> None:
     dialog.get_by_role("button", name="Save").click()
     expect(dialog.locator(".field-error")).to_contain_text("cannot be edited")
 
-    # Somebody else was quicker.
+    # Another client was quicker.
     desk.rest("main/harbour")
     at = desk.lines("main/harbour")[index]["id"]
     done = desk.daemon.bsd("set-extractable", "main/harbour", str(at), "7")

@@ -55,11 +55,11 @@ _OTHERS = (  # label, agent, session, turns, hours since, status, parent
 )
 
 
-# --- sessions of OpenClaw beside those of Claude Code, and what a daemon says of them ---
+# --- sessions of OpenClaw beside those of Claude Code, and a daemon's answers about them ---
 
 
 def tell_story(root: Path, daemon: FakeDaemon) -> None:
-    """Fill a root, and let a daemon say what it would of it."""
+    """Fill a root, and let a daemon report on it."""
     now = time.time()
     registry: dict[str, dict[str, Any]] = {"main": {}, "research": {}}
     for seed, (key, agent, session, turns, hours, status, parent) in enumerate(_OTHERS):
@@ -138,7 +138,7 @@ _PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 1.5}
 
 @contextmanager
 def _harbour(home: Path) -> Iterator[ApiServer]:
-    """A page over both agents' sessions: most have been extracted, one is gone."""
+    """A page over both agents' sessions: most have extracted values, one is deleted."""
     root, daemon = home / ".openclaw", FakeDaemon()
     tell_story(root, daemon)
     add_claude_story(home, time.time())

@@ -1,4 +1,4 @@
-"""Reading a session: a conversation of any length, its prompts, its hits, and what it started."""
+"""Reading a session: a conversation of any length, its prompts, its hits, and its sub-agents."""
 
 from __future__ import annotations
 
@@ -158,13 +158,13 @@ def _cards(page: Page) -> None:
     expect(card.locator(".seconds")).to_have_text("21 s")
     expect(card).to_contain_text("error")
     expect(card).to_contain_text("📎 taken out")
-    expect(card.locator(".preview")).to_contain_text("line 0 of a long log")  # as it was
+    expect(card.locator(".preview")).to_contain_text("line 0 of a long log")  # as before
     expect(entry_of(page, 6)).to_have_count(0)
     card.locator(".entry-open").click()
     expect(entry_of(page, 6).locator(".value")).to_contain_text("line 9 of a long log")
     entry_of(page, 6).get_by_role("button", name=re.compile(r"^Show all [\d,]+ characters")).click()
     expect(entry_of(page, 6).locator(".value")).to_contain_text("line 399 of a long log")
-    # What the program notes for itself is one line, what was thought is folded.
+    # The program's own notes are one line; thoughts are folded.
     notes = page.get_by_role("button", name="2 entries of bookkeeping")
     expect(notes).to_be_visible()
     notes.click()
@@ -183,7 +183,7 @@ def _contents_focus_and_raw(page: Page) -> None:
     contents.get_by_role("link").nth(1).click()
     expect(entry_of(page, 8).locator(".entry-open")).to_be_focused()
     assert "at=8" in page.url
-    # A small change is open: as what it changes.
+    # A small change is open, shown as a comparison.
     expect(page.locator(".entry[data-kind=call]").last).to_contain_text("isoweekday() % 7")
     page.keyboard.press("f")
     expect(page.locator(".entry")).to_have_count(4)
@@ -241,7 +241,7 @@ def _hits(page: Page) -> None:
     assert "q=Sundays" in page.url
     find.press("Escape")
     expect(find).to_have_value("")
-    # At rest an entry shows its words and its time; its number is there for readers of screens.
+    # Without focus an entry shows its words and its time; its number is there for screen readers.
     entry, number = entry_of(page, 7), entry_of(page, 7).locator(".index")
     page.mouse.move(0, 0)
     expect(number).to_have_css("opacity", "0")
@@ -268,7 +268,7 @@ def test_thousands_of_entries_are_a_handful_of_rows(browser: Browser, tmp_path: 
         expect(entry_of(page, MANY // 2).locator(".entry-open")).to_be_focused()
         expect(entry_of(page, MANY // 2)).to_be_in_viewport()
         assert len(shown(page)) < 80
-        # What the reader sees stays where it is while other entries are loaded and measured.
+        # The visible entries stay in place while other entries are loaded and measured.
         place = f"document.querySelector(`[data-index='{MANY // 2}']`).getBoundingClientRect().top"
         before = page.evaluate(place)
         until(page, f"() => document.querySelector('#main').scrollHeight > 50 * {MANY}")
@@ -287,7 +287,7 @@ def test_thousands_of_entries_are_a_handful_of_rows(browser: Browser, tmp_path: 
         assert MANY // 10 < shown(page)[0] < 0.45 * MANY
         known = shown(page)
         assert known == sorted(known)
-        # New entries do not take the reader away, and one step leads to them.
+        # New entries do not move the reader, and one step leads to them.
         _append(path, "later")
         daemon.events.publish("session", session="main/long", status="unchanged")
         new = page.get_by_role("button", name="1 new entry")

@@ -102,7 +102,7 @@ def asks_without_copies(page: Page) -> bool:
 
 
 def look_at_exported(browser: Browser, file: Path) -> None:
-    """Open the file as its reader does: nothing runs, and it is readable everywhere."""
+    """Open the file as its reader does: no script runs, and it is readable everywhere."""
     with watched(browser, "file://") as seen:
         page = seen.page
         page.goto(file.as_uri())

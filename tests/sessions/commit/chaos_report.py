@@ -1,4 +1,4 @@
-"""What happened in the chaos: counted, printed, and written where BSD_CHAOS_REPORT says."""
+"""Report of a chaos test: counts, printed and written to the file that BSD_CHAOS_REPORT names."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ class Report:
         }
 
     def publish(self) -> None:
-        """Print it, and add it to the file of all reports if one is wanted."""
+        """Print the report, and append it to the file of all reports if BSD_CHAOS_REPORT names a
+        file.
+        """
         sys.stdout.write(f"\nchaos, {self.name}: {json.dumps(self.as_json())}\n")
         if _WANTED:
             file = Path(_WANTED)

@@ -29,12 +29,12 @@ from tests.sessions.commit.power import Recorder
 from tests.sessions.commit.worlds import WORLDS
 from tests.waiting import DEADLINE_SECONDS
 
-_DEADLINE_SECONDS = 1.5 * DEADLINE_SECONDS  # longer than what the child waits for
+_DEADLINE_SECONDS = 1.5 * DEADLINE_SECONDS  # longer than a child waits
 
 
 @dataclass(frozen=True)
 class Order:
-    """What a child shall do, and when it shall die."""
+    """The commit that a child makes, and the step at which it dies."""
 
     root: str
     ledger: str
@@ -44,7 +44,7 @@ class Order:
     when: str = "after"  # before | after | torn
     die_after_step: int = 0  # the how-manieth step
     die_after: str = ""  # the first step of this name
-    record: str = ""  # where to write down what reaches the disk
+    record: str = ""  # a file for the record of everything that reaches the disk
     largest_file: int = 0  # bytes; a write beyond is cut short, as on a full disk
     seconds_later: float = 0.0
     as_a_whole: bool = False  # it syncs the file system, as it does for many files
@@ -52,7 +52,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Report:
-    """What became of a child."""
+    """The end of a child: how it ended, and what it left."""
 
     killed: bool
     ended: str = ""  # committed, the reason of giving up, states of recovery, or an error

@@ -1,4 +1,4 @@
-"""What the children do: a commit of a real plan, through the front door or the back."""
+"""The work of the children: a commit of a real plan, by `commit` itself or through the editor."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def recover_all(
     seconds_later: float = 0.0,
     after_step: Step = no_step,
 ) -> list[Recovered]:
-    """Recover as a start of the daemon does, so many seconds from now."""
+    """Recover as the daemon does when it starts, with a clock that is `later` seconds ahead."""
     layout = Layout(root)
     return recover(
         InFlight(layout),
@@ -85,10 +85,10 @@ def recover_all(
 
 
 def operate(act: str, root: Path, after_step: Step) -> str:
-    """Do something through the façade, whose commits tell their steps too.
+    """Change the session through the editor, whose commits report their steps too.
 
-    Extract or restore everything, leave, take the lines of two calls out, or undo what was done
-    last.
+    Extract or restore everything, leave bsd, remove the lines of two calls, or undo the last
+    change.
     """
     layout = Layout(root)
     config = ConfigService(layout.config_file)

@@ -1,4 +1,6 @@
-"""What the tests of the commit share: a scene where leases prove something, children to kill."""
+"""Fixtures of the commit's tests: a scene in which leases prove who has a file open, and children
+to kill.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +40,6 @@ def holders_exceed_the_limit(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture(scope="session")
 def children() -> Iterator[Children]:
     """One server of children per worker."""
-    require_linux()  # leases, and a kernel that says who waits for one
+    require_linux()  # leases, and a kernel that lists the processes waiting for a lease
     with Children() as server:
         yield server

@@ -1,4 +1,4 @@
-"""A commit that ends where it stands, as in a crash, and what is left of it."""
+"""End a commit at one of its steps, as a crash does, and examine the files that are left."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def crash(scene: Scene, step: str) -> None:
 
 
 def crash_while_appending(scene: Scene, step: str) -> None:
-    """End an exchange after `step`, which somebody's append has met half-way.
+    """End an exchange after `step`, while another process's append waits on it.
 
-    An exception does here: the exchange closes its files and does nothing more.
+    An exception is enough: the exchange closes its files and stops.
     """
     end = crash_at(step)
 

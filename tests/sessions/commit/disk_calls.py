@@ -1,8 +1,8 @@
-"""Every call by which this process changes the disk: counted, recorded, and a place to die.
+"""Count and record every call with which this process changes the disk, and die at one of them.
 
-The program calls `os.…` by attribute, so wrapping the functions of `os` sees every call; those
-that go through ctypes are wrapped where the program calls them. An audit hook proves that nothing
-changes the disk past the wrappers: what it sees outside of them is reported as `unseen`.
+The program calls `os.…` by attribute, so wrapping the functions of `os` sees every call. Calls that
+go through ctypes are wrapped where the program makes them. An audit hook proves that no call
+bypasses the wrappers: a call that the hook sees outside of them is reported as `unseen`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BY_PATH = (
     *("truncate", "utime", "chmod", "chown", "setxattr", "removexattr"),
 )
 _COPIES = ("copy_file_range", "sendfile")
-# What the interpreter tells its audit hooks of the same calls.
+# The audit events of the same calls.
 _AUDITED = {
     *("os.rename", "os.link", "os.symlink", "os.remove", "os.mkdir", "os.rmdir"),
     *("os.truncate", "os.utime", "os.chmod", "os.chown", "os.setxattr", "os.removexattr"),
@@ -104,7 +104,7 @@ class DiskCalls:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """For what others do in this process: it is not the program's doing."""
+        """Do not count calls that the test itself makes in this process."""
         self._paused = True
         try:
             yield

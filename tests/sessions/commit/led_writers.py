@@ -15,7 +15,7 @@ from tests.waiting import DEADLINE_SECONDS
 
 @dataclass
 class Hand:
-    """One writer's hand, in its own process."""
+    """A writer in its own process, driven by the test."""
 
     writer: str
     path: Path
@@ -31,7 +31,7 @@ class Hand:
         return os.read(self.commands, 1) != b""
 
     def open(self, path: Path | None = None, flags: int = 0) -> None:
-        """Open the session as an appender does; blocks while somebody has a lease on it."""
+        """Open the session as an appender does; block while another process has a lease on it."""
         self.fd = os.open(path or self.path, os.O_WRONLY | os.O_APPEND | flags)
 
     def write(self, *, durable: bool = False) -> None:
@@ -79,12 +79,13 @@ class Writer:
 
 @dataclass
 class Stage:
-    """What a world can get at while a commit goes on."""
+    """The parts of a scene that a world can use while a commit runs."""
 
     root: Path
     path: Path
     ledger: Ledger
-    original: bytes  # read beforehand: whoever opens a leased session here would wait for himself
+    # read beforehand: opening a leased session in this process would wait for this process
+    original: bytes
     writers: list[Writer] = field(default_factory=list)
 
     @property
@@ -116,7 +117,7 @@ def _perform(hand: Hand, script: Script) -> int:
     try:
         if hand.wait():
             script(hand)
-    except BrokenPipeError:  # the committer is gone: nobody asks any more
+    except BrokenPipeError:  # the committer has ended: no more questions come
         return 0
     except Exception as error:  # noqa: BLE001 the oracle will say that nobody should have written this
         hand.ledger.wrote(json.dumps({"id": f"failed-{error!r}"}).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""What everybody but bsd did to a session: the facts that the oracle holds bsd to."""
+"""Record of other programs' changes to a session; the oracle checks bsd against it."""
 
 from __future__ import annotations
 

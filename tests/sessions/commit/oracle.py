@@ -1,4 +1,4 @@
-"""Says whether a session survived: knows only files and what their owners did, not bsd's code."""
+"""Check whether a session survived, from files and recorded writes alone, without bsd's code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.sessions.commit.ledger import Ledger
 
 @dataclass
 class Oracle:
-    """What must be true of a session that held `original`, after everything is over."""
+    """Conditions that hold, after everything is over, for a session that contained `original`."""
 
     root: Path
     path: Path
@@ -45,12 +45,12 @@ class Oracle:
         return self.problems
 
     def leftovers(self) -> list[str]:
-        """Files of a commit that nobody needs any more."""
+        """Files of a commit that no process needs any more."""
         found = [*self.root.glob("**/inflight/*"), *self.root.glob("**/*probe*")]
         sessions = self.path.parent
         known = (".jsonl", ".lock", ".json", ".reset.2026-01-01")
         found += [file for file in sessions.iterdir() if not file.name.endswith(known)]
-        # What a lock leaves is swept by the next one to find a dead owner's.
+        # The files that a lock leaves are removed by the next process that finds their owner dead.
         found = [file for file in found if not file.name.startswith(".bsd-lock-")]
         return [str(file.relative_to(self.root)) for file in found if file.is_file()]
 
@@ -189,9 +189,9 @@ class _Sheltered:
         return identity in self.bytes
 
     def is_rival(self, identity: str, written: set[str]) -> bool:
-        """Whether it is in a rewritten session that could not take the place of another.
+        """Whether the line is in a rewritten session that could not replace another.
 
-        Because that other one holds lines that somebody wrote, and that this one does not.
+        The other session holds lines that a program wrote and that this session lacks.
         """
         return any(identity in ids and written - ids for ids in self.whole_files)
 

@@ -1,6 +1,7 @@
-"""What an ordinary user meets; run as one: `python -m tests.sessions.commit.ordinary WHAT WHERE`.
+"""Scenes for an ordinary user; run as that user: `python -m tests.sessions.commit.ordinary WHAT
+WHERE`.
 
-Each function gets a directory with a root in it, says what bsd answered, and what is wrong.
+Each function gets a directory with a root in it, and returns bsd's answers and the faults found.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _path(root: Path, name: SessionName = NAME) -> Path:
 
 
 def _ask(do: Callable[[], Any]) -> Answer:
-    """What bsd answers, as a door would tell it."""
+    """The answer of bsd, as the command line or the API would give it."""
     try:
         result = do()
     except BsdError as error:
@@ -56,7 +57,7 @@ def _lost(root: Path) -> list[str]:
 
 
 def _come_back(root: Path) -> list[str]:
-    """Extract and restore, now that nothing is in the way; what is not as it was."""
+    """Extract and restore after the obstacle is gone; return the differences."""
     caller, path = _surgeon(root), _path(root)
     problems = []
     set_idle(path)
@@ -148,7 +149,7 @@ def unreadable_session(top: Path) -> Answer:
 
 
 def just_extract(top: Path) -> Answer:
-    """Whatever the place is like; what became of the session is the caller's to judge."""
+    """Extract, without a judgement; the caller checks the session."""
     root = top / "root"
     answer = _ask(partial(_surgeon(root).extract, NAME))
     return {"answers": [answer], "problems": _lost(root)}
@@ -161,7 +162,7 @@ def extract_and_restore(top: Path) -> Answer:
 
 
 def vanished(top: Path) -> Answer:
-    """The session is deleted at one step of the commit after the other."""
+    """Delete the session at each step of the commit in turn."""
     root = top / "root"
     answers, problems = [], []
     for doomed in ("checked", "kept", "recorded", "locked", "verified"):
@@ -180,7 +181,7 @@ def vanished(top: Path) -> Answer:
 
 
 def links(top: Path) -> Answer:
-    """Links out of the root, wherever one could lead a reader or writer astray."""
+    """Links out of the root, at every place where a link could mislead a reader or writer."""
     root, outside = top / "root", top / "outside"
     outside.mkdir()
     answers, problems = [], []

@@ -1,8 +1,8 @@
-"""A disk that forgets: what was not synced is gone after a power cut, or half gone.
+"""A disk that loses unsynced data at a power cut, wholly or in part.
 
-The recorder writes down every change with the content it left behind. `states` then gives, for
-one moment, the disks that a power cut may leave: names that were not synced took effect none, all
-or one alone; bytes that were not synced are there, missing, zeros, or cut in half.
+The recorder notes every change with the content that it left behind. For one moment, `states` gives
+the disks that a power cut may leave. Of the names that were not synced, all, none or a single one
+took effect. Bytes that were not synced are there, missing, zeros, or cut in half.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Recorder:
             self._add(event)
 
     def note_others(self) -> None:
-        """Write down what other writers have reported since."""
+        """Note the changes that other writers have reported since."""
         wrote = [event for event in self._ledger.events() if event["event"] == "wrote"]
         for event in wrote[self._seen_of_ledger :]:
             inode = event["inode"]
@@ -151,7 +151,7 @@ class Recorder:
         status = os.fstat(fd)
         try:
             content = os.pread(fd, status.st_size, 0)
-        except OSError:  # open for writing only, hence leased by nobody
+        except OSError:  # opened only for writing, so no process has a lease on it
             with open(f"/proc/self/fd/{fd}", "rb") as file:
                 content = file.read()
         return Data(status.st_ino, content, status.st_mtime_ns, str(call))
@@ -205,7 +205,7 @@ def read_log(log: Path) -> list[Event]:
 
 @dataclass
 class Disk:
-    """What a power cut left: directories and files by path."""
+    """Directories and files that a power cut left, by path."""
 
     directories: set[str]
     files: dict[str, Data]
@@ -233,7 +233,7 @@ class Disk:
 
     def _true_again(self, content: bytes) -> bytes:
         def replaced(found: re.Match[bytes]) -> bytes:
-            # One that is on no disk any more keeps a number that nobody else has.
+            # An inode that is on no disk any more keeps a number that no other file has.
             inode = int(found[1])
             return b'"ino": %d' % self.inodes.get(inode, inode + 10**12)
 
@@ -277,7 +277,9 @@ def states(events: list[Event], moment: int, root: Path) -> Iterator[Disk]:
     known = {inode for change in names for _, inode in change.sets}
     last = past[-1]
     if isinstance(last, Data) and (last.inode not in known or last.call == "others"):
-        return  # a file that counts for nothing; or what others' next event makes durable
+        # a file that is not counted; or a change that the next event of another writer makes
+        # durable
+        return
     for named, chosen in choices:
         directories, paths = _tree(names, pending, chosen, root)
         unsynced = {i for i in paths.values() if latest.get(i) is not synced.get(i)}
@@ -293,7 +295,7 @@ def states(events: list[Event], moment: int, root: Path) -> Iterator[Disk]:
 
 
 def _damages(unsynced: set[int]) -> Iterator[tuple[str, set[int]]]:
-    """What happens to which of the files that were not synced: to all, to one, to all but one."""
+    """The damage of each file that was not synced: all files, a single file, or all but one."""
     for damage in _DAMAGES:
         yield damage, unsynced
     if len(unsynced) > 1:
@@ -320,7 +322,7 @@ def _tree(
                 directories.add(path)
             else:
                 paths[path] = inode
-    # What lies in a directory that is not there cannot be reached.
+    # A file in a directory that does not exist cannot be reached.
     reachable = {path: inode for path, inode in paths.items() if _is_reachable(path, directories)}
     return {path for path in directories if _is_reachable(path, directories)}, reachable
 

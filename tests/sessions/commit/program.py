@@ -1,4 +1,4 @@
-"""What the owner of a session does to it between a crash and the recovery."""
+"""Changes that the agent's program makes to its session between a crash and the recovery."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AgentProgram = Callable[[Path, Ledger], None]
 
 
 def append(path: Path, data: bytes) -> None:
-    """As appendFileSync does it, but never creating a session."""
+    """Append as appendFileSync does, but never create the session."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
         assert os.write(fd, data) == len(data)
@@ -69,7 +69,7 @@ def deletes(path: Path, ledger: Ledger) -> None:
 
 
 def replaces_by_another(path: Path, ledger: Ledger) -> None:
-    """Deletes the session and begins another one under its name."""
+    """Delete the session and begin another under the same name."""
     deletes(path, ledger)
     header = {"type": "session", "version": 3, "id": "another", "timestamp": "2026-01-02"}
     content = json.dumps(header).encode() + b"\n" + line("stranger", 0)

@@ -1,4 +1,4 @@
-"""A session in a root of its own, somebody who edits it, and others who interfere."""
+"""A session in a root of its own, an editor that changes it, and processes that interfere."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EDITED = SESSION.replace(line(3), SHORT)
 
 
 def edit_of(old: bytes, new: bytes, within: bytes = SESSION) -> Edit:
-    """Replace the one occurrence of `old`."""
+    """Replace the only occurrence of `old`."""
     assert within.count(old) == 1
     return Edit(within.index(old), len(old), new)
 
@@ -74,7 +74,7 @@ class KeepsMtime(RootAgent):
 
 @dataclass
 class Scene:
-    """One session in `root` and what a commit needs."""
+    """A session in `root`, and the parts that a commit needs."""
 
     root: Path
     strength: Callable[[Path], Strength] = strength
@@ -93,7 +93,7 @@ class Scene:
             self.write(SESSION)
 
     def write(self, data: bytes, age_seconds: float = 10.0) -> None:
-        """Make the session what it is when the planner looks at it."""
+        """Give the session the content that the planner sees."""
         self.path.write_bytes(data)
         self.age(age_seconds)
 
@@ -104,7 +104,7 @@ class Scene:
 
     @property
     def content(self) -> bytes:
-        """What stands at the session's path."""
+        """Return the content of the session's path."""
         return self.path.read_bytes()
 
     def change(self, *edits: Edit) -> Change:
@@ -135,7 +135,7 @@ class Scene:
         return _Lock(held=self.session_lock_held)
 
     def recover(self, after_seconds: float = 0.0, after_step: Step = no_step) -> list[Recovered]:
-        """What recovery does `after_seconds` from now."""
+        """Recover with a clock that is `after_seconds` ahead."""
         return recover(
             self.inflight,
             Access(
@@ -174,7 +174,7 @@ class Scene:
         subprocess.run(command, check=True, timeout=DEADLINE_SECONDS)
 
     def append_blocked(self, data: bytes) -> None:
-        """Let somebody append, who has to wait for a lease on what is at the path now."""
+        """Have another process append; it has to wait for a lease on the file at the path."""
         code = "import sys; open(sys.argv[1], 'ab').write(sys.argv[2].encode())"
         self.start_blocked(
             self.path.stat().st_ino,
@@ -182,7 +182,9 @@ class Scene:
         )
 
     def hold_blocked(self, first: bytes) -> subprocess.Popen[bytes]:
-        """Let somebody open the leased session, write, and keep it until told a second line."""
+        """Have another process open the leased session, write, and keep it open until it is told a
+        second line.
+        """
         child = self.start(_HOLD, first.decode())
         inode = self.path.stat().st_ino
         wait_for(lambda: somebody_is_blocked_on(inode), "the holder waits for the lease")
@@ -206,7 +208,7 @@ file.write(sys.stdin.buffer.readline())
 
 
 def hold_open(scene: Scene, first: bytes = b"") -> subprocess.Popen[bytes]:
-    """Let somebody hold the session open before anything is leased."""
+    """Have another process hold the session open before a lease is taken."""
     child = scene.start(_HOLD, first.decode())
     assert child.stdout is not None
     child.stdout.readline()

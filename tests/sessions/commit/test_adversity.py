@@ -1,4 +1,4 @@
-"""As an ordinary user: what the machine refuses is said clearly, and nothing is lost."""
+"""As an ordinary user: bsd names clearly what the machine refuses, and loses no data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def on_linux() -> None:
 @pytest.fixture
 def top() -> Iterator[Path]:
     """A directory with a root in it, which an ordinary user may enter and owns."""
-    # Not tmp_path: what lies above that is for its owner alone.
+    # Not tmp_path: its parent directories are open only to their owner.
     place = Path(tempfile.mkdtemp(prefix="bsd-adversity-"))
     build(place)
     yield give_away(place)
@@ -51,7 +51,7 @@ def give_away(place: Path) -> Path:
 
 @pytest.fixture
 def mount() -> Iterator[Mount]:
-    """Mounts what it is asked to; where that is not possible the test is skipped, in CI too."""
+    """Mount the given file system; where that is not possible, skip the test, in CI too."""
     with ExitStack() as mounted:
 
         def do(where: Path, *arguments: str) -> Path:
@@ -69,7 +69,7 @@ def mount() -> Iterator[Mount]:
 
 
 def play(scene: str, top: Path) -> dict[str, Any]:
-    """Run one scene of ordinary.py; what bsd answered and what is wrong."""
+    """Run one scene of ordinary.py; return bsd's answers and the faults found."""
     done = subprocess.run(
         [
             *as_ordinary_user(),

@@ -109,7 +109,7 @@ def test_in_flight_names_never_look_like_sessions(scene: Scene) -> None:
     assert {file.stat().st_mode & 0o777 for file in scene.records()} == {0o600}
 
 
-# What is kept of the original.
+# The attributes of the original that the new file keeps.
 
 
 def test_mode_and_attributes_are_kept(scene: Scene) -> None:

@@ -1,4 +1,6 @@
-"""Displaced files that a power cut has spoilt: zeros, and what the session has, are no loss."""
+"""Displaced files that a power cut spoilt: no data is lost by zeros, or by lines that the session
+also has.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def displaced(scene: Scene) -> Path:
 
 
 def spoil(path: Path, content: bytes, *, newer: bool = False) -> None:
-    """What a power cut leaves of a file, in its inode; the time may be that of a write."""
+    """Spoil a file in its inode as a power cut does; the mtime may be that of a write."""
     before = path.stat().st_mtime_ns
     path.write_bytes(content)
     when = time.time_ns() + 10**9 if newer else before
@@ -34,7 +36,7 @@ def spoil(path: Path, content: bytes, *, newer: bool = False) -> None:
 
 
 def settled(scene: Scene) -> set[State]:
-    """What becomes of what is in flight once it is old enough."""
+    """Recover the files in flight after they are old enough; return the results."""
     found = {one.state for one in scene.recover(61)}
     return found | {one.state for one in scene.recover(62)}
 
@@ -43,7 +45,7 @@ def restarted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(displaced_module, "steady", lambda: 0.0)
 
 
-# What came late.
+# The late line.
 
 
 @pytest.mark.parametrize("zeros", [1, 100, 5000])
@@ -64,7 +66,7 @@ def test_late_bytes_that_were_never_written_are_no_loss(
 def test_the_beginning_of_a_line_that_the_session_has_is_no_loss(scene: Scene, zeros: int) -> None:
     scene.commit()
     with scene.path.open("ab") as file:
-        file.write(LATE)  # as its writer did again after the machine had started anew
+        file.write(LATE)  # as its writer did again after the machine had restarted
     with displaced(scene).open("ab") as file:
         file.write(LATE[:70] + bytes(zeros))
     assert settled(scene) == {State.FINISHED}
@@ -81,7 +83,7 @@ def test_the_beginning_of_a_line_that_nobody_has_is_kept(scene: Scene) -> None:
     assert orphan.file.read_bytes() == LATE[:70] + bytes(10)
 
 
-# What had been there when it was displaced.
+# The content at the moment of displacement.
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,7 @@ def test_a_spoilt_file_whose_successor_has_everything_is_no_loss(
 
 
 def test_a_hundred_and_eighty_spoilt_files_of_one_minute_are_no_loss(scene: Scene) -> None:
-    """Each but the first was the successor of another; what an agent had appended is gone."""
+    """Each file but the first replaced another; the line that an agent had appended is lost."""
     expected = SESSION
     whole: dict[Path, bytes] = {}
     for number in range(180):
@@ -151,7 +153,7 @@ def test_a_spoilt_file_whose_successor_is_gone_is_kept(scene: Scene) -> None:
 
 
 def test_a_record_that_does_not_tell_of_edits_proves_nothing(scene: Scene) -> None:
-    """As older versions wrote them."""
+    """A record as older versions wrote it."""
     scene.commit()
     (record,) = scene.records()
     rows = [json.loads(row) for row in record.read_bytes().splitlines() if row]
@@ -164,7 +166,7 @@ def test_a_record_that_does_not_tell_of_edits_proves_nothing(scene: Scene) -> No
     assert settled(scene) == {State.ORPHANED}
 
 
-# Beside that, somebody wrote to it.
+# In addition, a program wrote to it.
 
 
 @pytest.mark.parametrize("again", [False, True])

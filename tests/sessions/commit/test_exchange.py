@@ -1,4 +1,4 @@
-"""What others do between the steps, and what becomes of their lines."""
+"""Changes by other processes between the steps of an exchange, and the fate of their lines."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _rewrite_blocked(scene: Scene, inode: int, data: bytes) -> None:
 
 @pytest.mark.usefixtures("holders_exceed_the_limit")
 def test_the_new_file_rewritten_while_the_old_one_is_kept_stays(scene: Scene) -> None:
-    """Who rewrote the session after the exchange has the last word."""
+    """A program that rewrote the session after the exchange has the last word."""
     holders = []
     other = HEADER + line(77)
 
@@ -277,7 +277,7 @@ def test_a_session_replaced_during_the_undo_stays_replaced(scene: Scene) -> None
     assert [file.read_bytes() for file in scene.in_flight()] == [SESSION + LATE]
 
 
-# A disk that is full when the growth is to be carried.
+# The disk fills up when the growth has to be carried.
 
 
 @pytest.mark.parametrize("room", [0, 30])
@@ -311,7 +311,7 @@ def test_a_full_disk_while_draining_undoes_everything(
 
 
 def _by_our_own_descriptor(path: Path, data: bytes) -> None:
-    """Write as somebody could whom the kernel has let in since it took our lease away."""
+    """Write as a process can that the kernel admitted after it took our lease away."""
     inode = path.stat().st_ino
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
@@ -371,10 +371,11 @@ def test_signals_wait_until_the_exchange_is_over(scene: Scene, number: signal.Si
     def after_step(step: str) -> None:
         steps.append(step)
         if step == "exchanged":
-            # To this thread: one that holds nothing back may be there, too, under a test runner.
+            # To this thread: under a test runner there may be another thread that does not block
+            # the signal.
             signal.pthread_kill(threading.get_ident(), number)
 
-    # Whoever started the tests may have had it ignored.
+    # The process that started the tests may have had it ignored.
     before = signal.signal(number, raising(KeyboardInterrupt))
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -397,7 +398,7 @@ def test_no_lease_and_no_descriptor_is_left_behind(scene: Scene) -> None:
 def test_what_the_undo_could_not_wait_for_is_carried_by_recovery(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two keep their files; the line that went into the new one comes before the later ones."""
+    """Two writers keep their files; the line in the new file comes before the later lines."""
     monkeypatch.setattr(exchange, "_DRAIN_SECONDS", 0.0)
     monkeypatch.setattr(exchange, "_PUT_BACK_SECONDS", 0.0)
     holders = []

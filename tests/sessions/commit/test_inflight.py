@@ -1,4 +1,4 @@
-"""Where files in flight lie: on the session's mount, proven by a rename, found again later."""
+"""The place of files in flight: on the session's mount, proven by a rename, found again later."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_line_torn_off_a_record_spoils_no_other(scene: Scene) -> None:
     assert record.notes == (note,)
 
 
-# As somebody who is not root.
+# As a user other than root.
 
 _COMMIT = """
 import sys

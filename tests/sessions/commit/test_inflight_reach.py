@@ -51,7 +51,7 @@ def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _mount_each(layout: Layout, mounted: list[Path]) -> None:
-    """As a unit's ReadWritePaths does it."""
+    """Mount each path, as a unit's ReadWritePaths does."""
     for path in (layout.root, layout.sources[0].path):
         bind(path, path, mounted)
 

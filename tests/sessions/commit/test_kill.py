@@ -1,10 +1,10 @@
 """Kill -9 at every step and every disk-changing call of a commit; then the owner; then recovery.
 
-Between any two tests here the disk differs by one call, so "before call n" and "after call n-1"
-find the same disk; where nobody else is at it both are done, so that nothing rests on that.
-Pairs of a place and an owner, or of a place and a world, are many: by default each place and each
-owner has its turn, with only some of the others. `BSD_CRASH_ALL=1` tries every owner at every
-place, which takes minutes.
+Between two neighbouring tests the disk differs by one call, so "before call n" and "after call n-1"
+find the same disk. Where no other process touches the session, both are tried, so that no
+conclusion depends on that. There are many pairs of a place and an owner, or of a place and a world.
+By default each place and each owner is tried, but only with some of the others. `BSD_CRASH_ALL=1`
+tries every owner at every place, which takes minutes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Item = TypeVar("Item")
 def _crash(
     children: Children, order: Order, program: str, *, at_once: bool = True
 ) -> tuple[Report, list[str]]:
-    """One child with one end, what the owner does then, and what is wrong after recovery."""
+    """End one child in one way, let the owner act, and return the faults after recovery."""
     with theatre() as scene:
         report = children.run(_in(scene, order))
         problems = [report.error] if report.error else []
@@ -72,16 +72,17 @@ def _places(calls: list[str], first: int, *, twice: bool = _ALL) -> Iterator[tup
 
 
 def _share(places: Sequence[Item], turn: int, of: int) -> Sequence[Item]:
-    """Every `of`-th place: whose turns follow each other have all places between them."""
+    """Every `of`-th place; consecutive shares cover all places together."""
     return places if _ALL else places[turn % of :: of]
 
 
 def _takes_along(world: str, when: str, program: str) -> bool:
-    """Whether this owner spoils, before anybody can mend it, what these worlds left half done.
+    """Whether this owner spoils, before recovery can mend it, a state that these worlds left half
+    done.
 
-    A line that is torn at the path: only a power cut tears it, and that ends the owner, too. And a
-    file that somebody put there, which the exchange brought away: from a session that was compacted
-    meanwhile its line is kept as an orphan.
+    Two states count. A line torn at the path: only a power cut tears it, and that ends the owner,
+    too. A file that another process put at the path and the exchange displaced: if the session was
+    compacted meanwhile, its line is kept as an orphan.
     """
     torn = when == "torn" and program not in ("nothing", "appends")
     return torn or (world == "replaced before the exchange" and program == "compacts")
@@ -113,7 +114,7 @@ def test_killed_after_each_step(children: Children, program: str, at_once: bool)
 def test_killed_at_each_call_that_changes_the_disk(children: Children, program: str) -> None:
     calls = _unhurt(children, "quiet").calls
     plain = _ALL or program in ("nothing", "appends")
-    # As long as nothing is in flight, the owner meets nothing of ours.
+    # While no file is in flight, the owner meets no file of bsd.
     places = list(_places(calls, 1 if plain else _from_record_on(calls), twice=plain))
     places = list(_share(places, list(OWNERS).index(program), 2 if plain else 4))
     failures = []
@@ -164,7 +165,7 @@ def test_killed_after_each_step_while_others_write(children: Children, world: st
 
 @pytest.mark.parametrize("act", ["extract", "restore"])
 def test_killed_in_the_hands_of_the_surgeon(children: Children, act: str) -> None:
-    """With what lies around the commit: settings, index, audit, history."""
+    """With the files around a commit: settings, index, audit, history."""
 
     def prepare(scene: Theatre) -> Order:
         order = _in(scene, Order("", "", act=act))

@@ -68,7 +68,7 @@ many = st.lists(deep, max_size=4)
 
 
 def told_by(writer: str, entries: list[dict[str, object]]) -> bytes:
-    """Lines that begin alike whoever wrote them, as real ones do, but have ids of their own."""
+    """Lines that begin alike, as real lines do, with ids of their own."""
     return b"".join(
         json.dumps({"type": "message", **entry, "by": f"{writer}{number}"}).encode() + b"\n"
         for number, entry in enumerate(entries)
@@ -86,7 +86,7 @@ def test_whatever_is_torn_is_mended(
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
 def test_every_program_says_by_what_its_lines_are_known(kind: Kind, tmp_path: Path) -> None:
-    """A line that was carried before a crash is not carried twice, whatever its id is called."""
+    """A line that was carried before a crash is not carried twice, under any name of its id."""
     home = Home.of(kind, tmp_path, kind.lines())
     program = program_of(home.layout, home.name.agent)
     lines = home.path.read_bytes().splitlines(keepends=True)[1:]

@@ -1,7 +1,7 @@
-"""Late lines without an id, a recovery that is killed, and a program that then writes it all anew.
+"""Late lines without an id, a recovery that is killed, and a program that then rewrites the file.
 
-A record says what is carried before the bytes are, so that they are not carried twice. By what such
-a line says it cannot be told from another one; whether it was carried can.
+A record names the lines to carry before the bytes are carried, so that they are not carried twice.
+The content of such a line does not distinguish it from another; the record of its carrying does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where two names cannot be exchanged, nothing is changed, and that is said once."""
+"""Where two names cannot be exchanged, no file changes, and bsd reports that once."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_where_it_works_it_is_tried_once_too(scene: Scene, monkeypatch: pytest.M
 def test_doctor_names_it(scene: Scene, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bsd.maintenance.doctor.strength", lambda _: filesystem.judge(0x65735546))
     (before,) = (check for check in examine(scene.layout) if check.name == "leases")
-    assert before.level == "warn"  # nothing of ours is there yet to try it with
+    assert before.level == "warn"  # no file of bsd is there yet to try it with
     assert not scene.layout.own.exists()
     assert InFlight(scene.layout).can_exchange(scene.path.parent, make=True) is False
     (found,) = (check for check in examine(scene.layout) if check.name == "leases")
@@ -99,7 +99,7 @@ def test_status_and_health_know_the_level(
     assert len(asked) == 1
 
 
-# A real file system that exchanges nothing.
+# A real file system that cannot exchange two names.
 
 
 @pytest.fixture

@@ -28,7 +28,8 @@ def test_it_is_private_and_stays_after_release(layout: Layout) -> None:
         assert mode(layout.lock_file(NAME)) == 0o600
     assert mode(layout.locks) == 0o700
     assert mode(layout.own) == 0o700
-    assert layout.lock_file(NAME).exists()  # unlinking it would part those who wait for it
+    # unlinking it would separate the processes that wait for it
+    assert layout.lock_file(NAME).exists()
 
 
 def test_two_never_meet_and_the_second_learns_why(layout: Layout) -> None:

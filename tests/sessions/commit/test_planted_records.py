@@ -1,4 +1,4 @@
-"""Records that others put where bsd's lie: nothing is done to a session by what they say."""
+"""Planted records at the place of bsd's own do not change a session."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _NAME = "0123456789abcdef"
 
 
 def mark(path: Path, **other: int) -> dict[str, Any]:
-    """What a record says of a file."""
+    """The identity of a file, as a record notes it."""
     told = asdict(Identity.of(path.lstat()))
     return {"identity": {**told, **other}, "header": "", "tail": ""}
 
 
 def told_of(scene: Scene, session: str = "main/s1") -> list[dict[str, Any]]:
-    """A record by which what lies in flight would be put to the session's path."""
+    """A record that would put the file in flight at the session's path."""
     intent = {
         "record": 1,
         "session": session,
@@ -59,14 +59,14 @@ def write(directory: Path, told: list[dict[str, Any]]) -> Path:
 
 
 def evil(scene: Scene) -> Path:
-    """Where an agent may put what it likes."""
+    """A directory in which an agent may place files."""
     sessions = scene.layout.agents / "evil" / "sessions"
     sessions.mkdir(parents=True, exist_ok=True)
     return sessions.parent / ".brainsurgeon" / "inflight"
 
 
 def unharmed(scene: Scene, record: Path) -> None:
-    """Nothing is done by what a record says, it is named, and everything else goes on."""
+    """The record has no effect, bsd names it, and everything else goes on."""
     before = scene.content
     kept = record.with_suffix(".file").read_bytes()
     scene.recover(61)
@@ -84,7 +84,7 @@ def unharmed(scene: Scene, record: Path) -> None:
 
 
 def test_a_record_of_bsd_s_own_like_this_would_be_followed(scene: Scene) -> None:
-    """Else the other tests would show nothing."""
+    """Without this the other tests would prove nothing."""
     write(scene.layout.inflight, told_of(scene))
     assert [one.state for one in scene.recover(61)] == [State.PUT_BACK]
     assert scene.content == THEIRS
@@ -179,7 +179,7 @@ def test_a_directory_by_a_link_is_nobody_s_to_sweep(scene: Scene, place: str) ->
 def test_a_commit_uses_no_directory_of_others(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where the root's own lies on another mount."""
+    """As when the root's own directory lies on another mount."""
     agent = scene.path.parent.parent / ".brainsurgeon"
     sessions = scene.path.parent / ".brainsurgeon"
     for place in (agent, sessions):
@@ -227,7 +227,7 @@ _PLACES += [(2, *path[1:]) for path in _fields([_note()])]
 
 @pytest.mark.parametrize("field", _PLACES, ids=lambda path: ".".join(map(str, path)))
 def test_no_field_of_a_record_can_spoil_a_session(scene: Scene, field: tuple[Any, ...]) -> None:
-    """Whatever one says, the session is whole, and recovery goes on to the next record."""
+    """With any record, the session stays whole, and recovery goes on to the next record."""
     for odd in _ODD:
         scene.write(SESSION)
         outcome = scene.commit()

@@ -28,7 +28,9 @@ def _record(children: Children, scene: Theatre, **order: object) -> Path:
 
 
 def _cut_everywhere(scene: Theatre, log: Path, first: int = 0) -> tuple[int, list[str]]:
-    """Cut the power at every moment from `first` on; how many disks differed, and what failed."""
+    """Cut the power at every moment from `first` on; return the number of distinct disks and the
+    failures.
+    """
     events = read_log(log)
     beginning = next(n for n, event in enumerate(events) if event.call)
     seen, failures = set(), []

@@ -211,7 +211,7 @@ def test_a_last_line_waits_for_whoever_may_finish_it(scene: Scene) -> None:
     assert scene.content == EDITED + LATE
 
 
-# Rule (f): what belongs to a living process.
+# Rule (f): files of a living process.
 
 
 def test_a_record_whose_lock_is_held_is_not_touched(scene: Scene) -> None:
@@ -223,11 +223,13 @@ def test_a_record_whose_lock_is_held_is_not_touched(scene: Scene) -> None:
     assert scene.records()
 
 
-# Displaced files that are no longer what was displaced.
+# Displaced files whose content has changed since.
 
 
 def test_a_displaced_file_that_was_rewritten_returns(scene: Scene) -> None:
-    """Somebody opened the session before the exchange, we died, and then it was rewritten."""
+    """A program opened the session before the exchange, bsd died, and then the session was
+    rewritten.
+    """
     crash(scene, "exchanged")
     other = HEADER + NEXT
     displaced(scene).write_bytes(other)
@@ -241,14 +243,14 @@ def test_a_displaced_file_that_was_rewritten_returns(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("last", "then"),
     [
-        (bytes(512), State.FINISHED),  # its successor has what had not reached the disk
-        (b"of another file" * 30, State.ORPHANED),  # nobody knows what that is
+        (bytes(512), State.FINISHED),  # its successor holds the bytes that had not reached the disk
+        (b"of another file" * 30, State.ORPHANED),  # bytes of unknown origin
     ],
 )
 def test_a_displaced_file_that_a_power_cut_spoilt_does_not_replace_its_successor(
     scene: Scene, last: bytes, then: State
 ) -> None:
-    """Nobody has written to it since; only its last blocks are not what they were."""
+    """No program has written to it since; only its last blocks have changed."""
     scene.commit()
     spoilt = SESSION[: -len(last)] + last
     written = displaced(scene).stat()
@@ -264,7 +266,7 @@ def test_a_displaced_file_that_a_power_cut_spoilt_does_not_replace_its_successor
 def test_a_new_file_that_could_not_take_the_growth_counts_as_untouched(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk was full, and we died; then somebody rewrote the session that had come out."""
+    """The disk was full, and bsd died; then a program rewrote the session that had come out."""
     write, end = os.write, crash_at("truncated")
 
     def short_write(fd: int, data: bytes) -> int:
@@ -291,7 +293,9 @@ def test_a_new_file_that_could_not_take_the_growth_counts_as_untouched(
 
 
 def test_a_rewritten_file_does_not_take_late_lines_with_it(scene: Scene) -> None:
-    """Late lines were put before others', which displaced a file; then that one is rewritten."""
+    """Late lines were placed before other lines, which displaced a file; then that file is
+    rewritten.
+    """
     scene.commit()
     first = displaced(scene)
     append(scene.path, NEXT)
@@ -326,7 +330,7 @@ def test_a_rewritten_file_whose_successor_went_on_becomes_an_orphan(
 
 
 def put_stranger_in_flight(scene: Scene, data: bytes) -> None:
-    """As if it had been put at the path just before the exchange, and we had died just after."""
+    """As if it had been put at the path just before the exchange, and bsd had died just after."""
     scene.commit()
     stranger = scene.root / "stranger"
     stranger.write_bytes(data)

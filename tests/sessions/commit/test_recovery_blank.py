@@ -1,4 +1,4 @@
-"""What a commit displaced loses its words, and nothing that others write there is lost."""
+"""A displaced file is blanked, and lines that other programs write there are not lost."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def test_late_lines_come_home_whenever_they_come(
         stream.write(late)
     assert finish(layout, clock) == ["carried"]
     blank(record_of(layout))
-    assert not record.file.read_bytes().strip(b"\0")  # nor is what has come home said there
+    # nor does it contain the lines that were carried back
+    assert not record.file.read_bytes().strip(b"\0")
     clock.ahead += 120
     assert finish(layout, clock) == ["finished"]
     assert path.read_bytes() == lean + late

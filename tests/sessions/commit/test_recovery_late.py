@@ -55,7 +55,7 @@ def test_late_lines_are_carried(scene: Scene) -> None:
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_lines_put_back_look_like_news_only_where_they_may(scene: Scene, *, keeps: bool) -> None:
-    """Who goes on with the newest session shall not go on with this one for what we did."""
+    """A program that continues the newest session does not continue this session because of bsd."""
     scene.program = KeepsMtime if keeps else RootAgent
     scene.commit()
     append(displaced(scene), LATE)
@@ -227,7 +227,7 @@ def _forget(scene: Scene) -> None:
 def test_a_record_stays_as_long_as_its_file(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, act: Callable[[Scene], None]
 ) -> None:
-    """Without it nobody would know whose lines may still come into the file."""
+    """Without it, the session of later lines in the file would be unknown."""
     unlink = Path.unlink
 
     def ends_after_one(path: Path, missing_ok: bool = False) -> None:
@@ -269,7 +269,7 @@ def test_late_bytes_wait_for_a_session_in_use(scene: Scene) -> None:
     assert scene.content == EDITED + LATE
 
 
-# Rule (c): never into another session, never into a new one.
+# Rule (c): never into another session, never into a new session.
 
 
 def test_late_bytes_of_a_deleted_session_become_an_orphan(scene: Scene) -> None:

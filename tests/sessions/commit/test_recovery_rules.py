@@ -1,4 +1,4 @@
-"""DESIGN §4's rules of recovery, one by one."""
+"""The recovery rules of DESIGN §4, each by itself."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _displaced(scene: Theatre) -> Path:
 
 
 def _late(scene: Theatre, *writers: str, numbers: range = range(2)) -> bytes:
-    """Lines of those who had opened the displaced file before it was displaced."""
+    """Lines of processes that had opened the displaced file before it was displaced."""
     written = b""
     for number in numbers:
         for writer in writers:
@@ -76,7 +76,7 @@ def test_rule_a_after_an_undoing_the_new_file_is_watched(children: Children) -> 
     with theatre() as scene:
         _killed(children, scene, "put_back", world="held")
         assert not _is_new(scene)
-        late = _late(scene, "late")  # somebody had opened the new file while it was at the path
+        late = _late(scene, "late")  # a process had opened the new file while it was at the path
         (result,) = recover_all(scene.root, 5.0)
         assert (result.state, result.lines) == ("carried", 2)
         assert late in scene.path.read_bytes()
@@ -135,7 +135,7 @@ def test_rule_b_a_recovery_that_is_killed_anywhere_doubles_nothing(
 
 
 def test_rule_b_lines_without_an_id_are_told_apart_by_their_place(children: Children) -> None:
-    """A late line that reads like an older one is not that one."""
+    """A late line with the same text as an older line is a line of its own."""
     ping = b'{"type":"ping"}\n'
     with theatre() as scene:
         scene.path.write_bytes(scene.original + ping)
@@ -261,7 +261,7 @@ def test_rule_f_a_record_whose_lock_is_held_is_left_alone(children: Children) ->
 def test_late_lines_of_an_earlier_commit_find_the_session_after_a_later_one(
     children: Children,
 ) -> None:
-    """Two commits within the 60 s: what comes late to the first is in nobody's way."""
+    """Two commits within the 60 s: late lines for the first do not disturb the second."""
     with theatre() as scene:
         _killed(children, scene, "durable")
         set_idle(scene.path)

@@ -1,7 +1,7 @@
-"""Kill -9 while lines are taken out of a session, and while they are put back.
+"""Kill -9 while lines are removed from a session, and while they are put back.
 
-Whatever the moment: the lines are in the session, or the history gives them back. Taking out and
-putting back go the same way, so each tries every third place (`BSD_CRASH_ALL=1`: all).
+At every moment the lines are in the session, or the history can give them back. Both directions use
+the same code, so each tries every third place (`BSD_CRASH_ALL=1`: all).
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def _prepared(children: Children, scene: Theatre, act: str) -> Order:
 
 
 def _judge(scene: Theatre) -> list[str]:
-    """Recover; nothing else may be missing. Take everything back; nothing may be missing."""
+    """Recover, and check that only the removed lines are missing; put them back, and check that no
+    line is missing.
+    """
     removed = tuple(
         line for line in scene.original.splitlines(keepends=True) if _id(line) in REMOVED
     )

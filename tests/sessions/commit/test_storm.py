@@ -53,7 +53,7 @@ SECONDS = float(os.environ.get("BSD_CHAOS_SECONDS", "4"))
 
 
 class Arena:
-    """One root with one session after the other."""
+    """A root that holds one session after another."""
 
     def __init__(self, root: Path, report: Report) -> None:
         self.layout = Layout(root)
@@ -63,7 +63,7 @@ class Arena:
         self.config.update(SETTINGS)
 
     def caller(self) -> Caller:
-        """One who knows no quiet time: his clock is ahead, so every file looks old enough."""
+        """A caller without a time of quiet: its clock is ahead, so every file looks old enough."""
         budget = RetryBudget(
             wait=0.0, quiet=0.0, clock=lambda: time.time() + 3600, sleep=lambda _: None
         )
@@ -84,7 +84,7 @@ class Arena:
         return path
 
     def recover(self, later: float = 0.0) -> list[Recovered]:
-        """As the daemon does now and then; `later` seconds from now."""
+        """Recover as the daemon does from time to time, with a clock `later` seconds ahead."""
         results = recover(
             InFlight(self.layout),
             replace(Access.to(self.layout), still_idle=lambda *_: None),
@@ -94,7 +94,7 @@ class Arena:
         return results
 
     def settle(self) -> None:
-        """Recover until nothing is in flight any more."""
+        """Recover until no file is in flight."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         later = 100.0
         while list(InFlight(self.layout).records()):
@@ -123,9 +123,9 @@ def storm(
     *,
     enough: Callable[[Report], object] = lambda report: report.commits,
 ) -> list[str]:
-    """Extract and restore without pause while the writers append; what went wrong.
+    """Extract and restore without pause while the writers append; return the faults.
 
-    Lasts `how_long` seconds, and on until there was `enough` of what it is for.
+    Lasts `how_long` seconds, and longer until there was `enough` of its subject.
     """
     problems: list[str] = []
     caller = place.caller()
@@ -134,7 +134,8 @@ def storm(
     while (now := time.monotonic()) < end or (now < latest and not enough(place.report)):
         name = SessionName("main", f"chat{place.report.sessions}")
         path = place.new_session(name)
-        # One who holds the session most of the time leaves few gaps: he rests every other round.
+        # A writer that holds the session most of the time leaves few gaps: it rests every other
+        # round.
         present = [one for one in writers if one.mode != "hold" or place.report.sessions % 2]
         for writer in present:
             writer.begin(path)
@@ -168,9 +169,9 @@ def _operate(caller: Caller, name: SessionName) -> list[str]:
 
 
 def _incomplete(place: Arena, name: SessionName, path: Path) -> list[str]:
-    """Whether everything can be put back, now that nobody writes."""
+    """Whether everything can be put back, now that no process writes."""
     set_idle(path)
-    with patch.object(protocol, "Exchange", Exchange):  # nobody stops the world any more
+    with patch.object(protocol, "Exchange", Exchange):  # the exchange is no longer interrupted
         result = performed.restore_all(place.caller(), name)
     problems = [f"not restored: {result}"] if result.unavailable else []
     lines = path.read_bytes().split(b"\n")[:-1]
@@ -221,7 +222,7 @@ class StoppingExchanger:
     def _do(self, mood: str, step: str, displaced: str, held: ExitStack) -> None:
         match mood, step:
             case "wait", "verified" | "exchanged" | "draining":
-                time.sleep(0.003)  # who comes now has to wait for us
+                time.sleep(0.003)  # a process that comes now has to wait for us
             case "drain", "draining":
                 self._write(displaced)
             case "hold", "draining":
@@ -247,7 +248,8 @@ _TOP = Path(__file__).parents[3]
 
 @pytest.fixture(autouse=True)
 def on_linux() -> None:
-    require_linux()  # elsewhere nothing proves that nobody writes, and 30 s of quiet are needed
+    # elsewhere no lease proves that the file is unused, and 30 s of quiet are needed
+    require_linux()
 
 
 def test_three_writers_against_continuous_extraction_and_restoration() -> None:

@@ -1,4 +1,4 @@
-"""Kill -9 while an extraction is undone, and while bsd is left: nothing wrong is noted or kept."""
+"""Kill -9 while an extraction is undone and while bsd is uninstalled: notes stay correct."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _recover(scene: Theatre) -> Layout:
 
 
 def _judge_undone(scene: Theatre) -> list[str]:
-    """Undone is what is inline; before and after it is known what became of the operation."""
+    """Inline values count as undone; before and after, the outcome of the operation is known."""
     layout = _recover(scene)
     text = scene.path.read_text()
     inline = {one for one in EXTRACTED if f"[[extracted-{one}]]" not in text}
@@ -70,7 +70,7 @@ def _judge_undone(scene: Theatre) -> list[str]:
 
 
 def _judge_left(scene: Theatre) -> list[str]:
-    """Who tries again leaves nothing behind; and who takes it back is where he was."""
+    """A second attempt leaves no files behind, and undoing it restores the earlier state."""
     layout = _recover(scene)
     performed.restore_all(_surgeon(layout), NAME, leaving=True)
     if scene.path.read_bytes() != scene.original:

@@ -1,4 +1,4 @@
-"""Where leases prove nothing: quiet, a look at open files, the exchange, and recovery's watch."""
+"""Where leases prove nothing: quiet, a look at open files, the exchange, and a watch after it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LATE = line(90)
 
 @pytest.fixture
 def weak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    """A scene in which nothing may be learned from leases."""
+    """A scene in which leases give no proof."""
     require_linux()
 
     for name in ("take_lease", "release_lease", "somebody_waits"):
@@ -127,7 +127,7 @@ def test_a_displaced_file_is_kept_while_a_process_has_it_open(weak: Scene) -> No
     assert [one.state for one in weak.recover(61)] == [State.FINISHED]
 
 
-# What is known of file systems.
+# Known file systems.
 
 
 @pytest.mark.parametrize(

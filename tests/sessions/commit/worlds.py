@@ -1,4 +1,4 @@
-"""What goes on around a commit while it is made: who writes, and at which step."""
+"""Processes that act around a commit: which of them write, and at which step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Act = Callable[[Stage], None]
 
 @dataclass(frozen=True)
 class World:
-    """Writers, and what happens after which step."""
+    """Writers, and the events after each step."""
 
     at: Mapping[str, Act] = field(default_factory=dict)
     scripts: tuple[Script, ...] = ()
@@ -50,7 +50,9 @@ def _only_holds(hand: Hand) -> None:
 
 
 def _reads_and_rewrites_later(hand: Hand) -> None:
-    """A gateway that compacts: what it read while the new file was at the path, it writes later."""
+    """A gateway that compacts: it later writes the lines that it read while the new file was at the
+    path.
+    """
     content = hand.path.read_bytes()
     hand.wait()
     added = line(hand.writer, 0)
@@ -96,7 +98,7 @@ def _deletes(stage: Stage) -> None:
 
 
 def _replaces(stage: Stage) -> None:
-    """Puts a file with one line more in its place."""
+    """Put a file with one line more at the path."""
     added = line("rewriter", 0)
     other = stage.path.with_suffix(".tmp")
     other.write_bytes(stage.original + added)
@@ -111,7 +113,7 @@ WORLDS = {
     "drained, durably": World({"verified": _blocked(0)}, (_once_durably,)),
     # The same, but keeps it open: undone.
     "held": World({"verified": _blocked(0)}, (_holds,)),
-    # Somebody else waits for the new file meanwhile: let in, carried back.
+    # Another process waits for the new file meanwhile: let in, carried back.
     "held and awaited": World(
         {"verified": _blocked(0), "exchanged": _blocked(1)}, (_holds, _twice)
     ),

@@ -47,7 +47,7 @@ class NodeWriter:
 
 
 def missing_doubled_disordered(session: Path, written: list[list[str]]) -> list[str]:
-    """What is wrong with the lines of these writers in a session; empty if nothing is."""
+    """Return the lines of these writers that a session misses, repeats or holds out of order."""
     content = session.read_bytes()
     problems = [] if content.endswith(b"\n") else [f"torn at the end: {content[-80:]!r}"]
     ids = []

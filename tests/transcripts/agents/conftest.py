@@ -1,4 +1,4 @@
-"""A session that can be locked, and who else there may be."""
+"""A session that can be locked, and the other processes around it."""
 
 from __future__ import annotations
 

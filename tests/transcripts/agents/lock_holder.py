@@ -47,10 +47,10 @@ def count(session_file: Path, counter: Path, seconds: float) -> None:
     while time.monotonic() < end:
         with SessionLock(session_file):
             before = int(counter.read_text())
-            time.sleep(0.001)  # a chance for whoever should not be here
+            time.sleep(0.001)  # a chance for a process that should not be here
             counter.write_text(str(before + 1))
         rounds += 1
-        time.sleep(0.002)  # lets others in: nobody queues for this lock
+        time.sleep(0.002)  # lets others in: this lock has no queue
     say(event="counted", rounds=rounds)
 
 

@@ -1,4 +1,4 @@
-"""What tests of OpenClaw's locks make, and a time that only sleeping moves."""
+"""Files and processes for tests of OpenClaw's locks, and a time that only sleeping moves."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def written_raw(session: Path, content: bytes, *, age: float = 0.0) -> Path:
 
 
 def replaced(path: Path, content: bytes) -> int:
-    """Another file takes the name, as when somebody else buries and locks; returns its inode."""
+    """Another file takes the name, as when another process removes and retakes the lock; returns
+    its inode.
+    """
     fresh = path.with_name("fresh")
     fresh.write_bytes(content)
     fresh.replace(path)

@@ -1,4 +1,4 @@
-"""A source belongs to one root: who serves it, who only looks, and how that changes."""
+"""A source belongs to one root: the serving root, the reading roots, and how that changes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ODD = b'{"source": 1, "dev": 1, "ino": 1, "root": "/a\\u0000", "root_id": "", "
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    """Nothing is remembered from another test."""
+    """No state of another test remains."""
     programs._looked.clear()
     programs._told.clear()
 
@@ -105,7 +105,7 @@ def test_verify_of_another_root_calls_nothing_missing(home: Home) -> None:
 def test_an_old_root_claims_what_it_has_taken_out_and_one_that_has_not_does_not(
     home: Home,
 ) -> None:
-    """As after an update: placeholders stand there, and nobody has claimed anything."""
+    """As after an update: the files hold placeholders, and no root has a claim."""
     extract(home)
     forget_all_claims()
     other = another(home)
@@ -134,7 +134,7 @@ def test_a_root_that_was_moved_serves_on(home: Home) -> None:
     assert elsewhere(moved, moved.sources[0]) is None
     assert extract(home, moved).status is Status.UNCHANGED
     assert served_by(moved, moved.sources[0]) == str(moved.root)
-    again = another(home, home.layout.root.name)  # somebody makes a new one where it was
+    again = another(home, home.layout.root.name)  # another home is made at its place
     assert elsewhere(again, again.sources[0]) == f"claude-code {SERVED} {moved.root}"
 
 
@@ -188,7 +188,7 @@ def test_a_claim_of_a_root_whose_disk_is_away_holds(home: Home) -> None:
 def test_where_nothing_can_be_noted_bsd_goes_on_and_says_so(
     home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As in a unit that may write to the root alone."""
+    """As in a unit that may write only to the root."""
     (tmp_path / "file").write_text("no directory")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     with capture_logs() as lines:
@@ -197,7 +197,7 @@ def test_where_nothing_can_be_noted_bsd_goes_on_and_says_so(
     told = [line["event"] for line in lines]
     assert len([text for text in told if "cannot be recorded" in text]) == 1
     programs._looked.clear()
-    # Nor does that let another root in: what stands in the transcripts tells.
+    # Nor does that let another root in: the placeholders in the transcripts prevent it.
     assert extract(home, another(home)).status is Status.LEFT_ALONE
 
 

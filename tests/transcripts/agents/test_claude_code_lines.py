@@ -1,4 +1,4 @@
-"""Claude Code's lines: what leaves them, what never does, and when a session is idle."""
+"""Claude Code's lines: values that leave them, values that stay, and when a session is idle."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def answered(reason: str | None, *blocks: dict[str, Any]) -> dict[str, Any]:
 
 
 def synthetic() -> dict[str, Any]:
-    """What the program says itself where the API has answered with an error."""
+    """The message that the program writes itself after an error of the API."""
     entry = answered("stop_sequence")
     entry["message"]["model"] = "<synthetic>"
     return entry
@@ -384,7 +384,7 @@ def test_subagents_are_told_by_their_messages(subagents: AgentProgram, missing: 
     assert isinstance(found, NotOurs) if missing else found is SUBAGENT
 
 
-# --- who is at work ---
+# --- running processes ---
 
 
 def says(project: ClaudeCodeProject, pid: int, **what: Any) -> Path:
@@ -399,7 +399,7 @@ def test_a_busy_process_keeps_its_session(project: ClaudeCodeProject) -> None:
     path = says(project, os.getpid(), status="busy")
     assert "is busy" in (project.in_use(SESSION) or "")
     assert project.in_use(SESSION.replace("8", "9")) is None
-    says(project, os.getpid())  # of a version that does not say
+    says(project, os.getpid())  # of a version that does not record it
     assert project.in_use(SESSION)
     says(project, os.getpid(), status="idle")
     assert project.in_use(SESSION) is None
@@ -417,7 +417,7 @@ def test_a_living_process_keeps_its_subagents_even_if_it_is_idle(
     assert "may continue" in (subagents.in_use("agent-a1") or "")
     says(project, os.getpid(), status="busy")
     assert "is busy" in (subagents.in_use("agent-a1") or "")
-    path.write_text(json.dumps({"status": "idle"}))  # whose it is, it does not say
+    path.write_text(json.dumps({"status": "idle"}))  # it does not name its session
     assert subagents.in_use("agent-a1")
     path.write_text(json.dumps({"sessionId": SESSION.replace("8", "9"), "status": "busy"}))
     assert subagents.in_use("agent-a1") is None

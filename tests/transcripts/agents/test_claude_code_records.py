@@ -1,4 +1,4 @@
-"""What Claude Code writes beside a conversation: what leaves it, and how records are named."""
+"""Claude Code's records beside a conversation: their extractable values, and their names."""
 
 from __future__ import annotations
 

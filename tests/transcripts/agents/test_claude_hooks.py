@@ -1,4 +1,4 @@
-"""What Claude Code's hooks say, and to whom nothing of it matters."""
+"""Events of Claude Code's hooks, and events that bsd ignores."""
 
 from __future__ import annotations
 

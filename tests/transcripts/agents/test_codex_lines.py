@@ -1,4 +1,4 @@
-"""Codex's lines: what they are called, what leaves them, and which threads are left alone."""
+"""Codex's lines: their names, their extractable values, and threads that are left alone."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_threads_are_told_by_their_header() -> None:
     assert (
         detected(line("session_meta", id="t", cli_version="0.2.0", history_mode="legacy")) is CODEX
     )
-    assert detected(META, META) is CODEX  # a fork begins with what it was forked from
+    assert detected(META, META) is CODEX  # a fork begins with the header of its origin
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def names_in(layout: Layout) -> list[str]:
 
 
 def comes_and_goes(layout: Layout, name: SessionName) -> None:
-    """A session is found by its one name, extracted from, and comes back whole."""
+    """A session is found by its only name, extracted, and restored whole."""
     path = layout.session_file(name)
     before = path.read_bytes()
     set_idle(path)

@@ -23,7 +23,7 @@ VERSIONS = ["2.12", "3.13", "5.28", "7.35"]
 
 
 class Running:
-    """A process of either side; what it says it did comes as lines of JSON."""
+    """A process of either side; it reports its actions as lines of JSON."""
 
     def __init__(self, command: list[str]) -> None:
         self.process = subprocess.Popen(
@@ -35,7 +35,7 @@ class Running:
         return json.loads(self.process.stdout.readline())
 
     def end(self) -> list[Any]:
-        """Let go what it holds; returns what it still had to say."""
+        """Release its lock; return the rest of its output."""
         output, _ = self.process.communicate()
         return [json.loads(line) for line in output.splitlines()]
 
@@ -97,7 +97,9 @@ def test_every_gateway_honours_our_lock(sides: Sides, session: Path, version: st
 def test_without_the_token_newer_gateways_take_our_lock(
     sides: Sides, session: Path, version: str, honoured: bool
 ) -> None:
-    """This is what the token is for; and losing the lock, we leave theirs alone."""
+    """The token serves this case: bsd has lost the lock, and leaves the other process's lock
+    alone.
+    """
     holder = sides.bsd("hold", session, token=False)
     assert holder.says() == {"event": "acquired"}
     gateway = sides.gateway("hold", version, session, 200)

@@ -1,7 +1,7 @@
-"""A program that bsd has never heard of: this file is all that there is to say of it.
+"""A made-up program: this file holds everything that bsd needs to know about it.
 
-Its entries, files, lock and list are called as nobody else's, so that whatever works here does not
-know by other means what they are called.
+Its entries, files, lock and list have names that no other program uses. Code that works here
+therefore cannot know those names from another source.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from tests.session_files import Clock, make_caller
 from tests.transcripts.agents.sources import tree
 from tests.transcripts.agents.sources.tree import EVERYTHING, LONG, Home, raw, without_restored
 
-# --- what a new agent has to say ---
+# --- declarations of a new agent ---
 
 _TYPES = {"person": "user", "quill": "assistant", "gear": "tool_result"}
 
@@ -112,7 +112,7 @@ QUILL = Quill()
 
 @dataclass(frozen=True, slots=True)
 class Desk(AgentProgram):
-    """One desk: `scrolls/<desk>/scroll-<n>.jsonl`, and `contents` says which there are."""
+    """One desk: `scrolls/<desk>/scroll-<n>.jsonl`; `contents` lists them."""
 
     scrolls: Path
     directory: Path

@@ -1,4 +1,4 @@
-"""What OpenClaw's directories tell: session files, sessions.json, the SQLite era."""
+"""OpenClaw's directories: session files, sessions.json, the SQLite era."""
 
 from __future__ import annotations
 

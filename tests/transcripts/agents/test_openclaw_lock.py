@@ -38,7 +38,7 @@ from tests.transcripts.agents.locks import (
 pytestmark = pytest.mark.usefixtures("no_leftover_descriptors")
 
 
-# --- what we write ---------------------------------------------------------------------------
+# --- locks that bsd writes -------------------------------------------------------------------
 
 
 def test_only_the_directory_of_the_session_is_resolved(tmp_path: Path, session: Path) -> None:
@@ -231,7 +231,7 @@ def test_another_thread_waits_even_on_the_same_object(session: Path) -> None:
     assert len(errors) == 1
 
 
-# --- whose lock still counts -----------------------------------------------------------------
+# --- locks that are still valid --------------------------------------------------------------
 
 
 def test_a_dead_owners_lock_is_taken(session: Path, dead: int) -> None:
@@ -313,7 +313,7 @@ def started(monkeypatch: pytest.MonkeyPatch, seconds_ago: float) -> None:
 def test_an_unusable_lock_from_before_the_machine_started_is_nobody_s(
     session: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a power cut leaves one: its name was durable, and what it said was not."""
+    """As a power cut leaves a lock: its name was durable, and its content was not."""
     path = written_raw(session, content)
     later = path.stat().st_ctime + 20
     started(monkeypatch, 30)
@@ -460,7 +460,7 @@ def test_a_forked_child_does_not_release_its_parents_lock(session: Path) -> None
     subprocess.run([sys.executable, "-c", program, str(session)], check=True, cwd=CHECKOUT)
 
 
-# --- what the system refuses -----------------------------------------------------------------
+# --- refusals of the system ------------------------------------------------------------------
 
 
 def test_a_directory_we_may_not_write_is_an_error_with_a_hint() -> None:

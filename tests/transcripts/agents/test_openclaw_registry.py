@@ -1,4 +1,4 @@
-"""Entries leave `sessions.json` and come back; every other byte stays what it was."""
+"""Entries leave `sessions.json` and come back; every other byte stays the same."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_change_that_comes_between_is_seen(tmp_path: Path) -> None:
 
     def keep(text: str) -> None:
         looked.append(text)
-        if len(looked) == 1:  # somebody who knows no lock
+        if len(looked) == 1:  # a writer that does not use the lock
             path.with_name("theirs").write_bytes(b'{"a":{"x":2},"b":{},"c":{}}')
             path.with_name("theirs").rename(path)
 

@@ -1,4 +1,4 @@
-"""pi's own directory: which files are sessions, and what of its newer entries stays."""
+"""pi's own directory: which files are sessions, and which values of its newer entries stay."""
 
 from __future__ import annotations
 

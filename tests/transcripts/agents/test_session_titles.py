@@ -1,4 +1,4 @@
-"""How sessions are called: by the names that programs write, else by what a person first asked."""
+"""Titles of sessions: names that programs write, otherwise a person's first prompt."""
 
 from __future__ import annotations
 

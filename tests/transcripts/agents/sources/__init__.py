@@ -1,4 +1,4 @@
-"""Other programs' sessions, made up, and what must hold of them after an edit."""
+"""Made-up sessions of other programs, and conditions that hold for them after an edit."""
 
 from tests.transcripts.agents.sources.claude_code import CLAUDE_CODE
 from tests.transcripts.agents.sources.codex import CODEX

@@ -60,7 +60,7 @@ def claude_code_lines(turns: int = 3) -> list[dict[str, Any]]:
 
 
 def subagent_lines(calls: int = 5, agent: str = "a7be2f0c41d9") -> list[dict[str, Any]]:
-    """What one writes in a file of its own: a task, calls, results without copies, an answer."""
+    """A subagent's own file: a task, calls, results without copies, an answer."""
     line = claude_code_line
     lines = [line(0, "user", "Find out who calls it.")]
     for first in range(1, 2 * calls, 2):
@@ -74,9 +74,9 @@ def subagent_lines(calls: int = 5, agent: str = "a7be2f0c41d9") -> list[dict[str
 
 
 def claude_code_reads(content: bytes) -> list[dict[str, Any]]:
-    """Read a session as strictly as its owner and the provider behind it would.
+    """Read a session as strictly as its program and the provider behind it would.
 
-    A model of both, by what is known of them: the program itself is closed.
+    A model of both, from known facts: the program itself is closed source.
     """
     entries = [json.loads(line) for line in content.splitlines()]
     chain = [entry for entry in entries if entry.get("uuid")]

@@ -20,7 +20,7 @@ def codex_meta(**more: Any) -> dict[str, Any]:
 
 
 def codex_turn(first: int) -> list[dict[str, Any]]:
-    """A prompt with a picture, two calls with results and what is shown of them, the answer."""
+    """A prompt with a picture, two calls with results and their displayed forms, the answer."""
     picture = {"type": "input_image", "image_url": "data:image/png;base64," + PNG}
     text = {"type": "input_text", "text": LONG}
     arguments = json.dumps({"command": ["bash", "-lc", LONG]})
@@ -70,9 +70,9 @@ def codex_lines(turns: int = 3) -> list[dict[str, Any]]:
 
 
 def codex_reads(content: bytes) -> list[dict[str, Any]]:
-    """Read a thread as strictly as its owner and the provider behind it would.
+    """Read a thread as strictly as its program and the provider behind it would.
 
-    Codex skips a line that it cannot read, so each one must be readable.
+    Codex skips a line that it cannot read, so every line must be readable.
     """
     entries = [json.loads(line) for line in content.splitlines()]
     assert entries[0]["type"] == "session_meta"

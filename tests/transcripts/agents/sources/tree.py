@@ -1,4 +1,4 @@
-"""Other programs' directories as they leave them, and what must hold of them after an edit."""
+"""Other programs' directories as they leave them, and conditions that hold after an edit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.openclaw_tree import set_idle
 
 LONG = "long old text, " * 60
 
-# Settings by which all leaves that may.
+# Settings with which every extractable value leaves.
 EVERYTHING = {
     "trigger_types": ["thinking", "tool_call", "tool_result", "assistant", "user", "system"],
     "min_value_length": 40,
@@ -29,7 +29,7 @@ EVERYTHING = {
 
 @dataclass(frozen=True)
 class Kind:
-    """One program: where its sessions lie below its home, and what one of them looks like."""
+    """A program: the place of its sessions below its home, and an example session."""
 
     kind: str
     sessions: str
@@ -104,7 +104,7 @@ def away(old: bytes, new: bytes) -> int:
 
 
 def _check_stand_in(was: Any, now: Any) -> None:
-    if isinstance(now, dict):  # in the place of a block of media stands a block of text
+    if isinstance(now, dict):  # a block of text replaces a block of media
         assert isinstance(was, dict)
         assert now["type"].endswith("text")
         now = now["text"]
@@ -126,5 +126,5 @@ def written_lately(content: bytes) -> bytes:
 
 
 def without_restored(content: bytes) -> bytes:
-    """What stands there but for the word that it came back."""
+    """Remove the mark of a restoration from a value."""
     return re.sub(rb',"_restored":"[^"]*"', b"", content)
