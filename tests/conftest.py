@@ -68,10 +68,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make a directory of this run's own for all that it writes, and forbidden programs in it.
+    """Make a directory of this run's own for all its files, and forbidden programs in it.
 
-    Pytest's own place for it belongs to all runs of a user, and each that begins closes it again to
-    other users, whom some tests let in.
+    Pytest's own directory belongs to all runs of a user. Each run that begins closes it again to
+    other users, although some tests admit them.
     """
     place = Path(tempfile.mkdtemp(prefix="bsd-pytest-")).resolve()
     config.stash[_PLACE] = place
@@ -121,7 +121,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def clean_environment(homes: Path) -> Iterator[Path]:
-    """Give the test an empty HOME and none of the variables that steer bsd; yields that HOME."""
+    """Give the test an empty HOME and none of the variables that control bsd; yield that HOME."""
     home = Path(tempfile.mkdtemp(dir=homes))  # pytest would number all existing directories
     # Not the fixtures `monkeypatch` and `tmp_path`: hypothesis objects to those in its tests.
     with pytest.MonkeyPatch.context() as patch:

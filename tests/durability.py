@@ -1,10 +1,10 @@
 """A disk that remembers what would survive a power cut, for tests of the order of fsync calls.
 
-`Disk` watches one directory. A file survives if nobody has written to it since the last fsync of
-it, and if each name on the way to it was in the directory above at the last fsync of that one. All
-that is there when watching begins counts as synced. Nothing of the program is patched but functions
-of `os`, and nothing of it has to be known. Whether somebody has written tell size and mtime: a file
-may be leased, and to open it would wait for the lease.
+`Disk` watches one directory. A file survives if it has not been written to since its last fsync,
+and if each directory on its path held the next name at that directory's last fsync. All files
+that exist when watching begins count as synced. Only functions of `os` are patched, so the
+program needs no support for this. Writes are recognised by size and mtime: a file may be leased,
+and opening it would wait for the lease.
 
     with Disk(root) as disk:
         bsd("retention")
@@ -48,7 +48,7 @@ class Moment:
         return _matching(self._lost, patterns)
 
     def kept(self, *patterns: str) -> list[str]:
-        """The paths of files that are there, and would be after it."""
+        """The paths of existing files that would survive it."""
         return _matching(self._there - self._lost, patterns)
 
 
@@ -88,7 +88,7 @@ class Disk:
     # --- queries ---
 
     def lost(self, *patterns: str) -> list[str]:
-        """The files that are there, and that a power cut would take or change now."""
+        """The existing files that a power cut would remove or change now."""
         return _matching(self._lost_now(), patterns)
 
     def back(self, *patterns: str) -> list[str]:

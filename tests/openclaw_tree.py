@@ -34,7 +34,7 @@ def set_idle(path: Path, seconds: float = _AT_REST_SECONDS) -> None:
 
 
 def set_status(root: Path, name: str, status: str) -> None:
-    """Say in the agent's sessions.json what the session's run is doing: running, done, …"""
+    """Set in the agent's sessions.json the state of the session's run: running, done, …"""
     agent, _, session = name.partition("/")
     path = root / "agents" / agent / "sessions" / "sessions.json"
     known = json.loads(path.read_bytes()) if path.exists() else {}
@@ -47,7 +47,7 @@ def set_status(root: Path, name: str, status: str) -> None:
 
 
 def fill(root: Path) -> Path:
-    """Make a root with two generated sessions and, where they are at hand, the real ones."""
+    """Make a root with two generated sessions and, where available, the real ones."""
     sessions: dict[str, Path | bytes] = {
         "main/sample": b"".join(session_lines(turns=12, seed=1)),
         "other_agent/sample": b"".join(session_lines(turns=4, seed=2)),

@@ -1,7 +1,8 @@
-"""How pytest-xdist spreads the suite: tests that share something stay in one process.
+"""How pytest-xdist spreads the suite: tests that share a fixture stay in one process.
 
-Its own `--dist loadgroup` does nothing beside pytest 9.2 (pytest-dev/pytest-xdist#1386), and does
-not say so: every worker started every daemon and every browser that the tests of a module share.
+Its own `--dist loadgroup` has no effect beside pytest 9.2 (pytest-dev/pytest-xdist#1386),
+without a message: every worker started every daemon and every browser that the tests of a module
+share.
 """
 
 from __future__ import annotations

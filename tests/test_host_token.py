@@ -13,7 +13,7 @@ import bsd.__main__ as start
 from bsd.__main__ import ensure_host_token, names_openclaw
 from tests.needs import require_linux
 
-# A program that calls ensure_host_token first, as ours do, and then prints its identity.
+# A program that calls ensure_host_token first, as bsd's programs do, and then prints its identity.
 PROBE = """
 import json, os, sys
 from bsd.__main__ import ensure_host_token

@@ -1,6 +1,8 @@
-"""Files that are no sessions are refused by name at every interface; what was stored is covered.
+"""Files that are not sessions are refused by name at every interface; their stored content is
+covered.
 
-Earlier versions extracted from them when they were named, and saw them nowhere else.
+Earlier versions extracted from such files when a command named them, and listed them nowhere
+else.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def test_several_operations_of_a_session_are_undone_newest_first(
         assert daemon.extract(ONE, overrides={"keep_recent": keep_recent}).entries == entries
         clock.ahead += 600
     performed.undo(caller, ONE)
-    performed.undo(caller, ONE, 3)  # done again: it stands as before
+    performed.undo(caller, ONE, 3)  # done again: it has the same effect as before
     clock.ahead += 600
     done = of(undo_since(caller, "9h"), ONE)
     assert (done.operations, done.by) == ((2, 1), (5, 6))
@@ -149,7 +149,7 @@ def test_where_the_clock_was_set_the_order_of_operations_counts(
     for ahead, keep_recent in ((3600, 7), (-3600, 6), (600, 0)):
         clock.ahead = ahead
         assert daemon.extract(ONE, overrides={"keep_recent": keep_recent}).entries
-    clock.ahead = 1800  # the first one has a time in the future
+    clock.ahead = 1800  # the first has a time in the future
     operations = History(layout, ONE).operations()
     set_idle(operations[0].path, -3600)
     times = [one.act.at for one in operations]

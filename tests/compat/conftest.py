@@ -35,7 +35,7 @@ def codex_program() -> str:
 
 @pytest.fixture(scope="session")
 def programs() -> str:
-    """The Node program that runs the newest pi; it is there then, and Claude Code. As above."""
+    """The Node program that runs the newest pi; waits for it, and for Claude Code. As above."""
     return _found("Claude Code and pi", find_programs)
 
 

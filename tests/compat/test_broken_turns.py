@@ -1,4 +1,6 @@
-"""A turn ended in an error, or a person says that it is over: its program goes on all the same."""
+"""A turn ended in an error, or a person says that it is over: its program continues all the
+same.
+"""
 
 from __future__ import annotations
 

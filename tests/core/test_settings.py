@@ -89,7 +89,7 @@ def test_the_sample_says_what_the_defaults_are(fs: FakeFilesystem, environ: dict
     fs.add_real_file(SAMPLE)
     sample = load_settings(SAMPLE, environ=environ)
     assert but_tables(sample) == but_tables(load_settings(environ=environ))
-    # a commented-out line shows the default, or a setting whose default cannot be shown
+    # a commented-out setting shows its default, or has no default that could be shown
     text = SAMPLE.read_text()
     for key in _KEYS:
         assert any(

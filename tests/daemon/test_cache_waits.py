@@ -1,4 +1,6 @@
-"""The daemon waits until a prompt cache is cold, at no cost, and tells of it; people need not."""
+"""The daemon waits until a prompt cache is cold, at no cost, and reports that; people need not
+wait.
+"""
 
 from __future__ import annotations
 

@@ -420,7 +420,7 @@ def check_jobs(day: Day, night: str) -> None:
     assert [each[:5] for each in retention] == ["00:01", night[:5], "08:30", "14:07", "18:42"]
     assert day.runs("auto_cron") == [
         *slots(day.midnight + MINUTE, day.suspend[0] + 1, 15),
-        day.suspend[1],  # once for all that was slept through
+        day.suspend[1],  # once for the whole time of suspend
         *slots(day.suspend[1] + 1, day.down[0] + 1, 15),
         day.down[1],
         *slots(day.down[1] + 1, day.hour("19:10"), 15),

@@ -1,4 +1,6 @@
-"""Watching real directories: every way in which a session changes is noticed, or said not to be."""
+"""Watching real directories: every kind of change of a session is noticed, or reported as
+missed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watching when the system refuses, loses events, or a thread dies: it is noticed, and said."""
+"""Watching when the system refuses, loses events, or a thread dies: noticed, and reported."""
 
 from __future__ import annotations
 

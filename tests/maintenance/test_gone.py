@@ -177,7 +177,7 @@ def test_what_is_gone_for_long_enough_is_forgotten(layout: Layout, clock: Clock)
     [left] = stores_without_transcript(layout)
     assert f"`bsd archive bring-back {NAME}`" in left.message
     keep(layout, clock)
-    steady = clock.now  # both clocks go on together
+    steady = clock.now  # both clocks advance together
     first = RetentionRun(layout, actor="test", clock=clock.now, steady=steady)
     assert first.clean_gone("180d").cleaned == 0
     clock.ahead += 179 * DAY

@@ -60,7 +60,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 def bsd(layout: Layout, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command, which must not end by an error of ours."""
+    """Run a command, which must not end with an internal error."""
     done = forked.run("--root", str(layout.root), *arguments)
     said = done.stdout + done.stderr
     assert "Traceback" not in said, (arguments, said)

@@ -461,7 +461,7 @@ def test_a_killed_process_leaves_a_usable_index(layout: Layout, session: Path) -
 
 
 def _die_after(layout: Layout, inserts: int) -> None:
-    """Insert `count` pieces, then be killed; never returns."""
+    """Insert `inserts` pieces, then be killed; never returns."""
     try:
         left = inserts
 

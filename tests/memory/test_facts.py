@@ -368,7 +368,7 @@ def test_what_was_forgotten_stands_nowhere_in_the_file(
     for number in range(60):
         words = (hashlib.sha256(b"%d %d" % (number, n)).hexdigest() for n in range(12))
         store(memory, f"harbour {' '.join(words)}", entity="x")
-    # Many libraries are built so that they do it by themselves.
+    # Many builds of the library do this by default.
     memory.open(write=True).run("PRAGMA secure_delete = OFF")
     actions.forget(memory, secret.id)
     assert steps > 3  # short changes, one after the other

@@ -102,7 +102,7 @@ def _expand(name: str) -> set[str]:
 
 
 def restrict(unit: Unit) -> None:
-    """Put this process, and all that it starts, under the unit's restrictions, for good."""
+    """Put this process and its children under the unit's restrictions, for good."""
     calls = allowed_calls(unit)  # determined before no program can be started any more
     if unit.all("MemoryDenyWriteExecute") == ["yes"]:
         _no_memory_both_written_and_run().load()

@@ -103,7 +103,10 @@ def test_a_reload_needs_no_program_but_the_shell(path: Path) -> None:
 
 
 def test_a_users_manager_is_asked_for_no_namespaces() -> None:
-    """It has none to give: the unit would not start (226/NAMESPACE), or they would do nothing."""
+    """A user's manager has no namespaces: the unit would not start, or ignore these settings.
+
+    The exit code of such a unit is 226/NAMESPACE.
+    """
     keys = set(Unit.read(USER_UNIT).sections["Service"])
     assert not [key for key in keys if key.startswith(("Protect", "Private", "ReadWrite", "IP"))]
     assert not keys & {"User", "CapabilityBoundingSet", "AmbientCapabilities"}

@@ -61,7 +61,7 @@ class Root:
         return sorted(catalog.names(self.layout), key=str)
 
     def leave(self) -> None:
-        """All that is away comes back, as `bsd restore-all --yes` does it."""
+        """Restore every extracted value, as `bsd restore-all --yes` does."""
         self.config.update({"enabled": False})
         for name in self.names():
             performed.restore_all(self.caller, name, leaving=True)
@@ -107,7 +107,7 @@ class World:
         return self._now
 
     def live(self, steps: int) -> None:
-        """Let `count` random events happen; an event that bsd refuses changes no file."""
+        """Let `steps` random events happen; an event that bsd refuses changes no file."""
         acts: dict[str, Callable[[], object]] = {
             "extract": self._extract,
             "restore": self._restore,
@@ -168,7 +168,7 @@ class World:
         )
 
     def _delete_through_bsd(self) -> None:
-        """Into the trash, and sometimes back; or away for good."""
+        """Move sessions to the trash, and sometimes back; or delete them for good."""
         root = self.roots[0]
         path = self._path(lambda one: one.name in ("openclaw", "flat"))
         name = SessionName(path.parents[1].name, path.stem)
@@ -336,7 +336,7 @@ def left_away(root: Root, world: World) -> set[str]:
 
 @dataclass(frozen=True)
 class Gone:
-    """A value that is still away."""
+    """A value that was not restored."""
 
     line: dict[str, Any]
     place: ValuePath
@@ -393,7 +393,7 @@ def differences(now: Any, was: Any, path: ValuePath = ()) -> Iterator[tuple[Valu
 
 
 def away(value: Any) -> bool:
-    """Whether a placeholder stands where a value was."""
+    """Whether a placeholder is at a value's place."""
     return isinstance(value, str) and ends_in_placeholder(value) is not None
 
 

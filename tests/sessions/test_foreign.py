@@ -170,7 +170,7 @@ def test_it_is_named_with_the_reason_and_is_no_fault(synced: Synced) -> None:
 
 
 def test_one_whose_store_was_lost_here_is_no_foreign_one(synced: Synced) -> None:
-    """Its content is missing, and that must be said."""
+    """Its content is missing, and bsd must report that."""
     layout = synced.one.layout
     synced.one._here()
     for place in (layout.extracted, layout.history, layout.archive):

@@ -65,7 +65,7 @@ def script(place: Path) -> Path:
 
 @contextmanager
 def answering(path: Path, answer: bytes | None = ANSWER) -> Iterator[list[bytes]]:
-    """A daemon that answers with this, or never (None); yields the requests."""
+    """A daemon that gives this answer, or never answers (None); yields the requests."""
     sent: list[bytes] = []
     over = threading.Event()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -223,7 +223,7 @@ def test_a_socket_of_another_user_is_told_nothing(place: Path, script: Path) -> 
         (place / "s").chmod(0o777)
         os.seteuid(NOBODY - 1)
         try:
-            listening.listen()  # the kernel accepts connections
+            listening.listen()  # the kernel records the user of this call
         finally:
             os.seteuid(0)
         assert hook("--socket", str(place / "s"), script=script, user=tuple(user)) == b""

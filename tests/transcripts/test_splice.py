@@ -54,7 +54,7 @@ def some_paths(draw: st.DataObject, raw: bytes, *, only_members: bool = False) -
 def changed(
     value: Any, change: Callable[[ValuePath, Any], list[Any]], path: ValuePath = ()
 ) -> list[Any]:
-    """The value with `change` applied to all that is in it; [] if it is gone."""
+    """The value with `change` applied to each value in it; [] if it is gone."""
     result = change(path, value)
     if not result or result[0] is not value:
         return result
@@ -67,7 +67,7 @@ def changed(
 
 
 def meaning(value: Any) -> str:
-    """Tells 1 from true and 0 from -0.0, which compare as equal."""
+    """Distinguish 1 from true and 0 from -0.0, which compare as equal."""
     return repr(value)
 
 

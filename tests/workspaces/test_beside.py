@@ -108,7 +108,7 @@ def test_pruning_beside_execution(root: Path) -> None:
     assert left.leftovers == 0
     assert [one for one in list_sessions(root) if (one.age_hours or 0) > OLDER_THAN_HOURS] == []
     assert half_deleted(root) == []
-    for number in range(FAITHFUL):  # never old: they are there, and every run was counted
+    for number in range(FAITHFUL):  # never old: they exist, and every run was counted
         name = name_of(number)
         assert noted(root / name)["execution_count"] == did[name]
     assert did["execute"], did

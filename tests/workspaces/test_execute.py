@@ -275,7 +275,7 @@ def test_a_box_works_for_an_ordinary_user(tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def unknown() -> Iterator[None]:
-    """Whether bubblewrap works is asked anew, also by the tests that follow."""
+    """The test for a working bubblewrap is repeated, also by the tests that follow."""
     isolation.why_not_isolated.cache_clear()
     yield
     isolation.why_not_isolated.cache_clear()

@@ -12,7 +12,7 @@ from typing import Any
 from bsd.sample import session_lines
 from tests.openclaw_tree import add_session, set_idle
 
-NEEDLE = "xylophonic"  # stands only deep in a value that gets extracted
+NEEDLE = "xylophonic"  # occurs only deep in a value that gets extracted
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=2</script>'
 _DAYS = 3 * 24 * 3600.0
 _STAMP = re.compile(rb'"timestamp": ?"([^"]+)"')

@@ -55,7 +55,7 @@ class Call:
 
 
 def was_killed(work: Callable[[], object]) -> bool:
-    """Do it in a process of its own that may kill itself; whether it did. Else it must succeed."""
+    """Run `work` in a process of its own; return whether that was killed. If not, it must succeed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
         child = os.fork()

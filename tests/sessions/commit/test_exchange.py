@@ -311,7 +311,7 @@ def test_a_full_disk_while_draining_undoes_everything(
 
 
 def _by_our_own_descriptor(path: Path, data: bytes) -> None:
-    """Write as a process can that the kernel admitted after it took our lease away."""
+    """Write as a process can that the kernel admitted after it took bsd's lease away."""
     inode = path.stat().st_ino
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
