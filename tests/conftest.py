@@ -63,7 +63,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first: tests that stay in one process must not be the last ones to end."""
+    """The longest first: tests that stay in one process must not end last."""
     items.sort(key=lambda item: rank(item.path))
 
 

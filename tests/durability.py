@@ -1,6 +1,6 @@
 """A disk that remembers what would survive a power cut, for tests of the order of fsync calls.
 
-`Disk` watches one directory. A file survives if it has not been written to since its last fsync,
+`Disk` watches a directory. A file survives if it has not been written to since its last fsync,
 and if each directory on its path held the next name at that directory's last fsync. All files
 that exist when watching begins count as synced. Only functions of `os` are patched, so the
 program needs no support for this. Writes are recognised by size and mtime: a file may be leased,

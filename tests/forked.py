@@ -195,7 +195,7 @@ def serve(asked: socket.socket, listening: socket.socket) -> None:
     """Fork for every order; in the children, return nothing and run bsd instead.
 
     Args:
-        asked: brings orders of `run`, one after the other; at its end the server ends.
+        asked: brings orders of `run`, in sequence; at its end the server ends.
         listening: each of its connections brings one order, and is told when the command ends.
     """
     while True:

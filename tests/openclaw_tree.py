@@ -47,7 +47,7 @@ def set_status(root: Path, name: str, status: str) -> None:
 
 
 def fill(root: Path) -> Path:
-    """Make a root with two generated sessions and, where available, the real ones."""
+    """Make a root with two generated sessions and, where available, the real sessions."""
     sessions: dict[str, Path | bytes] = {
         "main/sample": b"".join(session_lines(turns=12, seed=1)),
         "other_agent/sample": b"".join(session_lines(turns=4, seed=2)),

@@ -85,7 +85,7 @@ def test_none(): ...
 
 
 def test_only_tests_with_their_markers_call_npm_and_browsers(tmp_path: Path) -> None:
-    """Where they may, other programs replace the real ones here."""
+    """Where they may, other programs replace the real programs here."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("npm", "npx", "chromium"):

@@ -87,7 +87,7 @@ def test_make_test_leaves_out_what_takes_long_or_needs_npm_or_a_browser(tmp_path
 def test_make_test_all_leaves_out_only_what_soak_runs(tmp_path: Path) -> None:
     selected = _selected(_pytest_arguments("test-all"), tmp_path)
     assert "soak" not in selected
-    assert len(selected) == len(_PYTEST["markers"])  # all others, and the one without a marker
+    assert len(selected) == len(_PYTEST["markers"])  # all others, and the test without a marker
 
 
 def test_the_check_of_a_change_runs_all_tests() -> None:

@@ -1,4 +1,4 @@
-"""Generated sessions are well-formed, repeatable, and have the contents of real ones."""
+"""Generated sessions are well-formed, repeatable, and have the contents of real sessions."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def restored_copy(
 
 
 def show_entry(context: ActionContext, name: SessionName, entry: str) -> EditableEntry:
-    """One entry as a person may edit it."""
+    """An entry as a person may edit it."""
     with context.reader(name) as opened:
         return editing.show_entry(opened.transcript, opened.format, entry)
 

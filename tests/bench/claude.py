@@ -15,7 +15,7 @@ _SESSION = b"8463c716-a2ea-4c14-9efa-87158ebd9f20"
 
 
 def write_transcript(path: Path, size: int, seed: int = 1) -> None:
-    """Write about `size` bytes of one session."""
+    """Write about `size` bytes of a session."""
     with path.open("wb", buffering=1 << 20) as file:
         written = 0
         writer = _Writer(seed)

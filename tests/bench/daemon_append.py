@@ -64,7 +64,7 @@ def main(root: Path, size: int, rounds: int) -> None:
 
 
 def _turns() -> Iterator[bytes]:
-    """Turns of one session, without end."""
+    """Turns of a session, without end."""
     turn = b""
     for line in session_lines(size=1 << 50):
         if _TURN in line and turn:

@@ -65,7 +65,7 @@ def latency(scratch: Path, _cache: Path) -> Rows:
 
 
 def append(scratch: Path, _cache: Path) -> Rows:
-    """One turn appended to a large session whose lines have a final outcome."""
+    """A turn appended to a large session whose lines have a final outcome."""
     argv = ["-m", "tests.bench.daemon_append", str(scratch / "root"), str(APPEND_MB), str(_ROUNDS)]
     found = _answer(argv)
     size = f"{found['size'] // _MB} MB"

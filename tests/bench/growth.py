@@ -61,7 +61,7 @@ def _measured(measure: Callable[[Path, int], Point], many: int) -> Point:
 
 
 def of_size(root: Path, megabytes: int) -> Point:
-    """One session; seconds, and peak memory in MB."""
+    """A session; seconds, and peak memory in MB."""
     one_session(root, megabytes * _MB)
     cost = extract(root)
     return {

@@ -32,7 +32,7 @@ _LOOK_SECONDS = 0.02
 
 
 def living(scratch: Path, _cache: Path) -> Rows:
-    """One client writes, and one loads the list, while all sessions are new to the daemon."""
+    """A client writes, and another loads the list, while all sessions are new to the daemon."""
     root = scratch / "root"
     fill(root, _SESSIONS)
     turns = [b"".join(session_lines(turns=2, seed=seed)) for seed in range(2 * _LIVING)]

@@ -24,7 +24,7 @@ def install(cache: Path) -> Path:
 
 
 def treat(program: Path, transcript: Path, home: Path) -> Cost:
-    """Prune one transcript in place, with an empty home, no network and no installation."""
+    """Prune a transcript in place, with an empty home, no network and no installation."""
     home.mkdir(exist_ok=True)
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     switches = ("NO_GLOBAL_INIT", "NO_AUTO_INIT", "NO_AUTO_UPDATE", "NO_TELEMETRY")

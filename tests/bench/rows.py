@@ -113,7 +113,7 @@ def first_pass(scratch: Path, _cache: Path) -> Rows:
 
 
 def beside_cozempic(scratch: Path, cache: Path) -> Rows:
-    """One session of the same size, each program in the format it is made for."""
+    """A session of the same size, each program in the format it is made for."""
     program = peer.install(cache)
     ours, theirs, limits = [], [], []
     transcript = scratch / "claude.jsonl"
@@ -163,7 +163,7 @@ def beside_cozempic(scratch: Path, cache: Path) -> Rows:
 
 
 def memory(scratch: Path, _cache: Path) -> Rows:
-    """A huge session with one very long line in it."""
+    """A huge session with a very long line in it."""
     path = one_session(scratch, HUGE, _LONGEST)
     size = path.stat().st_size
     rss = extract(scratch).rss

@@ -1,4 +1,4 @@
-"""Entry ids are bounded: an entry with a longer one stays whole, and old ones still come back."""
+"""Entry ids are bounded: an entry with a longer id stays whole, and earlier extractions still come back."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _NOT_PASSED_ON = ("CLAUDE", "ANTHROPIC_", "PI_", "AI_AGENT", "BRAINSURGEON_")
 
 @dataclass(frozen=True)
 class Beside:
-    """One home with one program's sessions, and bsd's root beside it."""
+    """A home with one program's sessions, and bsd's root beside it."""
 
     top: Path
     kind: str  # of source

@@ -29,7 +29,7 @@ NO_NETWORK = {
 
 @dataclass(frozen=True)
 class ClaudeCode:
-    """One version of the program, in one home."""
+    """A version of the program, in a home."""
 
     beside: Beside
     program: tuple[str, ...]

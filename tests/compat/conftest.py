@@ -68,7 +68,7 @@ def claude_template(
 
 @pytest.fixture
 def claude(claude_template: tuple[Beside, str], tmp_path: Path) -> ClaudeCode:
-    """A home of Claude Code with one session, from which no value was extracted yet."""
+    """A home of Claude Code with a session, from which no value was extracted yet."""
     beside = claude_template[0].copy_to(tmp_path / "claude")
     return ClaudeCode(beside, claude_code.newest())
 

@@ -30,7 +30,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One session as pi sees it."""
+    """A session as pi sees it."""
 
     header: Json
     entries: list[Json]

@@ -42,7 +42,7 @@ def sent(model: Model) -> str:
 
 @pytest.fixture
 def claude(programs: str, failing: Model, tmp_path: Path) -> ClaudeCode:
-    """A home with one session, whose only turn has ended in an error."""
+    """A home with a session, whose only turn has ended in an error."""
     assert programs
     beside = claude_code.home(tmp_path / "claude", tmp_path / "work", failing)
     made = ClaudeCode(beside, claude_code.newest())

@@ -1,4 +1,4 @@
-"""Claude Code deletes its old sessions soon after it has started: each one comes back."""
+"""Claude Code deletes its old sessions soon after it has started: each session comes back."""
 
 from __future__ import annotations
 

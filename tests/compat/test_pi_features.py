@@ -72,7 +72,7 @@ def test_it_goes_on_with_what_is_left_and_all_comes_back(
 def test_forks_of_a_session_that_is_gone_get_back_what_is_in_its_store(
     pi: Pi, path: Path, original: bytes, lean: bytes, node: str
 ) -> None:
-    """Here and in another directory, by this version and an older one."""
+    """Here and in another directory, by this version and an older version."""
     elsewhere = pi.beside.top / "elsewhere"
     elsewhere.mkdir()
     forks = []

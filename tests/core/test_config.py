@@ -29,7 +29,7 @@ from bsd.transcripts.agents.format import VALUE_TYPES
 
 
 def complaint(field: str, value: object) -> str:
-    """The message about one bad value, which must be the only one."""
+    """The message about a bad value, which must be the only one."""
     with pytest.raises(Invalid) as caught:
         PruningConfig.from_json({field: value})
     (error,) = caught.value.errors

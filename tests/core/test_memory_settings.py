@@ -1,4 +1,4 @@
-"""The table `[memory]`: its valid settings, and messages for invalid ones."""
+"""The table `[memory]`: its valid settings, and messages for invalid settings."""
 
 from __future__ import annotations
 

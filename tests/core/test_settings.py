@@ -1,4 +1,4 @@
-"""Settings from environment and file: precedence, and messages for bad ones (SPEC §4)."""
+"""Settings from environment and file: precedence, and messages for bad settings (SPEC §4)."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_routes_part_and_what_has_a_fixed_name_is_no_part_of_an_agents(tmp_path:
     }
     assert all(source.directory(agent) == path for agent, path in found.items())
     assert source.directory("c:p:s:w:x") is None
-    # Sessions come and go in hundreds: only the directories in which the first ones appear are
+    # Sessions come and go in hundreds: only the directories in which the first sessions appear are
     # reported.
     assert list(source.between()) == [tmp_path]
 

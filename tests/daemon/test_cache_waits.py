@@ -47,7 +47,7 @@ def cached(used: float, results: int = 4) -> list[dict[str, Any]]:
 
 
 class Root:
-    """A root with one session that was used just now."""
+    """A root with a session that was used just now."""
 
     def __init__(self, layout: Layout) -> None:
         require_linux()

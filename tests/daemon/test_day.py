@@ -290,7 +290,7 @@ class Day:
             begin += self.chance.expovariate(1 / (45 * MINUTE)) + MINUTE
 
     def plan_life(self) -> None:
-        """Other events: settings change, a session vanishes, one fails, one is in use."""
+        """Other events: settings change, a session vanishes, another fails, a third is in use."""
         caller = self.caller
         self.plan(self.off[0], lambda: self.set(enabled=False))
         self.plan(self.off[1], lambda: self.set(enabled=True))

@@ -131,7 +131,7 @@ class House:
         return ChildrenHere(self.child).call(task, wanted, several=several, handlers=handlers)
 
     def on(self, name: SessionName) -> Verdict:
-        """Work on one session."""
+        """Work on a session."""
         return self.work.run([name])[name]
 
     def _worked(self, name: SessionName) -> None:

@@ -103,7 +103,7 @@ def test_only_what_is_new_is_read_and_packed(layout: Layout, clock: Clock) -> No
     assert second.sessions == 1
     assert second.read < len(more) + (2 << 20)
     assert second.packed < len(more) + (1 << 20)
-    # One line in the middle becomes shorter, and the file another one, as an extraction makes it.
+    # One line in the middle becomes shorter, and the file is replaced, as an extraction makes it.
     lines = (content + more).splitlines(keepends=True)
     middle = len(lines) // 2
     lines[middle] = lines[middle][:-2] + b"   }\n"

@@ -268,7 +268,7 @@ def test_a_directory_of_bsd_s_own_that_another_user_has_made_is_refused(
 
 
 class Flip:
-    """A directory that becomes a link to another one just before a call of the system."""
+    """A directory that becomes a link to another just before a call of the system."""
 
     def __init__(self, directory: Path, outside: Path) -> None:
         self._directory = directory

@@ -206,7 +206,7 @@ def test_a_rewritten_session_is_read_again(layout: Layout, session: Path, in_pla
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions are read in parts of a few lines, as huge ones are."""
+    """Sessions are read in parts of a few lines, as huge sessions are."""
     monkeypatch.setattr(indexing, "PART_BYTES", 2000)
 
 

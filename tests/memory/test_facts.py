@@ -371,7 +371,7 @@ def test_what_was_forgotten_stands_nowhere_in_the_file(
     # Many builds of the library do this by default.
     memory.open(write=True).run("PRAGMA secure_delete = OFF")
     actions.forget(memory, secret.id)
-    assert steps > 3  # short changes, one after the other
+    assert steps > 3  # short changes, in sequence
     assert len(actions.recall(memory, "harbour", limit=50).results) == 50
     memory.close()
     assert b"zebra42" not in memory.path.read_bytes()

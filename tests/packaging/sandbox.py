@@ -38,7 +38,7 @@ class _Comparison(ctypes.Structure):
 
 
 class _Filter:
-    """One seccomp filter; several that are loaded hold together."""
+    """A seccomp filter; several that are loaded hold together."""
 
     def __init__(self, default: int) -> None:
         self._library = ctypes.CDLL("libseccomp.so.2")

@@ -1,7 +1,7 @@
 """The package on a Debian that has booted: its units, the drop-in of their head, upgrade and purge.
 
 Only on request, since it takes minutes and a mirror: `make booted`. BSD_BOOT names a tree made by
-debootstrap, or one that is to be made.
+debootstrap, or the directory in which to make it.
 """
 
 from __future__ import annotations

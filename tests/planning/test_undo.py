@@ -38,7 +38,7 @@ from tests.transcripts import nasty
 
 
 class Memory:
-    """A history in memory, made as the one on disk is."""
+    """A history in memory, made like the history on disk."""
 
     def __init__(self) -> None:
         self.acts: list[tuple[Operation, list[ChangedLine], list[bytes]]] = []
@@ -159,7 +159,7 @@ class Patient(Session):
 
 
 def something(session: Patient, draw: Callable[[st.SearchStrategy[Any]], Any], now: float) -> None:
-    """Do one random thing to a session; things that are refused are refused."""
+    """Do a random thing to a session; things that are refused are refused."""
     entries = session.entries()
     kind = draw(st.sampled_from(["extract", "restore", "pin", "edit", "undo", "redo"]))
     if kind == "extract":

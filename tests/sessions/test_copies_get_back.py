@@ -353,7 +353,7 @@ class Gone:
 
     @property
     def marker(self) -> Marker | None:
-        """Return the marker that names the stored value, if the line has one."""
+        """Return the marker that names the stored value, if there is such a marker."""
         marker = Marker.of(self.line)
         return marker if marker and format_path(self.place) in marker.keys else None
 
@@ -403,7 +403,7 @@ def contains(tree: Any, value: Any) -> bool:
 
 
 def check_verify(root: Root, gone: set[str], after: str) -> None:
-    """Verify finds exactly the lost values missing, and reports the expired ones."""
+    """Verify finds exactly the lost values missing, and reports the expired values."""
     found = root.verify()
     missing = {one.where for one in found.findings if one.kind in _MISSING}
     assert missing <= gone, (missing - gone, after)

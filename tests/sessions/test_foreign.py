@@ -39,7 +39,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.kind for kind in KI
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine: a root, and a user's claims."""
+    """A machine: a root, and a user's claims."""
 
     layout: Layout
     state: Path
@@ -78,7 +78,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Synced:
-    """Two machines with the same sessions: `theirs` was extracted from on the first one."""
+    """Two machines with the same sessions: `theirs` was extracted from on the first machine."""
 
     one: Machine
     other: Machine

@@ -129,7 +129,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @dataclass(frozen=True)
 class Said:
-    """One entry: its session, its text, and the ids of another session that it uses."""
+    """An entry: its session, its text, and the ids of another session that it uses."""
 
     role: str  # user, assistant, result, event
     words: str

@@ -15,7 +15,7 @@ ALL = (CLAUDE_CODE, CODEX, PI)
 
 
 def add_agent(home: Path, kind: Kind, *, days: float = 0.1) -> Path:
-    """Let a program have one session, last written `days` days ago; return its path."""
+    """Let a program have a session, last written `days` days ago; return its path."""
     path = home / kind.sessions / kind.directory / f"{kind.session}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(raw(kind.lines()))
@@ -40,7 +40,7 @@ def add_claude_session(home: Path, number: int, *, days: float, turns: int = 3) 
 
 
 def add_openclaw(home: Path, turns: int = 12) -> Path:
-    """Let OpenClaw have one session; returns its path."""
+    """Let OpenClaw have a session; returns its path."""
     return add_session(home / ".openclaw", "main/sample", sample(turns))
 
 

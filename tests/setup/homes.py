@@ -39,7 +39,7 @@ _SESSIONS = (
 
 
 def fill_home(home: Path, *, configured: bool = True) -> Path:
-    """Give each agent a session; also a configuration, except pi, which need not have one."""
+    """Give each agent a session; also a configuration, except pi, which needs none."""
     for name in _SESSIONS:
         path = home / name
         path.parent.mkdir(parents=True)

@@ -97,7 +97,7 @@ def answering(path: Path, answer: bytes | None = ANSWER) -> Iterator[list[bytes]
 
 
 def read_request(connection: socket.socket) -> bytes:
-    """Head and body of one request."""
+    """Head and body of a request."""
     read = b""
     while b"\r\n\r\n" not in read and (part := connection.recv(1 << 16)):
         read += part

@@ -1,4 +1,4 @@
-"""Pruning beside execution: used workspaces stay, stale ones go, and none is half deleted.
+"""Pruning beside execution: used workspaces stay, stale workspaces go, and none is half deleted.
 
 It lasts `BSD_WORKSPACE_SECONDS`: 4 by default, 20 for the whole promise.
 """

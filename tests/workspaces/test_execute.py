@@ -128,7 +128,7 @@ def test_bytes_that_are_no_text_are_shown_somehow(run: Run) -> None:
 
 
 def test_a_program_cannot_forge_its_metadata(run: Run, root: Path) -> None:
-    """Read-only in a box; put back without one, after any replacement."""
+    """Read-only in a box; put back without a box, after any replacement."""
     before = noted(root / "a")
     for number, forge in enumerate(
         (

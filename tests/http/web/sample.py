@@ -1,4 +1,4 @@
-"""Sessions as people have them: long ones, children, old ones, hostile ones."""
+"""Sessions as people have them: long, with children, old, hostile."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def recent(lines: Iterable[bytes], ago: timedelta = timedelta(hours=1)) -> bytes
 
 
 def message(id: str, role: str, *content: dict[str, Any], **more: Any) -> bytes:
-    """One line of a session."""
+    """A line of a session."""
     entry = {
         "type": "message",
         "id": id,

@@ -1,4 +1,4 @@
-"""Set the stage for one crash: an idle session, its ledger, its oracle."""
+"""Set the stage for a crash: an idle session, its ledger, its oracle."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _THEN = "2026-01-01T00:00:00Z"
 
 @dataclass(frozen=True)
 class Theatre:
-    """A root with one session in it."""
+    """A root with a session in it."""
 
     root: Path
     path: Path

@@ -69,7 +69,7 @@ def mount() -> Iterator[Mount]:
 
 
 def play(scene: str, top: Path) -> dict[str, Any]:
-    """Run one scene of ordinary.py; return bsd's answers and the faults found."""
+    """Run a scene of ordinary.py; return bsd's answers and the faults found."""
     done = subprocess.run(
         [
             *as_ordinary_user(),

@@ -42,7 +42,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Home:
-    """A program's home directory with one session in it, and a root of bsd beside it."""
+    """A program's home directory with a session in it, and a root of bsd beside it."""
 
     kind: Kind
     layout: Layout
