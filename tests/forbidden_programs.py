@@ -35,7 +35,9 @@ def put_into(directory: Path) -> None:
 
 @contextmanager
 def forbidden(item: pytest.Item, directory: Path) -> Iterator[None]:
-    """Let the names lead to the programs in `directory`, unless the test may call the real programs."""
+    """Let the names lead to the programs in `directory`, unless the test may call the real
+    programs.
+    """
     if any(map(item.get_closest_marker, _ALLOWED)):
         yield
         return

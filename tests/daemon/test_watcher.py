@@ -150,8 +150,8 @@ def test_a_directory_made_anew_is_watched_anew(
         append(file_of(layout, NAME))
         return NAME in heard.hints
 
-    # The new directory may have the old directory's inode: until the kernel reports the deletion, the
-    # dead watch looks alive. The next look arms it anew.
+    # The new directory may have the inode of the old directory: until the kernel reports the
+    # deletion, the dead watch looks alive. The next look arms it again.
     settle(watcher, heard, appended)
 
 

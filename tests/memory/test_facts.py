@@ -188,7 +188,7 @@ def test_recall_ranks_by_words_freshness_and_confidence(memory: Memory) -> None:
 
 
 def test_twice_as_many_as_wanted_are_weighed(memory: Memory) -> None:
-    """A fact that matches a little less, but is certain and lasting, comes before one that is
+    """A fact that matches a little less, but is certain and lasting, comes before a fact that is
     neither.
     """
     store(memory, "harbour", decay_class="permanent")

@@ -231,7 +231,7 @@ def test_extraction_and_restoration_leave_only_what_was_set(
 
 @st.composite
 def usual_lines(draw: st.DrawFn) -> bytes:
-    """Lines as most programs write them, the ends of files of Windows and of torn files included."""
+    """Lines as most programs write them, with the ends of Windows' and of torn files."""
     entry = draw(nasty.lines().filter(lambda raw: parse_entry(raw) is not None).map(parse_entry))
     try:
         return orjson.dumps(entry) + draw(st.sampled_from([b"\n", b"\r\n", b""]))
