@@ -48,7 +48,7 @@ class Moment:
         return _matching(self._lost, patterns)
 
     def kept(self, *patterns: str) -> list[str]:
-        """The paths of files that are there, and would be after it."""
+        """The paths of existing files that would survive it."""
         return _matching(self._there - self._lost, patterns)
 
 
@@ -88,7 +88,7 @@ class Disk:
     # --- queries ---
 
     def lost(self, *patterns: str) -> list[str]:
-        """The files that are there, and that a power cut would take or change now."""
+        """The existing files that a power cut would remove or change now."""
         return _matching(self._lost_now(), patterns)
 
     def back(self, *patterns: str) -> list[str]:

@@ -46,7 +46,7 @@ def forbidden(item: pytest.Item, directory: Path) -> Iterator[None]:
 
 
 def fail_if_called(directory: Path) -> None:
-    """Fail the test that has just ended if a program was called; the next begins anew."""
+    """Fail the test that has just ended if a program was called; reset for the next."""
     called = directory / "called"
     if called.exists():
         calls = called.read_text().splitlines()

@@ -90,7 +90,7 @@ def _server(environ: Mapping[str, str]) -> _Server:
 
 
 class Process:
-    """bsd that goes on; as `subprocess.Popen`, which a process that is no child cannot have."""
+    """A bsd that keeps running; like `subprocess.Popen`, which only works for children."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.returncode: int | None = None
@@ -193,7 +193,7 @@ def serve(asked: socket.socket, listening: socket.socket) -> None:
     """Fork for every order; in the children, return and run bsd instead.
 
     Args:
-        asked: brings orders of `run`, one after the other; at its end the server ends.
+        asked: brings orders of `run`, in sequence; at its end the server ends.
         listening: each of its connections brings one order, and is told when the command ends.
     """
     while True:
@@ -276,7 +276,7 @@ def _become(fds: list[int], order: dict[str, Any]) -> NoReturn:
 
 
 def _open_streams() -> None:
-    """Open the standard streams anew: the server's may be files, and the command's pipes."""
+    """Reopen the standard streams: the server's may be files, and the command's pipes."""
     # Not closed here: they serve for as long as the process lives.
     sys.stdin = open(0, encoding=sys.stdin.encoding, closefd=False)  # noqa: SIM115
     for name, fd in (("stdout", 1), ("stderr", 2)):

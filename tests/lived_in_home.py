@@ -27,7 +27,7 @@ LOGIN = f"{SHOP}/1a6e0001-0000-4000-8000-000000000001"
 OLD = f"{SHOP}/1a6e0003-0000-4000-8000-000000000003"
 LARGEST = "main/harbour"
 VANISHED = f"{SHOP}/1a6e0004-0000-4000-8000-000000000004"
-SEEN = "def authenticate(quokka):"  # stands in a long file that a model has read
+SEEN = "def authenticate(quokka):"  # is in a long file that a model has read
 _FILE = f"{SEEN}\n" + "    assert quokka.has_paid()\n" * 60
 
 

@@ -121,7 +121,7 @@ class Talk:
         return name
 
     def back_to(self, name: str) -> None:
-        """Go on from an earlier entry: a branch."""
+        """Continue from an earlier entry: a branch."""
         self._parent = name
 
     def user(self, words: str = "please") -> str:

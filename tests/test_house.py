@@ -223,7 +223,7 @@ def test_no_class_name_stands_in_two_modules() -> None:
 
 
 def test_imports_stand_at_the_top_but_for_few() -> None:
-    """DESIGN §2: each of the others has its reason beside it, and they become no more."""
+    """DESIGN §2: each of the others has its reason beside it, and no more may be added."""
     inside = {
         (path, one.lineno)
         for path in _MODULES

@@ -168,7 +168,9 @@ def undo(caller: ActionContext, name: SessionName, number: int | None = None) ->
 def redact(
     caller: ActionContext, name: SessionName, calls: Sequence[CallToRedact]
 ) -> dict[str, Any]:
-    """Calls taken out of context, which only transcripts ask for; the note is that of verbs."""
+    """Remove calls from the context; only transcripts ask for this, and the note is that of
+    actions.
+    """
 
     editor = caller.editor(name)
     answer = editor.apply(

@@ -1,4 +1,4 @@
-"""Pages of texts that were taken out: together they are the texts."""
+"""Pages of extracted texts: together they are the texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A secret that is redacted is in no file of the root any more, and sessions go on as they were."""
+"""A redacted secret is in no file of the root any more, and programs continue their sessions."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_fork_that_needs_the_stored_line_gets_one_without_the_secret(
 
 
 def fork_without_inline_secrets(layout: Layout, path: Path) -> tuple[SessionName, Path]:
-    """A copy of a session in which only the text that was taken out holds a secret."""
+    """A copy of a session in which only the extracted text holds a secret."""
     fork = SessionName("main", "fork")
     lines = [line for line in path.read_bytes().splitlines(True) if TOKEN.encode() not in line]
     copy = add_session(layout.root, str(fork), b"".join(lines))
@@ -339,7 +339,7 @@ def test_a_copy_that_is_older_than_the_session_and_an_edit_within_the_secret(
     caller = make_caller(layout, clock)
     new = setting([(("message", "content", 0, "text"), f"my token is {TOKEN[:9]}, keep it")])
     performed.edit(caller, NAME, "e0", new)
-    # Its program has written it anew, without the other places.
+    # Its program has rewritten it, without the other places.
     lines = [line for line in path.read_bytes().splitlines(True) if TOKEN.encode() not in line]
     other = [HEADER, entry(0, "user", f"what is {TOKEN}?"), entry(1, "assistant", "a token")]
     path.write_bytes(b"".join(lines))

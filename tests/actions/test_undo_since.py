@@ -75,7 +75,7 @@ def test_several_operations_of_a_session_are_undone_newest_first(
         assert daemon.extract(ONE, overrides={"keep_recent": keep_recent}).entries == entries
         clock.ahead += 600
     performed.undo(caller, ONE)
-    performed.undo(caller, ONE, 3)  # done again: it stands as before
+    performed.undo(caller, ONE, 3)  # done again: it has the same effect as before
     clock.ahead += 600
     done = of(undo_since(caller, "9h"), ONE)
     assert (done.operations, done.by) == ((2, 1), (5, 6))

@@ -35,7 +35,7 @@ _NAME = SessionName("main", "long")
 
 
 def _text() -> bytes:
-    """Lines as they are taken out of sessions."""
+    """Lines as bsd takes them out of sessions."""
     real = sorted(SHARED_DATA.glob("*.jsonl"))
     lines = (line for path in real for line in path.read_bytes().splitlines(keepends=True))
     if found := b"".join(line for line in lines if len(line) > 500):
@@ -144,7 +144,7 @@ def _median_load(layout: Layout, wanted: list[tuple[str, str]]) -> float:
 
 
 def _taking(scratch: Path) -> Rows:
-    """Everything that would leave the transcripts that are at hand."""
+    """All values that would leave the available transcripts."""
     layout = Layout(scratch / "root")
     sessions = layout.agents / "main" / "sessions"
     sessions.mkdir(parents=True)

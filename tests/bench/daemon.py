@@ -139,7 +139,7 @@ class Daemon:
                 ticks += sum(map(int, fields[13:15]))  # of children that it waited for
                 seconds += _cpu(pid)
                 if pid != self._process.pid:
-                    continue  # those of a child that ends meanwhile would be taken away
+                    continue  # the use of a child that ends meanwhile would be missing
                 for status in Path(f"/proc/{pid}/task").glob("*/status"):
                     lines = status.read_text().splitlines()
                     wakeups += sum(int(x.split()[1]) for x in lines if x.startswith("voluntary"))

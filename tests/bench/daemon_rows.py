@@ -194,7 +194,7 @@ def _rest(daemon: Daemon, root: Path) -> Rows:
 
 def _rest_with_scans(daemon: Daemon, root: Path, sessions: int, share: float, rss: int) -> Rows:
     """With all settings as they are by default; at most this share of a core, and this memory."""
-    configure(root, retention_cron=NEVER)  # everything else as it is by default
+    configure(root, retention_cron=NEVER)  # all other settings at their defaults
     daemon.client.post("/api/jobs/auto_cron/run")  # the first run takes all sessions
     daemon.wait_until_idle()
     daemon.wait_until_indexed()

@@ -31,7 +31,7 @@ _CODEX = "rollout-2025-09-24T18-22-20-01997e76-d124-7592-9cac-2ec05abbca0{}"
 
 
 def _recorded(home: Path) -> None:
-    """The recorded sessions that are at hand, each where its program has it."""
+    """The available recorded sessions, each at its program's place."""
     codex = 0
     for path in sorted(SHARED_DATA.glob("*.jsonl")):
         if path.name.startswith("openclaw"):

@@ -73,7 +73,7 @@ def of_size(root: Path, megabytes: int) -> Point:
 
 
 def of_number(root: Path, number: int) -> Point:
-    """Many small sessions; seconds, and memory in MB of the daemon and all that it has started."""
+    """Many small sessions; seconds, and memory in MB of the daemon and its processes."""
     fill(root, number)
     configure(root, auto_cron=NEVER, retention_cron=NEVER)
     began = time.perf_counter()
@@ -99,7 +99,7 @@ def of_number(root: Path, number: int) -> Point:
 
 _WIDTH, _HEIGHT = 420, 250  # of a panel, with the text around it
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 24, 44, 34
-_INSET = 24  # so that numbers do not stand on each other
+_INSET = 24  # so that numbers do not overlap
 # The colour of each line, and the place of its numbers.
 _LOOKS = (
     ("#1f6feb", 'dy="-7" text-anchor="middle"'),

@@ -62,7 +62,7 @@ def run(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Cost:
 
 
 def environment() -> dict[str, str]:
-    """Ours, with Python's compiled modules cached, as they are in an installed program."""
+    """This environment, with Python's compiled modules cached, as in an installed program."""
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     ours = {"PYTHONPYCACHEPREFIX": ".bench/pycache", "XDG_STATE_HOME": ".bench/state"}
     return kept | {name: os.path.abspath(path) for name, path in ours.items()}

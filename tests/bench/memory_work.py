@@ -164,7 +164,7 @@ def _hours(
 
 
 def _link(path: Path, count: int) -> None:
-    """Links between facts as the plugin makes them; none of its indexes is on their ends."""
+    """Links between facts as the plugin makes them; none of its indexes covers their ends."""
     chance = random.Random(2)
     with closing(sqlite3.connect(path)) as db, db:
         ids = [row[0] for row in db.execute("SELECT id FROM facts ORDER BY rowid")]
@@ -213,7 +213,7 @@ def _fill(path: Path, count: int, chance: random.Random) -> None:
 
 
 def _rows(count: int, chance: random.Random) -> Iterator[tuple[Any, ...]]:
-    """None has begun to fade yet."""
+    """No fact has begun to fade yet."""
     made = []
     for _ in range(count):
         name = chance.choice(("stable", "active"))

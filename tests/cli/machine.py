@@ -18,7 +18,7 @@ PLACES = {
 
 
 class Machine:
-    """One user's home, and bsd called there without `--root`."""
+    """A user's home, and bsd called there without `--root`."""
 
     def __init__(self, home: Path, capture: pytest.CaptureFixture[str]) -> None:
         self.home = home
@@ -35,7 +35,7 @@ class Machine:
         return Ended(code, out, err)
 
     def has(self, kind: str, content: bytes = b"{}\n") -> Path:
-        """Let a program have one session."""
+        """Let a program have a session."""
         path = self.home / PLACES[kind]
         path.parent.mkdir(parents=True)
         path.write_bytes(content)

@@ -66,7 +66,7 @@ def test_the_archive_takes_beginnings_of_names(gone: Call, text: str) -> None:
     shown = gone("--json", "archive", "show", text)
     assert (shown.code, shown.err) == (0, "")
     assert shown.document["session"]["session"] == GONE[0]
-    # An id, too; it distinguishes sessions of one name.
+    # An id, too; it distinguishes sessions of the same name.
     id_ = shown.document["session"]["id"]
     assert gone("--json", "archive", "show", id_[:-3]).document["session"]["id"] == id_
 

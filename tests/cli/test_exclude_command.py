@@ -140,7 +140,7 @@ def test_what_was_taken_out_before_stays_is_not_found_and_comes_back(bsd: Call, 
     for search in (("search", word), ("search", "--all", word)):
         document = bsd(*search, "--json").document
         assert (document["results"], document["sessions"]) == ([], [])
-    # Neither retention nor the check of all that is there touches it.
+    # Neither retention nor a full check touches it.
     grow_old(root)
     layout = Layout(root)
     RetentionRun(layout, actor="cli").clean_all(PruningConfig(retention="30m"))

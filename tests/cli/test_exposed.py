@@ -1,4 +1,4 @@
-"""`bsd run` serves other machines only with API keys, or if it is told to be open."""
+"""`bsd run` serves other machines only with API keys, or with an option that opens it."""
 
 from __future__ import annotations
 

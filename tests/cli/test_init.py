@@ -43,7 +43,7 @@ class FakeManager(Systemd):
 
 @pytest.fixture
 def manager(clean_environment: Path, monkeypatch: pytest.MonkeyPatch) -> FakeManager:
-    """No service manager, until the test adds one."""
+    """No service manager, until the test adds it."""
     fake = FakeManager(there=False)
     for module in ("init", "agents"):
         monkeypatch.setattr(f"bsd.cli.{module}.manager_here", lambda: fake)
@@ -78,7 +78,7 @@ def settings_of(machine: Machine) -> dict[str, Any]:
 
 
 def changed_since(before: dict[str, Any], machine: Machine) -> set[str]:
-    """The paths that were added or changed, but for logs."""
+    """The paths that were added or changed, except logs."""
     now = snapshot(machine.home)
     return {
         path

@@ -1,4 +1,6 @@
-"""Entry ids are bounded: an entry with a longer one stays whole, and old ones still come back."""
+"""Entry ids are bounded: an entry with a longer id stays whole, and old ids can still be
+restored.
+"""
 
 from __future__ import annotations
 

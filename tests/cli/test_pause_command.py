@@ -1,4 +1,6 @@
-"""`bsd pause`: what is paused is listed and read, and no command edits it until the pause ends."""
+"""`bsd pause`: a paused session is listed and read, and no command edits it until the pause
+ends.
+"""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def what_changes(shell: Terminal, home: Path, root: Path) -> None:
         step("bsd undo")
         shell.command("bsd undo --since yesterday", "y")
         assert SEEN in path_of(home, LOGIN).read_text()
-    let_pass(root, 61)  # else `bsd leave` waits a minute
+    let_pass(root, 61)  # otherwise `bsd leave` waits a minute
     with task("leave for good", most=1) as step:
         step("bsd leave")
         assert "bsd has left" in shell.command("bsd leave", "y")

@@ -37,7 +37,7 @@ class Answers:
 
 
 class Scanned:
-    """A result of a scan: three sessions, one of them left for later."""
+    """A result of a scan: three sessions, the third left for later."""
 
     left = 1
 

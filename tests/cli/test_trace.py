@@ -1,4 +1,4 @@
-"""The five levels of the log (SP-09), on a whole call: each holds what the ones above it hold."""
+"""The five levels of the log (SP-09), on a whole call: each includes the levels above it."""
 
 from __future__ import annotations
 

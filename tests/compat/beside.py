@@ -22,7 +22,7 @@ _NOT_PASSED_ON = ("CLAUDE", "ANTHROPIC_", "PI_", "AI_AGENT", "BRAINSURGEON_")
 
 @dataclass(frozen=True)
 class Beside:
-    """One home with one program's sessions, and bsd's root beside it."""
+    """A home with one program's sessions, and bsd's root beside it."""
 
     top: Path
     kind: str  # of source
@@ -118,7 +118,7 @@ class Beside:
         return done
 
     def restore_all(self, *, ok: bool = True) -> Any:
-        """All that is away comes back, and extraction is off from then on."""
+        """Restore every extracted value, and turn extraction off."""
         self.rest()
         return self.bsd("restore-all", "--yes", ok=ok)
 
@@ -133,7 +133,7 @@ class Beside:
 
 
 def placeholders(content: bytes) -> int:
-    """How many values are away in lines that are not the program's mere records."""
+    """The number of extracted values in lines other than the program's mere records."""
     return sum(
         line.count(b'"[[extracted-')
         for line in content.splitlines()

@@ -29,7 +29,7 @@ NO_NETWORK = {
 
 @dataclass(frozen=True)
 class ClaudeCode:
-    """One version of the program, in one home."""
+    """A version of the program, in a home."""
 
     beside: Beside
     program: tuple[str, ...]
@@ -63,7 +63,7 @@ class ClaudeCode:
         return found
 
     def _know_this_person(self) -> None:
-        """It has asked all that it asks when it is opened for the first time."""
+        """Answer all of the questions of its first start."""
         path = self.beside.source.parent / ".claude.json"
         known = json.loads(path.read_bytes()) if path.exists() else {}
         known["hasCompletedOnboarding"] = True
@@ -83,7 +83,7 @@ def newest() -> tuple[str, ...]:
 
 
 def old(node: str) -> tuple[str, ...]:
-    """Version 1.0.50, which writes sessions that it resumes anew; raises NotInstalled."""
+    """Version 1.0.50, which rewrites sessions that it resumes; raises NotInstalled."""
     return (node, str(program("claude-code-1.0", "cli.js")))
 
 

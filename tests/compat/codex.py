@@ -42,7 +42,7 @@ stream_max_retries = 0
 
 @dataclass(frozen=True)
 class Codex:
-    """One `CODEX_HOME`, and bsd's root beside it."""
+    """A `CODEX_HOME`, and bsd's root beside it."""
 
     program: str
     top: Path
@@ -105,7 +105,7 @@ class Codex:
         )
 
     def run(self, *arguments: str) -> None:
-        """Run one command, which must succeed."""
+        """Run a command, which must succeed."""
         done = subprocess.run(
             self.command(*arguments),
             check=False,

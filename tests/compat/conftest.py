@@ -35,7 +35,7 @@ def codex_program() -> str:
 
 @pytest.fixture(scope="session")
 def programs() -> str:
-    """The Node program that runs the newest pi; it is there then, and Claude Code. As above."""
+    """The Node program that runs the newest pi; waits for it, and for Claude Code. As above."""
     return _found("Claude Code and pi", find_programs)
 
 
@@ -68,7 +68,7 @@ def claude_template(
 
 @pytest.fixture
 def claude(claude_template: tuple[Beside, str], tmp_path: Path) -> ClaudeCode:
-    """A home of Claude Code with one session, from which no value was extracted yet."""
+    """A home of Claude Code with a session, from which no value was extracted yet."""
     beside = claude_template[0].copy_to(tmp_path / "claude")
     return ClaudeCode(beside, claude_code.newest())
 

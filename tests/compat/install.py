@@ -1,9 +1,9 @@
-"""Get pi, Codex and Claude Code from npm, each as its package-lock.json has it; find them there.
+"""Get pi, Codex and Claude Code from npm, each by its package-lock.json; find them there.
 
-pi comes into tests/compat/node_modules, Codex (170 MB) into tests/compat/codex/node_modules, Claude
-Code and the newest pi (870 MB) into tests/compat/programs/node_modules. `make compat-install` and
-`make test-all` install them, which goes on beside the first tests (`--background`); a test waits
-for its end, and looks whether they are there.
+pi comes into tests/compat/node_modules, Codex (170 MB) into tests/compat/codex/node_modules,
+Claude Code and the newest pi (870 MB) into tests/compat/programs/node_modules. `make
+compat-install` and `make test-all` install them, beside the first tests (`--background`). A test
+waits for the end of the installation, and checks whether the programs are there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def node_version(node: str) -> tuple[int, int]:
 
 
 def wait_until_installed() -> None:
-    """Wait while an installation goes on in the background."""
+    """Wait while an installation runs in the background."""
     with suppress(FileNotFoundError), _INSTALLING.open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
 

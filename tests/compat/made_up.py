@@ -1,4 +1,4 @@
-"""Short sessions with all that pi writes: branches, compactions, notes, turns that never ended."""
+"""Short sessions with all kinds of pi's entries: branches, compactions, notes, unfinished turns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhg
 
 
 class Author:
-    """Writes a session on from where it stands, turn by turn; the same chance, the same session."""
+    """Continues a session, turn by turn; the same random seed gives the same session."""
 
     def __init__(self, chance: Random, entries: Iterable[Json] = ()) -> None:
         self._chance = chance
@@ -72,7 +72,7 @@ class Author:
                 self._answer(call)
                 if self._chance.random() < 0.1:
                     self._note()
-        if self._chance.random() < 0.65:  # else it crashed
+        if self._chance.random() < 0.65:  # otherwise it crashed
             self._speak([*self._aside(), self._text("so", self._pick(2, 30))], "stop")
 
     def _speak(self, blocks: list[Json], stop: str) -> None:
@@ -136,7 +136,7 @@ class Author:
             self._add("branch_summary", fromId=self._leaf or "root", summary=summary)
 
     def _earlier(self, roles: tuple[str, ...] = ("user", "assistant", "toolResult")) -> str | None:
-        """An entry on the way from the beginning to here; of the nearest if none is like that."""
+        """An entry on the path from the beginning to here; of the nearest if none is like that."""
         by_id = {entry["id"]: entry for entry in self.entries if entry["type"] != "session"}
         fitting, here = [], self._leaf
         while here is not None and here in by_id:

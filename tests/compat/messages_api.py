@@ -78,7 +78,7 @@ class Model:
         return bool(request.get("tools")) and self.fails_at is not None and made >= self.fails_at
 
     def why_refused(self, request: Json) -> str | None:
-        """Why the API would not take a request; None if it would."""
+        """Why the API would refuse a request; None if it would not."""
         waiting: set[str] = set()
         for message in request["messages"]:
             if message["role"] == "system":
@@ -214,7 +214,7 @@ def _message(request: Json, blocks: list[Json], stop: str) -> Json:
 
 
 def _events(message: Json) -> Iterator[Json]:
-    """A message as a stream tells it."""
+    """The events of a message's stream."""
     yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
     for index, block in enumerate(message["content"]):
         about = {"index": index}

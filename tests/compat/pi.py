@@ -30,7 +30,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One session as pi sees it."""
+    """A session as pi sees it."""
 
     header: Json
     entries: list[Json]
@@ -206,5 +206,5 @@ def _shape(message: Json) -> Json:
 def _block_shape(block: Json) -> tuple[str, ...]:
     if block["type"] == "toolCall":
         return ("toolCall", block["id"], block["name"], *sorted(block["arguments"]))
-    # An extracted image stands as a text block: its data cannot hold a placeholder.
+    # An extracted image becomes a text block: its data cannot hold a placeholder.
     return ("text or image",) if block["type"] in {"text", "image"} else (block["type"],)

@@ -24,7 +24,7 @@ _MODEL = ("--provider", "anthropic", "--model", "claude-opus-4-5")
 
 @dataclass(frozen=True)
 class Pi:
-    """One version of pi, in one home."""
+    """A version of pi, in a home."""
 
     beside: Beside
     program: tuple[str, ...]

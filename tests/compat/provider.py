@@ -28,7 +28,7 @@ class Provider:
         self._lock = Lock()
 
     def answer(self, request: Json) -> list[Json]:
-        """The items of one answer."""
+        """The items of an answer."""
         with self._lock:
             number = next(self._numbers)
             if number <= _MOST_CALLS:

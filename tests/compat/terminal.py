@@ -28,7 +28,7 @@ Found = TypeVar("Found")
 
 
 class Terminal:
-    """One program and the other end of its terminal."""
+    """A program and the other end of its terminal."""
 
     def __init__(self, process: subprocess.Popen[bytes], end: int) -> None:
         self.process = process

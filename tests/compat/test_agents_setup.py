@@ -116,7 +116,7 @@ def test_codex_may_write_its_file_between(codex_program: str, home: Home) -> Non
 
 
 def test_a_running_claude_code_keeps_the_server(claude: ClaudeCode, model: Model) -> None:
-    """It writes its file anew while it runs, and when it ends."""
+    """Claude Code rewrites its file while it runs, and when it ends."""
     own = claude.beside.source.parent / ".claude.json"
     with claude.opened() as terminal:
         claude.beside.bsd("agents", "on", "claude-code", "--yes")

@@ -55,7 +55,7 @@ class Step:
 
     what: str
     copy: Path
-    written: Path  # all that the session's owner had written by then, none of it changed
+    written: Path  # all lines that the session's program had written by then, unchanged
 
 
 class Patient:
@@ -93,7 +93,7 @@ class Patient:
                 self._keep(what)
 
     def undo_all(self) -> None:
-        """Take back all that was done, the newest first."""
+        """Undo all operations, the newest first."""
         while any(
             one.undoes is None and one.state != "undone"
             for one in history_of(self._surgeon.layout, self.name)
@@ -197,7 +197,7 @@ class Patient:
         performed.undo(self._surgeon, self.name, self._chance.choice([None, None, *numbers]))
 
     def _append(self) -> None:
-        """Its owner goes on with it, from wherever it ends now."""
+        """Its program continues it, from its current end."""
         author = Author(self._chance, map(json.loads, self.path.read_bytes().splitlines()))
         author.turn()
         with self.path.open("ab") as file:

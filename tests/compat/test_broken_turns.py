@@ -1,4 +1,6 @@
-"""A turn ended in an error, or a person says that it is over: its program goes on all the same."""
+"""A turn ended in an error, or a person says that it is over: its program continues all the
+same.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def sent(model: Model) -> str:
 
 @pytest.fixture
 def claude(programs: str, failing: Model, tmp_path: Path) -> ClaudeCode:
-    """A home with one session, whose only turn has ended in an error."""
+    """A home with a session, whose only turn has ended in an error."""
     assert programs
     beside = claude_code.home(tmp_path / "claude", tmp_path / "work", failing)
     made = ClaudeCode(beside, claude_code.newest())

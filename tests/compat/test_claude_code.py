@@ -1,4 +1,4 @@
-"""Claude Code goes on with sessions that values were taken from, and its copies get them back."""
+"""Claude Code continues sessions with extracted values, and its copies get the values back."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def message_in_the_middle(path: Path) -> str:
 
 
 def copied(claude: ClaudeCode, fork: str, session: str) -> dict[str, bytes]:
-    """The lines that a copy has of its original, but for the names that are its own."""
+    """The lines that a copy has of its original, without the copy's own names."""
     originals = lines_by_id(claude.path(session).read_bytes())
     lines = lines_by_id(claude.path(fork).read_bytes())
     return {key: but_for_names(line) for key, line in lines.items() if key in originals}
@@ -245,7 +245,7 @@ def test_a_person_rewinds(claude: ClaudeCode, session: str) -> None:
         terminal.type("/rewind")
         terminal.type("\x1b[A")  # the last prompt; then the first offer, the conversation
         terminal.type("")
-        terminal.type(" Or otherwise?")  # behind the prompt, which is there to be edited
+        terminal.type(" Or otherwise?")  # after the prompt, which can be edited
         terminal.wait_for(lambda: b"Or otherwise?" in path.read_bytes(), "a prompt")
         terminal.wait_for(claude.is_idle, "an answer")
     grown = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Claude Code with bsd's hooks, and with its plugin, beside a daemon and without one."""
+"""Claude Code with bsd's hooks, and with its plugin, beside a daemon and without it."""
 
 from __future__ import annotations
 

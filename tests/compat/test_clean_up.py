@@ -1,4 +1,4 @@
-"""Claude Code deletes its old sessions soon after it has started: each one comes back."""
+"""Claude Code deletes its old sessions soon after it has started: each session comes back."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def clean_up(projects: Projects, tmp_path: Path) -> None:
 
 
 def purge(projects: Projects, number: int) -> None:
-    """Delete all of a project, as a person does who wants it gone."""
+    """Delete a whole project, as a user does."""
     claude, where = projects.claude, projects.where[number]
     claude.beside.run(*claude.program, "purge", str(where), "--yes")
     assert not projects.directory(number).exists()
@@ -163,7 +163,7 @@ def test_after_the_daemon_has_started(projects: Projects, tmp_path: Path) -> Non
 
 @pytest.mark.soak
 def test_after_archive_keep_without_a_daemon(projects: Projects, tmp_path: Path) -> None:
-    """Values had been taken out of them; each comes back whole, and is gone on with."""
+    """They had extracted values; each comes back whole, and is continued."""
     claude, before, notes = projects.claude, projects.files(), projects.files("memory")
     assert bsd(claude, "extract")["totals"]["values"] > 4 * SESSIONS
     for path, (_, mtime_ns) in before.items():

@@ -92,7 +92,7 @@ def test_a_turn_of_claude_code_that_ended_in_its_midst_stays(
     path = claude_home.path(headless)
     lines = path.read_bytes().splitlines(keepends=True)
     results = [n for n, line in enumerate(lines) if b'"tool_result"' in line and b'"user"' in line]
-    for end in (results[-1] + 1, results[-1]):  # its result is there, or not even that
+    for end in (results[-1] + 1, results[-1]):  # with its result, or even without it
         path.write_bytes(b"".join(lines[:end]))
         claude_home.beside.rest()
         [done] = claude_home.beside.bsd("extract")["sessions"]

@@ -61,7 +61,7 @@ def test_a_compacted_session(claude: ClaudeCode, session: str, model: Model) -> 
 
 
 def compact_in(terminal: Terminal, claude: ClaudeCode, path: Path, option: str) -> None:
-    """Go back to the second prompt, and choose one of the offers there."""
+    """Go back to the second prompt, and choose an offer there."""
     terminal.type("/rewind")
     for _ in range(2):
         terminal.type(UP, enter=False)

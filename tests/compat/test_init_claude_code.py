@@ -1,4 +1,6 @@
-"""`bsd init` in a home of the real Claude Code: its old sessions are copied, and it goes on."""
+"""`bsd init` in a home of the real Claude Code: its old sessions are copied, and Claude Code
+continues them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that call our tools in their own sessions, in the shipped programs."""
+"""Models that call bsd's tools in their own sessions, in the released programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.compat
 
 
 def a_result(before: bytes, lean: bytes) -> tuple[str, str]:
-    """A result that is away: its entry, and its text."""
+    """An extracted result: its entry, and its text."""
     for was, now in zip(before.splitlines(), lean.splitlines(), strict=True):
         entry = json.loads(now)
         if "message.content[0].content" in entry.get("_extracted", {}).get("keys", ()):
@@ -182,7 +182,7 @@ def test_pis_model_gets_the_text_from_its_shell(
 
 
 def a_tool_result(before: bytes, lean: bytes) -> tuple[str, str]:
-    """A result that is away: its entry, and its text."""
+    """An extracted result: its entry, and its text."""
     for was, now in zip(before.splitlines(), lean.splitlines(), strict=True):
         entry = json.loads(now)
         if "_extracted" in entry and entry["message"]["role"] == "toolResult":
@@ -193,7 +193,7 @@ def a_tool_result(before: bytes, lean: bytes) -> tuple[str, str]:
 
 
 def an_output(before: bytes, lean: bytes) -> tuple[str, str]:
-    """An output that is away: its entry, and its text."""
+    """An extracted output: its entry, and its text."""
     for was, now in zip(before.splitlines(), lean.splitlines(), strict=True):
         entry = json.loads(now)
         if "payload.output" in entry.get("_extracted", {}).get("keys", ()):

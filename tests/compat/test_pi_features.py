@@ -1,4 +1,4 @@
-"""pi goes on with sessions that values were taken from, and its copies get them back."""
+"""pi continues sessions with extracted values, and its copies get the values back."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_it_goes_on_with_what_is_left_and_all_comes_back(
 def test_forks_of_a_session_that_is_gone_get_back_what_is_in_its_store(
     pi: Pi, path: Path, original: bytes, lean: bytes, node: str
 ) -> None:
-    """Here and in another directory, by this version and an older one."""
+    """Here and in another directory, by this version and an older version."""
     elsewhere = pi.beside.top / "elsewhere"
     elsewhere.mkdir()
     forks = []
@@ -90,7 +90,7 @@ def test_forks_of_a_session_that_is_gone_get_back_what_is_in_its_store(
 
 
 def assert_holds(copy: Path, original: bytes) -> None:
-    """Fail unless each line of a session stands in a copy of it as it was, but for the header."""
+    """Fail unless a copy of a session holds each line of it unchanged, except the header."""
     lines = copy.read_bytes().splitlines()
     assert [line for line in original.splitlines()[1:] if line not in lines] == []
 

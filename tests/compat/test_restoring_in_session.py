@@ -37,7 +37,7 @@ def beside_a_daemon(beside: Beside, tmp_path: Path) -> Iterator[None]:
 
 
 def servers(beside: Beside) -> str:
-    """The option that gives Claude Code our tools."""
+    """The option that gives Claude Code bsd's tools."""
     command, *arguments = beside.bsd_command("mcp")
     config = {"mcpServers": {"bsd": {"command": command, "args": arguments}}}
     return json.dumps(config)

@@ -108,7 +108,7 @@ def with_progress(path: Path) -> None:
 
 
 def kinds_away(path: Path) -> dict[str, set[str]]:
-    """From which kinds of lines values are away, and which."""
+    """The kinds of lines and the names of their extracted values."""
     found: dict[str, set[str]] = {}
     for line in path.read_bytes().splitlines():
         entry: Json = json.loads(line)
@@ -159,12 +159,12 @@ UNSENT = RECORDS | {
 
 
 def ask(claude: ClaudeCode, session: str) -> None:
-    """Go on in print mode."""
+    """Continue in print mode."""
     claude.run("And now?", "--resume", session)
 
 
 def ask_in_terminal(claude: ClaudeCode, session: str) -> None:
-    """Go on as a person does."""
+    """Continue as a person does."""
     path = claude.path(session)
     answers = path.read_bytes().count(b'"end_turn"')
     with claude.opened("--resume", session) as terminal:

@@ -1,4 +1,4 @@
-"""Claude Code says in its sessions how warm its provider's cache is, and bsd goes by that."""
+"""Claude Code records in its sessions how warm its provider's cache is, and bsd uses that."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def as_daemon(claude: ClaudeCode, session: str, ahead: float = 0.0) -> SessionResult:
-    """Extract due values, as the daemon does, `seconds` later."""
+    """Extract due values, as the daemon does, `ahead` seconds later."""
     source = SourceSettings(kind="claude-code", path=claude.beside.source, name="claude-code")
     layout: Layout = layout_of(claude.beside.root, [source])
     agent = layout.sources[0].agent_at(claude.path(session).parent)

@@ -64,7 +64,7 @@ def test_from_one_start_to_the_next_it_is_believed() -> None:
 
 @pytest.mark.parametrize("boot", ["boot-1", "boot-2"])
 def test_a_clock_that_begins_in_1970_is_not_believed(boot: str) -> None:
-    """Neither with the same name of the start: in another time namespace, or if none is told."""
+    """Nor with the same name of the start: in another time namespace, or without a name."""
     assert "put back" in str(compare(LAST, ClockReading(20.0, 20.0, boot)).doubt)
 
 

@@ -284,7 +284,7 @@ def test_a_change_by_hand_is_in_force_at_once(
     assert service.current.keep_recent == 4
     text = path.read_text().replace('"keep_recent": 4', '"keep_recent": 5')
     before = path.stat()
-    path.write_text(text)  # in place and of the same size: only the time tells
+    path.write_text(text)  # in place and of the same size: only the time differs
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
     assert service.current.keep_recent == 5
     assert events(logged, "info").count("Config changed") == 2

@@ -37,7 +37,7 @@ class Clock:
 
     @property
     def steady(self) -> float:
-        """It goes on during suspend, as CLOCK_BOOTTIME does."""
+        """It continues during suspend, as CLOCK_BOOTTIME does."""
         return self.wall - self._boot
 
     def wall_of(self, steady: float) -> float:

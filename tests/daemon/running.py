@@ -176,7 +176,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be buried does not."""
+    """Whether a process runs; a process that only waits to be buried does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,6 @@
-"""The daemon waits until a prompt cache is cold, at no cost, and tells of it; people need not."""
+"""The daemon waits until a prompt cache is cold, at no cost, and reports that; people need not
+wait.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def cached(used: float, results: int = 4) -> list[dict[str, Any]]:
 
 
 class Root:
-    """A root with one session that was used just now."""
+    """A root with a session that was used just now."""
 
     def __init__(self, layout: Layout) -> None:
         require_linux()

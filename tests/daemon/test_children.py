@@ -40,7 +40,7 @@ _TOP = Path(bsd.__file__).parents[1]
 
 
 class House:
-    """Children of a root with one session."""
+    """Children of a root with a session."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout

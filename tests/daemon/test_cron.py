@@ -80,7 +80,7 @@ def test_half_an_hour_on_lord_howe() -> None:
             "2026-04-05T01:45+11:00",
             "2026-04-06T01:45+10:30",
         ]
-        # Once in every hour of the wall clock, though one lasts for ninety minutes.
+        # Once in every hour of the wall clock, though a run lasts for ninety minutes.
         assert runs("45 * * * *", "2026-04-05T00:50+11:00", "2026-04-05T03:00+10:30") == [
             "2026-04-05T01:45+11:00",
             "2026-04-05T02:45+10:30",

@@ -290,7 +290,7 @@ class Day:
             begin += self.chance.expovariate(1 / (45 * MINUTE)) + MINUTE
 
     def plan_life(self) -> None:
-        """Other events: settings change, a session vanishes, one fails, one is in use."""
+        """Other events: settings change, a session vanishes, another fails, a third is in use."""
         caller = self.caller
         self.plan(self.off[0], lambda: self.set(enabled=False))
         self.plan(self.off[1], lambda: self.set(enabled=True))
@@ -420,7 +420,7 @@ def check_jobs(day: Day, night: str) -> None:
     assert [each[:5] for each in retention] == ["00:01", night[:5], "08:30", "14:07", "18:42"]
     assert day.runs("auto_cron") == [
         *slots(day.midnight + MINUTE, day.suspend[0] + 1, 15),
-        day.suspend[1],  # once for all that was slept through
+        day.suspend[1],  # once for the whole time of suspend
         *slots(day.suspend[1] + 1, day.down[0] + 1, 15),
         day.down[1],
         *slots(day.down[1] + 1, day.hour("19:10"), 15),

@@ -1,4 +1,4 @@
-"""Quiet sessions become due, busy ones too in the end, each once."""
+"""Quiet sessions become due, busy sessions too in the end, each once."""
 
 from __future__ import annotations
 

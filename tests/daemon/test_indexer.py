@@ -179,7 +179,7 @@ def test_a_removed_index_is_made_anew(bench: Bench) -> None:
 
 @pytest.fixture
 def agents(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """More agents, of each of which the search is told by itself."""
+    """More agents; the search is told about each agent separately."""
     monkeypatch.setattr(indexer, "_MOST_FOUND", 1)
     monkeypatch.setattr(indexer, "_LEAST_WAITING", 1)
     names = [f"{agent}/s" for agent in ("next", "other", "zoe")]

@@ -90,4 +90,4 @@ def test_a_start_says_what_becomes_of_content_and_after_the_update_what_is_new(
     assert said_at_start(jobs_of(layout)) == []
     config.update({"archive": True})
     jobs_of(layout).clean_up()
-    assert said_at_start(jobs_of(layout)) == []  # it has been said
+    assert said_at_start(jobs_of(layout)) == []  # already reported

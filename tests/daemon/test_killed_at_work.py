@@ -1,4 +1,4 @@
-"""A daemon that is killed again and again in the middle of its work, while agents go on writing."""
+"""A daemon that is killed again and again in the middle of its work, while agents keep writing."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_killed_at_random_moments_it_loses_nothing(tmp_path: Path) -> None:
 
 DEEDS = {"packed", "merged", "restored", "copied", "brought back"}
 
-# Another bsd, that does to the archive all that can be done to it, as often as it can.
+# Another bsd, which performs every operation on the archive, as often as it can.
 _ARCHIVIST = """
 import os, random, sys, time
 from contextlib import suppress

@@ -39,7 +39,7 @@ def daemon(root: Path, tmp_path: Path) -> Iterator[Running]:
 
 
 def append(root: Path, name: str, seed: int) -> Path:
-    """Let a session appear, or grow, so that values of it are due at once."""
+    """Let a session appear, or grow, so that some of its values are due at once."""
     path = add_session(root, name, sample(turns=8, seed=seed))
     set_idle(path)
     return path

@@ -1,4 +1,4 @@
-"""A loop sleeps until its next step, wakes when told, and survives a failing one."""
+"""A loop sleeps until its next step, wakes when told, and survives a failing step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.waiting import DEADLINE_SECONDS
 
 
 class Steps:
-    """Counts steps and lets a test wait for one."""
+    """Counts steps and lets a test wait for a step."""
 
     def __init__(self) -> None:
         self.taken = threading.Semaphore(0)

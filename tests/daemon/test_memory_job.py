@@ -128,7 +128,7 @@ def test_every_hour_first_hard_then_soft(world: World, told: list[dict[str, Any]
 
 
 def test_restarts_do_not_put_the_hourly_run_off(world: World) -> None:
-    """The plugin's timer begins anew with each start: restarted often enough, it never runs."""
+    """The plugin's timer starts again with each restart: with frequent restarts it never runs."""
     world.store("right now")
     world.clock.now += 18 * HOUR - 60
     for _ in range(3):

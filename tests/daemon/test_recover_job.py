@@ -1,4 +1,6 @@
-"""The job `recover`: it mends the index of a store after a command that was killed, and others."""
+"""The job `recover`: it repairs the index of a store after a killed command, and other
+leftovers.
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Book:
         )
 
     def fill(self) -> None:
-        """The jobs whose times stand in the settings, and one that has none."""
+        """The jobs whose times are in the settings, and a job without a time."""
         add = self.table.add
         add(ScheduledJob(SCAN, self.scan))
         add(ScheduledJob(AUTO_CRON, lambda: self.ran.append(AUTO_CRON), noted_as="last_run_at"))

@@ -53,7 +53,7 @@ class World:
         return [run.job for run in self.ended]
 
     def run_until(self, end: float) -> None:
-        """Do what the thread does: sleep until the next is due."""
+        """Do the work of the thread: sleep until the next job is due."""
         due = self.scheduler.step(self.now)
         while due is not None and due <= end:
             self.now = max(self.now, due)

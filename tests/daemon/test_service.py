@@ -128,7 +128,7 @@ def test_new_agents_and_directories_made_anew_are_noticed(root: Path, tmp_path: 
     with running(root, tmp_path) as daemon:
         new = add_session(root, "newcomer/first", sample(6, 3))
         wait_for(lambda: placeholders(new), "a new agent's session to be extracted")
-        # Its lock would go away under the hands of `rmtree`.
+        # Its lock would vanish while `rmtree` works.
         wait_for(lambda: not daemon.status()["queue"]["working"], "the work to end")
         shutil.rmtree(new.parent)
         wait_for(lambda: daemon.status()["watcher"]["directories"] == 5, "the end to be noticed")

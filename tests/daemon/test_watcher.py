@@ -1,4 +1,6 @@
-"""Watching real directories: every way in which a session changes is noticed, or said not to be."""
+"""Watching real directories: every kind of change of a session is noticed, or reported as
+missed.
+"""
 
 from __future__ import annotations
 
@@ -148,8 +150,8 @@ def test_a_directory_made_anew_is_watched_anew(
         append(file_of(layout, NAME))
         return NAME in heard.hints
 
-    # The new directory may have the old one's inode: until the kernel reports the deletion, the
-    # dead watch looks alive. The next look arms it anew.
+    # The new directory may have the inode of the old directory: until the kernel reports the
+    # deletion, the dead watch looks alive. The next look arms it again.
     settle(watcher, heard, appended)
 
 
@@ -271,7 +273,7 @@ def test_it_looks_again_only_when_it_is_time_or_something_changed(
     watcher._handle(gone)
     watcher._handle(gone)
     assert watcher.step(2.0) == 2.0 + CHECK_SECONDS
-    # Directories appear one after the other: the next look waits for the rest of them.
+    # Directories appear in turn: the next look waits for the rest of them.
     watcher._handle(gone)
     due = watcher.step(2.1)
     assert 2.1 < due < 3.0

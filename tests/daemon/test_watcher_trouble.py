@@ -1,4 +1,4 @@
-"""Watching when the system refuses, loses events, or a thread dies: it is noticed, and said."""
+"""Watching when the system refuses, loses events, or a thread dies: noticed, and reported."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_dead_emitter_under_a_living_observer_is_noticed(
 def take_a_name_twice(layout: Layout) -> Path:
     """Move a directory out of the tree, and another takes its name and goes; returns the first.
 
-    watchdog 7.1 then has two watches under one name, and fails when the first one ends.
+    watchdog 7.1 then has two watches under one name, and fails when the first ends.
     """
     directory, elsewhere = layout.agents / "old", layout.root / "elsewhere"
     directory.mkdir()

@@ -300,7 +300,7 @@ SEVERAL = [SessionName("main", f"s{n}") for n in range(1, 5)]
 
 @pytest.fixture
 def backlog(house: House, monkeypatch: pytest.MonkeyPatch) -> House:
-    """Some of a backlog, taken together; the child asks before each whether it shall go on."""
+    """Some jobs of a backlog, taken together; the child asks before each whether to continue."""
     monkeypatch.setattr(tasks, "_ASK_SECONDS", 0.0)
     for name in SEVERAL:
         house.write(name=name)

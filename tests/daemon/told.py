@@ -17,7 +17,7 @@ NAME = SessionName("main", "s1")
 
 
 class Heard:
-    """Keeps all that a watcher tells."""
+    """Keeps all reports of a watcher."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -26,7 +26,7 @@ class Heard:
         self.attentions = 0
 
     def watcher(self, layout: Layout, **how: Any) -> Watcher:
-        """A watcher that tells us."""
+        """A watcher that reports to the listener."""
         told: dict[str, Any] = {"hint": self.hint, "rescan": self.rescan, "wake": self.attention}
         return Watcher(layout, **told, **how)
 
@@ -84,7 +84,7 @@ def settle(watcher: Watcher, heard: Heard, condition: Callable[[], object]) -> N
 
 
 def with_a_session(layout: Layout) -> Layout:
-    """The root with one session, and a directory of its agent that holds none."""
+    """The root with a session, and an agent's directory that holds none."""
     (layout.agents / "main" / "agent").mkdir()
     file_of(layout, NAME).write_bytes(b"{}\n")
     return layout

@@ -84,7 +84,7 @@ class _Calls:
 
 
 class House:
-    """Everything around the work, with a clock that stands still unless moved."""
+    """All parts around the work, with a clock that stands still unless moved."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.now = 1_000_000.0
@@ -131,7 +131,7 @@ class House:
         return ChildrenHere(self.child).call(task, wanted, several=several, handlers=handlers)
 
     def on(self, name: SessionName) -> Verdict:
-        """Work on one session."""
+        """Work on a session."""
         return self.work.run([name])[name]
 
     def _worked(self, name: SessionName) -> None:
@@ -139,7 +139,7 @@ class House:
         self.auto_cron.worked(name)
 
     def take(self, later: float = 0.0) -> SessionName | None:
-        """Return the job that the queue gives `seconds` later."""
+        """Return the job that the queue gives `later` seconds later."""
         self.steady += later
         return self.queue.take(0)
 

@@ -59,7 +59,7 @@ class Steady:
         return answer
 
     def text(self, text: str) -> str:
-        """One text, whole."""
+        """A text, whole."""
         for path, name in self._places:
             text = text.replace(path, name)
         text = _TIME.sub(lambda found: self._time(found[0]), text)

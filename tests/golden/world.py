@@ -1,4 +1,4 @@
-"""A root with all that bsd keeps, and the directories of three other programs beside it."""
+"""A root with all kinds of bsd's files, and the directories of three other programs beside it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CONFIG = {"age_threshold_hours": 87_600, "auto_cron": "0 0 1 1 *", "retention_c
 
 _EACH = {"level", "event", "time", "timestamp", "ts"}  # fields in each line of the log
 
-_PASSING = ("inflight", "-wal", "-shm", "-journal", ".lock")  # is there for a while
+_PASSING = ("inflight", "-wal", "-shm", "-journal", ".lock")  # exists for a while
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class World:
 
 
 def make(top: Path, home: Path) -> World:
-    """The same every time, but for where and when."""
+    """The same every time, except for place and time."""
     root = top / "root"
     for number, (name, turns) in enumerate(
         {"main/alpha": 4, "main/beta": 2, "main/spare": 1, "other/gamma": 2, "other/old": 1}.items()

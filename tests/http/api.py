@@ -50,7 +50,7 @@ def request(
     body: bytes | None = None,
     **headers: str,
 ) -> tuple[int, Any]:
-    """Send one request; return the answer's status and document (or text)."""
+    """Send a request; return the answer's status and document (or text)."""
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body, named)

@@ -309,7 +309,7 @@ def ask(
     headers: Mapping[str, str] | None = None,
     host: str | None = "127.0.0.1:8000",
 ) -> Reply:
-    """Send one request to an application, without any network."""
+    """Send a request to an application, without any network."""
     sent = dict(headers or {})
     if host is not None:
         sent["Host"] = host

@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # it takes long to import, and each of the workers would
 pytestmark = pytest.mark.daemon
 
 EXAMPLES = 3  # for each route, of valid and of invalid requests
-# It goes on for ever; `test_api_sessions_events` listens.
+# It never ends; `test_api_sessions_events` listens.
 ENDLESS = "/api/events"
 SAMPLE = SessionName("main", "sample")
 _CONTENT = sample(4, 1)
@@ -172,7 +172,7 @@ def _ask(stage: Stage, operation: Any, mode: GenerationMode, *, valid: bool) -> 
         base, session = stage.sessions[door]
         answer = case.call(base_url=base, session=session, timeout=DEADLINE_SECONDS)
         assert answer.status_code < 500, (case.as_curl_command(), answer.text)
-        # Else a name may be empty, or a dot, which makes the path another route's.
+        # Otherwise a name may be empty, or a dot, which makes the path another route's.
         if choice and valid:
             operation.validate_response(answer)
 

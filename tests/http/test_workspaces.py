@@ -1,4 +1,4 @@
-"""`/api/workspaces…`: the same answers as the library's, errors in our form, no program is run."""
+"""`/api/workspaces…`: the library's answers, errors in the API's form, and no program is run."""
 
 from __future__ import annotations
 

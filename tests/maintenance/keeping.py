@@ -129,7 +129,7 @@ class ClaudeHome:
 
 
 def _as_of(lines: list[dict[str, Any]], session: str, number: int) -> bytes:
-    """The lines of one session; no other session has the same."""
+    """The lines of a session; no other session has the same."""
     content = raw(lines).replace(CLAUDE_CODE.session.encode(), session.encode())
     content = re.sub(rb"00000000-0000-4000-8000-", b"%08x-0000-4000-8000-" % number, content)
     return content.replace(b"do it", b"do it, number w%dord" % number)

@@ -303,7 +303,7 @@ def test_archive_retention_ends_it(layout: Layout, caller: Caller, archived: byt
     assert search_as_it_is(layout, LONG) == []
     assert len(performed.restore_all(caller, NAME).unavailable) == 4
     found = verify(layout)
-    assert found.clean  # its time was up, and the audit log tells it
+    assert found.clean  # it expired, and the audit log records that
     assert found.expired == 4
 
 
@@ -443,7 +443,7 @@ def test_a_dry_run_says_what_would_move_and_how_small_it_becomes(
     age(layout)
     told = forecast_all(layout, ON, RunTime(time.time()))
     assert told.cleaned == 4
-    assert told.archived_bytes == round(told.bytes / 4)  # until the archive tells better
+    assert told.archived_bytes == round(told.bytes / 4)  # until the archive has better figures
     assert forecast_all(layout, OFF, RunTime(time.time())).archived_bytes is None
     assert packs(layout) == []
     clean(layout)

@@ -183,6 +183,6 @@ def test_a_file_in_place_of_the_archive_is_named(layout: Layout, caller: Caller)
     layout.archive.write_bytes(b"")
     with pytest.raises(BsdError, match="not a directory"):
         deleted_sessions(layout)
-    assert [hit.session for hit in search(layout, "seen")] != []  # others are none the worse
+    assert [hit.session for hit in search(layout, "seen")] != []  # other sessions are not affected
     [finding] = [one for one in verify(layout).findings if one.kind == "unreadable"]
     assert finding.where == str(layout.archive)

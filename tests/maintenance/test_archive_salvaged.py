@@ -92,7 +92,7 @@ def restored(root: Path, path: Path, values: list[str]) -> int:
 def test_every_block_that_can_be_read_is_salvaged(
     root: Path, archived: Path, values: list[str], block: int
 ) -> None:
-    """Lines after the unreadable one are saved too; and the damaged pack is not deleted."""
+    """Lines after the unreadable line are saved too; and the damaged pack is not deleted."""
     block %= len(blocks(only_pack(root).read_bytes()))
     torn = damage(root, block=block)
     looked = bsd(root, "--json", "verify")

@@ -1,4 +1,4 @@
-"""All that lies below a Claude Code session's directory is copied with it, or named."""
+"""All files below a Claude Code session's directory are copied with it, or named."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def beside(home: ClaudeHome) -> Path:
 def test_what_lies_behind_a_linked_directory_of_projects_comes_back(
     home: ClaudeHome, clock: Clock, tmp_path: Path
 ) -> None:
-    """A home whose `projects` leads into a directory of dotfiles."""
+    """A home whose `projects` is a link to a directory of dotfiles."""
     link = tmp_path / "linked" / "projects"
     link.parent.mkdir()
     link.symlink_to(home.source)

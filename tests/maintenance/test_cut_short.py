@@ -62,7 +62,7 @@ Wanted = Callable[[str], bool]
 
 
 def failing(patch: pytest.MonkeyPatch, wanted: Wanted, after: int = 0) -> None:
-    """Removing a file fails if its path is `wanted`, but for the first `after` of them."""
+    """Removing a file fails if its path is `wanted`, except for the first `after` of them."""
     left = [after]
 
     def wrapped(original: Callable[..., None]) -> Callable[..., None]:
@@ -265,7 +265,7 @@ def test_another_file_that_looks_like_what_would_come_back_stays(tmp_path: Path)
 def test_what_came_back_does_not_count_as_gone_since_then(
     bsd: Commands, root: Path, path: Path, gone: bytes
 ) -> None:
-    """Its time in the archive begins anew if it goes again."""
+    """Its time in the archive starts again if the session is deleted again."""
     (copy,) = copies(root)
     keep(Layout(root), Clock())
     assert json.loads(copy.read_bytes())["gone_at"] is not None

@@ -144,7 +144,7 @@ def test_a_stored_value_that_cannot_be_read_stays_a_placeholder(root: Path, fail
     ],
 )
 def test_whatever_it_is_that_cannot_be_read(root: Path, failing: Path, file: str) -> None:
-    """No command ends by an error of ours, and no session is the worse for it."""
+    """No command ends with an internal error, and no session is damaged."""
     (root / BAD).with_name("sessions.json").write_text("{}")
     assert bsd(root, failing, "nothing", "extract").returncode == 0
     assert bsd(root, failing, "nothing", "search", "the").returncode == 0

@@ -48,7 +48,7 @@ def result(number: int, text: str = LONG) -> dict[str, Any]:
 
 
 def conversation(*more: dict[str, Any]) -> bytes:
-    """Reads `src/auth.py`, writes it, and goes on for a while."""
+    """Read `src/auth.py`, write it, and continue for a while."""
     return jsonl(
         HEADER | {"cwd": "/home/me/p"},
         entry(0, "user", "mend the login"),

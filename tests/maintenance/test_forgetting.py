@@ -48,7 +48,7 @@ def secret_session(layout: Layout, name: SessionName = NAME) -> Path:
 
 
 def said(layout: Layout, word: str, *but: Path) -> list[str]:
-    """The files under the root in which a word stands, however they are written."""
+    """The files under the root that contain a word, in any encoding."""
     return [
         str(path.relative_to(layout.root))
         for path in sorted(layout.root.rglob("*"))
@@ -378,7 +378,7 @@ def test_by_another_name_a_session_does_not_get_back_what_it_was_made_to_forget(
     set_idle(fork, 2 * DAY)
     shutil.copytree(layout.store_dir(NAME), layout.store_dir(FORK))
     assert forgetting(layout, clock).entry(NAME, "e1").kept_by == [str(FORK)]
-    with path.open("ab") as file:  # so that it is copied anew, as it stands in its place
+    with path.open("ab") as file:  # so that the session in its place is copied again
         file.write(jsonl(*conversation()[-1:]).replace(b'"id":"', b'"id":"new-'))
     set_idle(path, DAY + 60)
     keep(layout, clock)

@@ -103,7 +103,7 @@ def test_only_what_is_new_is_read_and_packed(layout: Layout, clock: Clock) -> No
     assert second.sessions == 1
     assert second.read < len(more) + (2 << 20)
     assert second.packed < len(more) + (1 << 20)
-    # One line in the middle becomes shorter, and the file another one, as an extraction makes it.
+    # One line in the middle becomes shorter, and the file is replaced, as an extraction makes it.
     lines = (content + more).splitlines(keepends=True)
     middle = len(lines) // 2
     lines[middle] = lines[middle][:-2] + b"   }\n"
@@ -177,7 +177,7 @@ def test_what_is_gone_for_long_enough_is_forgotten(layout: Layout, clock: Clock)
     [left] = stores_without_transcript(layout)
     assert f"`bsd archive bring-back {NAME}`" in left.message
     keep(layout, clock)
-    steady = clock.now  # both clocks go on together
+    steady = clock.now  # both clocks advance together
     first = RetentionRun(layout, actor="test", clock=clock.now, steady=steady)
     assert first.clean_gone("180d").cleaned == 0
     clock.ahead += 179 * DAY

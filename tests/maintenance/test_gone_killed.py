@@ -33,7 +33,7 @@ from tests.sessions.commit.disk_calls import DiskCalls, was_killed
 pytestmark = pytest.mark.crash
 
 Act = Callable[[Layout, Clock], object]
-# A write half done, anything else not at all: after each is before the next.
+# A write half done, any other call not at all: after each is before the next.
 WHEN = "torn"
 
 
@@ -173,7 +173,7 @@ def test_without_room_while_a_copy_is_renewed(
 
 @pytest.fixture
 def claude(tmp_path: Path, clock: Clock) -> ClaudeHome:
-    """One session with all that belongs to it, extracted, copied and deleted."""
+    """A session with all its files, extracted, copied and deleted."""
     home = ClaudeHome.of(tmp_path / "top", 1, small=True)
     [name] = home.names
     for each in (name, *home.subagents(name)[:1]):
@@ -190,7 +190,7 @@ def _check_back(home: ClaudeHome, clock: Clock, copy: Layout) -> None:
     original = {place / path.relative_to(top): was for path, was in home.files.items()}
     _compare(copy, original, all_of_it=False)
     if deleted_sessions(copy):
-        with suppress(Conflict):  # its transcript is there, only the rest was not said yet
+        with suppress(Conflict):  # its transcript is there, only the rest was not reported yet
             bring_back(copy, str(name), clock)
     sweep_returning(copy)
     _compare(copy, original, all_of_it=True)

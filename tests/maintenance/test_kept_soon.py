@@ -77,7 +77,7 @@ def test_subagents_go_with_their_session(tmp_path: Path, clock: Clock) -> None:
 
 
 def test_what_is_deleted_soonest_is_copied_first(tmp_path: Path, clock: Clock) -> None:
-    home = ClaudeHome.of(tmp_path, 3, small=True)  # the last one is the oldest
+    home = ClaudeHome.of(tmp_path, 3, small=True)  # the last is the oldest
     first = [name.session for name in reversed(home.names)]
     add = home.layout.root / "agents" / "main" / "sessions"
     add.mkdir(parents=True)

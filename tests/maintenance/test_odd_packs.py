@@ -37,7 +37,7 @@ def odd(layout: Layout) -> dict[str, Path]:
 
 
 def bsd(layout: Layout, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in little memory; it must end by itself, and not by an error of ours."""
+    """Run a command in little memory; it must end by itself, and without an internal error."""
     done = forked.run("--root", str(layout.root), *arguments, memory=MEMORY)
     said = done.stdout + done.stderr
     assert "Traceback" not in said, (arguments, said)

@@ -75,7 +75,7 @@ def _link_to_zero(path: Path) -> None:
 
 
 def _link_outside(path: Path) -> None:
-    secret = path.parent / "secret"  # its content stands in no answer
+    secret = path.parent / "secret"  # no answer contains its content
     secret.write_text(SECRET)
     outside = Path(os.environ["PLANTED_OUTSIDE"]) / f"{abs(hash(path))}"
     secret.rename(outside)
@@ -138,7 +138,7 @@ def planted(request: pytest.FixtureRequest, root: Path) -> Path:
 
 
 def bsd(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in little memory; it must end by itself, and not by an error of ours."""
+    """Run a command in little memory; it must end by itself, and without an internal error."""
     done = forked.run("--root", str(root), *arguments, memory=MEMORY)
     said = done.stdout + done.stderr
     assert "Traceback" not in said, (arguments, said)

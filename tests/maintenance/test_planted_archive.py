@@ -60,7 +60,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 def bsd(layout: Layout, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command, which must not end by an error of ours."""
+    """Run a command, which must not end with an internal error."""
     done = forked.run("--root", str(layout.root), *arguments)
     said = done.stdout + done.stderr
     assert "Traceback" not in said, (arguments, said)
@@ -268,7 +268,7 @@ def test_a_directory_of_bsd_s_own_that_another_user_has_made_is_refused(
 
 
 class Flip:
-    """A directory that becomes a link to another one just before a call of the system."""
+    """A directory that becomes a link to another just before a call of the system."""
 
     def __init__(self, directory: Path, outside: Path) -> None:
         self._directory = directory

@@ -47,7 +47,7 @@ def write(home: ClaudeHome, name: str, content: bytes, days: float = 3) -> None:
 
 
 def notes(home: ClaudeHome) -> dict[str, tuple[bytes, int]]:
-    """The files that are there, with their times."""
+    """The existing files, with their times."""
     top = memory(home)
     return {
         str(path.relative_to(top)): (path.read_bytes(), path.stat().st_mtime_ns)

@@ -35,7 +35,7 @@ DAY = 86_400.0
 
 @pytest.fixture
 def original(layout: Layout, caller: Caller) -> dict[str, Any]:
-    """The texts of a session, some of which are away by now."""
+    """The texts of a session, some of which are extracted by now."""
     found = texts(write(layout, conversation(2)))
     caller.extract(NAME)
     return found

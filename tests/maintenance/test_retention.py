@@ -268,7 +268,7 @@ def test_leftovers_of_an_interrupted_extraction_go_whatever_their_age(
     store = put(real_layout, NAME, {"0002_thinking": 1})
     half = store.file("0001_thinking").with_suffix(".tmp")
     half.write_bytes(b"half")
-    with own_lock(real_layout, NAME, 0.0):  # its extraction goes on: then it is no leftover
+    with own_lock(real_layout, NAME, 0.0):  # its extraction continues: then it is no leftover
         assert clean(store_of(real_layout, keep), RunTime(NOW)) == Cleaned()
     assert half.exists()
     assert clean(store_of(real_layout, keep), RunTime(NOW)) == Cleaned()
@@ -285,7 +285,7 @@ def test_a_store_that_was_never_finished_goes_whatever_its_age(
     half.parent.mkdir(parents=True)
     half.write_bytes(b"half")
     assert forecast(store_of(real_layout, keep), RunTime(NOW)).staying == 1
-    with own_lock(real_layout, NAME, 0.0):  # its extraction goes on
+    with own_lock(real_layout, NAME, 0.0):  # its extraction continues
         assert clean(store_of(real_layout, keep), RunTime(NOW)) == Cleaned()
     assert half.exists()
     assert clean(store_of(real_layout, keep), RunTime(NOW)) == Cleaned()

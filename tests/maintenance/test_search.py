@@ -206,7 +206,7 @@ def test_a_rewritten_session_is_read_again(layout: Layout, session: Path, in_pla
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions are read in parts of a few lines, as huge ones are."""
+    """Sessions are read in parts of a few lines, as huge sessions are."""
     monkeypatch.setattr(indexing, "PART_BYTES", 2000)
 
 
@@ -461,7 +461,7 @@ def test_a_killed_process_leaves_a_usable_index(layout: Layout, session: Path) -
 
 
 def _die_after(layout: Layout, inserts: int) -> None:
-    """Insert `count` pieces, then be killed; never returns."""
+    """Insert `inserts` pieces, then be killed; never returns."""
     try:
         left = inserts
 

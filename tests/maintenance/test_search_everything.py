@@ -1,4 +1,4 @@
-"""A search through everything finds all text, wherever it lies, and goes on where it stopped."""
+"""A search through everything finds all text, at any place, and continues where it stopped."""
 
 from __future__ import annotations
 

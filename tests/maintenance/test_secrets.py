@@ -1,4 +1,4 @@
-"""Secrets are found wherever text lies, page by page as at once, and none stops the search."""
+"""Secrets are found at any place of a text, by pages as at once, and none stops the search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Titles and dates in the list: from the index where it has read a session, else from its ends."""
+"""Titles and dates in the list: from the index if it has read a session, otherwise from the
+file's ends.
+"""
 
 from __future__ import annotations
 

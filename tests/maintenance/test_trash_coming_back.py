@@ -200,7 +200,7 @@ def test_a_session_that_appears_while_it_comes_back_is_not_replaced(layout: Layo
 
 
 def test_what_cannot_come_back_keeps_its_store_in_the_trash(layout: Layout) -> None:
-    """The session that is there again may be deleted for good, and its store with it."""
+    """A session that came back may be deleted for good, and its store with it."""
     path = put(layout)
     trash_of(layout).delete(NAME)
 

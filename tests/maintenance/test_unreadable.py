@@ -45,7 +45,7 @@ class Root:
         return self.path / "agents" / "main" / "sessions" / f"{name}.jsonl"
 
     def files(self) -> dict[str, bytes]:
-        """All that may be deleted."""
+        """All files that may be deleted."""
         return {
             str(path.relative_to(self.path)): path.read_bytes()
             for top in ("agents", "extracted", "archive", "trash")
@@ -253,7 +253,7 @@ def test_an_agent_that_cannot_be_listed_is_a_failure(bsd: Root, command: tuple[s
     for file in before:
         if file.startswith("agents/main"):
             assert after[file] == before[file]
-    if command == ("extract",):  # the others go on
+    if command == ("extract",):  # the other commands continue
         assert PLACEHOLDER in after["agents/second/sessions/one.jsonl"]
 
 

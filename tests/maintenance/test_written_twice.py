@@ -33,7 +33,7 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
 
 
 def marked(home: Home, entry: str = RESULT) -> list[dict[str, Any]]:
-    """The lines of an entry from which something is away."""
+    """The lines of an entry that have extracted values."""
     lines = map(json.loads, home.path.read_bytes().splitlines())
     return [line for line in lines if line.get("uuid") == entry and "_extracted" in line]
 

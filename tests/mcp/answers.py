@@ -28,7 +28,7 @@ def texts_of(result: CallToolResult) -> list[str]:
 
 
 def document_of(result: CallToolResult) -> Any:
-    """The JSON of an answer, with each text that stands in a block of its own where it is named."""
+    """The JSON of an answer, with the text of each separate block at the place that names it."""
     first, *others = texts_of(result)
     document = json.loads(first)
     texts = document.get("texts", {})

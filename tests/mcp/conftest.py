@@ -1,4 +1,4 @@
-"""A root with one session, and the parts that carry out an agent's calls in it."""
+"""A root with a session, and the parts that carry out an agent's calls in it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEADER = {"type": "session", "version": 3, "id": "s1", "timestamp": "2026-02-01T
 
 @dataclass
 class Desk:
-    """One session, as its program writes it and as bsd works on it."""
+    """A session, as its program writes it and as bsd works on it."""
 
     layout: Layout
     ahead: float = 0.0

@@ -86,7 +86,7 @@ def test_seed_001_restore_and_its_call(desk: Desk, flat: Flat) -> None:
     assert "_answered" not in desk.entry("c1")
 
 
-# --- an agent at work: restore, go on, pin, replace ---
+# --- an agent at work: restore, continue, pin, replace ---
 
 
 def test_an_agent_at_work_in_openclaw(desk: Desk, agent: Agent) -> None:

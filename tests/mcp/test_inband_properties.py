@@ -87,7 +87,7 @@ _turns = st.lists(
 
 
 def play(agent: Agent, turn: list[list[tuple[tuple[str, Any], str, bool]]], begin: int) -> int:
-    """One turn: messages that call, with their results."""
+    """A turn: messages that call, with their results."""
     agent.user("go on")
     for message in turn:
         ids = [f"c{begin + n}" for n in range(len(message))]

@@ -20,7 +20,7 @@ REMOTE = "restore_remote"
 
 @pytest.fixture
 def old(desk: Desk, agent: Agent) -> str:
-    """A result that is away, in a turn that has begun."""
+    """An extracted result, in a turn that has begun."""
     old = agent.past()
     desk.look()
     agent.user("what was in the file?")

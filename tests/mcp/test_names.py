@@ -1,4 +1,4 @@
-"""Which calls are calls of our tools."""
+"""Which calls are calls of bsd's tools."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Root:
         return add_session(self.path, name, jsonl(header(name, **more), *lines))
 
     def bsd(self, *arguments: str) -> str:
-        """All that a command says."""
+        """All output of a command."""
         self.rest()
         done = forked.run("--root", str(self.path), *arguments)
         assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""Results of our tools stay in a session for a while, with every program."""
+"""Results of bsd's tools stay in a session for a while, with every program."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_what_expires_this_second_has_faded_by_its_age(memory: Memory) -> None:
 def test_a_raised_confidence_is_the_new_base_and_a_missing_one_the_first_seen(
     memory: Memory, clock: Clock
 ) -> None:
-    """The plugin knows no base: it may confirm, or have halved before we came."""
+    """The plugin knows no base confidence: it may confirm, or have halved before bsd did."""
     half = timed(memory, "half", last_confirmed_at=NOW, expires_at=NOW + 40 * HOUR, confidence=0.5)
     clock.now += 30 * HOUR + 1
     actions.prune(memory)

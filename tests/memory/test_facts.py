@@ -188,7 +188,7 @@ def test_recall_ranks_by_words_freshness_and_confidence(memory: Memory) -> None:
 
 
 def test_twice_as_many_as_wanted_are_weighed(memory: Memory) -> None:
-    """A fact that matches a little less, but is certain and lasting, comes before one that is
+    """A fact that matches a little less, but is certain and lasting, comes before a fact that is
     neither.
     """
     store(memory, "harbour", decay_class="permanent")
@@ -368,10 +368,10 @@ def test_what_was_forgotten_stands_nowhere_in_the_file(
     for number in range(60):
         words = (hashlib.sha256(b"%d %d" % (number, n)).hexdigest() for n in range(12))
         store(memory, f"harbour {' '.join(words)}", entity="x")
-    # Many libraries are built so that they do it by themselves.
+    # Many builds of the library do this by default.
     memory.open(write=True).run("PRAGMA secure_delete = OFF")
     actions.forget(memory, secret.id)
-    assert steps > 3  # short changes, one after the other
+    assert steps > 3  # short changes, in sequence
     assert len(actions.recall(memory, "harbour", limit=50).results) == 50
     memory.close()
     assert b"zebra42" not in memory.path.read_bytes()

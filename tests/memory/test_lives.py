@@ -21,7 +21,7 @@ _COUNT = 6
 
 @dataclass
 class Life:
-    """The expected properties of one fact."""
+    """The expected properties of a fact."""
 
     decay_class: str
     base: float

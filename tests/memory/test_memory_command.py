@@ -151,7 +151,7 @@ def test_confirm_and_forget(bsd: Bsd) -> None:
 
 
 def fading(bsd: Bsd, facts_db: Path) -> None:
-    """One fact that has expired, one that fades, one that is too faint."""
+    """Three facts: one has expired, one fades, one is too faint."""
     kept(bsd, "right now: expired")
     age(facts_db, 6 * HOUR + 5)
     kept(bsd, "right now: fading")

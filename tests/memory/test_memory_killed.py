@@ -57,7 +57,7 @@ _STEPS = ("40", "150", "400", "1000", "2500", "6000")
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Facts of all kinds: old ones, fading ones, expired ones, wrongly classified ones."""
+    """Facts of all kinds: old, fading, expired, wrongly classified."""
     path = tmp_path_factory.mktemp("filled") / "facts.db"
     with Memory(path, clock=Clock()) as memory:
         for number in range(60):

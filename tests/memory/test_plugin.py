@@ -1,4 +1,4 @@
-"""Databases of the plugin: every version opens, works, and goes on working for the plugin."""
+"""Databases of the plugin: every version opens, works, and still works for the plugin."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Made:
 facts = st.lists(
     st.builds(
         Made,
-        # around everything that matters: three quarters passed, the end, whole hours
+        # around every important moment: three quarters passed, the end, whole hours
         confirmed=st.none()
         | st.integers(-300, 40).map(lambda hour: hour * HOUR)
         | st.integers(-1_000_000, 40 * HOUR),
@@ -101,7 +101,7 @@ def test_only_age_matters(
     assert run(place / "once.db", facts, [END]) == expected
     calls = [END - 60 + second * 1.5 for second in range(41)]
     assert run(place / "calls.db", facts, calls) == expected
-    restarts = [NOW + at for at in odd]  # and clocks that were put back
+    restarts = [NOW + at for at in odd]  # and clocks that were set back
     assert run(place / "odd.db", facts, [*restarts, END]) == expected
 
 

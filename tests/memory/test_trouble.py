@@ -112,7 +112,7 @@ def test_a_damaged_database(tmp_path: Path) -> None:
         with open_memory(path) as memory:
             try:
                 operation(memory)
-            except BsdError as problem:  # anything else is a defect; some touch no damaged page
+            except BsdError as problem:  # any other error is a defect; some touch no damaged page
                 seen.append(problem)
     damaged = [problem for problem in seen if "is damaged" in problem.message]
     assert damaged

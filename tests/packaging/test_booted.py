@@ -40,7 +40,7 @@ _PACKAGES = "systemd-sysv,dbus,libpam-systemd,dbus-user-session,python3,curl"
 _PAUSE_SECONDS = 0.5
 
 
-# --- a small Debian of our own, booted by its systemd in a container of systemd-nspawn ---
+# --- a small Debian for the tests, booted by its systemd in a container of systemd-nspawn ---
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Machine:
         environ = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "HOME=/root"]
         inside = ["nsenter", "-t", str(self.leader), "-m", "-u", "-i", "-n", "-p", "-C", "--"]
         shell = ["sh", "-c", script]
-        if user is not None:  # `su -`, with the user's own systemd at hand
+        if user is not None:  # `su -`, with the user's own systemd
             uid = self.run(f"id -u {user}").strip()
             shell = ["su", user, "-c", f"export XDG_RUNTIME_DIR=/run/user/{uid}; cd; {script}"]
         done = subprocess.run(

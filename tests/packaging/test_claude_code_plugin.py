@@ -1,4 +1,4 @@
-"""The plugin of Claude Code in contrib/claude-code: whole, and as bsd is."""
+"""The plugin of Claude Code in contrib/claude-code: complete, and in step with bsd."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def _wait_for_growth(path: Path) -> None:
 
 
 class _Echo(BaseHTTPRequestHandler):
-    """Stands where bsd would, and says which name it was called by."""
+    """Takes bsd's place, and reports the name under which it was called."""
 
     protocol_version = "HTTP/1.1"
     wbufsize = 65_536

@@ -24,7 +24,7 @@ _MOST_MB = 86  # of the wheel and its libraries, installed
 
 
 def run(*argv: str, cwd: Path = TOP, code: int = 0, **environ: str) -> str:
-    """Run a program; returns all that it prints."""
+    """Run a program; return all its output."""
     done = subprocess.run(
         argv,
         cwd=cwd,

@@ -73,7 +73,7 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeManager:
 
 @pytest.fixture
 def root(clean_environment: Path) -> Path:
-    """The directory that bsd works on unless told otherwise."""
+    """The default directory of bsd."""
     path = clean_environment / ".openclaw"
     (path / "agents").mkdir(parents=True)
     return path

@@ -29,7 +29,7 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 def data(name: str) -> bytes:
-    """A recorded transcript; skips where there is none."""
+    """A recorded transcript; skip the test where none is available."""
     path = DATA / name
     if not path.is_file():
         pytest.skip(f"no {name} here")
@@ -42,7 +42,7 @@ def config(**fields: Any) -> PruningConfig:
 
 @dataclass
 class Shelf:
-    """A session's store; files may be taken away or damaged."""
+    """A session's store; tests may remove or damage its files."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     entries: dict[str, str] = field(default_factory=dict)
@@ -160,7 +160,7 @@ def _lines(raw: bytes) -> list[bytes]:
 
 
 def without_restored(raw: bytes) -> bytes:
-    """The session with every `_restored` taken out again."""
+    """The session with every `_restored` removed."""
     needle = f'"{RESTORED}"'.encode()
     return b"".join(
         splice.edit(line, remove=[(RESTORED,)]) if needle in line else line for line in _lines(raw)

@@ -35,7 +35,7 @@ ALL_TYPES = ["thinking", "tool_call", "tool_result", "assistant", "user", "syste
 
 
 class Surgery:
-    """Does random things to one session, and checks it after each."""
+    """Does random things to a session, and checks it after each."""
 
     def __init__(self, raw: bytes, fmt: TranscriptFormat, chance: Random) -> None:
         self.session = Patient(raw, fmt)
@@ -47,7 +47,7 @@ class Surgery:
         self.done: dict[str, int] = {}
 
     def step(self) -> None:
-        """Perform one operation; a refused operation leaves everything as it was."""
+        """Perform an operation; a refused operation leaves everything as it was."""
         name, act = self.chance.choice(list(self.acts().items()))
         self.now += 700
         before = self.session.raw

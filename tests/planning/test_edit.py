@@ -1,4 +1,4 @@
-"""Editing one entry: only changed values get new bytes, and links between entries stay."""
+"""Editing an entry: only changed values get new bytes, and links between entries stay."""
 
 from __future__ import annotations
 

@@ -80,7 +80,9 @@ def covered(session: list[Entry], start: int = 0) -> set[int]:
 
 
 def sent_with_signatures(session: list[Entry]) -> set[int]:
-    """All that their owner sends before a signature, found as it finds it: from the leaf back."""
+    """All entries that their program sends before a signature, found as the program finds them:
+    from the leaf back.
+    """
     lines = {entry["id"]: index for index, entry in enumerate(session)}
     sent: set[int] = set()
     for index, entry in enumerate(session):

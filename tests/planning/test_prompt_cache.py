@@ -232,7 +232,7 @@ def extract(
 
 
 def away(session: Session, index: int) -> tuple[bool, bool]:
-    """Whether the result in a line is away, and whether its copy is."""
+    """Whether the result in a line was extracted, and whether its copy was."""
     entry = session.entry(index)
     sent = entry["message"]["content"][0]["content"]
     return sent != LONG, entry["toolUseResult"]["file"]["content"] != LONG

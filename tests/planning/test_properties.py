@@ -110,7 +110,7 @@ def test_structure_stays(given: Given, fields: dict[str, Any]) -> None:
 
 
 def _blocks(entry: dict[str, Any]) -> int | None:
-    """How many blocks a message has; None if its content is something else."""
+    """The number of blocks of a message; None if its content is of another type."""
     message = entry.get("message")
     content = message.get("content") if isinstance(message, dict) else None
     return len(content) if isinstance(content, list) and entry["type"] == "message" else None

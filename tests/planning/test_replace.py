@@ -475,7 +475,7 @@ def test_it_replaces_what_a_plain_search_would(words: list[str], data: st.DataOb
     assert len(shown(session.raw)) == 2 * len(words) + 2
 
 
-# --- answers of our own tools, and signatures ---------------------------------------------------
+# --- answers of bsd's tools, and signatures -----------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_the_header_is_not_judged_and_broken_lines_are_no_entries() -> None:
         # it.
         ([assistant("a2", "aborted")], {"a1"}),
         ([assistant("a2", "error", [{"type": "toolCall", "id": "d"}])], {"a1"}),
-        ([assistant("a2", "aborted"), result("r2")], {"a1", "r2"}),  # its program goes on
+        ([assistant("a2", "aborted"), result("r2")], {"a1", "r2"}),  # its program continues
         ([assistant("a2"), message("b", "bashExecution", output=LONG)], {"a2"}),
         ([assistant("a2"), {"type": "custom_message", "id": "cm", "content": LONG}], {"a2"}),
         ([{"type": "compaction", "id": "k"}], {"a1", "r", "u", "k"}),

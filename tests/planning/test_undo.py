@@ -38,7 +38,7 @@ from tests.transcripts import nasty
 
 
 class Memory:
-    """A history in memory, made as the one on disk is."""
+    """A history in memory, made like the history on disk."""
 
     def __init__(self) -> None:
         self.acts: list[tuple[Operation, list[ChangedLine], list[bytes]]] = []
@@ -159,7 +159,7 @@ class Patient(Session):
 
 
 def something(session: Patient, draw: Callable[[st.SearchStrategy[Any]], Any], now: float) -> None:
-    """Do one random thing to a session; things that are refused are refused."""
+    """Do a random thing to a session; things that are refused are refused."""
     entries = session.entries()
     kind = draw(st.sampled_from(["extract", "restore", "pin", "edit", "undo", "redo"]))
     if kind == "extract":
@@ -189,7 +189,7 @@ def something(session: Patient, draw: Callable[[st.SearchStrategy[Any]], Any], n
                 session.source, session.fmt, f"#{index}", keys, now, session.shelf
             )
             session.carry_out(plan)
-    except Conflict:  # a line with a key that stands twice, say
+    except Conflict:  # a line with a duplicate key, for example
         assert session.raw == before
 
 
@@ -218,7 +218,7 @@ def test_undoing_everything_brings_back_every_byte(
 
 
 def throw_away(session: Patient, draw: Callable[[st.SearchStrategy[Any]], Any]) -> set[str]:
-    """Take out an entry or none, as the session's owner may."""
+    """Remove at most one entry, as the session's program may."""
     lines = session.raw.split(b"\n")
     ids = [session.id_of(line) for line in lines]
     once = [one for one in ids[1:] if one and ids.count(one) == 1]

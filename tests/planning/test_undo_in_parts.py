@@ -83,7 +83,7 @@ def test_what_stands_in_the_way_names_only_what_is_not_undone() -> None:
     session = Patient(conversation(), OPENCLAW)
     session.extract(keep_recent=0)
     session.undo()
-    session.undo(2)  # done again: it stands by the third operation now
+    session.undo(2)  # done again: the third operation now covers it
     third = session.memory.operations()[-1]
     assert third.act.undoes == 2
     assert first_part(session) == ["e1"]

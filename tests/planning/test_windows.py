@@ -69,7 +69,7 @@ WINDOWS = [*range(1, 8), 99, 100]
 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_a_value_leaves_with_as_many_following_messages_as_the_setting_says(window: int) -> None:
-    """Each session has one more than the last."""
+    """Each session has a message more than the last."""
     found = {}
     for count in range(max(1, window - 2), window + 3):
         entries = [HEADER, entry(0, "user", "look"), result(), *following(count)]

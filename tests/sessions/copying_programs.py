@@ -27,7 +27,7 @@ _OURS = ("_extracted", "_restored")
 
 @dataclass(frozen=True)
 class Program:
-    """One format, and the behaviour of the program that writes it."""
+    """A format, and the behaviour of the program that writes it."""
 
     name: str
     fmt: TranscriptFormat

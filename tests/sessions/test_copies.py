@@ -153,7 +153,7 @@ def test_a_copy_is_restored_to_the_byte(copy: Copied) -> None:
 
 
 def codex_fork_of_a_fork(lines: list[Line]) -> list[Line]:
-    """Each fork has a header of its own, and then the whole file that it was made from."""
+    """Each fork has a header of its own, and then the whole file of its origin."""
     fork = codex_fork(lines)
     head = codex_meta(forked_from_id=FORK)
     head["payload"]["id"] = FORK.replace("1", "2")

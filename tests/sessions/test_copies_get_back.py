@@ -61,7 +61,7 @@ class Root:
         return sorted(catalog.names(self.layout), key=str)
 
     def leave(self) -> None:
-        """All that is away comes back, as `bsd restore-all --yes` does it."""
+        """Restore every extracted value, as `bsd restore-all --yes` does."""
         self.config.update({"enabled": False})
         for name in self.names():
             performed.restore_all(self.caller, name, leaving=True)
@@ -107,7 +107,7 @@ class World:
         return self._now
 
     def live(self, steps: int) -> None:
-        """Let `count` random events happen; an event that bsd refuses changes no file."""
+        """Let `steps` random events happen; an event that bsd refuses changes no file."""
         acts: dict[str, Callable[[], object]] = {
             "extract": self._extract,
             "restore": self._restore,
@@ -168,7 +168,7 @@ class World:
         )
 
     def _delete_through_bsd(self) -> None:
-        """Into the trash, and sometimes back; or away for good."""
+        """Move sessions to the trash, and sometimes back; or delete them for good."""
         root = self.roots[0]
         path = self._path(lambda one: one.name in ("openclaw", "flat"))
         name = SessionName(path.parents[1].name, path.stem)
@@ -336,7 +336,7 @@ def left_away(root: Root, world: World) -> set[str]:
 
 @dataclass(frozen=True)
 class Gone:
-    """A value that is still away."""
+    """A value that was not restored."""
 
     line: dict[str, Any]
     place: ValuePath
@@ -353,7 +353,7 @@ class Gone:
 
     @property
     def marker(self) -> Marker | None:
-        """Return the marker that names the stored value, if the line has one."""
+        """Return the marker that names the stored value, if there is such a marker."""
         marker = Marker.of(self.line)
         return marker if marker and format_path(self.place) in marker.keys else None
 
@@ -393,7 +393,7 @@ def differences(now: Any, was: Any, path: ValuePath = ()) -> Iterator[tuple[Valu
 
 
 def away(value: Any) -> bool:
-    """Whether a placeholder stands where a value was."""
+    """Whether a placeholder is at a value's place."""
     return isinstance(value, str) and ends_in_placeholder(value) is not None
 
 
@@ -403,7 +403,7 @@ def contains(tree: Any, value: Any) -> bool:
 
 
 def check_verify(root: Root, gone: set[str], after: str) -> None:
-    """Verify finds exactly the lost values missing, and reports the expired ones."""
+    """Verify finds exactly the lost values missing, and reports the expired values."""
     found = root.verify()
     missing = {one.where for one in found.findings if one.kind in _MISSING}
     assert missing <= gone, (missing - gone, after)

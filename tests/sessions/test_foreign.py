@@ -39,7 +39,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS, ids=[kind.kind for kind in KI
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine: a root, and a user's claims."""
+    """A machine: a root, and a user's claims."""
 
     layout: Layout
     state: Path
@@ -78,7 +78,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Synced:
-    """Two machines with the same sessions: `theirs` was extracted from on the first one."""
+    """Two machines with the same sessions: `theirs` was extracted from on the first machine."""
 
     one: Machine
     other: Machine
@@ -170,7 +170,7 @@ def test_it_is_named_with_the_reason_and_is_no_fault(synced: Synced) -> None:
 
 
 def test_one_whose_store_was_lost_here_is_no_foreign_one(synced: Synced) -> None:
-    """Its content is missing, and that must be said."""
+    """Its content is missing, and bsd must report that."""
     layout = synced.one.layout
     synced.one._here()
     for place in (layout.extracted, layout.history, layout.archive):

@@ -31,7 +31,7 @@ from tests.transcripts.agents.sources.codex import codex_line
 from tests.transcripts.agents.sources.tree import EVERYTHING, LONG, without_restored
 
 ORIGIN, OTHER = (UUID(int=number, version=4) for number in (1, 2))
-OLD_CLAUDE = "1.0.50"  # which writes sessions that it resumes anew, under new ids
+OLD_CLAUDE = "1.0.50"  # it rewrites sessions that it resumes, under new ids
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Place:
     layout: Layout
     top: Path
     original: Lines = field(repr=False)
-    away: list[str]  # the ids of its entries from which something is away
+    away: list[str]  # the ids of its entries that have extracted values
 
     @property
     def directory(self) -> Path:
@@ -129,7 +129,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @dataclass(frozen=True)
 class Said:
-    """One entry: its session, its text, and the ids of another session that it uses."""
+    """An entry: its session, its text, and the ids of another session that it uses."""
 
     role: str  # user, assistant, result, event
     words: str

@@ -125,7 +125,7 @@ def test_a_crash_before_the_exchange_leaves_no_history(
 def test_a_restored_entry_reads_as_if_it_had_never_been_away(
     layout: Layout, caller: Caller
 ) -> None:
-    """Seed 000's example: the call is gone, the agent goes on with the content."""
+    """Seed 000's example: the call is gone, and the agent continues with the content."""
     talk = Talk()
     talk.user()
     talk.says(call("c0", "read"))

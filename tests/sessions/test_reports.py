@@ -66,7 +66,7 @@ class Place:
         return self.top / "root"
 
     def files(self) -> dict[Path, bytes]:
-        """All files of programs: none of bsd's own."""
+        """All files of programs, without bsd's own."""
         ours = [self.root / name for name in (".brainsurgeon", "extracted", "archive", "logs")]
         return {
             path: path.read_bytes()
@@ -331,7 +331,7 @@ def check_codex148(place: Place, before: Files, lean: Files) -> None:
     assert sorted(map(bool, shown)) == [False, True]  # a version that is unknown
 
 
-# --- kinds that are mended elsewhere ---
+# --- kinds that other tests repair ---
 
 
 @checks

@@ -230,7 +230,7 @@ def test_an_archive_of_which_nothing_can_be_said_now_loses_no_session(
 def test_a_thread_taken_back_to_an_earlier_turn_is_listed_with_its_reason(
     home: Home, clock: Clock
 ) -> None:
-    """The thread goes on in a second file, whose name holds the thread's id and a suffix."""
+    """The thread continues in a second file, whose name holds the thread's id and a suffix."""
     name = SessionName(home.name.agent, f"{home.name.session}_01a20439-b8a3-7291-bd43-f95da5b14fcc")
     path = home.path.with_name(f"{name.session}.jsonl")
     path.write_bytes(raw([codex_meta(history_mode="paginated"), *codex_lines()[1:]]))

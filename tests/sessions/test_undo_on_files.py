@@ -196,7 +196,7 @@ def test_content_that_retention_deleted(layout: Layout, caller: Caller) -> None:
     assert path.read_bytes() == before
     assert states(caller) == [(2, "restore", "done"), (1, "extract", "done")]
 
-    performed.undo(caller, NAME)  # inline values can be stored anew
+    performed.undo(caller, NAME)  # inline values can be stored again
     set_idle(path)
     assert performed.restore(caller, NAME, "e1")["restored"] is True
     set_idle(path)
@@ -253,7 +253,7 @@ def test_an_edit_on_a_line_that_changed_is_refused(layout: Layout, caller: Calle
 
 
 def test_operations_of_every_size_are_kept_line_by_line(layout: Layout, caller: Caller) -> None:
-    """A line that is long, and differs in a few bytes only, is not kept whole."""
+    """A long line that differs in only a few bytes is not stored whole."""
     entries: list[dict[str, Any]] = conversation(1)
     entries[1]["message"]["content"][0]["text"] = "q" * 1_000_000
     path = write(layout, entries)

@@ -1,4 +1,4 @@
-"""Files of other programs are replaced whole, with all that belongs to them, or not at all."""
+"""Files of other programs are replaced whole, with all their attributes, or not at all."""
 
 from __future__ import annotations
 

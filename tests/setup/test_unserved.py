@@ -1,4 +1,4 @@
-"""Agents that appear after bsd was set up are told once, in the log and by `bsd status`."""
+"""Agents that appear after bsd was set up are reported once, in the log and by `bsd status`."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def written(directory: Path, lines: list[bytes], at: float = 1.7e9) -> Path:
 
 
 def with_records(path: Path, records: bytes, **end: int) -> Path:
-    """Write a pack anew with this frame of records and these numbers in its end; all hashes fit."""
+    """Write a pack with this frame of records and these numbers in its end; all hashes fit."""
     data = path.read_bytes()
     names = ("index", "records", "lines", "blocks", "content", "oldest", "newest")
     tail = data[-_TAIL:]

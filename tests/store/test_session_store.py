@@ -1,4 +1,4 @@
-"""The store keeps original lines durably: all of a plan or none."""
+"""The store keeps original lines durably: all lines of a plan or none."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_content_is_durable_before_it_has_its_name_and_then_the_name_is(
     monkeypatch.setattr(filesystem, "_sync_file_system", noted_syncfs)
     store.add([keep(0, ref=f"{n:04d}_thinking") for n in range(count)], SOURCE)
     order = [call for at, call in enumerate(calls) if calls[at - 1 : at] != [call]]
-    if existing:  # each file gets its name, else all of them together
+    if existing:  # each file gets its name; otherwise all of them together
         assert order == ["content", "renamed", "names"]
         assert calls.count("renamed") == count
     else:

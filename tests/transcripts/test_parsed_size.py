@@ -106,7 +106,7 @@ _pieces = st.lists(
 
 
 def marks_outside_strings(document: str) -> dict[str, int]:
-    """The same, one character after the other."""
+    """The same, character by character."""
     found = dict.fromkeys("[{:,", 0)
     inside = escaped = False
     for character in document:

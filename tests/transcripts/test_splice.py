@@ -54,7 +54,7 @@ def some_paths(draw: st.DataObject, raw: bytes, *, only_members: bool = False) -
 def changed(
     value: Any, change: Callable[[ValuePath, Any], list[Any]], path: ValuePath = ()
 ) -> list[Any]:
-    """The value with `change` applied to all that is in it; [] if it is gone."""
+    """The value with `change` applied to each value in it; [] if it is gone."""
     result = change(path, value)
     if not result or result[0] is not value:
         return result
@@ -67,7 +67,7 @@ def changed(
 
 
 def meaning(value: Any) -> str:
-    """Tells 1 from true and 0 from -0.0, which compare as equal."""
+    """Distinguish 1 from true and 0 from -0.0, which compare as equal."""
     return repr(value)
 
 
@@ -231,7 +231,7 @@ def test_extraction_and_restoration_leave_only_what_was_set(
 
 @st.composite
 def usual_lines(draw: st.DrawFn) -> bytes:
-    """Lines as most programs write them, the ends of files of Windows and of torn ones included."""
+    """Lines as most programs write them, with the ends of Windows' and of torn files."""
     entry = draw(nasty.lines().filter(lambda raw: parse_entry(raw) is not None).map(parse_entry))
     try:
         return orjson.dumps(entry) + draw(st.sampled_from([b"\n", b"\r\n", b""]))

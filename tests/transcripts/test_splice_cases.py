@@ -25,7 +25,7 @@ from bsd.transcripts.splice import (
 )
 from tests.transcripts import nasty
 
-# SPEC §2.1: `text` becomes `"-"`, and not another byte may change.
+# SPEC §2.1: `text` becomes `"-"`, and no other byte may change.
 ODD_LINES: dict[str, tuple[bytes, bytes]] = {
     "plain": (b'{"id":1,"text":"old"}\n', b'{"id":1,"text":"-"}\n'),
     "crlf": (b'{"text":"old"}\r\n', b'{"text":"-"}\r\n'),

@@ -57,7 +57,7 @@ def test_reads_and_writes(path: ValuePath, text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    # format_path does not write this form, but it has only one possible meaning.
+    # format_path does not write this form, but it has a single possible meaning.
     ['["output"]', '["\\u006futput"]'],
 )
 def test_reads_other_spellings(text: str) -> None:

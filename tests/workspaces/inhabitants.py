@@ -18,7 +18,7 @@ from bsd.core.errors import Busy, NotFound
 from bsd.workspaces import create_session_sandbox, execute, prune_sessions, touch_session
 
 COUNT = 200
-FAITHFUL = 20  # the first ones never grow old: they must outlive the test
+FAITHFUL = 20  # the first never grow old: they must outlive the test
 PAYLOAD = 8  # files in each workspace, from its beginning to its end
 OLDER_THAN_HOURS = 1.0
 _THREADS = 3

@@ -49,7 +49,7 @@ def noted(path: Path) -> dict[str, Any]:
 
 
 def old(session_id: str = "", hours: float = 100, **fields: Any) -> dict[str, Any]:
-    """Metadata as seed 004 has them, of a workspace that is stale; None takes a field out."""
+    """Metadata as seed 004 has them, of a stale workspace; None removes a field."""
     moment = iso_utc(NOW - hours * HOUR)
     document = {"session_id": session_id, "created_at": moment, "updated_at": moment, **fields}
     if not session_id:

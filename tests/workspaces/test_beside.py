@@ -1,4 +1,4 @@
-"""Pruning beside execution: used workspaces stay, stale ones go, and none is half deleted.
+"""Pruning beside execution: used workspaces stay, stale workspaces go, and none is half deleted.
 
 It lasts `BSD_WORKSPACE_SECONDS`: 4 by default, 20 for the whole promise.
 """
@@ -108,7 +108,7 @@ def test_pruning_beside_execution(root: Path) -> None:
     assert left.leftovers == 0
     assert [one for one in list_sessions(root) if (one.age_hours or 0) > OLDER_THAN_HOURS] == []
     assert half_deleted(root) == []
-    for number in range(FAITHFUL):  # never old: they are there, and every run was counted
+    for number in range(FAITHFUL):  # never old: they exist, and every run was counted
         name = name_of(number)
         assert noted(root / name)["execution_count"] == did[name]
     assert did["execute"], did

@@ -128,7 +128,7 @@ def test_bytes_that_are_no_text_are_shown_somehow(run: Run) -> None:
 
 
 def test_a_program_cannot_forge_its_metadata(run: Run, root: Path) -> None:
-    """Read-only in a box; put back without one, after any replacement."""
+    """Read-only in a box; put back without a box, after any replacement."""
     before = noted(root / "a")
     for number, forge in enumerate(
         (
@@ -275,7 +275,7 @@ def test_a_box_works_for_an_ordinary_user(tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def unknown() -> Iterator[None]:
-    """Whether bubblewrap works is asked anew, also by the tests that follow."""
+    """The test for a working bubblewrap is repeated, also by the tests that follow."""
     isolation.why_not_isolated.cache_clear()
     yield
     isolation.why_not_isolated.cache_clear()

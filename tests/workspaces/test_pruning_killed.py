@@ -28,7 +28,7 @@ class Killed(BaseException):
 
 @contextmanager
 def killed_after(steps: int) -> Iterator[list[str]]:
-    """Let `calls` calls that change the disk succeed, and none after them."""
+    """Let `steps` calls that change the disk succeed, and none after them."""
     done: list[str] = []
 
     def dying(name: str, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -122,7 +122,7 @@ def test_progress_is_told_and_it_can_be_broken_off(root: Path) -> None:
 
 
 def taking_away(root: Path, session_id: str, before: Callable[[], object]) -> None:
-    """Prune one workspace, with an event between the look at it and the lock."""
+    """Prune a workspace, with an event between the look at it and the lock."""
     with open_root(root) as opened:
         (planned,) = [one for one in survey(opened).known if one.session_id == session_id]
         before()
@@ -280,7 +280,7 @@ def test_what_a_broken_off_pruning_has_taken_away_is_deleted_by_the_next(root: P
         remover = Remover(opened, dry_run=False)
         (planned,) = [one for one in survey(opened).known if one.session_id == "gone"]
         taken = remover.take_away(planned)
-        # one that deletes it right now is not disturbed
+        # a process that deletes it right now is not disturbed
         told = prune_sessions(24, root, True, clock=clock)
         assert (told.leftovers, told.deleted_sessions) == (0, ["b"])
         os.close(taken.fd)

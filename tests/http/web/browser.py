@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, 
 from tests.needs import require_program
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
-SCREENSHOTS = os.environ.get("SCREENSHOTS")  # set: they are made anew
+SCREENSHOTS = os.environ.get("SCREENSHOTS")  # set: they are recorded again
 _FOLDER = Path(__file__).parents[3] / "contrib" / "screenshots"
 _LARGEST_SCREENSHOT = 200_000
 _PATIENCE_MS = 1000 * DEADLINE_SECONDS
@@ -67,7 +67,7 @@ class Watched:
 
 @contextmanager
 def watched(browser: Browser, address: str, **how: Any) -> Iterator[Watched]:
-    """A page of its own context; fails if there was an error in it or it asked somewhere else."""
+    """A page of its own context; fails after an error in it or a request to another server."""
     how = {"viewport": {"width": 1280, "height": 800}, "locale": "en-GB", **how}
     context = browser.new_context(**how)
     page = context.new_page()

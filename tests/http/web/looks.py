@@ -17,8 +17,8 @@ _TOO_WIDE = """() => {
 def findings(page: Page, scheme: str = "light") -> list[str]:
     """Return the violations that axe finds, each with its elements.
 
-    It looks at the dialog that is open, else at the whole view; in the dark, where only colours
-    differ, at the contrast alone.
+    Checks the open dialog, or the whole view if none is open. In the dark theme, where only
+    colours differ, checks only the contrast.
     """
     dialog = "dialog[open]" if page.locator("dialog[open]").count() else None
     options = {"runOnly": ["color-contrast"]} if scheme == "dark" else None

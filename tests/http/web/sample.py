@@ -1,4 +1,4 @@
-"""Sessions as people have them: long ones, children, old ones, hostile ones."""
+"""Sessions as people have them: long, with children, old, hostile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from bsd.sample import session_lines
 from tests.openclaw_tree import add_session, set_idle
 
-NEEDLE = "xylophonic"  # stands only deep in a value that gets extracted
+NEEDLE = "xylophonic"  # occurs only deep in a value that gets extracted
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=2</script>'
 _DAYS = 3 * 24 * 3600.0
 _STAMP = re.compile(rb'"timestamp": ?"([^"]+)"')
@@ -53,7 +53,7 @@ def recent(lines: Iterable[bytes], ago: timedelta = timedelta(hours=1)) -> bytes
 
 
 def message(id: str, role: str, *content: dict[str, Any], **more: Any) -> bytes:
-    """One line of a session."""
+    """A line of a session."""
     entry = {
         "type": "message",
         "id": id,

@@ -112,7 +112,7 @@ def add_claude_story(home: Path, now: float) -> None:
 
 
 def session_of(number: int) -> str:
-    """Return the id of one of the sessions of plain work, from 1."""
+    """Return the id of a session of plain work, from 1."""
     return f"{number:08x}-2a94-4d0e-9c41-7d3f0a6e21b8"
 
 
@@ -123,7 +123,7 @@ def _write(path: Path, lines: Iterator[bytes], hours: float) -> None:
 
 
 class _Author:
-    """Lines of one session, each 20 s after the line before it."""
+    """Lines of a session, each 20 s after the line before it."""
 
     def __init__(self, session: str, directory: str, start: float, **more: Any) -> None:
         self.session, self.cwd = session, directory.replace("-", "/")

@@ -118,7 +118,7 @@ def _excluded(desk: Desk) -> list[str]:
 
 
 def _dismiss_notice(page: Page) -> None:
-    """A notice stays away once it was dismissed."""
+    """A dismissed notice does not come back."""
     banners = page.locator("#banners")
     codex = "Codex has sessions here that bsd does not look after"
     expect(banners.get_by_text(codex)).to_be_visible()

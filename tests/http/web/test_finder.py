@@ -101,10 +101,11 @@ def follow(page: Page) -> None:
     expect(file).to_contain_text("changed #2")
     expect(file).to_contain_text("/p/src/")
     field.fill("auth.py")
-    field.press("Enter")  # before the answer is there
+    field.press("Enter")  # before the answer arrives
     expect(dialog).to_be_hidden()
     page.wait_for_url(re.compile(r"#/s/main/mend\?at=2&q=auth\.py$"))
-    expect(page.locator(".pointed[data-index='2']")).to_be_visible()  # else the view closes dialogs
+    # otherwise the view closes dialogs
+    expect(page.locator(".pointed[data-index='2']")).to_be_visible()
     page.keyboard.press("Control+k")
     field.fill("quokka mend")
     message = dialog.get_by_role("group", name="Messages").get_by_role("option")

@@ -52,7 +52,7 @@ _VIEW = """async ([session]) => {
 
 @dataclass
 class Desk:
-    """A page over Claude Code's sessions: one deleted, one with extracted values."""
+    """A page over Claude Code's sessions: the first deleted, the second with extracted values."""
 
     seen: Watched
     gone: SessionName

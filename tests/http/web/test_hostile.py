@@ -17,13 +17,13 @@ from tests.http.web.test_frame import OPEN, address_of
 
 pytestmark = pytest.mark.web
 
-# Tells each violation of the page's policy; it is there before the page's own scripts.
+# Reports each violation of the page's policy; it is loaded before the page's own scripts.
 _DETECTOR = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) =>
     window.violations.push(event.violatedDirective));
 """
-# Shows a text as the view of a session does, and tells its elements and how long that took.
+# Shows a text as the view of a session does, and reports its elements and the time that took.
 _RENDER = """
 async ([type, text, hints]) => {
     const { renderText, renderRaw } = await import("./web/render.js");

@@ -106,7 +106,7 @@ def test_the_first_view(tmp_path: Path) -> None:  # noqa: PLR0915 - one browser 
         assert too_wide(page) == []
         page.set_viewport_size({"width": 1280, "height": 800})
 
-        # The order is chosen by arrow keys, and stands in the address.
+        # The order is chosen by arrow keys, and is part of the address.
         page.get_by_label("Size", exact=True).focus()
         page.keyboard.press("ArrowRight")
         expect(largest.first).to_contain_text("main/saved")

@@ -145,7 +145,7 @@ def _harbour(home: Path) -> Iterator[ApiServer]:
     layout = layout_of(root, [SourceSettings(kind="claude-code", path=home / ".claude/projects")])
     clock = Clock()
     clock.ahead = -_HOUR  # each extraction takes it two minutes further
-    whole = {FLAKY, "crane-vendors", session_of(3)}  # so that something would leave
+    whole = {FLAKY, "crane-vendors", session_of(3)}  # so that a value would leave
     for name in list(names(layout)):
         if name.session not in whole and _HELPERS not in name.agent:
             extract(layout, name, clock, keep_recent=3)

@@ -66,7 +66,7 @@ def call(id: str, name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def talk() -> bytes:
-    """Two questions, with everything that stands between a question and its answer."""
+    """Two questions, with every kind of entry between a question and its answer."""
     note = {"type": "custom", "customType": "state", "data": {"open": 1}}
     lines = [
         header("talk"),

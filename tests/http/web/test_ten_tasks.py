@@ -44,7 +44,7 @@ class Desk:
 @contextmanager
 def at_desk(home: Path, tmp_path: Path) -> Iterator[Desk]:
     root = make_home(home)
-    begin_pause(Layout(root), "main", None, time.time)  # so that something would leave
+    begin_pause(Layout(root), "main", None, time.time)  # so that a value would leave
     with chromium() as browser, running(root, tmp_path, BRAINSURGEON_HTTP="127.0.0.1:0") as daemon:
         address = wait_for(
             lambda: next((event["http"] for event in daemon.events() if "http" in event), ""),

@@ -20,7 +20,7 @@ _WANTED = os.environ.get("BSD_CHAOS_REPORT")
 
 @dataclass
 class Report:
-    """Counts over all sessions of one test."""
+    """Counts over all sessions of a test."""
 
     name: str
     commits: int = 0

@@ -52,7 +52,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Report:
-    """The end of a child: how it ended, and what it left."""
+    """The report of a child: how it ended, and its output."""
 
     killed: bool
     ended: str = ""  # committed, the reason of giving up, states of recovery, or an error

@@ -74,7 +74,7 @@ def recover_all(
     seconds_later: float = 0.0,
     after_step: Step = no_step,
 ) -> list[Recovered]:
-    """Recover as the daemon does when it starts, with a clock that is `later` seconds ahead."""
+    """Recover as the daemon does when it starts, with a clock that is `seconds_later` ahead."""
     layout = Layout(root)
     return recover(
         InFlight(layout),

@@ -1,5 +1,5 @@
-"""Fixtures of the commit's tests: a scene in which leases prove who has a file open, and children
-to kill.
+"""Fixtures of the commit's tests: a scene in which leases prove that a file is unused, and
+children to kill.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sets the stage for one crash: a session idle, its ledger, its oracle."""
+"""Set the stage for a crash: an idle session, its ledger, its oracle."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _THEN = "2026-01-01T00:00:00Z"
 
 @dataclass(frozen=True)
 class Theatre:
-    """A root with one session in it."""
+    """A root with a session in it."""
 
     root: Path
     path: Path
@@ -75,7 +75,7 @@ def _message(identity: str, role: str, block: dict[str, Any], **more: Any) -> di
 
 
 def fast_directory() -> str | None:
-    """Memory, where leases are as strong as on a disk; None for the usual place."""
+    """A directory in memory, where leases are as strong as on a disk; None for the usual place."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 

@@ -43,7 +43,7 @@ class _Inside(threading.local):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call that changed the disk."""
+    """A call that changed the disk."""
 
     name: str
     arguments: tuple[Any, ...]
@@ -55,7 +55,7 @@ class Call:
 
 
 def was_killed(work: Callable[[], object]) -> bool:
-    """Do it in a process of its own that may kill itself; whether it did. Else it must succeed."""
+    """Run `work` in a process of its own; whether it was killed. If not, it must succeed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
         child = os.fork()

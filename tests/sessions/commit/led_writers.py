@@ -26,7 +26,7 @@ class Hand:
     number: int = 0
 
     def wait(self) -> bool:
-        """Say that this part is done; go on when told to, or when the committer has ended."""
+        """Report the end of this part; continue when told to, or when the committer has ended."""
         os.write(self.answers, b".")
         return os.read(self.commands, 1) != b""
 

@@ -37,7 +37,7 @@ class Ledger:
         self._add({"event": "deleted"})
 
     def created_another(self, content: bytes) -> None:
-        """Another session was put at the path; it shall stay as it is."""
+        """Another session was put at the path; bsd must not change it."""
         self._add({"event": "another", "content": content.decode()})
 
     def events(self) -> list[dict[str, Any]]:

@@ -35,12 +35,12 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names that changed together: path → inode, or None if there is none any more."""
+    """Names that changed together: path → inode, or None if the name is gone."""
 
     sets: tuple[tuple[str, int | None], ...]
     is_directory: bool = False
     call: str = ""
-    moved: bool = False  # the first to the second, a directory and all that is in it
+    moved: bool = False  # the first to the second, a directory with its contents
 
     def directories(self) -> set[str]:
         return {os.path.dirname(path) for path, _ in self.sets}
@@ -59,7 +59,7 @@ Event = Data | Names | Sync
 
 
 class Recorder:
-    """Writes events to a log; goes on with a log that an earlier child began."""
+    """Write events to a log; continue a log that an earlier child began."""
 
     def __init__(self, root: Path, ledger: Ledger, log: Path) -> None:
         self._ledger = ledger
@@ -184,7 +184,7 @@ def _is_nothing(path: str) -> bool:
 
 
 def _move(names: dict[str, int], old: str, new: str) -> None:
-    """Give all that lies in a directory the names that it has once that is renamed."""
+    """Give the contents of a renamed directory their new names."""
     for path in [path for path in names if path.startswith(f"{old}/")]:
         names[new + path[len(old) :]] = names.pop(path)
 

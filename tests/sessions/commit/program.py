@@ -48,7 +48,7 @@ def rewrites_by_rename(path: Path, ledger: Ledger) -> None:
 
 
 def compacts(path: Path, ledger: Ledger) -> None:
-    """Writes the session anew without its oldest messages."""
+    """Rewrite the session without its oldest messages."""
     lines = path.read_bytes().splitlines(keepends=True)
     other = path.with_suffix(".tmp")
     other.write_bytes(b"".join(lines[:1] + lines[4:]))

@@ -119,7 +119,7 @@ class Scene:
         after_step: Step = no_step,
         keep: Callable[[], None] = lambda: None,
     ) -> CommitOutcome:
-        """Commit edits planned now (entry 3 becomes short, if none are given)."""
+        """Plan and commit edits (by default, entry 3 becomes short)."""
         return commit(
             change or self.change(*(edits or (SHORTEN,))),
             inflight=self.inflight,

@@ -69,7 +69,7 @@ def mount() -> Iterator[Mount]:
 
 
 def play(scene: str, top: Path) -> dict[str, Any]:
-    """Run one scene of ordinary.py; return bsd's answers and the faults found."""
+    """Run a scene of ordinary.py; return bsd's answers and the faults found."""
     done = subprocess.run(
         [
             *as_ordinary_user(),
@@ -92,7 +92,9 @@ def play(scene: str, top: Path) -> dict[str, Any]:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """The caller's, with another home: his own is for him alone."""
+    """The caller's environment, with another home: the caller's own home is closed to other
+    users.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
     return {**kept, "HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -131,7 +133,7 @@ def test_a_session_that_may_not_be_read(top: Path) -> None:
 def test_a_read_only_file_system(top: Path, mount: Mount) -> None:
     place = mount(top / "readonly", "-t", "tmpfs", "tmpfs")
     build(place)
-    # Settings are there from better days: they cannot be made here.
+    # Settings were made earlier: they cannot be made here.
     play("just_extract", give_away(top))
     shutil.copytree(top / "root" / ".brainsurgeon", place / "root" / ".brainsurgeon")
     give_away(place)

@@ -118,7 +118,7 @@ def test_somebody_who_keeps_the_old_file_gets_it_back(scene: Scene) -> None:
 
 @pytest.mark.usefixtures("holders_exceed_the_limit")
 def test_lines_written_to_the_new_file_return_with_the_old_one(scene: Scene) -> None:
-    """A writer's first line finds the new file, its second the old one: both in order."""
+    """A writer's first line finds the new file, its second the old file: both in order."""
     holders = []
     two_lines = "import sys\nfor text in sys.argv[2:]: open(sys.argv[1], 'ab').write(text.encode())"
 
@@ -311,7 +311,7 @@ def test_a_full_disk_while_draining_undoes_everything(
 
 
 def _by_our_own_descriptor(path: Path, data: bytes) -> None:
-    """Write as a process can that the kernel admitted after it took our lease away."""
+    """Write as a process can that the kernel admitted after it took bsd's lease away."""
     inode = path.stat().st_ino
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):

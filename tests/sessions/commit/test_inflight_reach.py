@@ -43,7 +43,9 @@ def home(tmp_path: Path) -> Layout:
 
 @pytest.fixture
 def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """In which groups the system says that we are; outside of all units, unless it is written."""
+    """The cgroups of this process, as the system reports them; outside of all units, unless
+    written.
+    """
     path = tmp_path / "cgroups"
     path.write_text("0::/user.slice/user-1000.slice/user@1000.service/app.slice/bsd.service\n")
     monkeypatch.setattr(reach, "_CGROUPS", path)

@@ -33,7 +33,7 @@ Item = TypeVar("Item")
 def _crash(
     children: Children, order: Order, program: str, *, at_once: bool = True
 ) -> tuple[Report, list[str]]:
-    """End one child in one way, let the owner act, and return the faults after recovery."""
+    """End a child in the given way, let the owner act, and return the faults after recovery."""
     with theatre() as scene:
         report = children.run(_in(scene, order))
         problems = [report.error] if report.error else []

@@ -28,7 +28,7 @@ from tests.waiting import wait_for
 
 @pytest.fixture(params=[errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM])
 def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The exchanges that a kernel was asked for which makes none."""
+    """The requests for exchanges to a kernel that supports none."""
     calls: list[str] = []
 
     def refuse(one: str, _: str) -> None:

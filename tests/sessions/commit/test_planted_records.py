@@ -162,7 +162,7 @@ def test_a_directory_that_others_have_made_or_may_change(
 
 @pytest.mark.parametrize("place", ["agent", "sessions"])
 def test_a_directory_by_a_link_is_nobody_s_to_sweep(scene: Scene, place: str) -> None:
-    """It would lead to files of others that only happen to be called like ours."""
+    """It would lead to files of other programs that only have a similar name."""
     evil(scene)
     home = scene.layout.agents / "evil" / ("sessions" if place == "sessions" else "")
     theirs = scene.layout.agents / "other" / "inflight"

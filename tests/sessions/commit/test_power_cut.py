@@ -1,4 +1,4 @@
-"""Power cut: every moment of a commit, with what was not synced gone, zero, or half there."""
+"""Power cut: every moment of a commit, with unsynced data gone, zero, or half there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of recovery, one by one; a crash is a hook that ends the commit where it stands."""
+"""The rules of recovery in turn; a crash is a hook that ends the commit where it stands."""
 
 from __future__ import annotations
 

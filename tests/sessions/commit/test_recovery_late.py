@@ -246,7 +246,7 @@ def test_a_record_stays_as_long_as_its_file(
 
 
 def test_lines_are_late_for_the_old_file_too(scene: Scene) -> None:
-    """An undone exchange: the new file is the displaced one, the old one its target."""
+    """An undone exchange: the new file is displaced, the old file its target."""
     crash(scene, "verified")
     append(displaced(scene), LATE)
     assert states(scene.recover()) == [State.CARRIED]

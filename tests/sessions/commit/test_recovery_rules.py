@@ -143,7 +143,7 @@ def test_rule_b_lines_without_an_id_are_told_apart_by_their_place(children: Chil
         _killed(children, scene, "durable")
         content = scene.path.read_bytes()
         assert content.count(ping) == 1
-        other = scene.path.with_suffix(".tmp")  # the gateway writes it anew: another inode
+        other = scene.path.with_suffix(".tmp")  # the gateway rewrites it: another inode
         other.write_bytes(content)
         other.rename(scene.path)
         program.append(_displaced(scene), ping)

@@ -186,7 +186,7 @@ def _incomplete(place: Arena, name: SessionName, path: Path) -> list[str]:
 
 
 class StoppingExchanger:
-    """Stops the world between the steps, so that others come just then."""
+    """Stops the world between the steps, so that other processes act just then."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
@@ -222,7 +222,7 @@ class StoppingExchanger:
     def _do(self, mood: str, step: str, displaced: str, held: ExitStack) -> None:
         match mood, step:
             case "wait", "verified" | "exchanged" | "draining":
-                time.sleep(0.003)  # a process that comes now has to wait for us
+                time.sleep(0.003)  # a process that comes now has to wait for bsd
             case "drain", "draining":
                 self._write(displaced)
             case "hold", "draining":

@@ -98,7 +98,7 @@ def _deletes(stage: Stage) -> None:
 
 
 def _replaces(stage: Stage) -> None:
-    """Put a file with one line more at the path."""
+    """Put a file with a line more at the path."""
     added = line("rewriter", 0)
     other = stage.path.with_suffix(".tmp")
     other.write_bytes(stage.original + added)

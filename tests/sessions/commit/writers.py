@@ -12,7 +12,7 @@ from tests.needs import require_node
 
 
 class NodeWriter:
-    """One process; `begin` and `end` bound its writing to one session."""
+    """A process; `begin` and `end` bound its writing to a session."""
 
     def __init__(self, name: str, mode: str) -> None:
         self.name = name

@@ -37,7 +37,7 @@ def session(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def stranger() -> Iterator[int]:
-    """The id of a living process that is neither ours nor OpenClaw's."""
+    """The id of a living process that is neither bsd's nor OpenClaw's."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         yield child.pid

@@ -1,11 +1,11 @@
 """A process that holds a session's lock: `python -m tests.transcripts.agents.lock_holder WHAT …`.
 
-hold FILE           takes the lock, says so, and holds it until its standard input ends
-count FILE N SECS   adds one to the number in N under the lock, again and again for SECS seconds
-judge FILE          says who holds the lock
-take FILE           takes the lock and gives it back, or prints the error
+  hold FILE           takes the lock, reports that, and holds it until its standard input ends
+  count FILE N SECS   adds 1 to the number in N under the lock, repeatedly for SECS seconds
+  judge FILE          reports the holder of the lock
+  take FILE           takes the lock and releases it, or prints the error
 
-What it did, and what it logs, are lines of JSON. `--host openclaw` may stand anywhere.
+Its reports and its log are lines of JSON. `--host openclaw` may be at any place.
 """
 
 from __future__ import annotations

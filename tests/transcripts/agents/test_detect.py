@@ -29,7 +29,7 @@ DATA = Path(__file__).parents[4] / "shared" / "data"
         [b'{"type":"session","version":3,"id":"a"}\n', b'{"type":"message"}\n'],
         [b'{"type":"session","version":4}\n'],
         [b"\n", b'{"version":3, "type":"session"}\r\n'],
-        # Half a character, as JavaScript cuts one: every other line may hold it, too.
+        # Half a character, as JavaScript cuts it: every other line may hold it, too.
         [b'{"type":"session","version":3,"id":"a","title":"cut \\ud83d"}\n'],
     ],
 )

@@ -1,6 +1,7 @@
-"""Links, flat and nested directories, and copies of sync programs: served, or named with a reason.
+"""Links, flat and nested directories, and copies of sync programs: served, or named with a
+reason.
 
-Some cases are shaped after reports; where they are at hand, they are played as they are.
+Some cases are shaped after reports; where those are available, they are used unchanged.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def test_runs_below_a_session_of_pi_are_parts_of_it(pi: Layout) -> None:
 
 
 def test_below_other_directories_no_runs_are_looked_for(pi: Layout) -> None:
-    """A flat directory may be any, with all that a user has below it."""
+    """A flat directory may be any directory, with all of a user's files below it."""
     write(pi.sources[0].path / "web" / "node_modules" / "a" / "run-1" / "session.jsonl")
     assert names_in(pi) == []
     assert {each.name for each in catalog.agents(pi)} == {"pi:web"}

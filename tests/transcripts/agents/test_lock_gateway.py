@@ -1,4 +1,4 @@
-"""Our lock and the gateway's, with real processes of both kinds."""
+"""bsd's lock and the gateway's, with real processes of both kinds."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ QUILL = Quill()
 
 @dataclass(frozen=True, slots=True)
 class Desk(AgentProgram):
-    """One desk: `scrolls/<desk>/scroll-<n>.jsonl`; `contents` lists them."""
+    """A desk: `scrolls/<desk>/scroll-<n>.jsonl`; `contents` lists them."""
 
     scrolls: Path
     directory: Path

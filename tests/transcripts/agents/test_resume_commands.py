@@ -107,7 +107,7 @@ def test_what_is_no_session_has_none(layout: Layout) -> None:
     assert resume_command(layout, SessionName("main", "s1.trajectory")) is None
 
 
-# --- where it is told ---
+# --- where the command is shown ---
 
 
 def test_every_answer_about_a_session_has_it(tmp_path: Path) -> None:

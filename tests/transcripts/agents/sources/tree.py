@@ -42,7 +42,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Home:
-    """A program's home directory with one session in it, and a root of bsd beside it."""
+    """A program's home directory with a session in it, and a root of bsd beside it."""
 
     kind: Kind
     layout: Layout
@@ -81,7 +81,7 @@ def raw(lines: Iterable[dict[str, Any]]) -> bytes:
 
 
 def away(old: bytes, new: bytes) -> int:
-    """Count the values that are away; all else must be as it was, the order of members too."""
+    """Count the extracted values; all other content must be unchanged, the order of members too."""
     count = 0
     old_lines, new_lines = old.split(b"\n"), new.split(b"\n")
     assert len(old_lines) == len(new_lines)
