@@ -15,7 +15,7 @@ from bsd.core.logs import close_logs
 
 @dataclass(frozen=True)
 class Ended:
-    """How a call of a command ended."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -34,7 +34,7 @@ class Commands:
     root: Path
 
     def __call__(self, *arguments: str, code: int = 0) -> Any:
-        """The document that a command prints, which must end with this exit code."""
+        """Return the document that a command prints; it must end with this exit code."""
         said = self.said(*arguments)
         assert said.code == code, said
         return said.document if said.out else None

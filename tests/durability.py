@@ -31,7 +31,7 @@ import pytest
 
 from tests.calls_of_os import path_of
 
-_Listing = dict[str, int]  # names and the inodes that they stand for
+_Listing = dict[str, int]  # names, with their inodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class Moment:
     _there: frozenset[str]
 
     def lost(self, *patterns: str) -> list[str]:
-        """The paths that would be missing, or have other content."""
+        """Return the paths whose files would be missing or have other content."""
         return _matching(self._lost, patterns)
 
     def kept(self, *patterns: str) -> list[str]:
-        """The paths of existing files that would survive it."""
+        """Return the paths of present files that would survive."""
         return _matching(self._there - self._lost, patterns)
 
 
@@ -58,7 +58,7 @@ class Disk:
     def __init__(self, top: Path) -> None:
         self._top = top.resolve()
         self._content: dict[int, tuple[int, int]] = {}  # of files: size and mtime when synced
-        self._names: dict[int, _Listing] = {}  # of directories, as they were synced
+        self._names: dict[int, _Listing] = {}  # of directories, at their last fsync
         self._moments: list[Moment] = []
         self._unsynced: list[str] = []
         self._gone = 0  # stands for inodes that are free again
@@ -88,11 +88,11 @@ class Disk:
     # --- queries ---
 
     def lost(self, *patterns: str) -> list[str]:
-        """The existing files that a power cut would remove or change now."""
+        """Return the present files that a power cut would remove or change now."""
         return _matching(self._lost_now(), patterns)
 
     def back(self, *patterns: str) -> list[str]:
-        """The files that are gone, and that a power cut would bring back now."""
+        """Return the deleted files that a power cut would bring back now."""
         found = set()
         for path in self._synced(self._top, ""):
             if not os.path.lexists(self._top / path):
@@ -105,7 +105,7 @@ class Disk:
         return [one for one in self._moments if one.call in gone and _is_like(one.path, patterns)]
 
     def named_before_synced(self, *patterns: str) -> list[str]:
-        """The files that were given a name before their content was synced."""
+        """Return the files that got a name before their content was synced."""
         return _matching(self._unsynced, patterns)
 
     # --- recording ---
@@ -147,7 +147,7 @@ class Disk:
         return call
 
     def _take_away(self, inode: int) -> None:
-        """An inode is free, and the next file may get its number."""
+        """Record that an inode is free, since the next file may get its number."""
         self._gone -= 1
         for listing in self._names.values():
             for name, number in listing.items():
@@ -176,7 +176,7 @@ class Disk:
         return str(path.relative_to(self._top))
 
     def _note(self, path: Path) -> None:
-        """Take note of a file or a directory as it is: it has reached the disk."""
+        """Record the present state of a file or a directory as durable."""
         inode = path.stat().st_ino
         if path.is_dir():
             self._names[inode] = _listing(path)
@@ -208,7 +208,7 @@ class Disk:
         return {self._relative(one) for one in path.rglob("*") if not one.is_dir()}
 
     def _synced(self, directory: Path | int, above: str) -> Iterator[str]:
-        """The paths that the names say that were synced."""
+        """Yield the paths that the synced names lead to."""
         inode = directory if isinstance(directory, int) else directory.stat().st_ino
         for name, number in self._names.get(inode, {}).items():
             if number in self._names:
@@ -223,7 +223,7 @@ def _listing(directory: Path) -> _Listing:
 
 
 def _inode_alone(path: Path) -> int | None:
-    """The inode at a path, if it has no other name."""
+    """Return the inode at a path, if it has no other name."""
     with suppress(OSError):
         found = path.lstat()
         return found.st_ino if stat.S_ISDIR(found.st_mode) or found.st_nlink == 1 else None

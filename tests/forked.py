@@ -35,7 +35,7 @@ from typing import IO, Any, NoReturn
 
 from tests.waiting import DEADLINE_SECONDS
 
-# The same as in `bsd.__main__`, which must not be loaded here: it is run in the children.
+# A copy of the value in `bsd.__main__`, which runs in the children and must not be loaded here.
 HOST_TOKEN = ("--host", "openclaw")
 _TOP = Path(__file__).parents[1]
 _LOADED = (
@@ -90,7 +90,7 @@ def _server(environ: Mapping[str, str]) -> _Server:
 
 
 class Process:
-    """A bsd that keeps running; like `subprocess.Popen`, which only works for children."""
+    """A running bsd; like `subprocess.Popen`, which needs a child of this process."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.returncode: int | None = None
@@ -99,7 +99,7 @@ class Process:
         self.pid = int(self._answers.readline())
 
     def poll(self) -> int | None:
-        """The exit code; None while it runs."""
+        """Return the exit code; None while the process runs."""
         return self._end(0)
 
     def wait(self, timeout: float = DEADLINE_SECONDS) -> int:
@@ -125,7 +125,7 @@ class Process:
 
 
 def start(*arguments: str, out: IO[Any], env: Mapping[str, str] | None = None) -> Process:
-    """Start bsd, which writes all it says to `out`."""
+    """Start bsd, with its output and errors written to `out`."""
     environ = dict(os.environ if env is None else env)
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(str(_server(environ).path))
@@ -225,7 +225,7 @@ def serve(asked: socket.socket, listening: socket.socket) -> None:
 
 
 def _read(asked: socket.socket) -> tuple[list[int], dict[str, Any]] | None:
-    """Standard streams of the next command, and the order; None at the end."""
+    """Return the standard streams of the next command, and the order; None at the end."""
     size, fds, _, _ = socket.recv_fds(asked, 4, 3)
     if not size:
         return None
@@ -234,7 +234,7 @@ def _read(asked: socket.socket) -> tuple[list[int], dict[str, Any]] | None:
 
 
 def _attend(connection: socket.socket) -> NoReturn:
-    """Run the command of a connection, and tell there its pid and its exit code."""
+    """Run the command of a connection, and send its pid and its exit code there."""
     order = _read(connection)
     if order is None:
         os._exit(0)
@@ -243,7 +243,7 @@ def _attend(connection: socket.socket) -> NoReturn:
         connection.close()
         _become(*order)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # they are meant for the command
+        signal.signal(number, signal.SIG_IGN)  # these signals are meant for the command
     for fd in (0, 1, 2, *order[0]):
         os.close(fd)
     ended = os.pidfd_open(pid)

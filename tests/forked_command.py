@@ -15,7 +15,7 @@ import sys
 
 
 def main(path: str, arguments: list[str]) -> int:
-    """Have the command run; returns its exit code."""
+    """Have the server run the command; return its exit code."""
     order = {
         "arguments": arguments,
         "environ": dict(os.environ),

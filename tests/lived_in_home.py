@@ -27,12 +27,12 @@ LOGIN = f"{SHOP}/1a6e0001-0000-4000-8000-000000000001"
 OLD = f"{SHOP}/1a6e0003-0000-4000-8000-000000000003"
 LARGEST = "main/harbour"
 VANISHED = f"{SHOP}/1a6e0004-0000-4000-8000-000000000004"
-SEEN = "def authenticate(quokka):"  # is in a long file that a model has read
+SEEN = "def authenticate(quokka):"  # part of a long file that a model has read
 _FILE = f"{SEEN}\n" + "    assert quokka.has_paid()\n" * 60
 
 
 def make_home(home: Path) -> Path:
-    """Fill a home; returns bsd's root in it. bsd has extracted from `LOGIN` alone."""
+    """Fill a home; return bsd's root in it. bsd has extracted values from `LOGIN` alone."""
     root = home / ".openclaw"
     add_session(root, LARGEST, recent(session_lines(turns=8, seed=1)))
     listed = {"agent:main:harbour": {"sessionId": "harbour", "displayName": "The harbour master"}}

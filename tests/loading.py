@@ -16,7 +16,7 @@ def load_settings(
     root: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Load them; `environ` takes the place of the environment."""
+    """Load the settings; `environ` replaces the environment."""
     if environ is None:
         return settings.load_settings(config_file, root)
     with mock.patch.dict(os.environ, environ, clear=True):

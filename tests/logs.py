@@ -18,7 +18,7 @@ _bsd = logging.getLogger("bsd")
 def tell_logs(tell: Callable[[dict[str, Any]], None]) -> Processor:
     """Pass every line of every level to `tell` from now on; the outputs get it, too.
 
-    Unlike `structlog.testing.capture_logs` safe while other threads log.
+    Unlike `structlog.testing.capture_logs`, it is safe while other threads log.
     """
 
     def recorder(_: Any, method: str, event: EventDict) -> EventDict:

@@ -20,13 +20,13 @@ _NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"
 
 
 def require_program(name: str) -> str:
-    """The path of a program, or no test."""
+    """Return the path of a program, or skip the test."""
     path = shutil.which(name)
     return path or without(f"the program `{name}`")
 
 
 def require_node() -> str:
-    """The path of Node, in which the gateway is written."""
+    """Return the path of Node, in which the gateway is written, or skip the test."""
     return require_program("node")
 
 
@@ -49,7 +49,7 @@ def as_ordinary_user() -> list[str]:
 
 @cache
 def python_for_all() -> tuple[str, str]:
-    """A Python that every user may read, and the PYTHONPATH that brings bsd into it."""
+    """Return a Python that every user may read, and the PYTHONPATH with which it finds bsd."""
     require_program("setpriv")
     python = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
     beside = [str(Path(module.__file__ or "").parents[1]) for module in (bsd, click)]

@@ -1,4 +1,4 @@
-"""An OpenClaw directory as its owner leaves it: agents, sessions idle, sessions.json."""
+"""An OpenClaw directory as its gateway leaves it: agents, sessions idle, sessions.json."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AT_REST_SECONDS = 3600.0
 
 
 def add_session(root: Path, name: str, content: Path | bytes) -> Path:
-    """Put a transcript where OpenClaw would have it, untouched for an hour; returns its path."""
+    """Add a transcript at OpenClaw's path for it, last written an hour ago; return the path."""
     agent, _, session = name.partition("/")
     path = root / "agents" / agent / "sessions" / f"{session}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def add_session(root: Path, name: str, content: Path | bytes) -> Path:
 
 
 def set_idle(path: Path, seconds: float = _AT_REST_SECONDS) -> None:
-    """Make a file look as if it had last been written to so long ago: an hour."""
+    """Set the time of a file's last write to this many seconds ago (default: an hour)."""
     then = time.time() - seconds
     os.utime(path, (then, then))
 
@@ -61,7 +61,7 @@ def fill(root: Path) -> Path:
 
 
 def grow_old(root: Path, days: float = 3) -> None:
-    """Let stored lines and transcripts be of days ago; displaced versions are gone by then."""
+    """Make stored lines and transcripts days old, so that displaced versions expire."""
     for file in (*root.glob("extracted/*/[0-9]*.json"), *root.glob("agents/*/sessions/*.jsonl")):
         set_idle(file, days * 86400)
     for file in root.glob(".brainsurgeon/inflight/*"):

@@ -1,4 +1,4 @@
-"""Pictures as sessions hold them: base64 of bytes that begin as files of their type do."""
+"""Pictures as sessions hold them: base64 of bytes with the beginning of their file type."""
 
 from __future__ import annotations
 

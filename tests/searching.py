@@ -26,14 +26,14 @@ def everything(layout: Layout, words: str, **more: Any) -> list[SearchHit]:
 
 
 def index_holds(layout: Layout, word: str) -> bool:
-    """Whether the index has a word, whether or not a search finds a text for it."""
+    """Return whether the index has a word, whether or not a search finds a text for it."""
     with closing(sqlite3.connect(layout.search_db)) as database:
         query = "SELECT 1 FROM terms WHERE term = ? LIMIT 1"
         return database.execute(query, (word,)).fetchone() is not None
 
 
 def entry(number: int, role: str, text: str, day: int = 1, **more: Any) -> dict[str, Any]:
-    """A message of a minute of this day in February; `more` is the message's."""
+    """Return a message of a minute of this day in February; `more` are members of the message."""
     message: dict[str, Any] = {"role": role, "content": [{"type": "text", "text": text}], **more}
     if role == "toolResult":
         message |= {"toolCallId": f"call{number}", "toolName": "read"}

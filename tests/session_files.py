@@ -1,4 +1,4 @@
-"""Sessions of OpenClaw, made up line by line, and a caller whose waiting takes no time."""
+"""Sessions of OpenClaw, written line by line, and a caller whose waiting takes no time."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-02-01T0
 
 
 def conversation(results: int = 3) -> list[dict[str, Any]]:
-    """A user's question, `results` long tool results, and enough answers to make them old."""
+    """Return a user's question, `results` long tool results, and answers that make them old."""
     entries = [HEADER, entry(0, "user", "look")]
     entries += [entry(n, "toolResult", f"{n} {LONG}") for n in range(1, results + 1)]
     entries += [entry(results + n, "assistant", "seen") for n in range(1, 6)]
@@ -75,7 +75,7 @@ def write(layout: Layout, entries: list[dict[str, Any]], name: SessionName = NAM
 
 
 def jsonl(*entries: Mapping[str, Any] | bytes) -> bytes:
-    """Entries as a file has them; bytes stay as they are."""
+    """Return entries as a file's lines; bytes stay as they are."""
     return b"".join(
         entry if isinstance(entry, bytes) else json.dumps(entry).encode() + b"\n"
         for entry in entries

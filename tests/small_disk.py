@@ -1,4 +1,4 @@
-"""A file system of a few megabytes that can really be filled, as its own user may."""
+"""A file system of a few megabytes that its own user can really fill."""
 
 from __future__ import annotations
 

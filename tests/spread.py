@@ -23,7 +23,7 @@ _FIRST = ("claude-code", "web", "compat", "test_debian.py", "chaos", "packaging"
 
 @cache
 def _kinds(module: Path) -> frozenset[str]:
-    """The markers that stand in a module, its name and its directory's."""
+    """Return the markers in a module, its name and its directory's name."""
     text = module.read_text(encoding="utf-8")
     marks = re.findall(r"pytest\.mark\.(\w+)", text)
     if "compat" in marks and _CLAUDE_CODE in text:
@@ -32,7 +32,7 @@ def _kinds(module: Path) -> frozenset[str]:
 
 
 def rank(module: Path) -> int:
-    """How early a module's tests begin; the lower, the earlier."""
+    """Return the position of a module's tests in the run; lower numbers begin earlier."""
     kinds = _kinds(module)
     return next((at for at, kind in enumerate(_FIRST) if kind in kinds), len(_FIRST))
 

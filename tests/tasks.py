@@ -1,4 +1,4 @@
-"""Tasks that users come to bsd with, and how many steps each may take."""
+"""The usual tasks of bsd's users, and the largest number of steps of each."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_what_tests_share_has_no_real_home_either(
 
 
 def _pytest(module: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """A run of its own, of a module that lies elsewhere."""
+    """Run pytest separately, on a module outside the suite."""
     argv = ["-p", "tests.conftest", "-c", os.devnull, f"--rootdir={module.parent}", str(module)]
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments, *argv],

@@ -34,7 +34,7 @@ def bsd(root: Path) -> Commands:
 
 @pytest.fixture
 def path(root: Path) -> Path:
-    """A session with four long results, which its program has in its list."""
+    """A session with four long results, which is in its program's list."""
     path = add_session(root, SESSION, jsonl(*conversation(4)))
     set_status(root, SESSION, "done")
     return path
@@ -70,7 +70,7 @@ def test_an_extraction_is_durable_in_store_and_history(
     with Disk(root) as disk:
         bsd("extract", SESSION)
         assert lost(disk) == []
-        # The operation has lost the name that says that it is not done; it may come back.
+        # The operation's `.pending` name is gone, but not yet durably: it may come back.
         (pending,) = disk.back("*.pending")
         assert pending.startswith(".brainsurgeon/history/")
     assert disk.named_before_synced("*.json", "*.jsonl") == []
@@ -163,7 +163,7 @@ def keep_copies(root: Path) -> None:
 
 @pytest.fixture
 def gone(bsd: Commands, root: Path, path: Path, original: bytes) -> bytes:
-    """A session that was copied, and that its program has deleted, with its directory."""
+    """A copied session, which its program has deleted together with its directory."""
     keep_copies(root)
     shutil.rmtree(path.parent.parent)
     (root / "agents/other/sessions").mkdir(parents=True)
@@ -281,7 +281,7 @@ def test_late_bytes_without_a_session_are_durable_before_the_displaced_file_goes
 
 
 def put_clock_forward(root: Path) -> None:
-    """Let displaced files have had their minute, and recovery look at them."""
+    """Move the clock past the minute of displaced files, and let recovery check them."""
     clock = Clock()
     clock.ahead = 120.0
     make_caller(Layout(root), clock).recover()

@@ -1,4 +1,4 @@
-"""Rules of the house that no linter knows."""
+"""Rules of the code base that no linter checks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AT_THE_TOP = {
 
 
 def _tracked() -> list[str]:
-    """Files under version control; where there is none (an unpacked archive), all files."""
+    """Return the files under version control; in an unpacked archive, all files."""
     try:
         done = subprocess.run(
             ["git", "-c", f"safe.directory={_TOP}", "-C", str(_TOP), "ls-files", "-z"],
@@ -36,7 +36,7 @@ def _tracked() -> list[str]:
 
 
 def _tests() -> list[Path]:
-    """The modules below `tests/`; not those of programs that are installed there."""
+    """Return the modules below `tests/`, without installed programs' own modules."""
     found = [_TOP / name for name in _tracked() if re.fullmatch(r"tests/.*\.py", name)]
     return [path for path in found if "node_modules" not in path.parts and path.exists()]
 
@@ -98,7 +98,7 @@ def test_the_lock_file_names_versions_and_no_network() -> None:
 
 
 def test_values_are_bound_by_place_or_by_name() -> None:
-    """`?1` with a sequence is deprecated since Python 3.12, and where warnings count, an error."""
+    """`?1` with a sequence is deprecated since Python 3.12, and an error if warnings are errors."""
     statements = re.compile(r"\b(?:SELECT|WHERE|VALUES|AND|SET)\b[^#]*\?[1-9]")
     found = [str(path) for path in _MODULES if statements.search(path.read_text(encoding="utf-8"))]
     assert found == []
@@ -163,7 +163,7 @@ _MAY_SAY = {
 
 
 def _texts(path: Path) -> Iterator[tuple[int, str]]:
-    """The texts and bytes in a module's code, without docstrings."""
+    """Yield the texts and bytes in a module's code, without docstrings."""
     tree = ast.parse(path.read_bytes())
     told = {
         id(node.value)
@@ -198,7 +198,7 @@ def test_only_agents_know_what_their_programs_call_things() -> None:
 
 
 def test_nobody_but_agents_imports_one_of_them() -> None:
-    """They are asked through `bsd.transcripts.agents.programs`, `program` and `format`."""
+    """Other packages use `bsd.transcripts.agents.programs`, `program` and `format` instead."""
     for kind, module in KINDS.items():
         assert module.startswith(f"bsd.transcripts.agents.{kind.replace('-', '_')}")
     one = re.compile(
@@ -223,7 +223,7 @@ def test_no_class_name_stands_in_two_modules() -> None:
 
 
 def test_imports_stand_at_the_top_but_for_few() -> None:
-    """DESIGN §2: each of the others has its reason beside it, and no more may be added."""
+    """DESIGN §2: each inner import has its reason beside it, and their number must not grow."""
     inside = {
         (path, one.lineno)
         for path in _MODULES

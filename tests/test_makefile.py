@@ -49,7 +49,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def _pytest_arguments(target: str) -> list[str]:
-    """How `make TARGET` calls pytest."""
+    """Return the arguments with which `make TARGET` calls pytest."""
     plan = _make("-n", target, "TESTS=").stdout.splitlines()
     (call,) = (line for line in plan if "-m pytest" in line)
     return shlex.split(call.partition("-m pytest")[2])
@@ -115,7 +115,7 @@ def test_modules_that_need_programs_carry_their_marker(directory: str, marker: s
 
 
 def test_limits_of_tests_are_made_from_one_figure() -> None:
-    """A limit that a test has of its own is exceeded on a busy machine some day."""
+    """A test with a limit of its own fails one day on a busy machine."""
     assert _PYTEST["timeout"] == 3 * DEADLINE_SECONDS
     own = re.compile(r"mark\.timeout|[( ]timeout=[1-9]\d|\.wait\([1-9]\d|wait_for\(.*seconds=")
     modules = [
@@ -165,7 +165,7 @@ def test_requirements_that_contradict_the_lock_file_can_be_locked(checkout: Path
 def test_a_python_that_makes_no_environments_is_an_error_that_says_what_to_do(
     checkout: Path,
 ) -> None:
-    """Debian's, without the package python3-venv."""
+    """Debian's Python without the package python3-venv makes no environments."""
     python = checkout / "python"
     python.write_text("#!/bin/sh\necho \"No module named 'ensurepip'\" >&2\nexit 1\n")
     python.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The originals' defects: DEFECTS.md names a test for each; some of them stand here."""
+"""The originals' defects: DEFECTS.md names a test for each; some of these tests are here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP over a Unix socket, as the standard library speaks it."""
+"""HTTP over a Unix socket, with the standard library's client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words that only programmers know, and that no message may hold."""
+"""Words that only programmers know, and that no message may contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program's home and bsd beside it: a root of its own, with the program's directory as source."""
+"""A program's home with bsd: a separate root, with the program's directory as a source."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _NOT_PASSED_ON = ("CLAUDE", "ANTHROPIC_", "PI_", "AI_AGENT", "BRAINSURGEON_")
 
 @dataclass(frozen=True)
 class Beside:
-    """A home with one program's sessions, and bsd's root beside it."""
+    """A home with one program's sessions, and bsd's root."""
 
     top: Path
     kind: str  # of source
     sessions: str  # directory of the sessions below the home
     work: Path  # directory in which the program runs: its name is part of the sessions' path
-    env: dict[str, str] = field(default_factory=dict)  # besides the ordinary
+    env: dict[str, str] = field(default_factory=dict)  # in addition to the usual variables
     # prefix of a command that runs it as another user
     user: list[str] = field(default_factory=list)
 
@@ -68,7 +68,7 @@ class Beside:
         return {**kept, "HOME": str(self.home), **own, **self.env}
 
     def copy_to(self, top: Path) -> Beside:
-        """All of it once more, in another place; the program is still run where it was."""
+        """Copy everything to another place; programs keep the original working directory."""
         shutil.copytree(self.top, top, dirs_exist_ok=True)
         env = {k: v.replace(str(self.top), str(top)) for k, v in self.env.items()}
         return Beside(top, self.kind, self.sessions, self.work, env, self.user)
@@ -106,7 +106,7 @@ class Beside:
         return json.loads(done.stdout) if done.stdout else None
 
     def rest(self) -> None:
-        """So much time has gone by that no session counts as in use."""
+        """Age all sessions, so that none counts as in use."""
         for path in self.files():
             set_idle(path)
 
@@ -118,12 +118,12 @@ class Beside:
         return done
 
     def restore_all(self, *, ok: bool = True) -> Any:
-        """Restore every extracted value, and turn extraction off."""
+        """Restore all values; extraction is off from then on."""
         self.rest()
         return self.bsd("restore-all", "--yes", ok=ok)
 
     def files(self) -> list[Path]:
-        """All sessions' files."""
+        """Return the files of all sessions."""
         return sorted(self.source.rglob("*.jsonl"))
 
     def the_new_file(self, before: list[Path]) -> Path:
@@ -133,7 +133,7 @@ class Beside:
 
 
 def placeholders(content: bytes) -> int:
-    """The number of extracted values in lines other than the program's mere records."""
+    """Return the number of extracted values in lines, apart from the program's mere records."""
     return sum(
         line.count(b'"[[extracted-')
         for line in content.splitlines()

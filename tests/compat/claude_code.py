@@ -35,7 +35,7 @@ class ClaudeCode:
     program: tuple[str, ...]
 
     def run(self, prompt: str, *options: str, cwd: Path | None = None) -> str:
-        """Let it answer a prompt without a terminal; returns the session's id."""
+        """Let the program answer a prompt without a terminal; return the session's id."""
         command = [*self.program, "-p", prompt, *options, "--output-format", "json", "--verbose"]
         done = self.beside.run(*command, "--dangerously-skip-permissions", cwd=cwd)
         last = json.loads(done.stdout)[-1]
@@ -45,7 +45,7 @@ class ClaudeCode:
 
     @contextmanager
     def opened(self, *options: str) -> Iterator[Terminal]:
-        """Run it in a terminal; it is ready, and idle."""
+        """Run the program in a terminal; yield the terminal once it is ready and idle."""
         self._know_this_person()
         command = [*self.beside.user, *self.program, *options]
         with in_terminal(command, self.beside.work, self.beside.environment) as terminal:
@@ -53,17 +53,17 @@ class ClaudeCode:
             yield terminal
 
     def is_idle(self) -> bool:
-        """Whether a process of it says that it is idle."""
+        """Return whether a process of the program reports that it is idle."""
         running = (self.beside.source.parent / "sessions").glob("[0-9]*.json")
         return any(b'"status":"idle"' in path.read_bytes() for path in running)
 
     def path(self, session: str) -> Path:
-        """The path of a session."""
+        """Return the path of a session."""
         [found] = self.beside.source.glob(f"*/{session}.jsonl")
         return found
 
     def _know_this_person(self) -> None:
-        """Answer all of the questions of its first start."""
+        """Mark all questions of the program's first start as answered."""
         path = self.beside.source.parent / ".claude.json"
         known = json.loads(path.read_bytes()) if path.exists() else {}
         known["hasCompletedOnboarding"] = True
@@ -75,7 +75,7 @@ class ClaudeCode:
 
 
 def newest() -> tuple[str, ...]:
-    """The program; raises NotInstalled."""
+    """Return the command of the newest version; raises NotInstalled."""
     found = sorted(program("@anthropic-ai").glob("claude-code-*/claude"))
     if not found:
         raise NotInstalled("npm has brought no Claude Code for this machine")
@@ -83,23 +83,23 @@ def newest() -> tuple[str, ...]:
 
 
 def old(node: str) -> tuple[str, ...]:
-    """Version 1.0.50, which rewrites sessions that it resumes; raises NotInstalled."""
+    """Return version 1.0.50's command, which rewrites resumed sessions; raises NotInstalled."""
     return (node, str(program("claude-code-1.0", "cli.js")))
 
 
 def home(top: Path, work: Path, model: Model, user: list[str] | None = None) -> Beside:
-    """An empty home for it, beside bsd."""
+    """Return an empty home for the program, with a root of bsd."""
     env = NO_NETWORK | {
         "ANTHROPIC_BASE_URL": model.url,
         "ANTHROPIC_API_KEY": _KEY,
         "CLAUDE_CONFIG_DIR": str(top / "home" / ".claude"),
-        "IS_SANDBOX": "1",  # or root may not skip its questions
+        "IS_SANDBOX": "1",  # without it, root may not skip the program's questions
     }
     return Beside(top, "claude-code", SESSIONS, work, env, user or [])
 
 
 def three_turns(claude: ClaudeCode) -> str:
-    """A session of three turns, all but the last with values that may leave; returns its id."""
+    """Make a session of three turns; values of all but the last may leave. Return its id."""
     book = claude.beside.work / "book.txt"
     book.write_text("".join(f"{n} a line of a file that somebody reads\n" for n in range(300)))
     first = asking(
@@ -116,7 +116,7 @@ def three_turns(claude: ClaudeCode) -> str:
 
 
 def lines_by_id(content: bytes) -> dict[str, bytes]:
-    """The lines that have an identity."""
+    """Return the lines that have an id, by id."""
     found = {}
     for line in content.splitlines():
         if identity := json.loads(line).get("uuid"):

@@ -1,4 +1,4 @@
-"""The real Codex in a home of its own, spoken to by its command line and its app-server."""
+"""The real Codex in a home of its own, used by its command line and its app-server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ stream_max_retries = 0
 
 @dataclass(frozen=True)
 class Codex:
-    """A `CODEX_HOME`, and bsd's root beside it."""
+    """A `CODEX_HOME`, and bsd's root."""
 
     program: str
     top: Path
@@ -66,7 +66,7 @@ class Codex:
         return layout_of(self.top / "root", [source])
 
     def files(self) -> dict[str, bytes]:
-        """All rollouts, wherever they lie."""
+        """Return the content of all rollouts, by path below the home."""
         places = (self.home / "sessions", self.home / "archived_sessions")
         found = [path for place in places for path in place.rglob("rollout-*")]
         return {str(path.relative_to(self.home)): path.read_bytes() for path in found}
@@ -77,7 +77,7 @@ class Codex:
         return path
 
     def name(self, thread: str) -> SessionName:
-        """bsd's name of a thread: by the day in its file's name."""
+        """Return bsd's name of a thread, by the day in its file's name."""
         stem = self.file(thread).name.partition(".")[0]
         year, month, day = stem.removeprefix("rollout-")[:10].split("-")
         return SessionName(f"codex:{year}:{month}:{day}", stem)
@@ -120,7 +120,7 @@ class Codex:
 
     @contextmanager
     def server(self) -> Iterator[AppServer]:
-        """Its app-server, over pipes."""
+        """Start its app-server, over pipes."""
         process = subprocess.Popen(
             self.command("app-server"),
             cwd=self.top / "work",
@@ -138,7 +138,7 @@ class Codex:
             server.close()
 
     def legacy_thread(self, turns: int = 4) -> str:
-        """A thread whose history is one file, in the form of earlier versions."""
+        """Make a thread whose history is one file, in the form of earlier versions."""
         with self.server() as server:
             thread = server.call("thread/start", historyMode="legacy")["thread"]["id"]
             for number in range(turns):
@@ -148,7 +148,7 @@ class Codex:
 
 
 class AppServer:
-    """JSON-RPC, a line a message."""
+    """A JSON-RPC client of the app-server; each message is a line."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -165,13 +165,13 @@ class AppServer:
             self._came.put(json.loads(line))
 
     def call(self, method: str, **params: Any) -> Json:
-        """The result of a call, which must succeed."""
+        """Return the result of a call, which must succeed."""
         answer = self.ask(method, **params)
         assert "error" not in answer, (method, answer)
         return dict(answer["result"])
 
     def ask(self, method: str, **params: Any) -> Json:
-        """The answer, an error included."""
+        """Return the answer of a call, which may be an error."""
         self._number += 1
         number = self._number
         self._in.write(
@@ -181,13 +181,13 @@ class AppServer:
         return self._wait(lambda came: came.get("id") == number and "method" not in came)
 
     def turn(self, thread: str, text: str) -> None:
-        """A whole turn."""
+        """Run a whole turn."""
         said = {"type": "text", "text": text, "text_elements": []}
         self.call("turn/start", threadId=thread, input=[said])
         self.completed()
 
     def completed(self) -> None:
-        """Wait until a turn is over, which must have gone well."""
+        """Wait until a turn has ended, which must have succeeded."""
         done = self._wait(lambda came: came.get("method") == "turn/completed")
         assert done["params"]["turn"]["status"] == "completed", done
 

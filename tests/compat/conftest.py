@@ -1,4 +1,4 @@
-"""The real programs, as they are installed, and a model that some of them talk to."""
+"""Fixtures: the installed real programs, and a model that some of them use."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def node() -> str:
 
 @pytest.fixture(scope="session")
 def codex_program() -> str:
-    """Codex's own program; as above."""
+    """The path of Codex's program; skips like `node`."""
     return _found("Codex", find_codex)
 
 
 @pytest.fixture(scope="session")
 def programs() -> str:
-    """The Node program that runs the newest pi; waits for it, and for Claude Code. As above."""
+    """The Node program of the newest pi, with Claude Code installed too; skips like `node`."""
     return _found("Claude Code and pi", find_programs)
 
 
 @pytest.fixture(scope="session")
 def served() -> Iterator[Model]:
-    """One server for all of them."""
+    """A single model server for all tests."""
     with serving() as model:
         yield model
 
@@ -59,7 +59,7 @@ def model(served: Model) -> Model:
 def claude_template(
     programs: str, served: Model, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Beside, str]:
-    """A home of Claude Code with a session of three turns; to be copied, not to be used."""
+    """A home of Claude Code with a session of three turns; only copies of it may be used."""
     assert programs
     top = tmp_path_factory.mktemp("claude-code")
     beside = claude_code.home(top / "template", top / "work", served)

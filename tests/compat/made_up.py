@@ -1,4 +1,4 @@
-"""Short sessions with all kinds of pi's entries: branches, compactions, notes, unfinished turns."""
+"""Short sessions with all kinds of pi's entries: branches, compactions, notes, unended turns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhg
 
 
 class Author:
-    """Continues a session, turn by turn; the same random seed gives the same session."""
+    """Continues a session turn by turn; the same random seed gives the same session."""
 
     def __init__(self, chance: Random, entries: Iterable[Json] = ()) -> None:
         self._chance = chance
@@ -47,7 +47,7 @@ class Author:
         self._add("model_change", provider="anthropic", modelId="claude-opus-4-5")
 
     def turn(self) -> None:
-        """A request and the work on it, some notes, and perhaps a step back."""
+        """Write a request and the work on it, some notes, and perhaps a step back."""
         self._say("user", self._words("please", self._pick(1, 9)))
         asked = self._leaf
         self._work()
@@ -72,7 +72,7 @@ class Author:
                 self._answer(call)
                 if self._chance.random() < 0.1:
                     self._note()
-        if self._chance.random() < 0.65:  # otherwise it crashed
+        if self._chance.random() < 0.65:  # otherwise pi crashed
             self._speak([*self._aside(), self._text("so", self._pick(2, 30))], "stop")
 
     def _speak(self, blocks: list[Json], stop: str) -> None:
@@ -136,7 +136,7 @@ class Author:
             self._add("branch_summary", fromId=self._leaf or "root", summary=summary)
 
     def _earlier(self, roles: tuple[str, ...] = ("user", "assistant", "toolResult")) -> str | None:
-        """An entry on the path from the beginning to here; of the nearest if none is like that."""
+        """Return a random matching entry on the path to the end, or the end if none matches."""
         by_id = {entry["id"]: entry for entry in self.entries if entry["type"] != "session"}
         fitting, here = [], self._leaf
         while here is not None and here in by_id:
@@ -174,7 +174,7 @@ class Author:
 
 
 def made_up(seed: int) -> bytes:
-    """A session of a few turns."""
+    """Return a session of a few turns."""
     chance = Random(seed)
     author = Author(chance)
     author.begin()

@@ -28,18 +28,18 @@ _USAGE = {
 
 
 def asking(text: str, *calls: tuple[str, Json]) -> str:
-    """A prompt on which the model makes these calls, in this order, and then says that it ends."""
+    """Return a prompt on which the model makes these calls in this order and then ends."""
     lines = [f"CALL {json.dumps({'name': name, 'input': input_})}" for name, input_ in calls]
     return "\n".join([text, *lines])
 
 
 class Model:
-    """The requests of its clients; ready for more while its server runs."""
+    """The model of the server, with the requests that it received."""
 
     def __init__(self) -> None:
-        self.requests: list[Json] = []  # bodies, as they came
-        self.thinks = False  # before each call and answer, and signs it
-        self.refused: list[str] = []  # why requests were refused
+        self.requests: list[Json] = []  # bodies, as received
+        self.thinks = False  # whether it thinks before each call and answer, and signs that
+        self.refused: list[str] = []  # reasons of refused requests
         # a prompt with this number of results is answered by an error
         self.fails_at: int | None = None
         self._thoughts: dict[str, str] = {}  # by signature
@@ -48,12 +48,12 @@ class Model:
         self._lock = Lock()
 
     def results(self) -> list[str]:
-        """The texts of all results of its calls, as the newest request has them."""
+        """Return the texts of all results of its calls, as in the newest request."""
         newest = [request for request in self.requests if request.get("tools")][-1]
         return _results(newest["messages"])
 
     def answer(self, request: Json) -> tuple[list[Json], str]:
-        """The blocks of the next message, and why it stops."""
+        """Return the blocks of the next message, and its stop reason."""
         with self._lock:
             self.requests.append(request)
             number = next(self._numbers)
@@ -73,12 +73,12 @@ class Model:
         return [{"type": "thinking", "thinking": thought, "signature": signature}, said]
 
     def fails(self, request: Json) -> bool:
-        """Whether a request gets an error, by `fails_at`."""
+        """Return whether a request gets an error, by `fails_at`."""
         made = _wanted(request["messages"])[1]
         return bool(request.get("tools")) and self.fails_at is not None and made >= self.fails_at
 
     def why_refused(self, request: Json) -> str | None:
-        """Why the API would refuse a request; None if it would not."""
+        """Return why the API would refuse a request; None if it would accept it."""
         waiting: set[str] = set()
         for message in request["messages"]:
             if message["role"] == "system":
@@ -99,7 +99,7 @@ class Model:
 
 
 def _wanted(messages: list[Json]) -> tuple[list[Json], int]:
-    """The calls that the newest prompt names, and how many have their results."""
+    """Return the calls that the newest prompt names, and the number that have results."""
     made = 0
     for message in reversed(messages):
         if message["role"] != "user":
@@ -134,7 +134,7 @@ def _results(messages: list[Json]) -> list[str]:
 
 @contextmanager
 def serving() -> Iterator[Model]:
-    """A model whose server runs until the end of the block."""
+    """Serve a model until the end of the block."""
     model = Model()
     handler = type("Handler", (_Handler,), {"model": model})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -214,7 +214,7 @@ def _message(request: Json, blocks: list[Json], stop: str) -> Json:
 
 
 def _events(message: Json) -> Iterator[Json]:
-    """The events of a message's stream."""
+    """Return a message as the events of a stream."""
     yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
     for index, block in enumerate(message["content"]):
         about = {"index": index}

@@ -1,4 +1,4 @@
-"""The view of a session file by pi's SessionManager, and how two such views must agree."""
+"""pi's SessionManager's view of a session file, and the comparison of two such views."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Seen:
     branches: list[Branch]  # one for every entry without a successor
     leaf: str | None
     context: list[Json]  # messages that pi would send to the model
-    lost: int  # lines of the file that pi dropped without a word
+    lost: int  # lines of the file that pi dropped silently
     rewritten: bool  # pi changed the file by opening it
 
     def unanswered(self) -> list[str]:
@@ -56,7 +56,7 @@ class Seen:
         return missing + waiting
 
     def unasked(self) -> list[str]:
-        """Ids that tool results of the context answer though no tool call before asked."""
+        """Return ids of tool results in the context whose tool call is missing before them."""
         asked: set[str] = set()
         strangers = []
         for message in self.context:
@@ -76,7 +76,7 @@ class Seen:
         return replace(self, context=[messages[one] if one else made for one in branch.sends])
 
     def orphans(self) -> set[str]:
-        """Parents that are not there; recorded sessions have some."""
+        """Return ids of missing parents; recorded sessions have some."""
         return {entry["parentId"] for entry in self.entries if entry["parentId"]} - {
             entry["id"] for entry in self.entries
         }
@@ -89,12 +89,12 @@ class Seen:
         return sum(all(block["type"] == "thinking" for block in one) for one in answers)
 
     def meetings(self) -> int:
-        """How often a role speaks twice in a row."""
+        """Return the number of times that a role speaks twice in a row."""
         roles = [message["role"] for message in self.context]
         return sum(one == other and one in {"user", "assistant"} for one, other in pairwise(roles))
 
     def assert_no_worse_than(self, other: Seen, where: str) -> None:
-        """Fail if providers or pi could mind something in this session that the other lacked."""
+        """Fail if this session has faults for providers or pi that the other lacks."""
         assert set(self.unanswered()) <= set(other.unanswered()), where
         assert set(self.unasked()) <= set(other.unasked()), where
         assert self.orphans() <= other.orphans(), where
@@ -127,7 +127,7 @@ def read(node: str, paths: Sequence[Path]) -> list[Seen]:
 
 @cache
 def _reader(node: str) -> subprocess.Popen[bytes]:
-    """One process for all: loading pi takes seconds."""
+    """A single process for all tests, since loading pi takes seconds."""
     reader = subprocess.Popen(
         [node, str(HERE / "read_with_pi.mjs")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -158,7 +158,7 @@ def assert_same_session(before: Seen, after: Seen) -> None:
 
 
 def assert_sendable(seen: Seen) -> None:
-    """Fail if the context holds entries that providers are known to refuse in an edited session."""
+    """Fail if the context holds messages of an edited session that providers refuse."""
     for message in seen.context:
         assert "_extracted" not in message
         assert "_restored" not in message
@@ -174,7 +174,7 @@ def assert_sendable(seen: Seen) -> None:
 
 
 def _is_checked(message: Json, block: Json) -> bool:
-    """Whether this thinking text has left, and its provider checks signatures against texts."""
+    """Return whether this thinking text was extracted, and its provider checks signatures."""
     checks = ("anthropic", "bedrock", "google")
     return "[[extracted-" in block["thinking"] and message.get("api", "").startswith(checks)
 
@@ -189,7 +189,7 @@ def _calls(message: Json) -> list[Json]:
 
 
 def _skeleton(entry: Json) -> Json:
-    """An entry without the values that may leave it and without bsd's own marks."""
+    """Return an entry without extractable values and bsd's own marks."""
     kept = {k: v for k, v in entry.items() if k not in {"message", "content", "details"}}
     kept.pop("_extracted", None)
     kept.pop("_restored", None)
@@ -198,7 +198,7 @@ def _skeleton(entry: Json) -> Json:
 
 
 def _shape(message: Json) -> Json:
-    """A message without its texts: role, ids, block order, and every small field."""
+    """Return a message without its texts: role, ids, block order, and every small field."""
     outer = {k: v for k, v in message.items() if k not in {"content", "details", "output"}}
     return {**outer, "blocks": [_block_shape(block) for block in _blocks(message)]}
 
@@ -206,5 +206,5 @@ def _shape(message: Json) -> Json:
 def _block_shape(block: Json) -> tuple[str, ...]:
     if block["type"] == "toolCall":
         return ("toolCall", block["id"], block["name"], *sorted(block["arguments"]))
-    # An extracted image becomes a text block: its data cannot hold a placeholder.
+    # An extracted image is a text block, since image data cannot hold a placeholder.
     return ("text or image",) if block["type"] in {"text", "image"} else (block["type"],)

@@ -30,16 +30,16 @@ class Pi:
     program: tuple[str, ...]
 
     def run(self, prompt: str, *options: str, cwd: Path | None = None) -> None:
-        """Let it answer a prompt without a terminal."""
+        """Let pi answer a prompt without a terminal."""
         self.beside.run(*self.program, "-p", *_MODEL, *options, prompt, cwd=cwd)
 
     def export(self, session: Path, page: Path) -> None:
-        """Let it make a page of a session."""
+        """Let pi export a session as a page."""
         self.beside.run(*self.program, "--export", str(session), str(page))
 
     @contextmanager
     def commanded(self, *options: str) -> Iterator[Commands]:
-        """Run it under another program's commands."""
+        """Run pi under another program's commands."""
         process = subprocess.Popen(
             [*self.beside.user, *self.program, "--mode", "rpc", *_MODEL, *options],
             cwd=self.beside.work,
@@ -56,7 +56,7 @@ class Pi:
 
     @contextmanager
     def opened(self, *options: str) -> Iterator[Terminal]:
-        """Run it in a terminal; it is ready."""
+        """Run pi in a terminal; yield the terminal once pi is ready."""
         command = [*self.beside.user, *self.program, *_MODEL, *options]
         with in_terminal(command, self.beside.work, self.beside.environment) as terminal:
             terminal.wait_for(lambda: _MODEL[-1] in terminal.tail(), "pi to be ready")
@@ -72,7 +72,7 @@ class Commands:
         self._number = 0
 
     def do(self, kind: str, **members: Any) -> Json:
-        """Give a command; return its result. A prompt has been answered then."""
+        """Give a command; return its result. After a prompt, the answer is complete."""
         self._number += 1
         command = {"id": f"c{self._number}", "type": kind, **members}
         self._asked.write(json.dumps(command).encode() + b"\n")
@@ -93,18 +93,18 @@ class Commands:
 
 
 def newest(node: str) -> tuple[str, ...]:
-    """The program; raises NotInstalled."""
+    """Return the command of the newest version; raises NotInstalled."""
     return (node, str(program("@earendil-works", "pi-coding-agent", "dist", "cli.js")))
 
 
 def old(node: str) -> tuple[str, ...]:
-    """The version on which OpenClaw is built, as `install` brings it."""
+    """Return the command of the version on which OpenClaw is built, as `install` brings it."""
     modules = HERE / "node_modules" / "@mariozechner"
     return (node, str(modules / "pi-coding-agent" / "dist" / "cli.js"))
 
 
 def home(top: Path, work: Path, model: Model) -> Beside:
-    """An empty home for it, beside bsd."""
+    """Return an empty home for pi, with a root of bsd."""
     beside = Beside(top, "pi", SESSIONS, work, _NO_NETWORK | {"ANTHROPIC_API_KEY": "nobody's"})
     settings = {"providers": {"anthropic": {"baseUrl": model.url}}}
     (beside.source.parent / "models.json").write_text(json.dumps(settings))
@@ -112,7 +112,7 @@ def home(top: Path, work: Path, model: Model) -> Beside:
 
 
 def three_turns(pi: Pi) -> Path:
-    """A session of three turns, all but the last with values that may leave."""
+    """Make a session of three turns; values of all but the last may leave."""
     book = pi.beside.work / "book.txt"
     book.write_text("".join(f"{n} a line of a file that somebody reads\n" for n in range(300)))
     pi.run(asking("Read.", ("read", {"path": str(book)}), ("bash", {"command": "seq 1 600"})))

@@ -1,4 +1,4 @@
-"""A provider on loopback that makes Codex work: each prompt is a call, each result an answer."""
+"""A provider on loopback for Codex: it answers each prompt with a call, each result with a text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 _COMMAND = "seq 1 900"  # the output that the model asks for: long, and the same on every machine
 _RESULTS = ("function_call_output", "custom_tool_call_output")
-_MOST_CALLS = 500  # of all tests of a module; a program that asks for ever gets no more calls
+_MOST_CALLS = 500  # in all tests of a module; a program that never stops asking gets no more calls
 
 
 class Provider:
@@ -28,7 +28,7 @@ class Provider:
         self._lock = Lock()
 
     def answer(self, request: Json) -> list[Json]:
-        """The items of an answer."""
+        """Return the items of one answer."""
         with self._lock:
             number = next(self._numbers)
             if number <= _MOST_CALLS:
@@ -69,7 +69,7 @@ def _call(number: int) -> Json:
 
 @contextmanager
 def provider() -> Iterator[Provider]:
-    """A provider that answers until the end."""
+    """Serve a provider until the end of the block."""
     made = Provider()
 
     class Handler(BaseHTTPRequestHandler):

@@ -36,14 +36,14 @@ class Terminal:
         self._drawn = b""
 
     def type(self, text: str, *, enter: bool = True) -> None:
-        """Type text, and the enter key when the program has taken it in."""
+        """Type text, and press the enter key when the program has read the text."""
         self._read_until_settled()
         for piece in (text, "\r") if enter else (text,):
             os.write(self._end, piece.encode())
             self._read_until_settled()
 
     def wait_for(self, look: Callable[[], Found], what: str) -> Found:
-        """Wait until `look` finds something true, and return it."""
+        """Wait until `look` returns a true value, and return that value."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not (found := look()):
             assert time.monotonic() < deadline, f"waited for {what}; drawn last: {self.tail()}"
@@ -52,11 +52,11 @@ class Terminal:
         return found
 
     def tail(self) -> str:
-        """The last that it drew, as it came."""
+        """Return the end of the output, unchanged."""
         return self._drawn[-3000:].decode(errors="replace")
 
     def _read_until_settled(self) -> None:
-        deadline = time.monotonic() + 10 * _SETTLED_SECONDS  # some never stop drawing
+        deadline = time.monotonic() + 10 * _SETTLED_SECONDS  # some programs never stop drawing
         while self._read(_SETTLED_SECONDS) and time.monotonic() < deadline:
             pass
 
@@ -65,7 +65,7 @@ class Terminal:
         ready, _, _ = select.select([self._end], [], [], seconds)
         if not ready:
             return False
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the program has ended
             self._drawn += os.read(self._end, 1 << 16)
             return True
         return False
@@ -73,7 +73,7 @@ class Terminal:
 
 @contextmanager
 def in_terminal(command: Sequence[str], cwd: Path, env: dict[str, str]) -> Iterator[Terminal]:
-    """The program, until the end of the block."""
+    """Run the program until the end of the block."""
     end, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
     process = subprocess.Popen(

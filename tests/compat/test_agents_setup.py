@@ -30,7 +30,7 @@ _NOT_PASSED_ON = ("CLAUDE", "ANTHROPIC_", "CODEX", "PI_", "AI_AGENT", "BRAINSURG
 
 @dataclass(frozen=True)
 class Home:
-    """A user's home, and programs that are run there."""
+    """A user's home, and the programs that run in it."""
 
     path: Path
     user: Sequence[str] = ()
@@ -134,7 +134,7 @@ def test_a_running_claude_code_keeps_the_server(claude: ClaudeCode, model: Model
 
 
 def test_the_hooks_are_called(claude: ClaudeCode, session: str, tmp_path: Path) -> None:
-    """As they are written, apart from the command: SessionStart only where a session continues."""
+    """The hooks as written, with another command; SessionStart only for continued sessions."""
     claude.beside.bsd("agents", "on", "claude-code", "--yes")
     settings = claude.beside.source.parent / "settings.json"
     document = json.loads(settings.read_bytes())
@@ -165,5 +165,5 @@ def test_an_ordinary_user_does_it_too(programs: str) -> None:
         for agent in AGENTS:
             ours.bsd("agents", "off", agent, "--yes")
         after = foreign(home)
-    own = before.keys() - {".claude.json"}  # which the program has written meanwhile
+    own = before.keys() - {".claude.json"}  # content that the program wrote meanwhile
     assert {name: after.get(name) for name in own} == {name: before[name] for name in own}

@@ -51,7 +51,7 @@ _MUCH_LATER = 30 * 86_400.0
 
 @dataclass(frozen=True)
 class Step:
-    """The file as an operation left it."""
+    """The state of the file after an operation."""
 
     what: str
     copy: Path
@@ -197,7 +197,7 @@ class Patient:
         performed.undo(self._surgeon, self.name, self._chance.choice([None, None, *numbers]))
 
     def _append(self) -> None:
-        """Its program continues it, from its current end."""
+        """Let the session's program continue from the session's present end."""
         author = Author(self._chance, map(json.loads, self.path.read_bytes().splitlines()))
         author.turn()
         with self.path.open("ab") as file:
@@ -243,10 +243,10 @@ class Patient:
         return f"{self.name} after {', '.join(step.what for step in self.steps)}"
 
 
-SEEDS = int(os.environ.get("BSD_EXAMPLES", "8"))  # more, to look for trouble
+SEEDS = int(os.environ.get("BSD_EXAMPLES", "8"))  # more, for a thorough search
 STEPS = int(os.environ.get("BSD_STEPS", "10"))
 _MOST = 120_000  # bytes of a recorded session
-_FIRST = 18  # with some that redaction could break in the rarer ways
+_FIRST = 18  # with some lines that redaction could break in the rarer ways
 
 
 def sessions() -> dict[str, bytes]:
@@ -316,7 +316,7 @@ def identity(entry: Json) -> list[object]:
 
 
 def way(entries: dict[str, Json], end: str | None) -> list[str]:
-    """From the beginning to this entry."""
+    """Return the path from the beginning to this entry."""
     found = []
     while end is not None and end in entries:
         found.append(end)

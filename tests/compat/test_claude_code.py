@@ -78,14 +78,14 @@ def test_a_fork_gets_back_what_its_original_has_in_store(
 
 
 def message_in_the_middle(path: Path) -> str:
-    """The id of an assistant's message in the first turn."""
+    """Return the id of an assistant's message in the first turn."""
     entries = map(json.loads, path.read_bytes().splitlines())
     ids: list[str] = [one["uuid"] for one in entries if one["type"] == "assistant"]
     return ids[2]
 
 
 def copied(claude: ClaudeCode, fork: str, session: str) -> dict[str, bytes]:
-    """The lines that a copy has of its original, without the copy's own names."""
+    """Return the lines that a copy has from its original, without names that only the copy has."""
     originals = lines_by_id(claude.path(session).read_bytes())
     lines = lines_by_id(claude.path(fork).read_bytes())
     return {key: but_for_names(line) for key, line in lines.items() if key in originals}
@@ -96,7 +96,7 @@ def test_a_fork_gets_all_back_when_its_original_is_gone(claude: ClaudeCode, sess
     original = lines_by_id(claude.path(session).read_bytes())
     claude.beside.extract()
     fork = claude.run("Otherwise?", "--resume", session, "--fork-session")
-    claude.path(session).unlink()  # as its clean-up does
+    claude.path(session).unlink()  # as Claude Code's clean-up deletes it
     claude.beside.restore_all()
     lines = lines_by_id(claude.path(fork).read_bytes())
     for key, line in original.items():
@@ -140,7 +140,7 @@ def test_a_subagent_gets_all_back_and_a_fork_has_none(claude: ClaudeCode, sessio
 def test_a_subagent_goes_on_with_what_is_left_and_gets_all_back(
     claude: ClaudeCode, session: str, model: Model
 ) -> None:
-    """The model sends it a message after it has ended: its file is read, and appended to."""
+    """The model sends an ended subagent a message: the program reads and extends its file."""
     count = ("Bash", {"command": "seq 2000 2600", "description": "Count"})
     task = {
         "description": "Count",
@@ -177,7 +177,7 @@ def test_a_subagent_goes_on_with_what_is_left_and_gets_all_back(
 
 
 def wait_for_text(path: Path, text: str) -> str:
-    """A command that ends when a file has a text, or after half a minute."""
+    """Return a command that ends when a file has a text, or after half a minute."""
     return (
         f"for n in $(seq 300); do grep -q {text} {shlex.quote(str(path))} && break; sleep 0.1; done"
     )
@@ -185,7 +185,7 @@ def wait_for_text(path: Path, text: str) -> str:
 
 @pytest.mark.soak
 def test_single_values_of_a_fork_are_restored(claude: ClaudeCode, session: str) -> None:
-    """In turn, by the entries' names, as a person or the model asks for them."""
+    """A person or the model requests values in turn, by the names of their entries."""
     originals = lines_by_id(claude.path(session).read_bytes())
     claude.beside.extract()
     fork = claude.run("Otherwise?", "--resume", session, "--fork-session")
@@ -230,7 +230,7 @@ _ITS_OWN = re.compile(rb'"(?:uuid|parentUuid|sessionId|timestamp|leafUuid)":"[^"
 
 
 def copied_by_version_1(content: bytes) -> list[bytes]:
-    """The lines that it has of the original, without the members that it makes anew in each."""
+    """Return the lines copied from the original, without the members that version 1 rewrites."""
     *lines, _, _ = content.splitlines()  # the prompt and its answer are new
     return [_ITS_OWN.sub(b"", line) for line in lines]
 
@@ -245,7 +245,7 @@ def test_a_person_rewinds(claude: ClaudeCode, session: str) -> None:
         terminal.type("/rewind")
         terminal.type("\x1b[A")  # the last prompt; then the first offer, the conversation
         terminal.type("")
-        terminal.type(" Or otherwise?")  # after the prompt, which can be edited
+        terminal.type(" Or otherwise?")  # after the prompt, which is there to edit
         terminal.wait_for(lambda: b"Or otherwise?" in path.read_bytes(), "a prompt")
         terminal.wait_for(claude.is_idle, "an answer")
     grown = path.read_bytes()
@@ -289,7 +289,7 @@ def test_a_person_renames_compacts_and_branches(claude: ClaudeCode, session: str
 
 @pytest.mark.soak
 def test_an_ordinary_user_gets_all_back(programs: str, model: Model) -> None:
-    """All tests run as one user, except where they run as root."""
+    """The other tests run as an ordinary user too, unless the suite runs as root."""
     assert programs
     user = as_ordinary_user()
     with tempfile.TemporaryDirectory() as directory:

@@ -1,4 +1,4 @@
-"""Claude Code with bsd's hooks, and with its plugin, beside a daemon and without it."""
+"""Claude Code with bsd's hooks, and with its plugin, with a daemon and without."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.compat
 
 PLUGIN = Path(__file__).parents[2] / "contrib" / "claude-code"
-OURS = "bsd keeps large old values of"  # begins the sentence
+OURS = "bsd keeps large old values of"  # the sentence's beginning
 
 
 def at(claude: ClaudeCode, **env: str) -> ClaudeCode:
-    """The same with more in its environment."""
+    """Return the same with more environment variables."""
     return replace(claude, beside=replace(claude.beside, env={**claude.beside.env, **env}))
 
 
 def with_plugin(claude: ClaudeCode, top: Path) -> ClaudeCode:
-    """Claude Code once a person has installed the plugin, as contrib/claude-code/README.md says."""
+    """Claude Code after a person has installed the plugin as in contrib/claude-code/README.md."""
     copy = top / "plugin"
     shutil.copytree(PLUGIN, copy)
     patient(copy / "hooks" / "claude_hook.py", 30.0)
@@ -64,7 +64,7 @@ def a_daemon(beside: Beside, tmp_path: Path) -> Iterator[Running]:
 
 
 def extracted(daemon: Running, session: str) -> int:
-    """From how many entries of a session values are out, as the daemon has counted."""
+    """Return the number of entries with extracted values, as the daemon has counted."""
     daemon.must_run()
     listed: list[dict[str, Any]] = daemon.ask("sessions")["sessions"]
     [found] = [one for one in listed if one["id"] == session]
@@ -80,12 +80,12 @@ def results_out(claude: ClaudeCode, daemon: Running, session: str) -> int:
 
 
 def told(model: Model) -> int:
-    """How often the newest request names the restorable values for the model."""
+    """Return how often the newest request names the restorable values for the model."""
     return json.dumps(newest(model)["messages"]).count(OURS)
 
 
 def resumed_and_told(claude: ClaudeCode, model: Model, session: str) -> bool:
-    """Resume a session; a hook waits for 25 ms, within which a busy machine may not answer."""
+    """Resume a session; return whether the hook answered within its 25 ms (if busy, it may not)."""
     claude.run("And now?", "--resume", session)
     return told(model) > 0
 
@@ -111,7 +111,7 @@ def test_in_ten_turns_values_leave_at_once_and_a_long_one_is_shown_whole(
             return results_out(claude, daemon, session) == turns
 
         for turn in range(1, 9):
-            # The session was written to a moment ago: without the hook it would be left alone.
+            # The session was just written: without the hook, bsd would leave it alone.
             wait_for(partial(has_left, turn), f"the values of turn {turn} to leave")
             call = {"command": f"seq {turn}0000 {turn}4000", "description": "Count"}
             claude.run(asking("Count on.", ("Bash", call)), "--resume", session)
@@ -122,7 +122,7 @@ def test_in_ten_turns_values_leave_at_once_and_a_long_one_is_shown_whole(
         assert claude.run(prompt, "--resume", session) == session
     assert not model.refused
     assert model.results()[0].startswith("[[extracted-"), "it had left"
-    # Once for each resume; on a machine at its limits a hook may not wait for it.
+    # Once for each resume; on an overloaded machine a hook may not wait for the answer.
     assert 1 <= told(model) <= 9
     answers = [text for text in model.results() if text.startswith("{")]
     said, given = parted(answers[-1])

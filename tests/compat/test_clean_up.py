@@ -1,4 +1,4 @@
-"""Claude Code deletes its old sessions soon after it has started: each session comes back."""
+"""Claude Code deletes its old sessions soon after its start: bsd brings each of them back."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.compat
 
 SESSIONS = 8  # in two projects
 DAY = 24 * 3600.0
-# Ends when no file matches any more, or in time for the program to be run once more: its clean-up
-# begins some seconds after it, but not in each run (on a busy machine its own settings come late).
+# Ends when no file matches any more, or early enough to run the program once more: its clean-up
+# begins some seconds after the start, but not in each run (on a busy machine settings load late).
 WAIT_UNTIL_GONE = """
 import glob, sys, time
 end = time.monotonic() + 20
@@ -59,14 +59,14 @@ class Projects:
         return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
 
     def delete_after(self, days: int) -> None:
-        """Tell the program after how many days it is to delete sessions."""
+        """Set the number of days after which the program deletes sessions."""
         settings = self.top.parent / "settings.json"
         settings.write_text(json.dumps({"cleanupPeriodDays": days}))
 
 
 @pytest.fixture
 def projects(claude: ClaudeCode, session: str, tmp_path: Path) -> Projects:
-    """Old sessions, each with subagents and a tool result in files of their own; and memory.
+    """Old sessions, each with subagents and a tool result in separate files; and memory.
 
     Their program deletes sessions that are older than a day.
     """
@@ -122,14 +122,14 @@ def clean_up(projects: Projects, tmp_path: Path) -> None:
 
 
 def purge(projects: Projects, number: int) -> None:
-    """Delete a whole project, as a user does."""
+    """Delete a whole project, as a person does with the program's command."""
     claude, where = projects.claude, projects.where[number]
     claude.beside.run(*claude.program, "purge", str(where), "--yes")
     assert not projects.directory(number).exists()
 
 
 def bsd(claude: ClaudeCode, *arguments: str, codes: tuple[int, ...] = (0,)) -> Any:
-    """The answer of a command that ends with one of these codes."""
+    """Return the answer of a command, which must end with one of these codes."""
     where = ("--root", str(claude.beside.root), "--json")
     done = forked.run(*where, *arguments, env=claude.beside.environment)
     assert done.returncode in codes, done.stderr
@@ -154,7 +154,7 @@ def test_after_the_daemon_has_started(projects: Projects, tmp_path: Path) -> Non
     home = {"XDG_CONFIG_HOME": str(claude.beside.home / ".config")}
     archive = claude.beside.root / "archive"
     with running(claude.beside.root, tmp_path, **home):
-        # On a busy machine these may take longer than the clean-up waits.
+        # On a busy machine these commands may take longer than the clean-up waits.
         wait_for(lambda: len(list(archive.glob("*/*/copy.json"))) >= 3 * SESSIONS, "all copies")
         clean_up(projects, tmp_path)
     bring_all_back(claude)
@@ -163,7 +163,7 @@ def test_after_the_daemon_has_started(projects: Projects, tmp_path: Path) -> Non
 
 @pytest.mark.soak
 def test_after_archive_keep_without_a_daemon(projects: Projects, tmp_path: Path) -> None:
-    """They had extracted values; each comes back whole, and is continued."""
+    """Their values were extracted; each session comes back whole, and can be continued."""
     claude, before, notes = projects.claude, projects.files(), projects.files("memory")
     assert bsd(claude, "extract")["totals"]["values"] > 4 * SESSIONS
     for path, (_, mtime_ns) in before.items():

@@ -1,6 +1,6 @@
-"""Changes of the real Codex in the files of its threads, and the extracted values after them.
+"""Changes of the real Codex in its threads' files, and the extracted values afterwards.
 
-This file checks facts about the program's own files; tests/sessions checks bsd on made-up files.
+This file checks facts about the program's own files; tests/sessions checks bsd on generated files.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def test_a_migrated_thread_keeps_placeholders_and_is_left_alone(codex: Codex) ->
     found = verify(codex.layout)
     assert found.placeholders == now.count(AWAY)
     assert [each for each in found.findings if each.is_open] == []
-    # All of it can be read, whether or not the line that it left still exists.
+    # All extracted values can be read, whether or not their original line still exists.
     texts = {value.text for line in lines(old) for value in CODEX.values(line)}
     there = [line for line in lines(now) if AWAY.decode() in json.dumps(line)]
     for line in there:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.compat
 
 
 class Patient:
-    """A session, of which a copy is kept after every step."""
+    """A session under test; a copy is saved after every step."""
 
     def __init__(self, root: Path, name: SessionName, copies: Path) -> None:
         layout = Layout(root)
@@ -50,7 +50,7 @@ class Patient:
         set_idle(self.path)
 
     def calls(self) -> list[CallToRedact]:
-        """Every call in the session, to be removed by either way."""
+        """Return every call in the session, for a redaction or a discard."""
         source, fmt = Session(self._layout, self.name).open()
         with source:
             found = [
@@ -73,7 +73,7 @@ class Patient:
 
 
 def operate(patient: Patient, chance: Random) -> dict[str, int]:
-    """Redact, discard, distill, extract and take it all back; says how much was done."""
+    """Redact, discard, distill and extract, then undo it all; return the numbers of changes."""
     caller, name = patient.caller, patient.name
     calls = patient.calls()
     redacted = performed.redact(caller, name, chance.sample(calls, min(40, len(calls))))

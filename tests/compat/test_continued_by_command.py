@@ -27,7 +27,7 @@ pytestmark = pytest.mark.compat
 
 
 def called(name: str, program: Sequence[str], top: Path) -> Path:
-    """Put a program where a shell finds it by its name; returns the directory."""
+    """Make a program available under its name on PATH; return the directory."""
     directory = top / "bin"
     directory.mkdir(exist_ok=True)
     script = directory / name
@@ -55,7 +55,7 @@ def shell(
 
 
 def commands(beside: Any) -> dict[str, str]:
-    """The commands that `bsd sessions --json` names, by sessions."""
+    """Return the commands that `bsd sessions --json` shows, by session."""
     found = beside.bsd("sessions")["sessions"]
     return {one["session"]: one["resume"] for one in found}
 

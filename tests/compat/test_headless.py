@@ -35,7 +35,7 @@ COUNT_ON = {"command": "seq 1000 1400", "description": "Count on"}
 
 @pytest.fixture
 def thinking(model: Model) -> Iterator[Model]:
-    """A model that thinks before it says or does something."""
+    """A model that thinks before each call and answer."""
     model.thinks = True
     yield model
     model.thinks = False  # the next module's first fixture may come before the reset
@@ -66,7 +66,7 @@ def test_claude_code_resumes_a_session_of_one_prompt(
     original = path.read_bytes()
     claude_home.beside.extract()
     lean = path.read_bytes()
-    assert placeholders(lean) == 4  # two results, and the copies of them
+    assert placeholders(lean) == 4  # two results, and their copies
     for old, new in zip(original.splitlines(), lean.splitlines(), strict=True):
         kind = json.loads(old)["type"]
         assert old == new or kind == "user" or kind.startswith("api-request")
@@ -92,7 +92,7 @@ def test_a_turn_of_claude_code_that_ended_in_its_midst_stays(
     path = claude_home.path(headless)
     lines = path.read_bytes().splitlines(keepends=True)
     results = [n for n, line in enumerate(lines) if b'"tool_result"' in line and b'"user"' in line]
-    for end in (results[-1] + 1, results[-1]):  # with its result, or even without it
+    for end in (results[-1] + 1, results[-1]):  # with the last result, and without it
         path.write_bytes(b"".join(lines[:end]))
         claude_home.beside.rest()
         [done] = claude_home.beside.bsd("extract")["sessions"]

@@ -26,7 +26,7 @@ UP = "\x1b[A"
 
 
 def counted(path: Path, fmt: TranscriptFormat) -> set[str]:
-    """The results in context, by the ids of their calls."""
+    """Return the results in context, by the ids of their calls."""
     entries: list[Any] = [json.loads(line) for line in path.read_bytes().splitlines()]
     context, info = ContextWindow(), list(map(fmt.info, entries))
     for index, found in enumerate(info):
@@ -37,7 +37,7 @@ def counted(path: Path, fmt: TranscriptFormat) -> set[str]:
 
 
 def sent(model: Model) -> set[str]:
-    """The results in the newest request, in the same way."""
+    """Return the results in the newest request, in the same form."""
     [*_, newest] = [request for request in model.requests if request.get("tools")]
     blocks = [block for message in newest["messages"] for block in message["content"]]
     return {

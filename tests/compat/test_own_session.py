@@ -1,4 +1,4 @@
-"""Models that call bsd's tools in their own sessions, in the released programs."""
+"""Models that call bsd's tools in their own sessions, in the shipped programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.compat
 
 
 def a_result(before: bytes, lean: bytes) -> tuple[str, str]:
-    """An extracted result: its entry, and its text."""
+    """Return an extracted result: its entry, and its text."""
     for was, now in zip(before.splitlines(), lean.splitlines(), strict=True):
         entry = json.loads(now)
         if "message.content[0].content" in entry.get("_extracted", {}).get("keys", ()):
@@ -72,7 +72,7 @@ def test_claude_code_gives_its_model_the_text_in_the_same_turn(
 def test_claude_code_shows_its_model_a_long_value_of_json_whole_and_once(
     claude: ClaudeCode, session: str, model: Model
 ) -> None:
-    """60,000 characters: as JSON within JSON they would be more, and in a file instead."""
+    """60,000 characters: as JSON within JSON they would be more, and go to a file instead."""
     path = claude.path(session)
     rows = [{"name": f"row {number}", "path": "C:\\a\\b", "n": number} for number in range(2000)]
     text = json.dumps(rows)[:59_998] + '"]'
@@ -100,7 +100,7 @@ def test_claude_code_shows_its_model_a_long_value_of_json_whole_and_once(
 
 
 def with_result(content: bytes, text: str) -> tuple[bytes, str]:
-    """A session whose first result of a tool is this text, with its copy, and the entry's id."""
+    """A session with this text as its first tool result; return its copy and the entry's id."""
     lines = content.splitlines(keepends=True)
     for number, line in enumerate(lines):
         entry = json.loads(line)
@@ -163,7 +163,7 @@ def test_codex_gives_its_model_the_text_in_the_same_turn(
 def test_pis_model_gets_the_text_from_its_shell(
     programs: str, model: Model, tmp_path: Path
 ) -> None:
-    """pi has no MCP of its own; a program that its shell starts finds the session all the same."""
+    """pi has no MCP of its own; a program that its shell starts still finds the session."""
     pi = Pi(pi_program.home(tmp_path, tmp_path / "work", model), pi_program.newest(programs))
     path = pi_program.three_turns(pi)
     before = path.read_bytes()
@@ -182,7 +182,7 @@ def test_pis_model_gets_the_text_from_its_shell(
 
 
 def a_tool_result(before: bytes, lean: bytes) -> tuple[str, str]:
-    """An extracted result: its entry, and its text."""
+    """Return an extracted result: its entry, and its text."""
     for was, now in zip(before.splitlines(), lean.splitlines(), strict=True):
         entry = json.loads(now)
         if "_extracted" in entry and entry["message"]["role"] == "toolResult":
@@ -193,7 +193,7 @@ def a_tool_result(before: bytes, lean: bytes) -> tuple[str, str]:
 
 
 def an_output(before: bytes, lean: bytes) -> tuple[str, str]:
-    """An extracted output: its entry, and its text."""
+    """Return an extracted output: its entry, and its text."""
     for was, now in zip(before.splitlines(), lean.splitlines(), strict=True):
         entry = json.loads(now)
         if "payload.output" in entry.get("_extracted", {}).get("keys", ()):

@@ -80,7 +80,7 @@ def _compare(before: list[Seen], after: list[Seen]) -> None:
 
 
 def _as_if_long_ago(paths: list[Path]) -> None:
-    """The quiet time after an edit is over."""
+    """Let the quiet time after an edit pass."""
     for path in paths:
         then = path.stat().st_mtime - 3600
         os.utime(path, (then, then))
@@ -130,7 +130,7 @@ def test_the_comparison_notices(
         assert_same_session(before, after)
 
 
-# --- pi's own SessionManager opens a session of its own directory as bsd left it there ---
+# --- pi's own SessionManager opens a session in its own directory after bsd's changes ---
 
 
 def test_a_session_of_pis_own_directory_is_the_same_to_pi(node: str, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.compat
 def template(
     programs: str, served: Model, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Pi, str]:
-    """A home of pi with a session of three turns, and where it lies; to be copied."""
+    """A home of pi with a session of three turns, and the session's path; only for copies."""
     top = tmp_path_factory.mktemp("pi")
     pi = Pi(pi_program.home(top / "template", top / "work", served), pi_program.newest(programs))
     return pi, str(pi_program.three_turns(pi).relative_to(pi.beside.top))
@@ -45,7 +45,7 @@ def original(path: Path) -> bytes:
 
 @pytest.fixture
 def lean(pi: Pi, path: Path, original: bytes) -> bytes:
-    """The session without its values."""
+    """The session without its extracted values."""
     pi.beside.extract()
     lean = path.read_bytes()
     assert len(lean) < len(original)
@@ -72,7 +72,7 @@ def test_it_goes_on_with_what_is_left_and_all_comes_back(
 def test_forks_of_a_session_that_is_gone_get_back_what_is_in_its_store(
     pi: Pi, path: Path, original: bytes, lean: bytes, node: str
 ) -> None:
-    """Here and in another directory, by this version and an older version."""
+    """The fork is made here and in another directory, by this version and an older version."""
     elsewhere = pi.beside.top / "elsewhere"
     elsewhere.mkdir()
     forks = []
@@ -90,7 +90,7 @@ def test_forks_of_a_session_that_is_gone_get_back_what_is_in_its_store(
 
 
 def assert_holds(copy: Path, original: bytes) -> None:
-    """Fail unless a copy of a session holds each line of it unchanged, except the header."""
+    """Fail unless a copy holds each line of the session unchanged, except the header."""
     lines = copy.read_bytes().splitlines()
     assert [line for line in original.splitlines()[1:] if line not in lines] == []
 
@@ -132,7 +132,7 @@ def test_names_compactions_and_copies_of_all_kinds(
 def test_an_imported_session_is_known_and_gets_all_back(
     pi: Pi, path: Path, original: bytes, lean: bytes, tmp_path: Path
 ) -> None:
-    """It keeps the name of the file that it came from."""
+    """The imported session keeps the name of its source file."""
     copy = tmp_path / "the-book.v1.jsonl"
     shutil.copyfile(path, copy)
     imported = path.with_name(copy.name)
@@ -162,7 +162,7 @@ def test_a_session_of_version_2_that_pi_writes_anew_gets_all_back(
 def test_sessions_in_a_directory_of_their_own_get_all_back(
     programs: str, served: Model, model: Model, tmp_path: Path
 ) -> None:
-    """`PI_CODING_AGENT_SESSION_DIR`, as `--session-dir`: they lie in that directory itself."""
+    """With `PI_CODING_AGENT_SESSION_DIR` (or `--session-dir`) that directory holds the files."""
     beside = pi_program.home(tmp_path / "flat", tmp_path / "work", served)
     beside.env["PI_CODING_AGENT_SESSION_DIR"] = str(beside.source)
     pi = Pi(beside, pi_program.newest(programs))

@@ -37,14 +37,14 @@ def beside_a_daemon(beside: Beside, tmp_path: Path) -> Iterator[None]:
 
 
 def servers(beside: Beside) -> str:
-    """The option that gives Claude Code bsd's tools."""
+    """Return the option that gives Claude Code bsd's tools."""
     command, *arguments = beside.bsd_command("mcp")
     config = {"mcpServers": {"bsd": {"command": command, "args": arguments}}}
     return json.dumps(config)
 
 
 def entry_with(path: Path, tool: str) -> str:
-    """The id of the line from which a tool's result has left."""
+    """Return the id of the line from which a tool result was extracted."""
     calls: dict[str, str] = {}
     for line in path.read_bytes().splitlines():
         entry: Json = json.loads(line)

@@ -41,7 +41,7 @@ SAYS = {
 
 
 def hooks() -> Json:
-    """Hooks that print much: as text, as JSON, and with an error."""
+    """Hooks with long output: as text, as JSON, and with an error."""
     found = {event: [command] for event, command in SEQUENCES.items()}
     found["PostToolUse"] += [f"echo '{json.dumps(SAYS)}'", "seq 5000 5200 >&2; exit 1"]
     found["SessionStart"].append("seq 6000 6200 >&2; exit 1")
@@ -53,7 +53,7 @@ def hooks() -> Json:
 
 @pytest.fixture
 def full(programs: str, model: Model, tmp_path: Path) -> tuple[ClaudeCode, str]:
-    """A home with a session that has everything the program writes beside a conversation."""
+    """A home with a session that has every kind of record that the program writes."""
     assert programs
     beside = claude_code.home(tmp_path / "claude", tmp_path / "work", model)
     claude = ClaudeCode(beside, claude_code.newest())
@@ -108,7 +108,7 @@ def with_progress(path: Path) -> None:
 
 
 def kinds_away(path: Path) -> dict[str, set[str]]:
-    """The kinds of lines and the names of their extracted values."""
+    """Return the kinds of lines with extracted values, and the values."""
     found: dict[str, set[str]] = {}
     for line in path.read_bytes().splitlines():
         entry: Json = json.loads(line)
@@ -164,7 +164,7 @@ def ask(claude: ClaudeCode, session: str) -> None:
 
 
 def ask_in_terminal(claude: ClaudeCode, session: str) -> None:
-    """Continue as a person does."""
+    """Continue in a terminal, as a person does."""
     path = claude.path(session)
     answers = path.read_bytes().count(b'"end_turn"')
     with claude.opened("--resume", session) as terminal:
