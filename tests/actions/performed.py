@@ -1,4 +1,4 @@
-"""Actions as tests call them, answered in JSON's types; and the context they are called with."""
+"""Actions as tests call them, with answers as JSON's types, and the context of the calls."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Caller(ActionContext):
     state: StateDb | None = None
 
     def __post_init__(self) -> None:
-        """Remember its own commits from one call to the next, as a child process does."""
+        """Keep the cache of its own commits between calls, as a child process does."""
         object.__setattr__(self, "in_flight", self.in_flight or InFlight(self.layout))
 
     def extract(
@@ -70,13 +70,13 @@ class Caller(ActionContext):
 
 
 def history_of(layout: Layout, name: SessionName) -> list[PastOperation]:
-    """The operations on a session that are kept, the newest first."""
+    """Return the operations in a session's history, the newest first."""
     context = ActionContext(layout=layout, config=ConfigService(layout.config_file, create=False))
     return list(bsd.actions.history.list_history(context, name).operations)
 
 
 def entries(context: ActionContext, name: SessionName, start: int = 0) -> list[EntryView]:
-    """The entries of a session from line `start` on, as they stand."""
+    """Return the entries of a session from line `start` on, unchanged."""
     with context.reader(name) as opened:
         return list(views(opened.transcript, opened.format, start=start))
 
@@ -98,7 +98,7 @@ def extracted_content(context: ActionContext, name: SessionName, entry: str) -> 
 def restored_copy(
     context: ActionContext, name: SessionName, write: Callable[[bytes], object]
 ) -> tuple[int, dict[str, str]]:
-    """A session as it would be with everything back."""
+    """Return the session as a complete restoration would make it, without changing it."""
     with context.reader(name) as opened:
         return restore_planner.restored_copy(opened.transcript, opened.format, opened.store, write)
 

@@ -1,4 +1,4 @@
-"""An action is called here, or by the executor of its context."""
+"""Actions run in this process, or in the executor of their context."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -29,7 +29,7 @@ def files(layout: Layout) -> Files:
 
 
 def steps(seconds: float) -> Callable[[], float]:
-    """A clock that moves on by so much whenever it is asked."""
+    """Return a clock that advances by this many seconds at each reading."""
     now = 0.0
 
     def clock() -> float:
@@ -46,7 +46,7 @@ def everything_under(root: Path) -> list[Path]:
 
 def test_with_time_enough_it_is_what_an_extraction_does(layout: Layout, files: Files) -> None:
     caller = make_caller(layout, Clock())
-    assert caller.config.current.enabled  # this makes config.json
+    assert caller.config.current.enabled  # this creates config.json
     before = everything_under(layout.root)
     told = foretell_extraction(caller, files, seconds=60.0, clock=lambda: 0.0)
     assert everything_under(layout.root) == before

@@ -34,7 +34,7 @@ def tree(found: tuple[Subagent, ...]) -> list[Any]:
 
 
 def starting(number: int, agent: str) -> list[dict[str, Any]]:
-    """A call of a sub-agent, and the result that names it."""
+    """Return a call of a sub-agent, and the result that names it."""
     call = {"type": "tool_use", "id": f"toolu_t{number}", "name": "Task", "input": {"prompt": "go"}}
     result = {"type": "tool_result", "tool_use_id": f"toolu_t{number}", "content": "It is done."}
     return [

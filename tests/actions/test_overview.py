@@ -108,12 +108,12 @@ def test_sessions_that_the_daemon_has_left_are_not_read_again(caller: Caller) ->
     found = would_leave(caller, seconds=60.0)
     assert found.bytes_saved < before.bytes_saved
     assert (found.read_sessions, found.read_bytes) == (before.read_sessions, before.read_bytes)
-    state.note_rests({name: Left(name, settings, seen, caller.now() - 1)})  # it is due again
+    state.note_rests({name: Left(name, settings, seen, caller.now() - 1)})  # due again
     assert would_leave(caller, seconds=60.0).bytes_saved == before.bytes_saved
 
 
 def ticking(seconds: float) -> Callable[[], float]:
-    """A clock that moves on by so much whenever it is asked."""
+    """Return a clock that advances by this many seconds at each reading."""
     now = 0.0
 
     def clock() -> float:

@@ -1,4 +1,4 @@
-"""Pages of extracted texts: together they are the texts."""
+"""Pages of extracted texts: joined, they equal the texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A redacted secret is in no file of the root any more, and programs continue their sessions."""
+"""A redacted secret is in no file of the root, and programs continue their sessions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.openclaw_tree import add_session, set_idle
 from tests.refusing import raising
 from tests.session_files import HEADER, LONG, NAME, Clock, Talk, entry, jsonl, make_caller
 
-# Put together here, so that no scanner takes this file for a leak.
+# Built from parts, so that scanners do not report this file as a leak.
 TOKEN = "ghp_" + "7Gk2bQ9xZt4LmW8sVr1NcY5pHd3JfA6eUoXi"
 KEY = (
     "-----BEGIN RSA PRIVATE KEY-----\n"
@@ -39,7 +39,7 @@ HASHES = {"github-pat": TOKEN, "private-key": KEY}
 
 
 def entries() -> list[dict[str, Any]]:
-    """Two secrets: in a prompt, in a call, and in long results, once as JSON in a text."""
+    """Return entries with two secrets: in a prompt, a call, long results, and JSON in a text."""
     call = {"type": "toolCall", "id": "call3", "name": "bash"}
     nested = json.dumps({"stdout": f"{KEY}\n", "token": TOKEN})
     found = [

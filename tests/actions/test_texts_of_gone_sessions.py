@@ -1,4 +1,4 @@
-"""A session that is gone is read as it was: its pages have the same texts."""
+"""Reading a deleted session: its pages have the same texts as before."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_pages_of_a_gone_session_have_the_texts_it_had(
     assert extracted
     for row, was in zip(after.entries, before.entries, strict=True):
         assert [one.text for one in row.texts] == [one.text for one in was.texts]
-    # After a page has read enough, the rest comes with a later page.
+    # Once a page has read enough, the rest comes with a later page.
     monkeypatch.setattr(module, "_MOST_READ", 0)
     late = [
         text for row in list_entries(context, home.name, texts=40).entries for text in row.texts

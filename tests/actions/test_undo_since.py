@@ -75,7 +75,7 @@ def test_several_operations_of_a_session_are_undone_newest_first(
         assert daemon.extract(ONE, overrides={"keep_recent": keep_recent}).entries == entries
         clock.ahead += 600
     performed.undo(caller, ONE)
-    performed.undo(caller, ONE, 3)  # done again: it has the same effect as before
+    performed.undo(caller, ONE, 3)  # a redo: the same effect as before the undo
     clock.ahead += 600
     done = of(undo_since(caller, "9h"), ONE)
     assert (done.operations, done.by) == ((2, 1), (5, 6))
@@ -154,7 +154,7 @@ def test_where_the_clock_was_set_the_order_of_operations_counts(
     assert times[1] < times[2] < times[0]
     only_last = of(undo_since(caller, "50m", dry_run=True), ONE)
     assert (only_last.operations, only_last.doubt) == ((3,), None)
-    clock.ahead = 3900  # its time is past: it may have been set forward before, or back since
+    clock.ahead = 3900  # its time is past: the clock may have been set in between
     foreseen = of(undo_since(caller, "80m", dry_run=True), ONE)
     assert (foreseen.operations, foreseen.found) == ((3,), 1)
     assert "operation 1 (extract, " in str(foreseen.doubt)

@@ -1,4 +1,4 @@
-"""How answers become JSON."""
+"""Answers as JSON."""
 
 from dataclasses import dataclass, field
 from enum import Enum

@@ -118,7 +118,7 @@ def test_a_line_is_durable_before_the_call_returns(
     monkeypatch.setattr(os, "fsync", note)
     audit.record(actor="cli", action="one")
     top, directory, file = (one.stat().st_ino for one in (path.parent.parent, path.parent, path))
-    assert synced == [top, file, directory]  # the directory itself has just come to be
+    assert synced == [top, file, directory]  # the directory itself is new
     audit.record(actor="cli", action="two")
     assert synced[3:] == [file]
 

@@ -1,4 +1,4 @@
-"""Whether a run that deletes by age believes the wall clock: every reading is passed in."""
+"""Trust of age-based deletion in the wall clock; the tests pass in every clock reading."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def test_put_back_it_is_not_believed_and_nothing_is_older_by_that() -> None:
 
 
 def test_from_one_start_to_the_next_it_is_believed() -> None:
-    """The machine may have been off for as long."""
+    """The machine may have been off during that time."""
     started = ClockReading(NOW + 30 * DAY, 20.0, "boot-2")
     assert compare(LAST, started) == RunTime(NOW + 30 * DAY)
 
 
 @pytest.mark.parametrize("boot", ["boot-1", "boot-2"])
 def test_a_clock_that_begins_in_1970_is_not_believed(boot: str) -> None:
-    """Nor with the same name of the start: in another time namespace, or without a name."""
+    """The same holds for an equal boot id in another time namespace, and without a boot id."""
     assert "put back" in str(compare(LAST, ClockReading(20.0, 20.0, boot)).doubt)
 
 
@@ -78,7 +78,7 @@ def test_a_clock_that_stands_still_without_power_is_not_believed_once_it_lags() 
 
 @dataclass
 class Machine:
-    """Its clocks, which a test sets."""
+    """The machine's clocks, which a test sets."""
 
     layout: Layout
     wall: float = NOW

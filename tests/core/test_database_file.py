@@ -1,4 +1,4 @@
-"""Files of SQLite that bsd keeps."""
+"""bsd's SQLite files."""
 
 from __future__ import annotations
 

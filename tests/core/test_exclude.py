@@ -33,7 +33,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
 
 
 def left_out(layout: Layout, pattern: str, name: str) -> bool:
-    """Whether a pattern leaves a session out; in both files it means the same."""
+    """Return whether a pattern leaves a session out; in both files it means the same."""
     agent, _, session = name.partition("/")
     found = exclude.exclusions((pattern,), (), layout.sources).session(agent, session)
     fixed = exclude.exclusions((), (pattern,), layout.sources).session(agent, session)
@@ -62,7 +62,7 @@ def left_out(layout: Layout, pattern: str, name: str) -> bool:
         (f"{CLAUDE}/{SESSION}", f"{CLAUDE}:0{SESSION[1:]}/agent-a1", False),
         ("codex:2026", "codex:2026:11:20/rollout-x", True),
         ("codex:2026:11:20", "codex:2026:11:2/rollout-x", False),
-        # Projects, as their programs write the paths of these.
+        # Projects, with paths as their programs write them.
         ("/home/ada/secret", f"{CLAUDE}/{SESSION}", True),
         ("~/secret", f"{CLAUDE}/{SESSION}", True),
         ("~", f"{CLAUDE}/{SESSION}", True),
@@ -81,7 +81,7 @@ def left_out(layout: Layout, pattern: str, name: str) -> bool:
         ("~/secret", "pi:./2026_x", False),
         ("/", "codex:2026:11:20/rollout-x", False),
         ("/", "main/4f2a", False),
-        # A point is a point, and no other sign of an expression means more.
+        # A dot is a dot, and other characters of regular expressions are literal, too.
         ("m.in", "main/4f2a", False),
         ("main+", "mainn/4f2a", False),
     ],

@@ -199,7 +199,7 @@ def test_how_long_something_is_kept(text: str, seconds: float | None) -> None:
 def test_no_lifetime(text: str) -> None:
     with pytest.raises(Invalid):
         lifetime_seconds(text)
-    with suppress(Invalid):  # other bounds may be given
+    with suppress(Invalid):  # callers may set other bounds
         assert lifetime_seconds(text, minimum=MINUTE, maximum=60 * WEEK) is not None
 
 

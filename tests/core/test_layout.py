@@ -1,4 +1,4 @@
-"""Every path on disk, and no name that leads out of the root (SPEC §2.8)."""
+"""Paths on disk: every path is inside the root, for any name (SPEC §2.8)."""
 
 from __future__ import annotations
 

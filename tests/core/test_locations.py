@@ -1,4 +1,4 @@
-"""Root, settings file and socket: found without loading the settings."""
+"""The paths of root, settings file and socket, without loading the settings."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def quiet_afterwards() -> Iterator[None]:
 
 
 def get_logger(module: str) -> BoundLogger:
-    """Return a logger as a module of bsd has it."""
+    """Return a logger as bsd's modules get it."""
     logger: BoundLogger = structlog.get_logger("bsd.test", module=module)
     return logger
 
@@ -209,7 +209,7 @@ def test_reopening_closes_the_old_file(layout: Layout) -> None:
         for name in os.listdir("/proc/self/fd"):
             try:
                 inodes.append(os.stat(f"/proc/self/fd/{name}").st_ino)
-            except FileNotFoundError:  # the descriptor of the listing itself
+            except FileNotFoundError:  # the descriptor of the directory listing itself
                 continue
         return here in inodes
 
@@ -383,7 +383,7 @@ def test_libraries_are_heard(layout: Layout) -> None:
 
 def test_at_trace_libraries_may_chatter_and_afterwards_not(layout: Layout) -> None:
     configure_logs(layout, "trace", environ={})
-    configure_logs(layout, "trace", environ={})  # again: heard once, not twice
+    configure_logs(layout, "trace", environ={})  # a second call: each line still arrives once
     logging.getLogger("watchdog").debug("chatter")
     logging.getLogger("watchdog").info("chat")
     assert [line["level"] for line in lines(layout)] == ["debug", "info"]

@@ -64,7 +64,7 @@ def test_a_command_line_keeps_its_empty_arguments() -> None:
 # --- free memory returns to the system if the C library can return it ---
 
 
-# Thousands of small pieces, the last of which stays: without a word glibc keeps all before it.
+# Thousands of small pieces, of which the last stays: unless told, glibc then keeps all of them.
 _PIECES = """
 from bsd.core.processes import give_back_memory
 

@@ -17,7 +17,7 @@ from bsd.core.settings import RELOADABLE, VARIABLES, HttpAddress, Settings
 from tests.loading import load_settings
 
 SAMPLE = Path(__file__).parents[2] / "config" / "bsd.toml"
-_TABLES = {"memory", "sources", "workspace_limits"}  # each has tests of its own
+_TABLES = {"memory", "sources", "workspace_limits"}  # these have tests of their own
 _OTHERS = {*_TABLES, "config_file"}
 _KEYS = Settings.model_fields.keys() - {"config_file"}
 

@@ -14,7 +14,7 @@ from bsd.core.layout import Layout, SessionName, check_name
 from bsd.core.sources import Route, Source
 from tests.loading import load_settings
 
-# As the file system has them: bytes, but no slash, no NUL, and no dot at the beginning.
+# Names as file systems allow them: bytes without slash and NUL, and no dot at the beginning.
 directories = st.binary(min_size=1, max_size=60).filter(
     lambda name: not name.startswith(b".") and b"/" not in name and b"\0" not in name
 )

@@ -33,7 +33,7 @@ def world(
 
 @pytest.fixture
 def ask(world: World, capsys: pytest.CaptureFixture[str]) -> Iterator[Ask]:
-    """`bsd --root ROOT …` without a new process: its exit code, its output and its files."""
+    """Run `bsd --root ROOT …` in this process; return its exit code, its output and its files."""
     seen: dict[str, int] = {}
 
     def asked(*arguments: str) -> dict[str, Any]:

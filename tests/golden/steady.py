@@ -24,7 +24,7 @@ _EPOCH_MS = range(1_700_000_000_000, 9_000_000_000_000)
 
 
 class Steady:
-    """Knows the texts of the sessions (which stay), and numbers random values."""
+    """Replaces values that differ between runs; texts of the sessions stay."""
 
     def __init__(self, places: dict[Path, str], sessions: list[Path]) -> None:
         """`places`: the name of each path in the record."""
@@ -42,7 +42,7 @@ class Steady:
         self._hashes: dict[str, str] = {}
 
     def __call__(self, answer: Any) -> Any:
-        """The same answer, such as it is in each run."""
+        """Return the answer in the form that is equal in each run."""
         if isinstance(answer, dict):
             if answer.get("action") == "workspace_run":  # depends on the user who runs the tests
                 answer = answer | {"user": 0}
@@ -59,7 +59,7 @@ class Steady:
         return answer
 
     def text(self, text: str) -> str:
-        """A text, whole."""
+        """Return a text in that form, at its full length."""
         for path, name in self._places:
             text = text.replace(path, name)
         text = _TIME.sub(lambda found: self._time(found[0]), text)
@@ -84,7 +84,7 @@ class Steady:
 
 
 def shape(answer: Any) -> Any:
-    """Only the fields and their types: for values that depend on the machine."""
+    """Return only the fields and their types, for values that depend on the machine."""
     if isinstance(answer, dict):
         return {key: shape(value) for key, value in sorted(answer.items())}
     if isinstance(answer, list):
@@ -93,14 +93,14 @@ def shape(answer: Any) -> Any:
 
 
 def but(answer: Any, *keys: str) -> Any:
-    """The answer with `<…>` for the values of these keys, at any depth."""
+    """Return the answer with `<…>` for the values of these keys, at any depth."""
     if isinstance(answer, dict):
         return {key: "<…>" if key in keys else but(value, *keys) for key, value in answer.items()}
     return [but(value, *keys) for value in answer] if isinstance(answer, list) else answer
 
 
 def document(text: str) -> Any:
-    """JSON as its value, anything else as its lines, without padding.
+    """Return JSON as its value, any other text as its lines without padding.
 
     A file that exists for a minute is left out: it depends on the speed of the run.
     """
@@ -115,7 +115,7 @@ def document(text: str) -> Any:
 
 
 def _digits(text: str) -> str:
-    """A time to the second, or to the minute if it says no more."""
+    """Return the digits of a time to the second, or to the minute if it has no seconds."""
     return re.sub(r"\D", "", text)[:14]
 
 
@@ -127,7 +127,7 @@ def _short(text: str) -> str:
 
 
 def unordered(answer: Any) -> Any:
-    """The answer with its lists sorted: file systems list names in any order."""
+    """Return the answer with its lists sorted, since file systems list names in any order."""
     if isinstance(answer, dict):
         return {key: unordered(value) for key, value in answer.items()}
     if isinstance(answer, list):

@@ -28,11 +28,11 @@ class Story:
         self.answers: dict[str, Any] = {}
 
     def __call__(self, *words: str, less: tuple[str, ...] = ()) -> Any:
-        """Ask with --json; returns the document."""
+        """Run a command with --json; return the document."""
         return self._keep(self._ask(*words, "--json"), words, "--json", less)
 
     def plainly(self, *words: str, less: tuple[str, ...] = ()) -> None:
-        """Ask for the output for people."""
+        """Run a command for its output for people."""
         self._keep(self._ask(*words), words, "", less)
 
     def both(self, *words: str) -> Any:

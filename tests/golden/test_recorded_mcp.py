@@ -66,7 +66,7 @@ class Server:
         answer = self.ask("tools/call", name=name, arguments=arguments)
         for part in answer.get("content", []):
             if answer.get("structuredContent") is not None:
-                part.pop("text", None)  # it says the same
+                part.pop("text", None)  # it repeats the structured content
         return answer
 
     def _send(self, message: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from tests.golden.world import World
 from tests.unix import UnixConnection
 from tests.waiting import wait_for
 
-# These hang on machine and hour.
+# The answers of these routes depend on the machine and the hour.
 _MACHINE = {"/api/status", "/api/health", "/api/savings", "/api/sizes"}
 _JOB = ("seconds", "last_run", "last_result", "next_run")  # depends on the speed of the scheduler
 # The daemon's work at this moment.
@@ -80,7 +80,7 @@ class Routes:
         self.answers[f"{method} {path} {body!r}"] = {"status": status, "body": document(content)}
 
     def missed(self, description: dict[str, Any]) -> set[str]:
-        """The routes of the API that were not asked."""
+        """Return the routes of the API that were not requested."""
         return {
             f"{method} {template}"
             for template, methods in description["paths"].items()
@@ -134,7 +134,7 @@ def test_routes(ask: Ask, world: World, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def secrets(routes: Routes) -> None:
-    routes("GET", "/api/secrets", keep=False)  # how far it comes depends on the machine
+    routes("GET", "/api/secrets", keep=False)  # the progress depends on the machine
     routes("POST", "/api/secrets/0123456789abcdef/redact", {"sessions": ["main/alpha"]})
     for form in ("html", "md", "jsonl"):
         routes("GET", f"/api/sessions/main/alpha/export?format={form}", keep=False)
@@ -331,7 +331,7 @@ def beside(routes: Routes, ask: Ask, world: World) -> None:
 
 
 def _by_part(description: dict[str, Any]) -> dict[str, Any]:
-    """One part for each route and schema, so that a difference names its place."""
+    """Split the description by route and schema, so that a difference names its place."""
     parts: dict[str, Any] = {"info": description["info"] | {"version": "<version>"}}
     for path, methods in description["paths"].items():
         parts |= {f"{method.upper()} {path}": what for method, what in methods.items()}

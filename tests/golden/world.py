@@ -1,4 +1,4 @@
-"""A root with all kinds of bsd's files, and the directories of three other programs beside it."""
+"""A root with all kinds of bsd's files, and the directories of three other programs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class World:
             set_idle(path)
 
     def lies(self) -> dict[str, Any]:
-        """All files of bsd: paths with their modes, and the content of some documents."""
+        """Return all files of bsd: paths with their modes, and the content of some documents."""
         found: dict[str, Any] = {}
         for path in sorted(self.root.rglob("*")):
             name = self.steady.text(str(path.relative_to(self.root)))
@@ -67,13 +67,13 @@ class World:
         return found
 
     def noted(self, seen: dict[str, int]) -> dict[str, Any]:
-        """Notes since the last call: lines of the audit log, and some of the log."""
+        """Return the lines since the last call: those of the audit log, and some of the log."""
         said = self.added("logs/brainsurgeon.log", seen)
         log = [" ".join((one["level"], one["event"], *sorted(set(one) - _EACH))) for one in said]
         return {"audit": self.added(".brainsurgeon/audit.jsonl", seen), "log": log}
 
     def added(self, file: str, seen: dict[str, int]) -> list[Any]:
-        """The lines added to a file since it was `seen`."""
+        """Return the lines added to a file since its last size in `seen`."""
         path = self.root / file
         content = path.read_bytes() if path.exists() else b""
         content = content[: content.rfind(b"\n") + 1]  # another process may be writing
@@ -85,7 +85,7 @@ class World:
 
 
 def make(top: Path, home: Path) -> World:
-    """The same every time, except for place and time."""
+    """Make the same world every time, except for place and time."""
     root = top / "root"
     for number, (name, turns) in enumerate(
         {"main/alpha": 4, "main/beta": 2, "main/spare": 1, "other/gamma": 2, "other/old": 1}.items()

@@ -50,7 +50,7 @@ def nginx_config(place: Path, port: int, upstream_port: int, *, slow: bool = Fal
 
 @contextmanager
 def nginx(place: Path, upstream_port: int, *, slow: bool = False) -> Iterator[int]:
-    """Run nginx; the block gets its port."""
+    """Run nginx; yield its port."""
     program, port = require_program("nginx"), free_port()
     config = nginx_config(place, port, upstream_port, slow=slow)
     with subprocess.Popen(

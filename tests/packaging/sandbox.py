@@ -68,7 +68,7 @@ class _Filter:
         )
 
     def load(self) -> None:
-        """From now on it holds; no new privileges are part of it."""
+        """Load the filter for the rest of the process; it permits no new privileges."""
         self._check(self._library.seccomp_load(self._context))
 
     @staticmethod
@@ -78,7 +78,7 @@ class _Filter:
 
 
 def allowed_calls(unit: Unit) -> set[str]:
-    """The system calls that the unit's SystemCallFilter lines leave, in systemd's reading."""
+    """Return the system calls that the unit's SystemCallFilter lines allow in systemd's reading."""
     calls = _expand("@default")
     for line in unit.all("SystemCallFilter"):
         named: set[str] = set().union(*map(_expand, line.removeprefix("~").split()))
@@ -102,7 +102,7 @@ def _expand(name: str) -> set[str]:
 
 
 def restrict(unit: Unit) -> None:
-    """Put this process, and all that it starts, under the unit's restrictions, for good."""
+    """Restrict this process and its future children as the unit does; there is no way back."""
     calls = allowed_calls(unit)  # read before the filters forbid starting programs
     if unit.all("MemoryDenyWriteExecute") == ["yes"]:
         _no_memory_both_written_and_run().load()

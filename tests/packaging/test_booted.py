@@ -80,7 +80,7 @@ class Machine:
 
 
 def make_tree(tree: Path) -> None:
-    """Bootstrap it from Debian's mirror; takes a minute."""
+    """Bootstrap the tree from Debian's mirror, which takes a minute."""
     command = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", "bookworm", str(tree)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
@@ -111,7 +111,7 @@ def booted(tree: Path) -> Iterator[Machine]:
 
 
 def _leader(container: subprocess.Popen[bytes], log: Path) -> int:
-    """The first process in it, as it is numbered outside."""
+    """Return the machine's first process, by its pid on the host."""
     children = Path(f"/proc/{container.pid}/task/{container.pid}/children")
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not (found := children.read_text().split()):
@@ -122,7 +122,7 @@ def _leader(container: subprocess.Popen[bytes], log: Path) -> int:
 
 
 def add_user(machine: Machine, name: str, sessions: Path) -> None:
-    """A user with OpenClaw's and Claude Code's sessions, and settings that name the latter."""
+    """Add a user with OpenClaw's and Claude Code's sessions, and settings that name the latter."""
     machine.run(f"useradd --create-home --shell /bin/bash {name}")
     home = machine.tree / "home" / name
     shutil.copytree(sessions, home, dirs_exist_ok=True)
@@ -141,7 +141,7 @@ _SERVED = 'bsd_source_served{source="claude"}'
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """Booted, with the package in it, and two users with sessions."""
+    """A booted machine with the package and two users who have sessions."""
     for program in ("debootstrap", "systemd-nspawn", "nsenter"):
         require_program(program)
     base, top = Path(os.environ["BSD_BOOT"]), tmp_path_factory.mktemp("booted")
@@ -166,7 +166,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 
 def _drop_in() -> str:
-    """The drop-in for sources, as the head of the unit has it."""
+    """Return the drop-in for sources, as in the head of the unit."""
     head = TEMPLATE.read_text(encoding="utf-8").partition("[[sources]]")[2].partition("Each path")
     lines = re.findall(r"(\[Service\]|ReadWritePaths=\S*|ReadOnlyPaths=\S*)", head[0])
     assert len(lines) == 4, lines

@@ -1,4 +1,4 @@
-"""The plugin of Claude Code in contrib/claude-code: complete, and in step with bsd."""
+"""The plugin of Claude Code in contrib/claude-code: complete, and up to date with bsd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples for other programs: each is read by the program it is for, or by its language."""
+"""Samples for other programs: the program itself, or a parser of its language, reads each."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def _ask(port: int, method: str, path: str) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def metrics() -> dict[str, list[dict[str, str]]]:
-    """Every sample that bsd offers: name → the labels of each."""
+    """Return every sample that bsd offers: name → its labels."""
     daemon = FakeDaemon()
     page = MetricsPage(daemon.status, daemon.scheduler.status, daemon.health).render().decode()
     found: dict[str, list[dict[str, str]]] = {}
@@ -191,7 +191,7 @@ def _dashboard() -> dict[str, Any]:
 
 
 def _rules() -> list[dict[str, Any]]:
-    """The alerts; YAML is read by Ruby, which knows it."""
+    """Return the alerts; Ruby, which has a YAML parser, reads the file."""
     path = _CONTRIB / "prometheus" / "bsd.rules.yml"
     program = "require 'yaml'; require 'json'; puts YAML.load_file(ARGV[0]).to_json"
     command = [require_program("ruby"), "-e", program, str(path)]
@@ -201,7 +201,7 @@ def _rules() -> list[dict[str, Any]]:
 
 
 def _objections(expression: str, metrics: dict[str, list[dict[str, str]]]) -> list[str]:
-    """Metrics and values of labels in a PromQL expression that bsd does not offer."""
+    """Return metrics and label values in a PromQL expression that bsd does not offer."""
     objections = []
     for name, selector in re.findall(r"\b(bsd_\w+)(?:\{([^}]*)\})?", expression):
         if name not in metrics:

@@ -80,7 +80,7 @@ def test_a_package_comes_and_goes(tmp_path: Path, openclaw_root: Path) -> None:
         pytest.skip("there is a bsd on this system already, which stays")
     dpkg = ["dpkg", f"--root={root}", "--force-script-chrootless"]
     if root != Path("/"):
-        dpkg.append("--force-depends")  # its Python is outside
+        dpkg.append("--force-depends")  # the package's Python is outside the root
     _run(*dpkg, "--install", str(package))
     try:
         listed = [root / line[1:] for line in _run(*dpkg, "--listfiles", _NAME).split("\n") if line]
@@ -100,7 +100,7 @@ def _use(root: Path, openclaw_root: Path) -> None:
     """The program works, and writes no files to its installation directory."""
     home = root / "usr" / "lib" / _NAME
     program = [str(root / "usr" / "bin" / "bsd")]
-    if root != Path("/"):  # its first line names a Python that is elsewhere now
+    if root != Path("/"):  # its first line names a Python at another path
         program = [str(home / "bin" / "python3"), "-I", *program]
     assert _run(*program, "--version") == f"bsd {bsd.__version__}\n"
     assert "Usage: bsd" in _run(*program, "--help")
@@ -119,13 +119,13 @@ def _use(root: Path, openclaw_root: Path) -> None:
 
 
 def _empty_system(root: Path) -> Path:
-    """A directory into which dpkg installs."""
+    """Make a directory into which dpkg installs."""
     admin = root / "var" / "lib" / "dpkg"
     for name in ("info", "updates"):
         (admin / name).mkdir(parents=True)
     (admin / "status").touch()
     python = _interpreter()
-    if python.is_relative_to("/usr"):  # the package comes to it by a relative link
+    if python.is_relative_to("/usr"):  # the package reaches it by a relative link
         there = root / python.relative_to("/")
         there.parent.mkdir(parents=True)
         there.symlink_to(python)

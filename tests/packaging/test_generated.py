@@ -1,4 +1,4 @@
-"""The man page and the shell completions: up to date, and understood by those they are for."""
+"""The man page and the shell completions: up to date, and readable for man and the shells."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_groff_has_no_objection_to_the_man_page() -> None:
     command = [require_program("groff"), "-man", "-Tutf8", "-ww", str(_MAN_PAGE)]
     done = subprocess.run(command, check=True, capture_output=True)
     assert done.stderr == b""
-    shown = re.sub("\x1b\\[[0-9;]*m|.\x08", "", done.stdout.decode())  # bold, in either way
-    assert "\\" not in shown  # no escape was left as it is
+    shown = re.sub("\x1b\\[[0-9;]*m|.\x08", "", done.stdout.decode())  # bold, in both encodings
+    assert "\\" not in shown  # no escape is left over
     assert "EXIT STATUS" in shown
 
 
@@ -45,7 +45,7 @@ def test_the_shell_accepts_its_completions(shell: str, name: str) -> None:
 
 @pytest.fixture
 def on_path(tmp_path: Path) -> dict[str, str]:
-    """An environment in which `bsd` is found."""
+    """Return an environment in which `bsd` is on PATH."""
     program = tmp_path / "bin" / "bsd"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m bsd "$@"\n')

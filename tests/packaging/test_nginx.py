@@ -24,7 +24,7 @@ WHEN = "2026-01-05T08:30:00.000Z"
 
 
 class Site:
-    """bsd as a browser reaches it."""
+    """bsd as a browser reaches it through nginx."""
 
     def __init__(self, daemon: Running, port: int) -> None:
         self.daemon = daemon

@@ -1,4 +1,4 @@
-"""The files of a release: equal whenever they are built, complete, and refused in words."""
+"""The files of a release: reproducible, complete, or refused with a message."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def in_release(code: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A clean checkout of the files here as they are now."""
+    """A clean checkout of the present state of the files."""
     require_program("git")
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     place = tmp_path / "checkout"
@@ -136,7 +136,7 @@ def test_the_notes_are_the_section_of_the_version(section: str, notes: str | Non
 
 
 def test_two_builds_of_a_commit_are_equal(checkout: Path, tmp_path: Path) -> None:
-    """Also after other file times, another umask and other modes of a clone."""
+    """File times, umask and file modes of a clone make no difference."""
     other = tmp_path / "other"
     run("git", "clone", "--quiet", str(checkout), str(other))
     for number, path in enumerate(sorted(other.rglob("*.py"))):

@@ -92,7 +92,7 @@ def _mind_hangups() -> None:
 
 @pytest.mark.parametrize("path", [TEMPLATE, USER_UNIT], ids=["template", "user"])
 def test_a_reload_needs_no_program_but_the_shell(path: Path) -> None:
-    """A small Debian has no /bin/kill: there every reload failed."""
+    """A small Debian has no /bin/kill, so every reload that used it failed."""
     argv = shlex.split(Unit.read(path).one("ExecReload"))
     assert argv[0] == "/bin/sh"
     # The tests may run with this signal ignored (nohup), and child programs would inherit that.
@@ -131,7 +131,7 @@ def root(tmp_path: Path) -> Path:
 
 def _sandboxed(unit: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     require_linux()
-    require_program("systemd-analyze")  # knows the groups of system calls; brings libseccomp
+    require_program("systemd-analyze")  # has the groups of system calls; installs libseccomp
     return subprocess.run(
         [sys.executable, "-m", "tests.packaging.sandbox", str(unit), sys.executable, *argv],
         check=False,
@@ -165,7 +165,7 @@ def test_sessions_are_cut_and_mended_under_the_restrictions(unit: Path, root: Pa
 
     session = root / "agents" / "main" / "sessions" / "sample.jsonl"
     before = session.read_bytes()
-    if os.geteuid() == 0:  # the group of a file is kept: that needs a call that is privileged
+    if os.geteuid() == 0:  # keeping the group of a file needs a privileged call
         os.chown(session, -1, _ANOTHER_GROUP)
     group = session.stat().st_gid
     bsd("extract", "main/sample")
@@ -179,7 +179,7 @@ def test_sessions_are_cut_and_mended_under_the_restrictions(unit: Path, root: Pa
 
 @contextmanager
 def _manager(path: Path) -> Iterator[socket.socket]:
-    """The socket on which a service manager listens."""
+    """The socket of a service manager."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(path))
         listening.settimeout(DEADLINE_SECONDS)

@@ -1,4 +1,4 @@
-"""Unit files, as systemd reads them."""
+"""Unit files, parsed as systemd parses them."""
 
 from __future__ import annotations
 

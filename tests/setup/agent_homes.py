@@ -1,4 +1,4 @@
-"""A user's home directory with sessions of all agents, each where its program puts them."""
+"""A user's home directory with sessions of all agents, at their programs' paths."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ def add_openclaw(home: Path, turns: int = 12) -> Path:
 
 
 def add_all(home: Path) -> list[Path]:
-    """Let all four programs have a session; returns the paths."""
+    """Give all four programs a session; return the paths."""
     return [*(add_agent(home, kind) for kind in ALL), add_openclaw(home)]

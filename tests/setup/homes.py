@@ -1,4 +1,4 @@
-"""A home in which all four agents have sessions and configurations of their own form."""
+"""A home in which all four agents have sessions, and configurations in different forms."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fill_home(home: Path, *, configured: bool = True) -> Path:
 
 
 def foreign(home: Path) -> dict[str, tuple[int, bytes | None]]:
-    """Everything below a home but bsd's own: mode and content; of a directory, mode alone."""
+    """Return mode and content of all files of the home except bsd's; of a directory only the mode."""
     found = {}
     for path in sorted(home.rglob("*")):
         name = str(path.relative_to(home))

@@ -1,4 +1,4 @@
-"""The command of Claude Code's hooks as a slow machine needs it."""
+"""The command of Claude Code's hooks with a longer wait, for slow machines."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_the_daemon_gets_the_json_and_its_answer_is_printed(place: Path, script:
     [
         b"HTTP/1.1 204 No Content\r\n\r\n",
         b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{}",  # it broke off
+        b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{}",  # cut short
         b"HTTP/1.1 200 OK\r\n\r\n{}",
         b"SSH-2.0-OpenSSH\r\n",
         b"",
@@ -145,7 +145,7 @@ def test_it_does_not_wait_for_a_daemon_that_accepts_nothing(place: Path) -> None
         listening.bind(str(place / "s"))
         listening.listen(0)
         waiting = []
-        for _ in range(3):  # until there is no more room in its queue
+        for _ in range(3):  # until its queue is full
             waiting.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             waiting[-1].setblocking(False)
             waiting[-1].connect_ex(str(place / "s"))
@@ -245,7 +245,7 @@ def test_the_daemon_of_root_is_believed(place: Path, script: Path) -> None:
         )
 
 
-# --- where the socket is ---
+# --- the path of the socket ---
 
 
 @pytest.mark.parametrize(

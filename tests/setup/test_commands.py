@@ -17,7 +17,7 @@ def test_the_socket_is_named_if_the_script_would_not_find_it(clean_environment: 
     assert "--socket" not in str(setup_commands((), usual).hook)
     other = clean_environment / "other" / "bsd.sock"
     assert f"--socket {other}" in str(setup_commands((), other).hook)
-    for root in (".openclaw", ".local/share/bsd"):  # it would find that of OpenClaw first
+    for root in (".openclaw", ".local/share/bsd"):  # otherwise it would find OpenClaw's first
         (clean_environment / root / ".brainsurgeon").mkdir(parents=True)
     assert "--socket" in str(setup_commands((), usual).hook)
 
@@ -25,7 +25,7 @@ def test_the_socket_is_named_if_the_script_would_not_find_it(clean_environment: 
 def test_a_hook_of_a_bsd_that_is_gone_says_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Claude Code takes an exit code of 2, as Python's for a missing script, for a refusal."""
+    """Claude Code treats an exit code of 2, as Python's for a missing script, as a refusal."""
     monkeypatch.setattr(commands, "hook_script", lambda: tmp_path / "it's gone.py")
     for python in (None, str(tmp_path / "no python")):
         if python is not None:

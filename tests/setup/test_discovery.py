@@ -23,7 +23,7 @@ from tests.transcripts.agents.sources.tree import Kind
 
 
 def layout_with(home: Path, *kinds: Kind) -> Layout:
-    """A layout with these programs' directories as sources; its root is not there."""
+    """Return a layout with these programs' directories as sources; its root does not exist."""
     sources = [SourceSettings(kind=kind.kind, path=home / kind.sessions) for kind in kinds]
     return layout_of(home / "root", sources)
 

@@ -125,15 +125,15 @@ def test_the_lock_of_the_program_is_waited_for(
     releasing.join()
     assert names(tmp_path) == ["config.json"]
     lock.mkdir()
-    os.utime(lock, (0, 0))  # of a program that is gone
+    os.utime(lock, (0, 0))  # of a program that has ended
     replace_foreign(read_foreign(path), b"newer", private=True, lock=lock)
     assert names(tmp_path) == ["config.json"]
     monkeypatch.setattr(foreign_files, "_LOCK_SECONDS", 0.03)
-    descriptor = foreign_files._take(lock)  # of another bsd, which is at work
+    descriptor = foreign_files._take(lock)  # of another bsd, which is running
     assert descriptor is not None
     with pytest.raises(Busy, match="holds"):
         replace_foreign(read_foreign(path), b"last", private=True, lock=lock)
-    os.close(descriptor)  # it is killed
+    os.close(descriptor)  # the other bsd is killed
     replace_foreign(read_foreign(path), b"last", private=True, lock=lock)
     assert (path.read_bytes(), names(tmp_path)) == (b"last", ["config.json"])
 

@@ -25,7 +25,7 @@ _SPACE = st.text(alphabet=" \t\n\r", max_size=3)
 
 
 def _write(draw: st.DrawFn, value: Any) -> str:
-    """A value in any form that JSON allows."""
+    """Write a value in any form that JSON allows."""
 
     def space() -> str:
         return draw(_SPACE)

@@ -1,4 +1,4 @@
-"""Agents are turned on and off, and every file of their programs is as it was."""
+"""Turning agents on and off again leaves every file of their programs as it was."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_everything_is_as_before_after_on_and_off(
     clean_environment: Path, configured: bool
 ) -> None:
     home = fill_home(clean_environment, configured=configured)
-    if not configured:  # an OpenClaw without a configuration does not say of which version it is
+    if not configured:  # an OpenClaw without a configuration does not name its version
         (home / ".openclaw" / "openclaw.json").write_text('{"mcp": {}}')
     before = foreign(home)
     for agent in AGENTS:

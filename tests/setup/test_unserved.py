@@ -22,7 +22,7 @@ from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX
 
 @pytest.fixture
 def layout(clean_environment: Path) -> Layout:
-    """A root that bsd has worked on and that serves Claude Code."""
+    """The layout of a root that bsd has worked on and that serves Claude Code."""
     root = clean_environment / ".local" / "share" / "bsd"
     (root / ".brainsurgeon").mkdir(parents=True, mode=0o700)
     add_agent(clean_environment, CLAUDE_CODE)
@@ -64,7 +64,7 @@ def test_an_openclaw_that_comes_later_is_told_until_bsd_works_there(
 ) -> None:
     openclaw = clean_environment / ".openclaw"
     (openclaw / "agents" / "main" / "sessions").mkdir(parents=True)
-    assert kinds_untold(layout, ToldIn.STATUS) == []  # it has no sessions yet
+    assert kinds_untold(layout, ToldIn.STATUS) == []  # the agent has no sessions yet
     add_openclaw(clean_environment)
     [told] = unserved(layout, os.environ)
     assert (told["kind"], told["hint"]) == ("openclaw", f"bsd --root {openclaw} run")

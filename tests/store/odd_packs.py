@@ -11,7 +11,7 @@ import orjson
 from bsd.core.zstd import zstd
 from bsd.store.pack import PackWriter
 
-# As the module of packs describes them.
+# The numbers of the format, as the module of packs documents them.
 _STAMP = b"bsdpack\x01"
 _HEAD = bytes.fromhex("502A4D1808000000") + _STAMP
 _END = struct.Struct("<QQIIQQQ")
@@ -20,7 +20,7 @@ GIB = 1 << 30
 
 
 def written(directory: Path, lines: list[bytes], at: float = 1.7e9) -> Path:
-    """A pack as bsd writes it."""
+    """Return a pack as bsd writes it."""
     with PackWriter(directory) as writer:
         for number, line in enumerate(lines):
             said = {"file": f"{number:04d}_tool_result.json", "entry_id": f"e{number}"}

@@ -1,4 +1,4 @@
-"""The journal of operations as files: numbers, durability, damage, and lines found again."""
+"""The journal of operations as files: numbers, durability, damage, and the search for lines."""
 
 from __future__ import annotations
 

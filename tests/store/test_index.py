@@ -103,7 +103,7 @@ def test_what_a_full_disk_cuts_short_costs_nothing_that_is_there(
         return pwrite(descriptor, data[: cut.pop()] if cut else data, offset)
 
     monkeypatch.setattr(os, "pwrite", short)
-    index.add([record("0005_user.json", "c")])  # and there is room again, for a file of its own
+    index.add([record("0005_user.json", "c")])  # room again, for a separate file
     again = Index(path, NAME)
     assert [one.ref for one in again.records.values()] == ["0003_user", "0004_user", "0005_user"]
     assert again.broken is None
@@ -144,7 +144,7 @@ def test_two_processes_that_look_at_the_same_time_both_find_what_is_there(
 
     def others_first() -> Iterator[tuple[str, bool]]:
         assert places(other, OTHER) == [("main_two", "0000_user")]
-        keep(layout, ONE, "0000_user", LINE)  # and it is there again
+        keep(layout, ONE, "0000_user", LINE)  # and the original is there again
         yield from look()
 
     monkeypatch.setattr(index, "_directories", others_first)
@@ -177,10 +177,10 @@ def test_after_a_full_disk_the_index_has_its_file_again(
 def test_what_was_just_kept_is_found_though_somebody_has_just_looked(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Looking is seldom, and directories written a moment ago do not show that they changed."""
+    """Checks are rare, and a directory written a moment ago may not yet show a change."""
     monkeypatch.setattr(
         "bsd.store.contents.time.monotonic", count().__next__
-    )  # each look takes a second
+    )  # each check takes a second
     index = contents_of(layout)
     assert places(index, LINE) == []
     keep(layout, ONE, "0000_user", LINE)
@@ -221,7 +221,7 @@ def test_stores_that_are_gone_are_forgotten(layout: Layout) -> None:
 def test_an_index_that_was_kept_in_memory_is_closed(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python 3.13 says of a database that is not."""
+    """Python 3.13 warns of a database that was not closed."""
 
     def full(_: Contents) -> sqlite3.Connection:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

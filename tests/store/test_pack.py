@@ -114,7 +114,7 @@ def test_the_same_lines_make_the_same_pack_as_with_the_other_library(
         for one in pack:
             writer.add(one.line, one.record)
         again = writer.finish(1_700_000_000.0, 1_700_000_100.0)
-    if zstd.zstd_version_info[:2] == (1, 5):  # another release may compress otherwise
+    if zstd.zstd_version_info[:2] == (1, 5):  # another release may compress differently
         assert again.stat().st_size == pytest.approx(old_pack.stat().st_size, rel=0.01)
     with Pack(again) as pack, Pack(old_pack) as old:
         assert list(pack) == list(old)

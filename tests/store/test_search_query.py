@@ -90,7 +90,7 @@ def test_no_line_that_holds_the_words_is_passed_over(
 
 
 def test_folding_makes_no_words_differ_that_the_tokenizer_takes_for_the_same() -> None:
-    """And a word as the tokenizer has it stays so: dead rows are deleted by that."""
+    """A word in the tokenizer's form must also stay the same, since dead rows are deleted by it."""
     letters = [chr(code) for code in range(0x80, 0x3000)]
     with closing(sqlite3.connect(":memory:")) as database:
         database.execute(f"CREATE VIRTUAL TABLE words USING fts5 (text, {TOKENIZE})")

@@ -71,7 +71,7 @@ def test_bytes_that_stand_nowhere_can_be_kept(store: SessionStore) -> None:
 
 
 def test_a_file_that_was_there_before_stays_if_the_commit_gives_up(store: SessionStore) -> None:
-    """Another line of the session, or a copy of it, may need it."""
+    """Another line of the session, or of a copy of it, may need the file."""
     store.add([keep(0)], SOURCE)
     both = [replace(keep(0), line=None), keep(1)]
     store.add(both, SOURCE)
@@ -116,7 +116,7 @@ def test_content_is_durable_before_it_has_its_name_and_then_the_name_is(
     monkeypatch.setattr(filesystem, "_sync_file_system", noted_syncfs)
     store.add([keep(0, ref=f"{n:04d}_thinking") for n in range(count)], SOURCE)
     order = [call for at, call in enumerate(calls) if calls[at - 1 : at] != [call]]
-    if existing:  # each file gets its name; otherwise all of them together
+    if existing:  # each file is renamed separately; otherwise all of them together
         assert order == ["content", "renamed", "names"]
         assert calls.count("renamed") == count
     else:
@@ -308,7 +308,7 @@ def test_the_disk_begins_early_and_each_of_its_errors_is_told(
     calls: list[str] = []
 
     def syncfs(descriptor: int) -> None:
-        os.fstat(descriptor)  # it is open still
+        os.fstat(descriptor)  # the file is still open
         calls.append(threading.current_thread().name)
         if len(calls) == failing:
             raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -26,7 +26,7 @@ SETTINGS = "abc"
 CONTENT = b"".join(b"line %d\n" % number for number in range(2000))
 IDS = array("Q", [5, 2**64 - 1, 5, 2**63])
 AT = Checkpoint(CONTENT.index(b"line 1500"), 1500, 1400, IDS, ("call",))
-KEPT = replace(AT, ids=array("Q"))  # its ids stay in the database
+KEPT = replace(AT, ids=array("Q"))  # ids of this session stay in the database
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_a_database_of_another_version_is_made_anew(
     "place",
     [
         b'{"offset":1}',
-        # Of a version with more fields.
+        # A checkpoint of a version with more fields.
         b'{"offset":1,"index":1,"messages":1,"barrier":0,"own_calls":[],"bound":false}',
     ],
 )
