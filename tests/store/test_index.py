@@ -177,7 +177,9 @@ def test_after_a_full_disk_the_index_has_its_file_again(
 def test_what_was_just_kept_is_found_though_somebody_has_just_looked(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Looking is seldom, and directories written a moment ago do not show that they changed."""
+    """The stores are read seldom, and directories written a moment ago do not show their
+    changes.
+    """
     monkeypatch.setattr(
         "bsd.store.contents.time.monotonic", count().__next__
     )  # each look takes a second
@@ -221,7 +223,7 @@ def test_stores_that_are_gone_are_forgotten(layout: Layout) -> None:
 def test_an_index_that_was_kept_in_memory_is_closed(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python 3.13 says of a database that is not."""
+    """Python 3.13 warns of an unclosed database."""
 
     def full(_: Contents) -> sqlite3.Connection:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
