@@ -29,7 +29,7 @@ from tests.loading import load_settings
 
 
 class Clock:
-    """Time as the machine has it."""
+    """The time of the machine."""
 
     def __init__(self, wall: float) -> None:
         self.wall = wall
@@ -41,7 +41,7 @@ class Clock:
         return self.wall - self._boot
 
     def wall_of(self, steady: float) -> float:
-        """When `steady` is reached: not a rounding error before."""
+        """The time when `steady` is reached, without a rounding error below it."""
         return math.nextafter(steady + self._boot, math.inf)
 
     def go_to(self, wall: float) -> None:
@@ -96,7 +96,7 @@ class Machine:
                 self.ended(event.data["name"])
 
     def run_until(self, wall: float) -> None:
-        """Let time pass, with everything at its moment."""
+        """Let time pass, with every event at its moment."""
         while (due := self._next()) is not None and due <= wall:
             self.clock.go_to(due)
             self.settle()
@@ -117,7 +117,7 @@ def machine(
     caller: object | None = None,
     **environ: str,
 ) -> Iterator[Machine]:
-    """A daemon that is up; it goes down at the end of the block as after SIGTERM."""
+    """A running daemon; it ends with the block as after SIGTERM."""
     interval = sys.getswitchinterval()
     with patch.context() as patched:
         patched.setattr(service, "Watcher", _NoWatcher)

@@ -16,7 +16,7 @@ _Handlers = Mapping[str, Callable[..., Any]]
 
 
 class Here(Child):
-    """Does tasks in this process."""
+    """Runs tasks in this process."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Here(Child):
         return handler(*about)
 
     def begin(self) -> None:
-        """Tell which session comes next."""
+        """Report the next session."""
         self.say(BEGAN, next(self.coming))
 
 

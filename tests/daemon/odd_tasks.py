@@ -113,7 +113,7 @@ def pause_at(child: Child, name: SessionName, step: str, go_on: Path) -> Session
 
 
 def _with_steps(after: Step) -> None:
-    """Do something after each step of all exchanges in this process."""
+    """Call a function after each step of all exchanges in this process."""
 
     def stepping(*files: Any, **how: Any) -> Exchange:
         return Exchange(*files, **{**how, "after_step": after})

@@ -134,14 +134,14 @@ def _place(env: dict[str, str]) -> tuple[Path, dict[str, str]]:
 
 @contextmanager
 def launched(root: Path, tmp_path: Path, **env: str) -> Iterator[Running]:
-    """A daemon that has been started, and is gone at the end with all processes it started."""
+    """A started daemon; it ends with the block, with all processes that it started."""
     with ending(launch(root, tmp_path, **env), tmp_path) as daemon:
         yield daemon
 
 
 @contextmanager
 def ending(daemon: Running, tmp_path: Path) -> Iterator[Running]:
-    """End a daemon at last, with all processes that it started."""
+    """End a daemon, with all processes that it started."""
     children: list[int] = []
     try:
         yield daemon

@@ -1,4 +1,4 @@
-"""A queue that is asked at times of a test's choosing."""
+"""A queue that is asked at times chosen by the test."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from bsd.daemon.queue import WorkQueue
 
 
 def take_at(queue: WorkQueue, now: float) -> SessionName | None:
-    """Take a session if one is ready at `now`; from then on that is the time at the queue."""
+    """Take a session if one is ready at `now`; this becomes the queue's time."""
     queue._clock = lambda: now
     return queue.take(0)

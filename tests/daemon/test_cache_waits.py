@@ -60,7 +60,7 @@ class Root:
 
     @property
     def left(self) -> int:
-        """How many long values stand in the session."""
+        """The number of long values in the session."""
         return self.path.read_text().count(LONG)
 
 
@@ -192,7 +192,7 @@ def test_a_command_does_not_wait(house: Root, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_who_asked_is_known_until_it_is_done(tmp_path: Path) -> None:
-    """A run of cron that comes after does not make it wait again."""
+    """A later run of cron does not extend the wait."""
     house = House(tmp_path)
     house.write()
     seen = house.look()

@@ -462,7 +462,7 @@ def test_a_child_whose_parent_is_killed_finishes_its_commit_and_leaves(
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    # The next daemon meets the lock of a session that is being worked on.
+    # The next daemon meets the lock of a session in work.
     met = house.extract()
     assert met is not None
     assert met.status is Status.BUSY
@@ -520,7 +520,7 @@ def test_an_action_is_called_by_a_child(house: House) -> None:
 
 
 def test_where_python_finds_things_is_decided_by_the_parent(house: House, tmp_path: Path) -> None:
-    """A module of the working directory or the environment must not come between."""
+    """A module of the working directory or the environment must not take precedence."""
     (tmp_path / "json.py").write_text("raise SystemExit(9)")
     path = os.pathsep.join(filter(None, sys.path))
     program = f"import sys; sys.argv[1:] = [{str(house.layout.root)!r}]; " + _PARENT.partition(

@@ -1,4 +1,4 @@
-"""A daemon whose machine's clock is put forward while it runs."""
+"""A daemon whose machine's clock is set forward while it runs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_next_run_destroys_nothing_and_the_one_after_it_does(
 ) -> None:
     # Between two times of the cron, so that no second run follows within the same step.
     root, clock = tmp_path / "root", Jumping(time.time() // 300 * 300 - 200)
-    clock._boot -= 30 * HOUR  # the machine has been up for long
+    clock._boot -= 30 * HOUR  # the machine has been up for a long time
     (root / "agents").mkdir(parents=True)
     configure(root, retention_cron="*/5 * * * *", archive=archive)
     file = stored(root, clock.wall - HOUR)

@@ -32,7 +32,7 @@ def moments(expression: str, start: float, end: float) -> Iterator[float]:
 @pytest.mark.parametrize(
     ("name", "before", "after", "expected"),
     [
-        # clocks go forward: 02:30 does not exist, and is made up for at once
+        # clocks go forward: 02:30 does not exist, and the run follows at once
         (
             BERLIN,
             "2026-03-28T12:00+01:00",

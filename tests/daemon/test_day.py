@@ -48,7 +48,7 @@ _CLOSE = 1e-3  # floating seconds and a file's nanoseconds differ by less
 
 
 class Wait(NamedTuple):
-    """From when a session was ready to be worked on until it was (epoch seconds)."""
+    """The time from a session's readiness for work until the work (epoch seconds)."""
 
     name: SessionName
     since: float
@@ -232,7 +232,7 @@ def wall(moment: float) -> datetime:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
-    """In memory if there is such a place: a day has very many small writes."""
+    """A directory in memory, where there is one: a day has very many small writes."""
     memory = "/dev/shm"
     place = memory if os.access(memory, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="bsd-test-", dir=place) as directory:
@@ -242,7 +242,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 
 class Day:
-    """Fifty sessions from midnight to midnight, and a daemon that is not always there."""
+    """Fifty sessions from midnight to midnight, and a daemon that does not always run."""
 
     def __init__(self, root: Path, midnight: float, hours: float) -> None:
         self.root = root
@@ -330,7 +330,7 @@ class Day:
             heapq.heappop(self._script)
 
     def up(self, running: Machine) -> None:
-        """The daemon has started; at a start there is always a retention."""
+        """The daemon has started; each start runs a retention."""
         self.agents.machine = running
         self.jobs += running.jobs
         self.check_retention()
@@ -354,7 +354,7 @@ class Day:
         return [started for name, started in self.jobs if name == job]
 
     def able(self, since: float, until: float) -> float:
-        """How many of these seconds the daemon was up, awake and switched on."""
+        """The number of these seconds in which the daemon was up, awake and switched on."""
         lost = (self.off, self.suspend, self.down)
         return until - since - sum(max(0.0, min(b, until) - max(a, since)) for a, b in lost)
 

@@ -106,7 +106,7 @@ def test_it_does_what_the_obvious_does(
         assert len(debounce) == len(first)
 
 
-# --- sessions for which the queue has no room are not forgotten ---
+# --- sessions for which the queue has no room stay pending ---
 
 
 def test_what_finds_no_room_is_found_again_by_the_next_scan(tmp_path: Path) -> None:

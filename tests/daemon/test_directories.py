@@ -1,4 +1,4 @@
-"""Which directories are looked at: the root's, and those of sources."""
+"""The directories that are watched: the root's, and those of sources."""
 
 from __future__ import annotations
 

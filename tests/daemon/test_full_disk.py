@@ -65,7 +65,7 @@ def test_it_survives_a_disk_that_fills_and_empties(tmp_path: Path) -> None:
 
 
 def _is_indexed(store: SessionStore) -> bool:
-    """Whether the index on disk names every file; much cheaper than to verify everything."""
+    """Whether the index on disk names every file; much cheaper than a full verify."""
     index = Index(store.index.path, store.name)
     return {f"{ref}.json" for ref in store.refs()} <= set(index.records)
 

@@ -71,7 +71,7 @@ class Bench:
         self.now += 60.0
 
     def run(self) -> int:
-        """Let it work until it wants to rest; returns how many steps it took."""
+        """Let it work until it wants to rest; return the number of its steps."""
         steps = 0
         while (again := self.indexer.step(self.now)) is not None:
             self.now = max(self.now, again)

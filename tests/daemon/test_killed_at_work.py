@@ -28,7 +28,7 @@ pytestmark = pytest.mark.chaos
 
 KILLS = int(os.environ.get("BSD_KILLS", "5"))  # `make soak` has 50
 SESSIONS = 12
-# Read before the tests are given an environment of their own.
+# Read before the tests get an environment of their own.
 SECONDS = float(os.environ.get("BSD_CHAOS_SECONDS", "4"))
 _LONGEST_LIFE_SECONDS = 1.6  # a start takes about a third of it
 
@@ -241,7 +241,7 @@ class Archivist:
 
 
 def _some_vanish(layout: Layout, names: list[SessionName], chance: random.Random) -> None:
-    """Their program deletes sessions of which there is a copy, without a word to bsd."""
+    """The program deletes sessions that have a copy, without notice to bsd."""
     for name in names:
         copied = any(layout.archive_dir(name).glob("session-*/copy.json"))
         if copied and chance.random() < 0.3:

@@ -1,4 +1,4 @@
-"""A real daemon follows `exclude` and pauses while it runs, and keeps to pauses after a start."""
+"""A real daemon follows `exclude` and pauses while it runs, and keeps pauses after a restart."""
 
 from __future__ import annotations
 

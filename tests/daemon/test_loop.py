@@ -40,7 +40,7 @@ def steps() -> Steps:
 
 @pytest.fixture
 def skipped() -> list[float]:
-    """By how much the beats' clock is ahead of the loop's, if by something."""
+    """By how much the beats' clock is ahead of the loop's, in seconds."""
     return []
 
 
@@ -136,7 +136,7 @@ def test_it_beats_and_ends_without_owing(
     assert beats.late() == []
 
 
-# --- loops that break their promise are named, others are not; the watchdog is pinged only then ---
+# --- loops that break their promise are named, others are not; then the watchdog gets no ping ---
 
 
 class Told:

@@ -1,4 +1,4 @@
-"""Jobs at their times, by the settings as they are."""
+"""Jobs at their times, by the current settings."""
 
 from __future__ import annotations
 

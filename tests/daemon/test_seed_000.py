@@ -78,7 +78,7 @@ def shell(openclaw: Path, tmp_path: Path) -> Iterator[Shell]:
 
 
 def _large_session(root: Path) -> Path:
-    """Old thinking, much of it, and a last turn of just now."""
+    """Much old thinking, and a last turn of just now."""
     lines = list(session_lines(turns=30, seed=5))
     now = datetime.fromtimestamp(time.time()).astimezone().isoformat()
     fresh = [
@@ -178,7 +178,7 @@ def _job(shell: Shell, name: str) -> dict[str, Any]:
 
 
 def _check_thinking(path: Path, original: bytes, store: Path) -> None:
-    """Each old block of some length is a ref now, and the newest stay as they were."""
+    """Each old block above the limit is a ref now, and the newest blocks are unchanged."""
     refs, whole = 0, 0
     for before, after in zip(original.splitlines(), path.read_bytes().splitlines(), strict=True):
         blocks = (json.loads(before).get("message") or {}).get("content") or []

@@ -123,7 +123,7 @@ def test_a_restored_value_leaves_again_although_the_file_did_not_change(
 
 
 def test_new_agents_and_directories_made_anew_are_noticed(root: Path, tmp_path: Path) -> None:
-    # The scan comes once an hour here: it must have been the watches.
+    # The scan comes once an hour here: only the watches can have found it.
     configure(root, scan_interval_seconds=3600)
     with running(root, tmp_path) as daemon:
         new = add_session(root, "newcomer/first", sample(6, 3))

@@ -67,7 +67,7 @@ def test_asked_twice_it_ends_at_once_and_nothing_is_lost(root: Path, tmp_path: P
 
 
 def test_it_does_not_wait_until_a_long_text_can_be_searched(root: Path, tmp_path: Path) -> None:
-    """Exit code 75 would say that something was broken off."""
+    """Exit code 75 would mean that work was interrupted."""
     long = json.dumps({"type": "message", "id": "e", "message": {"content": "word " * 4_000_000}})
     for number in range(4):
         add_session(root, f"main/s{number}", sample(1, 1) + long.encode() + b"\n")

@@ -69,7 +69,7 @@ def test_too_few_watches_are_noticed_with_the_remedy(
         assert problem.kind is Trouble.WATCH_LIMIT
         assert "84 of 104" in problem.text
         assert "fs.inotify.max_user_watches=1000" in problem.remedy
-        # Once the limit is raised, it heals by itself.
+        # After the limit is raised, it recovers by itself.
         watcher.step(CHECK_SECONDS)
         assert (watcher.health.watched, watcher.health.problems) == (104, ())
     finally:

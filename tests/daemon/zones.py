@@ -29,5 +29,5 @@ def at(text: str) -> float:
 
 
 def local(moment: float) -> str:
-    """How a clock on the wall shows it, with the offset from UTC."""
+    """The time on a wall clock, with the offset from UTC."""
     return datetime.fromtimestamp(moment, UTC).astimezone().isoformat(timespec="minutes")

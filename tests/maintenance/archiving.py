@@ -23,7 +23,7 @@ OFF = PruningConfig(archive=False)
 
 
 def age(layout: Layout, name: SessionName = NAME, hours: float = 25) -> None:
-    """Make all stored files of a session so old."""
+    """Give all stored files of a session this age."""
     then = time.time() - hours * HOUR
     for file in layout.store_dir(name).glob("[0-9]*.json"):
         os.utime(file, (then, then))

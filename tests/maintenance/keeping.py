@@ -1,4 +1,4 @@
-"""Sessions that go in tests, and the days that pass before."""
+"""Sessions that tests delete, and the days that pass before."""
 
 from __future__ import annotations
 

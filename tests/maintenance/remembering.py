@@ -1,4 +1,4 @@
-"""The history that Claude Code keeps beside its sessions, made up."""
+"""A made-up history of prompts, as Claude Code keeps it beside its sessions."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def write_history(projects: Path, *lines: dict[str, Any] | bytes) -> Path:
 
 
 def id_of(number: int) -> str:
-    """The id of a session that is not there."""
+    """The id of an absent session."""
     return f"{number:08x}-1111-4222-8333-444444444444"

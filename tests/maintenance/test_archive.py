@@ -238,7 +238,7 @@ def test_a_branch_finds_its_parents_content(
 def test_a_hash_alone_opens_nothing(
     layout: Layout, caller: Caller, path: Path, archived: bytes
 ) -> None:
-    """A line may name the hash of another entry's content; it does not get it."""
+    """A line may name the hash of another entry's content; bsd does not restore that content."""
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
     marked = {one["id"]: one for one in lines if "_extracted" in one}
     marked["e1"]["_extracted"]["hash"] = marked["e2"]["_extracted"]["hash"]
@@ -246,7 +246,7 @@ def test_a_hash_alone_opens_nothing(
     assert performed.restore(caller, NAME, "e1")["restored"] is False
 
 
-# --- how it ends ---
+# --- exit codes ---
 
 
 def test_the_trash_takes_the_packs_along_and_gives_them_back(
@@ -277,7 +277,7 @@ def test_deleting_for_good_deletes_the_packs_but_what_a_branch_needs(
 def test_deleting_for_good_leaves_nothing_where_nobody_needs_it(
     layout: Layout, archived: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bsd.store.contents._SELDOM", 1e9)  # as after a look that took long
+    monkeypatch.setattr("bsd.store.contents._SELDOM", 1e9)  # as after a slow look
     trash_of(layout).delete(NAME, permanent=True)
     assert not list(layout.root.rglob("*.zst"))
     assert not layout.extracted.exists() or not list(layout.extracted.rglob("*.json"))
@@ -510,7 +510,7 @@ def test_real_sessions_of_other_programs_come_back(
 def test_words_of_what_was_deleted_go_though_who_deleted_was_killed(
     layout: Layout, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """A kill between the files and their words; the next run knows by its mark."""
+    """A kill between the files and their words; the next run recognises it by its mark."""
     search(layout, "seen")
     assert search_as_it_is(layout, LONG) != []
     age(layout)
@@ -530,7 +530,7 @@ def test_words_of_what_was_deleted_go_though_who_deleted_was_killed(
 
 
 class _Killed(BaseException):
-    """Passes everything, as a kill does."""
+    """Passes every handler, as a kill does."""
 
 
 def _killed(*_: object) -> bool:

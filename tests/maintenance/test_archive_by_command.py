@@ -76,7 +76,7 @@ def date(pack: Path, first: float, last: float) -> Path:
 
 
 def comes_back(bsd: Commands, path: Path, original: bytes) -> None:
-    """All values are inline again, as they were."""
+    """All values are inline again, as before."""
     done = bsd("restore-all", SESSION, "--yes")
     assert done["sessions"][0]["unavailable"] in ({}, []), done
     now, was = (

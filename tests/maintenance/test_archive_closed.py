@@ -39,7 +39,7 @@ def lines(layout: Layout, caller: Caller) -> list[str]:
 
 
 def _closed(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The archive of another session, as its owner finds it without the right to look in."""
+    """The archive of another session, unreadable for its owner."""
     closed = layout.archive / "main_closed"
     closed.mkdir()
     listdir = os.listdir

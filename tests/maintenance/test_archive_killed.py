@@ -1,4 +1,4 @@
-"""Packing and merging, killed at every call that changes the disk, and without room at each."""
+"""Packing and merging, killed at every call that changes the disk, and with a full disk at each."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_copies_of_sessions_in_their_places_go_first(layout: Layout, clock: Cloc
     assert clean(layout, clock, before - 1) == 1
     assert snapshots_of(layout, NAME) == []
     assert used(layout) < before
-    assert keep(layout, clock).sessions == 0  # it is not made again, only to go again
+    assert keep(layout, clock).sessions == 0  # it is not rebuilt only to be deleted again
     assert performed.restore(make_caller(layout, clock), NAME, "e1")["restored"]
 
 

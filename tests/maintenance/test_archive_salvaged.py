@@ -18,7 +18,7 @@ from tests.session_files import HEADER, entry, jsonl
 
 LINES = 24
 SESSION = "main/large"
-FRAME = bytes.fromhex("28b52ffd")  # with which a block of a pack begins
+FRAME = bytes.fromhex("28b52ffd")  # the first bytes of a block of a pack
 _CHANCE = random.Random(7)
 
 
@@ -82,7 +82,7 @@ def damage(root: Path, *, block: int | None, index: bool = True) -> bytes:
 
 
 def restored(root: Path, path: Path, values: list[str]) -> int:
-    """How many of the values come back."""
+    """The number of values that come back."""
     bsd(root, "restore-all", SESSION, "--yes")
     said = path.read_text()
     return sum(value in said for value in values)

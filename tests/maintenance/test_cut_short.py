@@ -80,7 +80,7 @@ def failing(patch: pytest.MonkeyPatch, wanted: Wanted, after: int = 0) -> None:
 
 
 def dying(call: str, wanted: Wanted, act: Callable[[], object]) -> bool:
-    """Do it in a process that is killed at a call of `os` on a path that is `wanted`."""
+    """Do the work in a process that is killed at a call of `os` on a path that is `wanted`."""
 
     def work() -> None:
         original = getattr(os, call)
@@ -112,7 +112,7 @@ def test_forgetting_that_fails_half_way_is_finished_by_the_next_command(
     named: tuple[str, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The note of it stays, once something has gone."""
+    """The note of the deletion stays after the first file is gone."""
     assert WORD.encode() in original
     keep(Layout(root), Clock())
     with monkeypatch.context() as patch:
@@ -240,7 +240,9 @@ def test_temporary_files_of_a_killed_bring_back_go(
 
 
 def test_another_file_that_looks_like_what_would_come_back_stays(tmp_path: Path) -> None:
-    """By its time and its mode an earlier call may have placed it; by its bytes it has not."""
+    """By its time and mode, an earlier call may have placed the file; its bytes show that it did
+    not.
+    """
     home, clock = ClaudeHome.of(tmp_path, 1, small=True), Clock()
     keep(home.layout, clock)
     was = home.now()
@@ -353,7 +355,7 @@ def test_an_error_after_the_exchange_keeps_what_the_session_refers_to(
     assert messages(path.read_bytes()) == messages(was)
 
 
-# --- out of the trash ---
+# --- restoring from the trash ---
 
 
 def test_from_the_trash_first_comes_what_a_session_refers_to_and_last_goes_what_tells_of_it(

@@ -68,7 +68,7 @@ def forgetting(layout: Layout, clock: Clock) -> Forget:
 
 
 def everywhere(layout: Layout, clock: Clock, *, packed: bool = False) -> Path:
-    """A session that is in store or archive, in history and index; a copy of it is kept."""
+    """A session in store or archive, in history and index, with a copy."""
     path = secret_session(layout)
     extract(layout, NAME, clock, trigger_types=LEAVING)
     keep(layout, clock)
@@ -243,7 +243,7 @@ def test_a_permanent_delete_takes_late_bytes_and_drafts_too(
 
 
 class Killed(BaseException):
-    """Passes everything, as a kill does."""
+    """Passes every handler, as a kill does."""
 
 
 STEPS = ("handed", "history", "store", "packed", "archive", "beside", "index")
@@ -423,7 +423,7 @@ def test_what_belongs_to_the_session_and_says_the_same_is_named(tmp_path: Path) 
     done = forgetting(layout, clock).entry(name, entry)
     assert [each for each in done.said_in if each == str(result)] == [str(result)]
     assert any("toolu_1.txt (in the copy" in each for each in done.said_in)
-    assert any("agent-a" in each for each in done.said_in)  # its subagents say it, too
+    assert any("agent-a" in each for each in done.said_in)  # its subagents contain it, too
 
 
 def first_long_entry(layout: Layout, name: SessionName) -> tuple[str, str]:

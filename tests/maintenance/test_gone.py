@@ -1,4 +1,4 @@
-"""Sessions that their program deletes: kept, listed, brought back as they were."""
+"""Sessions that their program deletes: copied, listed, brought back unchanged."""
 
 from __future__ import annotations
 
@@ -439,7 +439,7 @@ def test_a_damaged_copy_of_a_session_in_its_place_is_made_anew(
 
 
 def turns(clock: Clock) -> Iterator[float]:
-    """The moments of a week at which copies may be looked at."""
+    """The moments of a week at which bsd may look at copies."""
     for _ in range(1008):
         clock.ahead += 600
         yield clock.ahead

@@ -45,7 +45,9 @@ def _do(calls: DiskCalls, act: Act, layout: Layout, clock: Clock) -> None:
 def killed_everywhere(
     layout: Layout, clock: Clock, act: Act, check: Callable[[Layout], None]
 ) -> int:
-    """Kill it at each call, each time in a copy of everything that is checked then; how often."""
+    """Kill the work at each call, each time in a copy of all checked files; return the number of
+    kills.
+    """
     top, killed = layout.root.parent, 0
     while True:
         place = top.with_name(f"{top.name}-{killed}")
@@ -66,7 +68,7 @@ def full_everywhere(
     check: Callable[[Layout], None],
     patching: pytest.MonkeyPatch,
 ) -> int:
-    """Leave no room from each call on; returns how many calls there were."""
+    """Leave no room from each call on; return the number of calls."""
     top, number, calls = layout.root.parent, 0, [1]
     while calls[0] >= number:
         number, calls = number + 1, [0]
@@ -123,7 +125,7 @@ def nested(tmp_path: Path) -> Layout:
 
 
 def _renewed(nested: Layout, clock: Clock) -> tuple[bytes, bytes]:
-    """A session that was copied and has been appended to since: as it was, and as it is."""
+    """A session that was copied and then appended to: its state then and now."""
     path = secret_session(nested)
     keep(nested, clock)
     before = path.read_bytes()

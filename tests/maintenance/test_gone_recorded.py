@@ -1,4 +1,6 @@
-"""Recorded sessions of four programs: packed and copied, then deleted, and back as they were."""
+"""Recorded sessions of four programs: packed and copied, then deleted, and brought back
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_caller
 
 _ID = "{:08x}-a2ea-4c14-9efa-87158ebd9f20"
-# By how their recordings are called: where each program has its sessions, and how it names them.
+# By the names of the recordings: each program's place for its sessions, and their names.
 _PLACES = {
     "claude": ("claude-code", ".claude/projects", "-p", f"{_ID}.jsonl"),
     "codex": ("codex", ".codex/sessions", "2026/01/01", f"rollout-2026-01-01T00-00-00-{_ID}.jsonl"),

@@ -1,4 +1,4 @@
-"""Which sessions are copied first, and which do not wait for a day of rest."""
+"""Which sessions are copied first, and which do not wait for a day of idleness."""
 
 from __future__ import annotations
 

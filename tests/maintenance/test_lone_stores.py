@@ -68,7 +68,7 @@ def test_a_deleted_transcript_makes_nothing_red(home: Home) -> None:
 
 
 def test_a_directory_that_was_renamed(home: Home) -> None:
-    """Claude Code's and pi's are named by the project's, which people rename."""
+    """Sessions of Claude Code and pi are named after the project directory, which people rename."""
     other = home.path.parent.with_name("09" if home.kind is CODEX else "-home-me-renamed-")
     home.path.parent.rename(other)
     store = lone(home.layout)

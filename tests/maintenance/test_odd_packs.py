@@ -91,7 +91,7 @@ def test_the_daemon_answers_and_stays_small(
 
 
 def _peak(pid: int) -> int:
-    """The most memory that a process has had, in bytes."""
+    """The peak memory of a process, in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024

@@ -17,7 +17,7 @@ LINE = b'{"type":"message","id":"zz","parentId":null,"message":{"role":"user","c
 
 @pytest.fixture
 def layout(layout: Layout) -> Layout:
-    """A session of which values have left."""
+    """A session with extracted values."""
     write(layout, conversation(8))
     (layout.root / "original").write_bytes(layout.session_file(NAME).read_bytes())
     make_caller(layout, Clock()).extract(NAME)
@@ -71,7 +71,7 @@ def test_what_says_nothing_new_goes_by_a_repair(layout: Layout, what: str) -> No
 def test_what_may_be_lost_stays_and_says_how_to_be_rid_of_it(
     layout: Layout, content: bytes | None
 ) -> None:
-    if content is None:  # a line that the session has once
+    if content is None:  # a line that occurs once in the session
         present = layout.session_file(NAME).read_bytes()
         content = present.splitlines(keepends=True)[-1] * 2
     kept = orphan(layout, content)

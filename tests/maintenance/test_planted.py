@@ -26,7 +26,7 @@ from tests.openclaw_tree import add_session
 from tests.session_files import sample
 from tests.waiting import wait_for
 
-MEMORY = 3 << 30  # bytes of address space: a file of a terabyte does not go in
+MEMORY = 3 << 30  # bytes of address space: too few for a file of a terabyte
 CONTENT = sample(4, 1)
 GOOD = "main/good"
 SECRET = '{"secret": "not for you"}\n' * 3
@@ -262,7 +262,7 @@ def _mark(path: Path, **other: int) -> dict[str, object]:
 
 @pytest.fixture
 def beside_another(root: Path) -> Path:
-    """A record of an agent that would have its file put to the path of another's session."""
+    """A record of an agent that would put its file at the path of another agent's session."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to be beside somebody else")
     own = root / "agents" / "evil" / ".brainsurgeon" / "inflight"

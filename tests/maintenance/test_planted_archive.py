@@ -38,7 +38,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def gone(layout: Layout, clock: Clock) -> Layout:
-    """Two sessions that were copied, and that their program has deleted then."""
+    """Two copied sessions that their program has then deleted."""
     paths = [add_session(layout.root, str(name), CONTENT) for name in (NAME, OTHER)]
     for path in paths:
         set_idle(path, 2 * DAY)
@@ -282,7 +282,7 @@ class Flip:
             self._directory.symlink_to(self._outside)
 
     def before(self, patching: pytest.MonkeyPatch, call: str) -> None:
-        """Do it before each first call that names something below the directory."""
+        """Act before each first call that names a path below the directory."""
         real, name = getattr(os, call), self._directory.name
 
         def flipping(*arguments: Any, **named: Any) -> Any:

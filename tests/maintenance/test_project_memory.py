@@ -1,4 +1,4 @@
-"""The notes of a project are kept with its sessions, and come back with one of them."""
+"""The notes of a project are copied with its sessions, and come back with any of them."""
 
 from __future__ import annotations
 

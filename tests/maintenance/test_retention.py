@@ -97,7 +97,7 @@ def test_older_than_the_setting_goes_and_the_index_follows(layout: Layout) -> No
 def test_an_index_that_cannot_be_read_is_left_for_whoever_can_mend_it(
     layout: Layout, spoil: Callable[[bytes], bytes]
 ) -> None:
-    """Also if it can be read in part: of the rest it would say that it never was."""
+    """Even if it can be read in part: the unread part would count as never stored."""
     store = put(layout, NAME, {"0001_thinking": 25, "0002_thinking": 23})
     content = spoil(store.index.path.read_bytes())
     store.index.path.write_bytes(content)
@@ -194,7 +194,7 @@ def test_a_time_in_the_future_is_young(layout: Layout) -> None:
 def test_a_file_that_was_used_again_meanwhile_stays(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time counts that the file has under the lock, not when it was found."""
+    """The file's time under the lock counts, not its time when it was found."""
     store = put(layout, NAME, {"0001_thinking": 25})
     lock_of = targets.lock_of
 

@@ -78,7 +78,7 @@ def test_of_many_sessions_most_are_read_once(
 def test_files_too_old_for_the_first_page_are_not_opened(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file may be a day older than its newest message, and many days newer."""
+    """A file may be a day older than its newest message, or many days newer."""
     read: list[str] = []
     ends = titles._read_ends
 

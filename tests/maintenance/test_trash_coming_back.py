@@ -287,7 +287,7 @@ def test_the_registry_is_changed_under_the_gateways_lock(layout: Layout) -> None
 
 
 def test_what_a_session_made_meanwhile_has_stays_its_own(layout: Layout) -> None:
-    """A restore is cut off, and a session of that name begins before the next call of bsd."""
+    """A restore is interrupted, and a session of that name begins before the next call of bsd."""
     path = put(layout)
     (layout.history_dir(NAME)).mkdir(parents=True)
     (layout.history_dir(NAME) / "000001_extract.jsonl").write_bytes(b"{}\n")

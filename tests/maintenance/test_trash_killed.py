@@ -118,7 +118,7 @@ def test_a_branch_of_what_goes_for_good_loses_nothing(tmp_path: Path) -> None:
     before = texts(path)
     make_caller(first, Clock()).extract(NAME)
     set_idle(path)
-    shutil.rmtree(first.inflight)  # it knows the session by where it lay
+    shutil.rmtree(first.inflight)  # it recognises the session by its former place
     branch_off(first, NAME, BRANCH)
     gone = 0
     for layout in kill_at_every_step(tmp_path, "permanent"):
@@ -160,7 +160,7 @@ def test_a_session_used_since_the_crash_stays(tmp_path: Path) -> None:
 
 def test_a_session_begun_anew_since_the_crash_keeps_what_is_its_own(tmp_path: Path) -> None:
     first_root(tmp_path, deleted=False)
-    # Its transcript had gone, its entries and store had not.
+    # Its transcript was gone; its entries and its store were not.
     layout = kill_at_every_step(tmp_path, "delete", 2)[1]
     path = layout.agents / "main/sessions/s1.jsonl"
     assert not path.exists()

@@ -48,7 +48,7 @@ def meta(path: Path, **more: Any) -> str:
 
 
 def in_the_trash(layout: Layout) -> TrashPlace:
-    """A session and its store, where that version has put them."""
+    """A session and its store, at that version's places."""
     path = put(layout)
     place = TrashPlace(make_private_dir(layout.trash), ID)
     path.rename(place.transcript)
@@ -104,7 +104,7 @@ def test_a_delete_is_finished(layout: Layout) -> None:
 
 
 def test_a_permanent_delete_is_finished(layout: Layout) -> None:
-    """It went through the trash."""
+    """The session went through the trash."""
     place = in_the_trash(layout)
     place.meta.unlink()
     ended = journal(layout, "trash", meta(layout.transcript(NAME)), permanent=True)

@@ -28,7 +28,7 @@ DAY = 24 * 3600.0
 
 @dataclass(frozen=True)
 class Root:
-    """A root, and commands of which some calls of the system fail."""
+    """A root, and commands in which some calls of the system fail."""
 
     path: Path
     library: Path
@@ -224,7 +224,7 @@ def test_what_is_gone_is_an_absence(bsd: Root) -> None:
 
 
 def test_a_store_that_could_not_be_read_once_is_read_again(bsd: Root) -> None:
-    """The index of all stores does not keep that something was not there."""
+    """The index of all stores does not record that a line was absent."""
     (bsd.path / STORE / "index.json").unlink()
     then = time.time() - DAY
     os.utime(bsd.path / STORE, (then, then))
@@ -243,7 +243,7 @@ def test_a_store_that_could_not_be_read_once_is_read_again(bsd: Root) -> None:
     "command", [("verify",), ("verify", "--repair"), ("restore-all", "--yes"), ("extract",)]
 )
 def test_an_agent_that_cannot_be_listed_is_a_failure(bsd: Root, command: tuple[str, ...]) -> None:
-    """Not an agent without sessions, of which all is as it should be."""
+    """The agent does not count as sound and without sessions."""
     add_session(bsd.path, "second/one", WHOLE)
     before = bsd.files()
     done = bsd(*command, **opening("agents/main/sessions$", errno.EACCES))

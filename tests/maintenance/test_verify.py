@@ -30,7 +30,7 @@ NAME = SessionName("main", "s")
 
 @pytest.fixture
 def store(tmp_path: Path, layout: Layout) -> SessionStore:
-    """The store of a session from which something was extracted."""
+    """The store of a session with extracted values."""
     add_session(tmp_path / "root", str(NAME), sample(6))
     Caller(
         layout=layout, config=ConfigService(layout.config_file), budget=RetryBudget(wait=0)
@@ -46,7 +46,7 @@ def found(store: SessionStore, *, repair: bool = False) -> list[Finding]:
 
 
 def is_told(store: SessionStore, record: Record) -> bool:
-    """Whether the index as it is now says the same of a file, whenever that was kept."""
+    """Whether the current index has the same facts about a file, apart from the time of storing."""
     index = SessionStore(Layout(store.directory.parents[1]), NAME).index
     now = index.records[record.file]
     return replace(now, extracted_at="") == replace(record, extracted_at="")
@@ -166,7 +166,8 @@ def test_a_store_that_is_lost_is_missing_whatever_its_age(
 def test_a_commit_that_has_just_begun_is_nothing_amiss(layout: Layout, store: SessionStore) -> None:
     layout.inflight.mkdir(parents=True, exist_ok=True)
     record = layout.inflight / "0123456789abcdef.record"
-    record.touch(mode=0o600)  # made, and not written yet; or killed there a moment ago
+    # made, and not written yet; or its process was killed there a moment ago
+    record.touch(mode=0o600)
     assert not found(store)
     long_ago = record.stat().st_mtime - 25 * 3600
     os.utime(record, (long_ago, long_ago))

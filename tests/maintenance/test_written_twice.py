@@ -26,7 +26,7 @@ TYPES = EVERYTHING | {"trigger_types": ["tool_result"]}
 
 @pytest.fixture(params=[True, False], ids=["branch", "replay"])
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
-    """A session in which the lines of three turns stand twice."""
+    """A session in which the lines of three turns occur twice."""
     lines = claude_code_lines()
     first = copied(lines) if request.param else lines
     return Home.of(CLAUDE_CODE, tmp_path, [*first, *lines, *claude_code_turn_after(lines)])

@@ -25,7 +25,7 @@ def trash_of(layout: Layout, **more: Any) -> Trash:
 
 
 def put(layout: Layout, name: SessionName = NAME, *, store: int = 2) -> Path:
-    """A session idle with some stored files, an hour old."""
+    """An idle session with some stored files, an hour old."""
     path = layout.agents / name.agent / "sessions" / f"{name.session}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(SESSION)
@@ -60,7 +60,7 @@ def registry(**sessions: dict[str, Any]) -> str:
 
 
 def tree(layout: Layout) -> dict[str, tuple[int, bytes]]:
-    """Everything that belongs to the sessions: names, modes, bytes."""
+    """All files of the sessions: names, modes, bytes."""
     found = {}
     for top in (layout.agents, layout.extracted, layout.archive, layout.history):
         for path in sorted(top.rglob("*")) if top.exists() else ():

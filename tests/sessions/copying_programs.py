@@ -53,13 +53,13 @@ def _timed_name(name: UUID) -> str:
 
 
 def _new_header(lines: Lines, name: UUID) -> Lines:
-    """pi and OpenClaw: all lines as they are, below a header of its own."""
+    """pi and OpenClaw: all lines unchanged, below a header of its own."""
     header = {**lines[0], "id": str(name), "parentSession": "/the/original.jsonl"}
     return [header, *lines[1:]]
 
 
 def _new_session(lines: Lines, name: UUID) -> Lines:
-    """Claude Code: the session's name in each line, and where answers were asked for."""
+    """Claude Code: the session's name in each line, and the origin of the answers."""
     forked = []
     for line in lines:
         if "uuid" in line:
@@ -120,7 +120,7 @@ def _flat_lines() -> Lines:
 
 
 def _told_apart(lines: Lines) -> Lines:
-    """The same lines, of which no two long texts are equal."""
+    """The same lines, without two equal long texts."""
     number = 0
 
     def own(value: Any) -> Any:

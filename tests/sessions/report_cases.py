@@ -256,7 +256,7 @@ def oneturn_pi(top: Path) -> None:
             number += 1
     end = {"role": "assistant", "content": [], "stopReason": "error", "errorMessage": "overloaded"}
     last = {"type": "message", "id": "ffffffff", "parentId": lines[-1]["id"], "message": end}
-    del lines[6]  # the answer that had ended the turn
+    del lines[6]  # the answer that ended the turn
     lines[6]["parentId"] = lines[5]["id"]
     write(name_source(top, PI) / PI.directory / f"{PI.session}.jsonl", [*lines, last])
 
@@ -306,7 +306,7 @@ def head(top: Path) -> None:
 
 @case
 def headless(top: Path) -> None:
-    """The header is torn: the gateway does not know the session any more."""
+    """The header is torn: the gateway no longer recognises the session."""
     made = talk(6)
     write_openclaw(top, [json.dumps(HEADER).encode()[:30] + b"\n", *made.entries[1:]])
 

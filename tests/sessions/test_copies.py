@@ -247,7 +247,7 @@ def placeholders_in(tree: Any) -> Iterator[str]:
 
 
 def test_a_fork_that_names_no_origin_keeps_its_placeholders(tmp_path: Path, clock: Clock) -> None:
-    """A thread of its own, with call ids as they come again in every thread of some providers."""
+    """A separate thread, with call ids that some providers repeat in every thread."""
     home, caller, _ = extracted(CODEX, tmp_path, clock)
     lines = codex_fork(lines_of(home.path.read_bytes()))
     del lines[0]["payload"]["forked_from_id"]
@@ -265,7 +265,7 @@ def test_it_is_so_when_the_first_session_lies_in_the_trash_and_when_it_is_gone_f
     home, caller, name, path = copy.home, copy.caller, copy.name, copy.path
     store, trash = home.layout.store_dir(home.name), home.layout.trash
     trash.mkdir(mode=0o700)
-    # Codex's own threads are not for bsd to delete: their stores may be moved all the same.
+    # bsd may not delete Codex's own threads; their stores may be moved all the same.
     at = store.rename(trash / f"{store.name}_extracted_20260301T000000.000Z")
     home.path.unlink()
     entry = next(
@@ -417,7 +417,7 @@ def test_a_session_with_another_name_or_in_another_directory(
     assert without_restored(renamed.read_bytes()) == raw(original)
 
 
-# --- a file that is read and not edited ---
+# --- a file that is read but not edited ---
 
 
 @pytest.fixture
@@ -512,7 +512,7 @@ def test_of_a_copy_that_says_something_else_nothing_is_made(tmp_path: Path, cloc
     contents_of(home.layout).changed()
     before = home.path.read_bytes()
     found = performed.restore_all(caller, home.name)
-    # Pictures are the same in both, and so their lines can be made again.
+    # Pictures are the same in both, so their lines can be rebuilt.
     assert found.unavailable
     assert set(found.unavailable.values()) == {"[Content unavailable - extracted file missing]"}
     assert b"words" not in home.path.read_bytes()

@@ -67,7 +67,7 @@ class Root:
             performed.restore_all(self.caller, name, leaving=True)
 
     def stored(self) -> Iterator[bytes]:
-        """All lines that its stores hold, those in the trash included."""
+        """All lines in its stores, including those in the trash."""
         for above in (self.layout.extracted, self.layout.trash):
             for path in above.rglob("*.json"):
                 if path.name != "index.json" and re.match(r"\d+_", path.name):
@@ -182,7 +182,7 @@ class World:
             self._twin(path).unlink()
 
     def _retention(self) -> None:
-        """Content of today stays; long afterwards, all of it goes."""
+        """Content of today stays; much later, all of it is deleted."""
         later = self._chance.choice([0.0, 0.0, _MUCH_LATER])
         RetentionRun(
             self.roots[0].layout, actor="test", clock=lambda: self._now + later
@@ -242,7 +242,7 @@ class World:
         files = sorted(self.roots[0].layout.extracted.rglob("[0-9]*_*.json"))
         self._chance.choice(files).unlink()
 
-    # --- where things are ---
+    # --- places of files ---
 
     def paths(self) -> list[Path]:
         """All sessions' files of the first root."""

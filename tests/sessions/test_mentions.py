@@ -124,7 +124,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return make(request.param, tmp_path_factory.mktemp("place"))
 
 
-# --- sessions in which placeholders are only spoken of ---
+# --- sessions that only mention placeholders ---
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Said:
 
     role: str  # user, assistant, result, event
     words: str
-    colliding: str | None  # an id of the other session, where ids are numbers that come again
+    colliding: str | None  # an id of the other session, in formats whose ids are repeated numbers
     by_old_version: bool
 
 
@@ -248,7 +248,7 @@ def test_a_session_that_only_mentions_placeholders_stays_as_it_is(
         assert path.read_bytes() == before
         assert not place.layout.store_dir(name).exists()
         told = [one.where for one in verify(place.layout, wait=0.0).findings]
-        # An old Claude Code may have copied an entry of which no store has anything.
+        # An old Claude Code may have copied an entry that no store has.
         lost = any("nobody" in one.words or "e1]]" in one.words for one in said)
         old = any(one.by_old_version for one in said)
         assert told == [] or (lost and old and place.program.name == "claude-code")
@@ -273,7 +273,7 @@ def quoting(place: Place) -> Lines:
 
 
 def test_what_is_away_comes_back_and_who_speaks_of_it_keeps_the_words(fresh: Place) -> None:
-    """In the session from which it was taken: before, and after all of it is inline again."""
+    """In the entry's own session: before, and after all of it is inline again."""
     said = written(quoting(fresh))
     with fresh.origin.open("ab") as file:
         file.write(said)

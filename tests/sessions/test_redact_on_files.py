@@ -93,7 +93,7 @@ def test_a_crash_after_the_exchange_is_no_loss(
     assert performed.undo(caller, NAME)["undone"] == 1
     assert path.read_bytes() == raw
 
-    monkeypatch.setattr(History, "done", lambda _: None)  # the same for lines that come in
+    monkeypatch.setattr(History, "done", lambda _: None)  # the same for inserted lines
     set_idle(path)
     performed.undo(caller, NAME, 2)
     set_idle(path)

@@ -184,7 +184,7 @@ def ratio(before: Files, lean: Files) -> float:
 
 
 def damage_in(place: Place) -> dict[str, list[int]]:
-    """The damaged lines of the only session, by their kind, as all commands tell them."""
+    """The damaged lines of the only session, by kind, as all commands report them."""
     [name] = place.names()
     found = place("show", name)["damaged"]
     assert place("summary", name)["damaged"] == found
@@ -262,7 +262,7 @@ def check_document(place: Place, before: Files, lean: Files) -> None:
         for result in content if isinstance(content, list) else ():
             if result["type"] == "tool_result":
                 assert len(json.dumps(result)) < 1000
-    # A PDF that a person has attached is the person's, and leaves if asked to.
+    # A PDF that a person has attached belongs to that person, and leaves only on request.
     assert b'"application/pdf"' in lean[path]
     [name] = place.names()
     place("extract", name, "--trigger-types", "user")

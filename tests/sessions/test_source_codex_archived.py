@@ -1,4 +1,4 @@
-"""Archived threads of Codex: the same sessions in another place, whichever way they go."""
+"""Archived threads of Codex: the same sessions in another place, after moves in both directions."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_thread_that_moves_while_bsd_waits_is_changed_where_it_lies(
     home: Home, clock: Clock, move: Callable[[Home], object]
 ) -> None:
     pending = [move]
-    os.utime(home.path)  # written to just now: it has to be waited for
+    os.utime(home.path)  # written to just now: bsd has to wait for it
 
     def meanwhile() -> None:
         if pending:

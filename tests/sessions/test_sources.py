@@ -302,7 +302,7 @@ def test_what_is_not_known_is_left_alone_and_counted(home: Home, clock: Clock) -
 def test_openclaws_own_directories_hold_none_of_them(
     kind: Kind, tmp_path: Path, clock: Clock
 ) -> None:
-    """Only where the settings say so: there their owner's signs of life are looked at."""
+    """Only where the settings request it, bsd checks the signs of life of the session's program."""
     home = Home.of(kind, tmp_path, kind.lines())
     layout = Layout(home.layout.root)
     path = layout.agents / "main" / "sessions" / "s.jsonl"

@@ -37,7 +37,7 @@ runpy.run_module("bsd", run_name="__main__")
 
 
 def peak(*arguments: str) -> int:
-    """Bytes that a bsd of its own took at most."""
+    """The peak memory of a bsd process, in bytes."""
     done = subprocess.run(
         [sys.executable, "-c", _MEASURED, *arguments],
         check=False,

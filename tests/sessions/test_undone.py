@@ -203,7 +203,7 @@ def test_it_goes_into_the_trash_with_its_session_and_comes_back(
     trash = Trash(layout, "30d", budget=RetryBudget(clock=clock.now, sleep=clock.sleep))
     trash.delete(NAME)
     assert not layout.history_dir(NAME).exists()
-    # Another session of this name leaves something behind.
+    # Another session of this name leaves files behind.
     EntryNotes(layout.history_dir(NAME), NAME).note(1, Noting(undone=("e99",)))
     trash.restore(str(NAME))
     assert undone(layout) == {"e1", "e2", "e3", "e99"}

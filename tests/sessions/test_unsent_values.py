@@ -85,7 +85,7 @@ def printed(first: int) -> list[Json]:
 
 
 def short_turns(first: int) -> list[Json]:
-    """Enough turns after others that these are old."""
+    """Enough turns after the others to make them old."""
     return [*turn(first), *turn(first + 2), *turn(first + 4)]
 
 

@@ -14,7 +14,7 @@ from bsd.core.layout import SessionName
 from bsd.sessions.commit.displaced import Recovered
 from bsd.sessions.commit.protocol import CommitOutcome
 
-# Read before the tests are given an environment of their own.
+# Read before the tests get an environment of their own.
 _WANTED = os.environ.get("BSD_CHAOS_REPORT")
 
 
@@ -32,7 +32,7 @@ class Report:
     longest_lease_ms: float = 0.0
 
     def noticed(self, session: SessionName, outcome: CommitOutcome) -> None:
-        """Take note of an attempt to commit."""
+        """Record an attempt to commit."""
         if outcome.committed:
             self.commits += 1
         else:

@@ -42,7 +42,7 @@ def commit_extraction(
     after_step: Step = no_step,
     now_ns: Callable[[], int] = time.time_ns,
 ) -> CommitOutcome:
-    """Extract with everything but the façade: plan, keep, commit. The session is idle."""
+    """Extract without the editor: plan, store the originals, commit. The session is idle."""
     layout = Layout(root)
     store = SessionStore(layout, NAME)
     path = layout.session_file(NAME)

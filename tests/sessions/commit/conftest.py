@@ -19,7 +19,7 @@ from tests.waiting import DEADLINE_SECONDS
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    """A session and its commits, in which a busy machine may take long to write and to close."""
+    """A session and its commits, with time limits for a busy machine."""
     for limit in ("_DRAIN_SECONDS", "_PUT_BACK_SECONDS"):
         monkeypatch.setattr(exchange, limit, DEADLINE_SECONDS)
     if strength(tmp_path).level != "strong":
@@ -33,7 +33,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 
 @pytest.fixture
 def holders_exceed_the_limit(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that keeps the displaced file open is not waited for as long as that."""
+    """A process that keeps the displaced file open is waited for only for a shorter time."""
     monkeypatch.setattr(exchange, "_DRAIN_SECONDS", 0.05)
 
 

@@ -34,7 +34,7 @@ class Theatre:
         return Oracle(self.root, self.path, self.original, self.ledger, in_doubt)
 
     def recover_and_judge(self, *, at_once: bool = True) -> list[str]:
-        """Recover before and after the 60 s, each time twice; judge after each."""
+        """Recover before and after the 60 s, each time twice; check after each."""
         problems = []
         for seconds in (5.0, 5.0, 70.0, 70.0) if at_once else (70.0, 70.0):
             results = recover_all(self.root, seconds)

@@ -33,7 +33,7 @@ def crash_at(step: str) -> Step:
 
 
 def crash(scene: Scene, step: str) -> None:
-    """Let a process of its own commit, and end without a word after `step`."""
+    """Let a process of its own commit, and end it without cleanup after `step`."""
     with warnings.catch_warnings():
         # Later Pythons warn of a fork beside threads; this child takes no locks of others.
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -75,10 +75,11 @@ def was_killed(work: Callable[[], object]) -> bool:
 
 @dataclass
 class DiskCalls:
-    """Wraps the calls from `install` on, until this process ends (it is a child made for that).
+    """Wraps the calls from `install` on, until this process (a child made for that) ends.
 
     It kills the process at the call with number `die_at` (from 1): `before` it, `after` it, or
-    when it is half done (`torn`; only writes and copies can be, others die before it).
+    half-way (`torn`; only writes and copies can be torn, at other calls the process dies before
+    the call).
     """
 
     die_at: int = 0

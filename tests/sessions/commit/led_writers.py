@@ -63,12 +63,12 @@ class Writer:
     answers: int
 
     def go(self) -> None:
-        """Let it do its next part, and wait until that is done."""
+        """Let the writer do its next part, and wait until that is done."""
         os.write(self.commands, b"!")
         os.read(self.answers, 1)
 
     def go_and_block(self, inode: int) -> None:
-        """Let it do its next part, in which it will have to wait for a lease on `inode`."""
+        """Let the writer do its next part, in which it has to wait for a lease on `inode`."""
         os.write(self.commands, b"!")
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not _is_breaking(inode):
@@ -95,7 +95,7 @@ class Stage:
         return max(files, key=lambda file: file.stat().st_ctime_ns)
 
     def begin(self, number: int, script: Script) -> None:
-        """Start a writer; before anything is open that it should not inherit."""
+        """Start a writer, before any file is open that it should not inherit."""
         commands, their_commands = os.pipe(), os.pipe()
         pid = os.fork()
         if pid == 0:

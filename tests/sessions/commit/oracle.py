@@ -21,14 +21,14 @@ class Oracle:
     path: Path
     original: bytes
     ledger: Ledger
-    in_doubt: tuple[bytes, ...] = ()  # lines that need not have survived, but may
+    in_doubt: tuple[bytes, ...] = ()  # lines that may survive, but need not
     problems: list[str] = field(default_factory=list)
     is_over: bool = True
 
     def judge(self, *, is_over: bool = True) -> list[str]:
-        """Every way in which the promise is broken; empty if it is kept.
+        """Every violation of the promise; empty if it is kept.
 
-        Until it `is_over`, lines may still lie in a displaced file that is watched.
+        Until it `is_over`, lines may still be in a displaced file that is watched.
         """
         self.problems = []
         self.is_over = is_over

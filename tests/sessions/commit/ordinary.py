@@ -73,7 +73,7 @@ def _come_back(root: Path) -> list[str]:
 
 
 def full_disk(top: Path) -> Answer:
-    """Disks with more and more room: each fails at another stage, until it succeeds."""
+    """Disks with increasing room: each fails at a later stage, until one is large enough."""
     root, filler = top / "root", top / "filler"
     answers, problems = [], []
     caller = _surgeon(root)
@@ -99,7 +99,7 @@ def full_disk(top: Path) -> Answer:
 
 
 def _fill(filler: Path, room: int) -> None:
-    """Write until the disk is full, then give back `room` bytes."""
+    """Fill the disk, then free `room` bytes."""
     fd = os.open(filler, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     size = 0
     try:

@@ -77,7 +77,7 @@ class Recorder:
         )
 
     def __call__(self, call: Call) -> None:
-        """Write down a call that has just succeeded."""
+        """Record a call that has just succeeded."""
         self.note_others()
         for event in self._events(call):
             self._add(event)
@@ -178,7 +178,9 @@ class Recorder:
 
 
 def _is_nothing(path: str) -> bool:
-    """Locks end with their process, and a probe is an empty file: no state of the session."""
+    """Locks end with their process, and a probe is an empty file: neither is state of the
+    session.
+    """
     name = os.path.basename(path)
     return name.endswith(".lock") or name.startswith(".bsd-lock-") or "probe" in name
 
@@ -209,7 +211,7 @@ class Disk:
 
     directories: set[str]
     files: dict[str, Data]
-    durable: bytes  # everything that was certain to survive, in no order
+    durable: bytes  # everything that was certain to survive, unordered
     how: str = ""
     inodes: dict[int, int] = field(default_factory=dict)
 
@@ -217,7 +219,7 @@ class Disk:
         return frozenset((path, data.content) for path, data in self.files.items())
 
     def materialise(self, root: Path) -> None:
-        """Put it where `root` is; inode numbers in records are made true again."""
+        """Write the disk to `root`; correct the inode numbers in records."""
         shutil.rmtree(root)
         root.mkdir()
         for path in sorted(self.directories):

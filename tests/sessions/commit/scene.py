@@ -60,13 +60,13 @@ def once_at(step: str, action: Callable[[], object]) -> Step:
 
 
 def somebody_is_blocked_on(inode: int) -> bool:
-    """Tell whether an open of this file waits for a lease."""
+    """Whether opening this file waits for a lease."""
     leases = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     return any("BREAKING" in one and f":{inode} " in one for one in leases)
 
 
 class KeepsMtime(RootAgent):
-    """An owner to whom an edit must not look like news."""
+    """A program that must not take an edit for news."""
 
     __slots__ = ()
     keeps_mtime = True
@@ -98,7 +98,7 @@ class Scene:
         self.age(age_seconds)
 
     def age(self, seconds: float = 10.0) -> None:
-        """Let the session have been written `seconds` ago."""
+        """Date the session's last write `seconds` ago."""
         then = time.time_ns() - int(seconds * 10**9)
         os.utime(self.path, ns=(then, then))
 
@@ -108,7 +108,7 @@ class Scene:
         return self.path.read_bytes()
 
     def change(self, *edits: Edit) -> Change:
-        """A plan of these edits, made now."""
+        """Plan these edits now."""
         planned_at = time.time_ns()
         return Change(self.path, Identity.of(self.path.lstat()), edits, NAME, planned_at)
 
@@ -131,7 +131,7 @@ class Scene:
         )
 
     def session_lock(self) -> AbstractContextManager[object]:
-        """The gateway's lock, as far as a commit cares."""
+        """The parts of the gateway's lock that a commit uses."""
         return _Lock(held=self.session_lock_held)
 
     def recover(self, after_seconds: float = 0.0, after_step: Step = no_step) -> list[Recovered]:
@@ -150,7 +150,7 @@ class Scene:
         )
 
     def in_flight(self) -> list[Path]:
-        """The files of commits in flight, records left out."""
+        """The files of commits in flight, without records."""
         return sorted(self.layout.inflight.glob("*.file"))
 
     def records(self) -> list[Path]:
@@ -170,7 +170,7 @@ class Scene:
         wait_for(lambda: somebody_is_blocked_on(inode), f"{command} waits for the lease")
 
     def start_and_wait(self, *command: str) -> None:
-        """Run a program that is expected not to wait for a lease."""
+        """Run a program that must not wait for a lease."""
         subprocess.run(command, check=True, timeout=DEADLINE_SECONDS)
 
     def append_blocked(self, data: bytes) -> None:
@@ -191,7 +191,7 @@ class Scene:
         return child
 
     def finish_children(self) -> None:
-        """Wait until the others are done."""
+        """Wait until the other processes are done."""
         for child in self.children:
             child.communicate(timeout=DEADLINE_SECONDS)
             assert child.returncode == 0

@@ -160,7 +160,7 @@ def test_sessions_on_another_file_system(top: Path, mount: Mount) -> None:
 
 
 def test_sessions_behind_a_bind_mount(top: Path, mount: Mount) -> None:
-    """The same file system, the same device number, and yet no rename across."""
+    """The same file system and device number, but a rename across is refused."""
     real = top / "real"
     real.mkdir()
     sessions = mount(top / "root/agents/main/sessions", "--bind", str(real))

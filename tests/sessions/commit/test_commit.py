@@ -83,7 +83,7 @@ def test_new_file_record_and_names_are_durable_before_the_exchange(
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(exchange, "swap_names", swap_names)
     assert scene.commit().committed
-    # The in-flight directory, and those above it, have just come to be.
+    # The in-flight directory and its parents are new.
     created = ["directory", "directory", "directory", "directory"]
     assert calls == [
         *created,
@@ -306,7 +306,7 @@ def test_idleness_is_tested_under_the_lock(scene: Scene) -> None:
     assert_nothing_happened(scene)
 
 
-# Errors that waiting does not cure.
+# Errors that waiting does not clear.
 
 
 def test_a_full_disk_while_building(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,7 +153,7 @@ def test_an_old_file_rewritten_meanwhile_is_put_back(scene: Scene) -> None:
 
 @pytest.mark.parametrize("where", [len(HEADER) + 1, SESSION.index(line(3)) + 5, len(SESSION) - 9])
 def test_a_single_byte_rewritten_meanwhile_is_noticed(scene: Scene, where: int) -> None:
-    """Under an edit as well as beside it, also when others' lines follow."""
+    """Below an edit as well as beside it, also when lines of other writers follow."""
     code = (
         "import sys, os; fd = os.open(sys.argv[1], os.O_RDWR)"
         "; os.pwrite(fd, b'#', int(sys.argv[2])); os.lseek(fd, 0, 2)"
@@ -339,7 +339,7 @@ def test_growth_is_not_put_behind_what_came_while_we_were_stopped(scene: Scene) 
 def test_growth_is_durable_in_the_new_file_before_it_counts_as_carried(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The old file, which has it too, goes after a minute."""
+    """The old file, which has the line too, is deleted after a minute."""
     synced: list[tuple[int, int]] = []
     fsync = os.fsync
 
@@ -417,7 +417,7 @@ def test_what_the_undo_could_not_wait_for_is_carried_by_recovery(
     assert scene.content == SESSION + LATER + LATE
 
 
-# The seven of them that the first sketches were tried with, in the gateway's own language.
+# The seven scenarios of the first sketches, in the gateway's own language.
 
 _REWRITTEN = '{"type":"session","REWRITTEN":1}\\n'
 _NODE = [

@@ -35,7 +35,7 @@ def test_nothing_is_ever_made_in_the_session_directory(scene: Scene) -> None:
 
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[list[Path]]:
-    """Directories to unmount in the end."""
+    """Directories to unmount at the end."""
     require_linux()
     mounts: list[Path] = []
     yield mounts
@@ -57,7 +57,7 @@ def bind(source: Path, target: Path, mounted: list[Path]) -> None:
 def test_a_bind_mount_has_its_own_directory(
     scene: Scene, tmp_path: Path, mounted: list[Path], below: str
 ) -> None:
-    """Its device number is the root's, and the kernel refuses to rename all the same."""
+    """Its device number is the root's, but the kernel refuses to rename."""
     place = scene.layout.agents / below
     elsewhere = tmp_path / "elsewhere"
     place.rename(elsewhere)

@@ -1,4 +1,4 @@
-"""Sources that the root's files in flight cannot reach: seen at once, and with the way out."""
+"""Sources that the root's files in flight cannot reach: reported at once, with a remedy."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_commit_says_so_too(home: Layout, cgroups: Path, mounted: list[Path]) 
 
 
 def test_a_source_that_cannot_be_written(home: Layout, cgroups: Path, mounted: list[Path]) -> None:
-    """ProtectHome=read-only, and no ReadWritePaths for it."""
+    """ProtectHome=read-only, without ReadWritePaths for it."""
     source = home.sources[0].path
     bind(source, source, mounted)
     subprocess.run(["mount", "-o", "remount,bind,ro", str(source)], check=True)

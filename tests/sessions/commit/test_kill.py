@@ -57,7 +57,7 @@ def _unhurt(children: Children, world: str) -> Report:
 
 
 def _from_record_on(calls: list[str]) -> int:
-    """The number of the first call after which something is in flight."""
+    """The number of the first call after which a file is in flight."""
     return next(n for n, call in enumerate(calls, 1) if ".record" in call)
 
 
@@ -138,7 +138,8 @@ def test_killed_while_others_write(children: Children, world: str) -> None:
             if _takes_along(world, when, program):
                 continue
             order = Order("", "", world=world, die_at_call=number, when=when)
-            # The others' timing may have made it shorter: then it lives, and is judged alike.
+            # The timing of other processes may have made it shorter: then the child lives, and is
+            # checked alike.
             _, problems = _crash(children, order, program)
             failures += [
                 f"{when} {calls[number - 1]}, {program}: {problem}" for problem in problems

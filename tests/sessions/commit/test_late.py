@@ -26,7 +26,7 @@ def mended(late: bytes, after: bytes) -> bytes:
         (A, b"", A),
         (A + B, A, A + B),
         (A + B, A + B, A + B),
-        (A, B, A + B),  # others' lines begin alike, and come after
+        (A, B, A + B),  # lines of other writers begin alike, and come after
         (A + B, A + C, A + B + C),
         (A, A + C, A + C),
         (A, b"no json\n", A + b"no json\n"),

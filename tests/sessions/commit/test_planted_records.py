@@ -41,7 +41,7 @@ def told_of(scene: Scene, session: str = "main/s1") -> list[dict[str, Any]]:
         "path": str(scene.path),
         "created_ns": time.time_ns() - 10**12,
     }
-    old = mark(scene.path, ino=1)  # neither of them: as if it had come out of the path
+    old = mark(scene.path, ino=1)  # neither of them: as if the file had come out of the path
     return [intent, {"ready": True, "strong": True, "old": old, "new": mark(scene.path)}]
 
 
@@ -195,11 +195,11 @@ def test_a_commit_uses_no_directory_of_others(
     assert scene.commit().committed
     sessions.chmod(0o777)
     scene.write(SESSION)
-    with pytest.raises(Forbidden):  # it had been found good before
+    with pytest.raises(Forbidden):  # it had been accepted before
         scene.commit()
 
 
-# Each field of a record that is bsd's own by its looks.
+# Each field of a record that looks like bsd's own.
 
 _ODD: list[Any] = [
     *(None, True, [], {}, "", "x", "../../x", "a\0b", "/etc/passwd", "\ud800"),

@@ -46,7 +46,7 @@ def _cut_everywhere(scene: Theatre, log: Path, first: int = 0) -> tuple[int, lis
 
 
 def _certain(scene: Theatre, disk: Disk) -> frozenset[bytes]:
-    """The lines of others that had been synced, in whichever file."""
+    """The synced lines of other writers, in any file."""
     wrote = (e["line"].encode() for e in scene.ledger.events() if e["event"] == "wrote")
     return frozenset(raw for raw in wrote if raw in disk.durable)
 

@@ -1,4 +1,4 @@
-"""Rules (b) and (c) of recovery: late bytes are carried once, to where they belong, or kept."""
+"""Rules (b) and (c) of recovery: late bytes are carried once, to the right place, or kept."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.sessions.commit.scene import (
 )
 from tests.sessions.commit.test_commit import STEPS
 
-# Rule (b): late bytes are carried once, and to where they belong.
+# Rule (b): late bytes are carried once, and to the right place.
 
 
 def test_late_lines_are_carried(scene: Scene) -> None:
@@ -121,7 +121,7 @@ def test_late_lines_after_another_commit_are_appended(scene: Scene) -> None:
 
 
 def test_late_lines_without_an_id_are_put_once_into_a_session_written_anew(scene: Scene) -> None:
-    """They were put there by a recovery that could not say so any more."""
+    """A recovery placed them there, and died before it could record that."""
     ping = b'{"type":"ping"}\n'
     scene.commit()
     append(displaced(scene), ping)

@@ -91,7 +91,7 @@ def test_rule_b_late_lines_come_once_and_before_what_was_appended_since(
         program.appends(scene.path, scene.ledger)
         since = scene.path.read_bytes()[-sum(len(line("owner", n)) for n in range(3)) :]
         late = _late(scene, "late", "other")
-        # An insertion is a commit, and a commit wants a file idle.
+        # An insertion is a commit, and a commit needs an idle file.
         results = recover_all(scene.root, 5.0)
         assert "carried" in _states(results), results
         assert scene.path.read_bytes().endswith(late + since)

@@ -93,7 +93,7 @@ def test_killed_at_each_call_that_changes_the_disk(children: Children, act: str)
 
 
 def test_others_write_meanwhile(children: Children) -> None:
-    """In every world in which there is a session afterwards."""
+    """In every world in which a session is left."""
     failures = []
     for world in WORLDS:
         if "renamed" not in world and "deleted" not in world:

@@ -1,4 +1,4 @@
-"""Writers that never rest, surgeons that never rest: every line arrives once and in order."""
+"""Writers and editors without pause: every line arrives once and in order."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 _ROUND_SECONDS = 1.5
 SETTINGS = {"keep_recent": 0, "min_value_length": 500, "keep_after_restore_seconds": 0}
-# Read before the tests are given an environment of their own. `make soak` has 30.
+# Read before the tests get an environment of their own. `make soak` sets 30.
 SECONDS = float(os.environ.get("BSD_CHAOS_SECONDS", "4"))
 
 
-# --- where surgeons and writers meet: sessions at which both work at once ---
+# --- sessions in which editors and writers work at the same time ---
 
 
 class Arena:
@@ -145,7 +145,7 @@ def storm(
             place.recover()
         written = [writer.end() for writer in present]
         place.settle()
-        written += others()  # only now: settling may insert lines, which is an exchange too
+        written += others()  # not earlier: recovery may insert lines, which is an exchange too
         place.report.lines += sum(map(len, written))
         problems += missing_doubled_disordered(path, written)
         problems += _incomplete(place, name, path)
@@ -215,7 +215,7 @@ class StoppingExchanger:
         return made
 
     def written(self) -> list[list[str]]:
-        """The lines that came through displaced files, since this was last asked."""
+        """The lines that came through displaced files since the last call."""
         fresh, self._fresh = self._fresh, []
         return fresh
 
@@ -273,7 +273,7 @@ def test_three_writers_against_continuous_extraction_and_restoration() -> None:
 
 
 def test_stopped_between_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drained lines, undoings and late bytes, each of them really had."""
+    """Drained lines, undone exchanges and late bytes: each really occurred."""
     stopping = StoppingExchanger(seed=1)
     monkeypatch.setattr(protocol, "Exchange", stopping.exchange)
     with (
@@ -357,7 +357,7 @@ def test_two_bsd_at_once_on_one_session() -> None:
             )
             for _ in range(2)
         ]
-        # A slow machine may never be done between two lines, the less the longer the session is.
+        # A slow machine may never finish between two lines, the less the longer the session is.
         with suppress(subprocess.TimeoutExpired):
             for other in others:
                 other.wait(2 * how_long + 5)
@@ -380,7 +380,7 @@ while True:
 
 
 def test_leases_are_short_beside_busy_children() -> None:
-    """The figure is in the report (10 ms is the target); a loaded machine is no defect."""
+    """The report contains the figure (10 ms is the target); a loaded machine is no defect."""
     busy = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(2)]
     try:
         with (

@@ -30,7 +30,7 @@ def _once_durably(hand: Hand) -> None:
 
 
 def _holds(hand: Hand) -> None:
-    """Opens, writes, keeps it open until the committer is gone, writes again."""
+    """Open, write, keep the file open until the committer has ended, write again."""
     hand.open()
     hand.write(durable=True)
     hand.wait()
@@ -70,7 +70,7 @@ def _blocked(number: int) -> Act:
 
 
 def _rewrites_displaced(stage: Stage) -> None:
-    """Opened the path to rewrite it before the exchange, and does it now."""
+    """It opened the path before the exchange in order to rewrite it, and does so now."""
     added = line("rewriter", 0)
     content = stage.displaced.read_bytes() + added
     stage.displaced.write_bytes(content)

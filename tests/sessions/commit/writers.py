@@ -34,7 +34,7 @@ class NodeWriter:
         self._say(f"go {session}")
 
     def end(self) -> list[str]:
-        """Stop; the ids of the lines written since `begin`, in order."""
+        """Stop; return the ids of the lines written since `begin`, in order."""
         self._say("stop")
         before = self._written
         self._written = int(cast(IO[bytes], self._process.stdout).readline())
