@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def _measured(name: str, scratch: Path) -> int:
-    """Measure the rows of this name, in a place of their own; how many miss their target."""
+    """Measure the rows of this name in a new directory; return how many miss their target."""
     place = scratch / name
     place.mkdir()
     bad = 0

@@ -23,7 +23,7 @@ _WORDS = ("harbour", "berth+vessel", "nobody-says-this")
 
 
 def api(scratch: Path, _cache: Path) -> Rows:
-    """List, search, open, page; memory."""
+    """Measure list, search, open and page, and memory."""
     root = scratch / "root"
     fill(root, SESSIONS)
     write_large(root / "agents" / "agent000" / "sessions" / "large.jsonl", APPEND_MB * _MB)

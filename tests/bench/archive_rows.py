@@ -35,7 +35,7 @@ _NAME = SessionName("main", "long")
 
 
 def _text() -> bytes:
-    """Lines as bsd takes them out of sessions."""
+    """Return lines as bsd extracts them from sessions."""
     real = sorted(SHARED_DATA.glob("*.jsonl"))
     lines = (line for path in real for line in path.read_bytes().splitlines(keepends=True))
     if found := b"".join(line for line in lines if len(line) > 500):
@@ -53,7 +53,7 @@ def _lines(number: int) -> Iterator[bytes]:
 
 
 def _store(directory: Path, number: int) -> list[tuple[str, str]]:
-    """Fill a store; refs and hashes."""
+    """Fill a store; return refs and hashes."""
     directory.mkdir(parents=True)
     found = []
     for each, line in enumerate(_lines(number)):
@@ -115,7 +115,7 @@ def _restoring(scratch: Path) -> Rows:
         taken = list(archive.take(wanted, time.time()))
         kept = sum(path.stat().st_size for path in archive.packs())
         if kept < _ARCHIVE:
-            for number, file in enumerate(files):  # other lines under the same names
+            for number, file in enumerate(files):  # different lines under the same names
                 line = b'{"round":%d,%b' % (kept + number, file.read_bytes()[1:])
                 file.write_bytes(line[:13] + line[13:][::-1][1:] + b"\n")
             lines = [(file.stem, digest(file.read_bytes())) for file in files]
@@ -144,7 +144,7 @@ def _median_load(layout: Layout, wanted: list[tuple[str, str]]) -> float:
 
 
 def _taking(scratch: Path) -> Rows:
-    """All values that would leave the available transcripts."""
+    """Return all values that would leave the available transcripts."""
     layout = Layout(scratch / "root")
     sessions = layout.agents / "main" / "sessions"
     sessions.mkdir(parents=True)
@@ -181,7 +181,7 @@ def _taking(scratch: Path) -> Rows:
 
 
 def archive(scratch: Path, _cache: Path) -> Rows:
-    """Its size, its making, its reading."""
+    """Measure the archive's size, its creation and its reading."""
     for rows in (_taking, _packing, _restoring):
         (directory := scratch / rows.__name__).mkdir()
         yield from rows(directory)

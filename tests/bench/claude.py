@@ -32,7 +32,7 @@ class _Writer:
         self._number = 0
 
     def turn(self) -> Iterator[bytes]:
-        """A question, the work on it, an answer."""
+        """Return a question, the work on it, and an answer."""
         yield self._snapshot()
         yield self._user(b'"%b"' % self._texts.text(160), b"")
         for _ in range(self._chance.randrange(1, 6)):

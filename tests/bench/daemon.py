@@ -41,7 +41,7 @@ class Used:
         return (later.cpu - self.cpu) / (later.at - self.at)
 
     def wakeups_until(self, later: Used) -> float:
-        """Per second."""
+        """Wake-ups per second."""
         return (later.wakeups - self.wakeups) / (later.at - self.at)
 
 
@@ -88,7 +88,7 @@ class Daemon:
         shutil.rmtree(self._place)
 
     def another_client(self) -> Client:
-        """For another thread."""
+        """Return a client for another thread."""
         return Client(self._place / "bsd.sock")
 
     def status(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Daemon:
         return found
 
     def wait(self, look: Callable[[], object], what: str) -> None:
-        """Wait for something; raises Failed."""
+        """Wait for a condition; raises Failed."""
         deadline = time.monotonic() + _DEADLINE_SECONDS
         while not look():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -108,7 +108,7 @@ class Daemon:
         """Wait until the queue is empty; return the CPU seconds that the daemon used."""
 
         def idle() -> bool:
-            time.sleep(0.2)  # asking is work, too
+            time.sleep(0.2)  # each request is work, too
             queue = self.status()["queue"]
             return not any(queue[key] for key in ("debouncing", "ready", "working", "waiting"))
 
@@ -116,7 +116,7 @@ class Daemon:
         return self.used().cpu
 
     def wait_until_indexed(self) -> float:
-        """Wait until the index of words is up to date; returns the CPU seconds used by then."""
+        """Wait until the index of words is up to date; return the daemon's CPU seconds."""
 
         def indexed() -> bool:
             time.sleep(0.5)
@@ -126,7 +126,7 @@ class Daemon:
         return self.used().cpu
 
     def wait_until_alone(self) -> None:
-        """Wait until the processes have ended that worked for it: half a minute without work."""
+        """Wait until the daemon's child processes have ended: half a minute without work."""
         self.wait(lambda: len(self._tree()) == 1, "to have no children")
 
     def used(self) -> Used:
@@ -134,7 +134,7 @@ class Daemon:
         ticks = wakeups = 0
         seconds = 0.0
         for pid in self._tree():
-            with suppress(OSError):  # it has ended: then its parent's tell of it
+            with suppress(OSError):  # it has ended: its parent's figures include it
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 ticks += sum(map(int, fields[13:15]))  # of children that it waited for
                 seconds += _cpu(pid)
@@ -155,7 +155,7 @@ class Daemon:
 
     @contextmanager
     def peak(self) -> Iterator[Peak]:
-        """The most memory that all its processes have together in the block, looked at often."""
+        """Yield the largest memory of all its processes together in the block, sampled often."""
         found, over = Peak(), threading.Event()
 
         def look() -> None:
@@ -171,14 +171,14 @@ class Daemon:
             thread.join()
 
     def over(self, seconds: float) -> tuple[float, float]:
-        """Share of a core's time and wake-ups a second during the next seconds."""
+        """Return the share of a core's time and the wake-ups a second in the next seconds."""
         before = self.used()
         time.sleep(seconds)
         after = self.used()
         return before.share_until(after), before.wakeups_until(after)
 
     def _tree(self) -> list[int]:
-        """The daemon and all below it."""
+        """Return the processes of the daemon and its descendants."""
         pids = [self._process.pid]
         for pid in pids:  # grows meanwhile
             for path in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -203,7 +203,7 @@ def _cpu(pid: int) -> float:
 
 @dataclass(slots=True)
 class Peak:
-    """Bytes."""
+    """The largest number of bytes."""
 
     rss: int = 0
 
@@ -216,7 +216,7 @@ def _rss(pid: int) -> int:
 
 
 def configure(root: Path, **fields: Any) -> None:
-    """Write config.json; a running daemon follows at once."""
+    """Write config.json; a running daemon applies it at once."""
     own = root / ".brainsurgeon"
     own.mkdir(mode=0o700, exist_ok=True)
     new = own / "config.json.new"

@@ -104,7 +104,7 @@ def _note(asked: list[bool], something: bool, worth: Worth, plan: Any) -> bool:
 
 
 def _bytes_read() -> int:
-    """By read calls of this process; a copy in the kernel by the process itself counts, too."""
+    """Return the bytes of this process's read calls; a kernel copy by the process counts, too."""
     return _of_io("rchar")
 
 

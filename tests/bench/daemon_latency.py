@@ -100,7 +100,7 @@ def _is_idle(status: dict[str, Any]) -> bool:
 def _append(
     daemon: Daemon, sessions: list[Path], pause: float, load: int
 ) -> tuple[list[int], list[float]]:
-    """Append to each session; returns when that was (monotonic nanoseconds), and `sleeper`."""
+    """Append to each session; return the times (monotonic nanoseconds), and `sleeper`."""
     over = threading.Event()
     threads = [threading.Thread(target=_parse, args=(daemon, over)) for _ in range(load)]
     for thread in threads:

@@ -39,7 +39,7 @@ _LATENCY_SECONDS = 20.0
 
 
 def latency(scratch: Path, _cache: Path) -> Rows:
-    """From an append by another process until the session is in the queue."""
+    """Measure the time from an append by another process until the session is in the queue."""
     for load, text in ((0, "idle"), (2, "two children parse")):
         root = scratch / str(load)
         fill(root, _LATENCY_SESSIONS)
@@ -105,7 +105,7 @@ def append(scratch: Path, _cache: Path) -> Rows:
 
 
 def many(scratch: Path, _cache: Path) -> Rows:
-    """Very many sessions: start, rest, status."""
+    """Measure very many sessions: start, idle, status."""
     root = scratch / "root"
     fill(root, SESSIONS)
     configure(root, auto_cron=NEVER, retention_cron=NEVER, scan_interval_seconds=3600)
@@ -193,7 +193,7 @@ def _rest(daemon: Daemon, root: Path) -> Rows:
 
 
 def _rest_with_scans(daemon: Daemon, root: Path, sessions: int, share: float, rss: int) -> Rows:
-    """With all settings as they are by default; at most this share of a core, and this memory."""
+    """Measure a daemon with default settings, against a share of a core and a limit of memory."""
     configure(root, retention_cron=NEVER)  # all other settings at their defaults
     daemon.client.post("/api/jobs/auto_cron/run")  # the first run takes all sessions
     daemon.wait_until_idle()
@@ -219,7 +219,7 @@ def _rest_with_scans(daemon: Daemon, root: Path, sessions: int, share: float, rs
 
 
 def very_many(scratch: Path, _cache: Path) -> Rows:
-    """Ten times as many sessions as are usual for many, once all are known."""
+    """Measure ten times `BENCH_MANY` sessions, once the daemon knows all of them."""
     root = scratch / "root"
     fill(root, _MANY)
     configure(root, auto_cron=NEVER, retention_cron=NEVER)
@@ -277,7 +277,7 @@ def row(what: str, ours: str, beside: str, ratio: float, target: str, *, met: bo
 
 
 def fill(root: Path, number: int) -> None:
-    """Many small sessions idle, of some agents."""
+    """Write many small idle sessions of several agents."""
     content = b"".join(session_lines(turns=1, seed=1))[:2000].rpartition(b"\n")[0] + b"\n"
     then = time.time() - 3600
     for each in range(number):

@@ -31,7 +31,7 @@ _CODEX = "rollout-2025-09-24T18-22-20-01997e76-d124-7592-9cac-2ec05abbca0{}"
 
 
 def _recorded(home: Path) -> None:
-    """The available recorded sessions, each at its program's place."""
+    """Copy the available recorded sessions to their programs' places."""
     codex = 0
     for path in sorted(SHARED_DATA.glob("*.jsonl")):
         if path.name.startswith("openclaw"):
@@ -51,7 +51,7 @@ def _recorded(home: Path) -> None:
 
 
 def _made_up(home: Path) -> None:
-    """Write `number` sessions of Claude Code, most of them small."""
+    """Write `_SESSIONS` sessions of Claude Code, most of them small."""
     chance = random.Random(1)
     for number in range(_SESSIONS):
         size = min(_LARGEST, max(_SMALLEST, int(chance.lognormvariate(12.77, 1.2))))
@@ -106,7 +106,7 @@ def _a_day_later(home: Path) -> dict[str, Any]:
 
 
 def _is_idle(status: dict[str, Any], own: Path) -> bool:
-    """Whether the daemon has looked into every session, and read it for the search."""
+    """Return whether the daemon has scanned and indexed every session."""
     databases = [own / "search.db", own / "state.db"]
     if "queue" not in status or not all(map(Path.exists, databases)):
         return False
@@ -135,7 +135,7 @@ def _row(what: str, disk: dict[str, Any]) -> Row:
 
 
 def disk(scratch: Path, _cache: Path) -> Rows:
-    """Both homes."""
+    """Measure both homes."""
     for what, fill in (("recorded sessions", _recorded), (f"{_SESSIONS} made-up ones", _made_up)):
         home = scratch / fill.__name__
         fill(home)

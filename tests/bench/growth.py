@@ -73,7 +73,7 @@ def of_size(root: Path, megabytes: int) -> Point:
 
 
 def of_number(root: Path, number: int) -> Point:
-    """Many small sessions; seconds, and memory in MB of the daemon and its processes."""
+    """Measure many small sessions; return seconds, and MB of the daemon and its processes."""
     fill(root, number)
     configure(root, auto_cron=NEVER, retention_cron=NEVER)
     began = time.perf_counter()
@@ -129,7 +129,7 @@ _PANELS: tuple[tuple[str, str, str, dict[str, str]], ...] = (
 
 
 def drawing(found: dict[str, Any]) -> str:
-    """The four panels as SVG."""
+    """Return the four panels as SVG."""
     loads = [point["load"] for name in ("sizes", "numbers") for point in found[name]]
     below = f"{found['machine']}, {found['day']}, load {min(loads)} to {max(loads)}"
     size = f'width="{2 * _WIDTH}" height="{2 * _HEIGHT + 24}"'
@@ -185,7 +185,7 @@ def _line(
 
 
 def _decades(values: Any) -> list[float]:
-    """Powers of ten from below the least to above the largest."""
+    """Return powers of ten from below the least value to above the largest."""
     known = [math.log10(max(value, 1e-3)) for value in values]
     return [10.0**each for each in range(math.floor(min(known)), math.ceil(max(known)) + 1)]
 

@@ -26,7 +26,7 @@ _THREADS, _SHARE = 8, 32  # files that a thread takes at a time
 
 
 def _stored_ids(after: Path) -> dict[str, set[str]]:
-    """For each store directory, the ids of the entries whose lines it stores."""
+    """Return the ids of the stored entries for each store directory."""
     return {
         directory.name: {
             orjson.loads(path.read_bytes())["id"]

@@ -62,14 +62,14 @@ def run(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Cost:
 
 
 def environment() -> dict[str, str]:
-    """This environment, with Python's compiled modules cached, as in an installed program."""
+    """Return this environment with a cache of compiled modules, as in an installed program."""
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     ours = {"PYTHONPYCACHEPREFIX": ".bench/pycache", "XDG_STATE_HOME": ".bench/state"}
     return kept | {name: os.path.abspath(path) for name, path in ours.items()}
 
 
 def bsd(*arguments: str) -> list[str]:
-    """The command line of bsd in this environment."""
+    """Return the command line of bsd in this environment."""
     return [sys.executable, "-m", "bsd", *arguments]
 
 

@@ -1,6 +1,6 @@
 """The rows of the memory: bsd beside the plugin's own SQL on the same facts.
 
-`BENCH_FACTS` is how many facts there are (default 1,000,000).
+`BENCH_FACTS` is the number of facts (default 1,000,000).
 """
 
 from __future__ import annotations

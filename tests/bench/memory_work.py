@@ -42,7 +42,7 @@ _WORDS = [hashlib.sha256(bytes([n % 256, n // 256])).hexdigest()[:7] for n in ra
 
 @dataclass
 class Clock:
-    """Only hours count here."""
+    """A clock of which only the hours count."""
 
     now: int = NOW
 

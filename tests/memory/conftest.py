@@ -18,7 +18,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def memory(tmp_path: Path, clock: Clock) -> Iterator[Memory]:
-    """An empty memory; after any test, the database is whole."""
+    """An empty memory; after any test, the fixture checks that the database is whole."""
     path = tmp_path / "memory" / "facts.db"
     with Memory(path, clock=clock, wait=0.05) as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""A memory on a real file with a clock of its own, and a look behind it."""
+"""A memory on a real file with a clock of its own, and direct queries of its database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOUR, DAY = 3600, 86_400
 
 @dataclass
 class Clock:
-    """Time that passes when a test says so."""
+    """A clock that only the test advances."""
 
     now: float = NOW
 
@@ -29,26 +29,26 @@ class Clock:
 
 
 def store(memory: Memory, text: str, **fields: Any) -> Fact:
-    """Keep a fact that was not there."""
+    """Store a new fact."""
     stored = actions.store(memory, NewFact(text, **fields))
     assert stored.created
     return actions.get(memory, stored.id)
 
 
 def rows(path: Path, sql: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-    """Query the database directly, past the library."""
+    """Query the database directly, without the library."""
     with closing(sqlite3.connect(path)) as db:
         return db.execute(sql, tuple(parameters)).fetchall()
 
 
 def change(path: Path, sql: str, parameters: Iterable[Any] = ()) -> None:
-    """Change the database directly, past the library."""
+    """Change the database directly, without the library."""
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(sql, tuple(parameters))
 
 
 def sound(path: Path) -> None:
-    """The database and its index of words are whole."""
+    """Fail unless the database and its index of words are whole."""
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         db.execute("INSERT INTO facts_fts (facts_fts, rank) VALUES ('integrity-check', 1)")

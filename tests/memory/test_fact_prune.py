@@ -21,7 +21,7 @@ from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store, te
 
 
 def timed(memory: Memory, text: str, **columns: Any) -> str:
-    """A fact with these very columns; returns its id."""
+    """Store a fact with exactly these columns; return its id."""
     fact = store(memory, text)
     for name, value in columns.items():
         change(memory.path, f"UPDATE facts SET {name} = ? WHERE id = ?", [value, fact.id])
@@ -203,7 +203,7 @@ def test_2_2_10_a_dry_run_predicts_exactly_and_writes_nothing(
 
 
 def test_2_2_10_a_dry_run_knows_every_boundary(memory: Memory) -> None:
-    """By name: confidence, base, seconds since three quarters of its time had passed."""
+    """Facts by name: confidence, base, seconds since the end of three quarters of their time."""
     cases = {
         "has faded already": (0.5, 1.0, 1),
         "down to the faintest": (0.2, None, 1),

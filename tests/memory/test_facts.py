@@ -157,7 +157,7 @@ def test_what_held_is_asked_by_when_it_began_to_be_true(memory: Memory, clock: C
     clock.now += 100
     store(memory, "Ada drinks coffee", supersedes=old.id, source_date=NOW + 10)
     assert actions.get(memory, old.id).valid_until == NOW + 10
-    change(memory.path, "UPDATE facts SET valid_from = NULL")  # as the plugin may leave it
+    change(memory.path, "UPDATE facts SET valid_from = NULL")  # a state that the plugin may leave
     for moment, held in (
         (NOW - 1, []),
         (NOW + 9, ["tea"]),
@@ -272,7 +272,7 @@ def test_2_2_5_what_expires_this_second_is_not_seen_but_still_there(
     assert actions.prune(memory, soft=False).expired == 1
 
 
-# --- living on ---
+# --- renewal of lives ---
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_lookup_ignores_case_and_knows_keys(memory: Memory, clock: Clock) -> Non
     assert [one.text for one in actions.lookup(memory, "ada", limit=1).results] == ["two"]
 
 
-# --- when two texts are the same, and values that no database holds ---
+# --- equality of texts, and values that no database stores ---
 
 
 def test_case_and_spaces_make_no_difference() -> None:
@@ -561,13 +561,13 @@ def test_each_query_has_its_index(
     whole = {
         sql
         for sql, detail in plans
-        # an index of words, and lists that were passed, are scanned as they should be
+        # an index of words, and lists passed as parameters, are rightly scanned
         if re.match(r"SCAN facts(?! VIRTUAL)\b(?!_fts)", detail)
         and "COVERING INDEX" not in detail
         and not any(word in sql for word in _ALL)
     }
     assert whole == set()
-    # few facts are faint, so its own index is as good
+    # few facts are faint, so their index is as good
     by_age = [
         (sql, detail)
         for sql, detail in plans

@@ -1,4 +1,4 @@
-"""Facts stored, found, confirmed and pruned in any order, beside a slow, obvious model."""
+"""Facts stored, found, confirmed and pruned in any order, compared with a slow, obvious model."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def facts_db(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bsd(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bsd:
-    """`bsd --root ROOT memory …` without a new process."""
+    """Run `bsd --root ROOT memory …` in this process."""
 
     def call(*arguments: str) -> Ended:
         code = run(["--root", str(tmp_path), "memory", *arguments])
@@ -54,13 +54,13 @@ def bsd(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bsd:
 
 
 def kept(bsd: Bsd, text: str, *more: str) -> str:
-    """Store a fact; returns its id."""
+    """Store a fact; return its id."""
     found: str = bsd("store", text, *more, "--json").json()["id"]
     return found
 
 
 def age(facts_db: Path, seconds: int) -> None:
-    """Let all facts be older by so much."""
+    """Make all facts older by this many seconds."""
     for name in ("created_at", "last_confirmed_at", "expires_at"):
         change(facts_db, f"UPDATE facts SET {name} = {name} - ?", [seconds])
 

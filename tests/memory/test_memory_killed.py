@@ -17,7 +17,7 @@ from tests.memory.test_plugin import fill
 
 pytestmark = pytest.mark.crash
 
-# After this many steps of SQLite's machine the process kills itself, at any place.
+# The process kills itself after this many steps of SQLite's virtual machine, at any place.
 _CHILD = """
 import os, signal, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`/api/memory/…`, asked without any network."""
+"""`/api/memory/…`, called without a network."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_is_recalled_can_be_narrowed_and_widened(app: ASGIApp, clock: Clock
         post(app, "store", text=f"tea of Bob {number}", entity="Bob", tags=["y"])
 
     def both(**wanted: Any) -> list[str]:
-        """The same by GET and by POST."""
+        """Return the answer, which must be the same by GET and by POST."""
         query = "&".join(f"{name}={value}" for name, value in wanted.items())
         found = get(app, f"recall?query=tea&{query}")["results"]
         posted = post(app, "recall", query="tea", refresh=False, **wanted)["results"]

@@ -24,7 +24,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def columns(path: Path) -> dict[str, tuple[str, int, str | None]]:
-    """Each column: type, NOT NULL, default."""
+    """Return type, NOT NULL and default of each column."""
     return {row[1]: (row[2], row[3], row[4]) for row in rows(path, "PRAGMA table_info(facts)")}
 
 
@@ -33,7 +33,7 @@ def objects(path: Path) -> dict[str, str]:
 
 
 def fill(path: Path, version: str) -> None:
-    """A database of some version with three facts."""
+    """Make a database of this version with three facts."""
     with plugin.plugin(path) as db:
         plugin.create(db, version)
         common = {"category": "other", "entity": "Ada", "source": "conversation"}
@@ -76,7 +76,7 @@ def test_every_version_opens_works_and_works_for_the_plugin_afterwards(
         assert {name: columns(path)[name] for name in before} == before
         assert set(COLUMNS) <= set(columns(path))
     with plugin.plugin(path) as theirs:
-        plugin.create(theirs)  # it brings itself up to date at its next start
+        plugin.create(theirs)  # the plugin upgrades it at its next start
         works_for_the_plugin(theirs, new.id)
     with Memory(path, clock=clock) as memory:
         assert actions.get(memory, "a").text == "Ada likes the harbour"
@@ -84,7 +84,7 @@ def test_every_version_opens_works_and_works_for_the_plugin_afterwards(
 
 
 def works_for_the_plugin(db: sqlite3.Connection, id: str) -> None:
-    """The statements that the plugin makes, in order."""
+    """Run the statements that the plugin makes, in order."""
     now = {"now": NOW}
     plugin.insert(db, id="p", text="The plugin says harbour", category="fact", created_at=NOW)
     found = db.execute(plugin.SEARCH, {**now, "words": '"harbour"', "most": 10}).fetchall()

@@ -1,6 +1,6 @@
 """40 hours: ticks by the hour, one tick at the end, 40 calls in the last minute, the same facts.
 
-Against a slow and obvious model: a list of facts, looked at one by one.
+The model is slow and obvious: a list of facts, checked one by one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ END = NOW + 40 * HOUR
 
 @dataclass(frozen=True)
 class Made:
-    """A fact as it is at the beginning; times relative to that."""
+    """A fact at the beginning; times are relative to that moment."""
 
     confirmed: int | None
     expires: int | None
@@ -48,7 +48,7 @@ facts = st.lists(
 
 
 def model(facts: list[Made]) -> dict[str, float]:
-    """The facts that are left at the end, and their confidence."""
+    """Return the facts that are left at the end, and their confidence."""
     left = {}
     for number, fact in enumerate(facts):
         confidence = fact.confidence
@@ -106,7 +106,7 @@ def test_only_age_matters(
 
 
 def test_the_model_knows_all_three_ends() -> None:
-    """A model that deletes every fact, or none, would prove little."""
+    """The model must not delete all facts, or none, or it would prove little."""
     stays = Made(confirmed=0, expires=100 * HOUR, confidence=1.0)
     fades = replace(stays, expires=52 * HOUR)
     gone = replace(stays, expires=48 * HOUR)

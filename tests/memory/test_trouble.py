@@ -104,7 +104,7 @@ def test_a_damaged_database(tmp_path: Path) -> None:
         for number in range(300):
             store(memory, f"harbour {number} " + "x" * 200, entity="ada")
     size = path.stat().st_size
-    with path.open("r+b") as file:  # all but the schema
+    with path.open("r+b") as file:  # all parts except the schema
         file.seek(8 * 4096)
         file.write(os.urandom(size - 8 * 4096))
     seen: list[BsdError] = []
@@ -152,7 +152,7 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path: Path) -> None:
         store(memory, "harbour")
         db = memory.open(write=True)
         pages = db.value("PRAGMA page_count")
-        db.run(f"PRAGMA max_page_count = {pages}")  # what SQLite says then is what a full disk is
+        db.run(f"PRAGMA max_page_count = {pages}")  # SQLite's message then, as for a full disk
         with pytest.raises(Unavailable, match="disk is full") as caught:
             store(memory, "ship " * 50_000)
         assert caught.value.hint == (
@@ -165,7 +165,7 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path: Path) -> None:
 def test_where_nothing_fits_it_is_said_although_sqlite_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It cannot even make the file that its processes share, and calls that an I/O error."""
+    """SQLite cannot even make the file that its processes share, and calls that an I/O error."""
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
     assert "disk I/O error" in problem_of(error, tmp_path / "facts.db").message
@@ -175,7 +175,7 @@ def test_where_nothing_fits_it_is_said_although_sqlite_does_not(
 
 
 def test_a_file_in_which_nothing_was_stored_yet_is_no_database(tmp_path: Path) -> None:
-    """As a full disk or a kill may leave it."""
+    """A full disk or a kill may leave such a file."""
     path = tmp_path / "facts.db"
     path.touch()
     with open_memory(path) as memory:
@@ -187,7 +187,7 @@ def test_a_file_in_which_nothing_was_stored_yet_is_no_database(tmp_path: Path) -
 
 
 def only_readable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for a user other than the owner; the tests may run as root."""
+    """A user other than the owner has these permissions; the tests may run as root."""
     monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)
 
 

@@ -53,7 +53,7 @@ def fill_home(home: Path, *, configured: bool = True) -> Path:
 
 
 def foreign(home: Path) -> dict[str, tuple[int, bytes | None]]:
-    """Return mode and content of all files of the home except bsd's; of a directory only the mode."""
+    """Return mode and content of the home's files except bsd's; of directories the mode."""
     found = {}
     for path in sorted(home.rglob("*")):
         name = str(path.relative_to(home))

@@ -32,7 +32,7 @@ def main(top: Path, seed: int, count: int) -> dict[str, object]:
 
 
 def build(root: Path, top: Path, chance: random.Random) -> None:
-    """Some workspaces of any age, with every kind of file."""
+    """Make some workspaces of any age, with every kind of file."""
     outside = top / "outside"
     outside.mkdir(exist_ok=True)
     (outside / "precious").write_bytes(b"p" * 9000)
@@ -109,7 +109,7 @@ def _is_in(root: Path, listed: str, sessions: list[str]) -> bool:
 
 
 def listing(root: Path) -> list[str]:
-    """Everything that can be seen in the workspaces, with modes and sizes."""
+    """Return all visible properties of the workspaces, with modes and sizes."""
     found = []
     for directory, names, files in os.walk(root):
         names[:] = sorted(set(names) - {".bsd"})

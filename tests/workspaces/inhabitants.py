@@ -23,7 +23,7 @@ PAYLOAD = 8  # files in each workspace, from its beginning to its end
 OLDER_THAN_HOURS = 1.0
 _THREADS = 3
 _OLD_SECONDS = 7200.0
-# It is in use from its first to its last line: all the while everything must be there.
+# It is in use from its first to its last line: all its files must exist throughout.
 _PROGRAM = f"""
 echo $$ > by-$$
 for _ in 1 2 3; do
@@ -39,7 +39,7 @@ def name_of(number: int) -> str:
 
 
 def furnish(root: Path, number: int) -> None:
-    """A workspace, and the files that it must have whenever it exists.
+    """Make a workspace, and the files that it must have as long as it exists.
 
     Its files appear before its metadata count: without them it is not used.
     """
@@ -64,7 +64,7 @@ def user(root: Path, seed: int, end: float) -> dict[str, object]:
 
 def _live(root: Path, seed: int, end: float, did: Counter[str], problems: list[str]) -> None:
     chance = random.Random(seed)
-    # On a busy machine its time may be over before it has begun.
+    # On a busy machine its time may have passed before its start.
     while time.monotonic() < end or not (did["execute"] and did["grow old"]):
         number = chance.randrange(COUNT)
         act = chance.choice(["execute", "execute", "touch", "grow old", "grow old"])

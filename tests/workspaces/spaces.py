@@ -23,7 +23,7 @@ def clock() -> float:
 
 
 def make(root: Path, session_id: str, hours: float, files: int = 1) -> Path:
-    """A workspace that was used so long ago, with some files."""
+    """Make a workspace with some files, last used this many seconds ago."""
     moment = NOW - hours * HOUR
     path = create_session_sandbox(session_id, root, clock=lambda: moment).path
     for number in range(files):
@@ -32,12 +32,12 @@ def make(root: Path, session_id: str, hours: float, files: int = 1) -> Path:
 
 
 def age(root: Path, session_id: str, hours: float) -> None:
-    """Let it have been used so long ago."""
+    """Set the last use of a workspace to this many seconds ago."""
     touch_session(session_id, root, clock=lambda: NOW - hours * HOUR)
 
 
 def note(path: Path, content: Any) -> None:
-    """Put something into the place of the metadata, as any program might."""
+    """Replace the metadata with any content, as any program might."""
     path.mkdir(parents=True, exist_ok=True)
     raw = content if isinstance(content, bytes) else json.dumps(content).encode()
     (path / ".metadata.json").write_bytes(raw)
@@ -49,7 +49,7 @@ def noted(path: Path) -> dict[str, Any]:
 
 
 def old(session_id: str = "", hours: float = 100, **fields: Any) -> dict[str, Any]:
-    """Metadata as seed 004 has them, of a stale workspace; None removes a field."""
+    """Return the metadata of a stale workspace as in seed 004; None removes a field."""
     moment = iso_utc(NOW - hours * HOUR)
     document = {"session_id": session_id, "created_at": moment, "updated_at": moment, **fields}
     if not session_id:
@@ -58,7 +58,7 @@ def old(session_id: str = "", hours: float = 100, **fields: Any) -> dict[str, An
 
 
 def names(root: Path) -> list[str]:
-    """The names in a root, without bsd's own files."""
+    """Return the names in a root, without bsd's own files."""
     return sorted(name for name in os.listdir(root) if name != ".bsd")
 
 
@@ -68,7 +68,7 @@ def at(metadata: SessionMetadata | None) -> float:
 
 
 def fake_bubblewrap(directory: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A `bwrap` that is this shell script, first in the PATH."""
+    """Put a `bwrap` that is this shell script first on PATH."""
     fake = directory / "bin" / "bwrap"
     fake.parent.mkdir()
     fake.write_text(f"#!/bin/sh\n{script}\n")
@@ -77,7 +77,7 @@ def fake_bubblewrap(directory: Path, script: str, monkeypatch: pytest.MonkeyPatc
 
 
 def require_isolation() -> None:
-    """bubblewrap, installed and allowed to do its work."""
+    """Skip without bubblewrap that is installed and permitted to work."""
     require_program("bwrap")
     if why := why_not_isolated():
         pytest.skip(f"needs bubblewrap that works: {why}")

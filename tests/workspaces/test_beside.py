@@ -60,7 +60,7 @@ def start(role: str, root: Path, seed: int, end: float) -> subprocess.Popen[str]
 
 
 def told(process: subprocess.Popen[str], did: Counter[str]) -> list[str]:
-    """The report of a process that was not killed."""
+    """Return the report of a process that was not killed."""
     out, _ = process.communicate(timeout=SECONDS + DEADLINE_SECONDS)
     if process.returncode < 0:
         return []
@@ -71,7 +71,7 @@ def told(process: subprocess.Popen[str], did: Counter[str]) -> list[str]:
 
 
 def half_deleted(root: Path) -> list[str]:
-    """Workspaces that lack something they had from the beginning."""
+    """Return workspaces that lack a file of their beginning."""
     wanted = {f"part{part}" for part in range(PAYLOAD)} | {".metadata.json"}
     return [
         f"{name} lacks {missing}"
@@ -93,7 +93,7 @@ def test_pruning_beside_execution(root: Path) -> None:
     problems: list[str] = []
     try:
         while time.monotonic() < end:
-            time.sleep(chance.uniform(0.5, 1.0))  # long enough to start, and to be in the middle
+            time.sleep(chance.uniform(0.5, 1.0))  # long enough to start, and to be at work
             victims[-1].kill()
             victims.append(start("pruner", root, 0, end + 1000))
     finally:
@@ -113,7 +113,7 @@ def test_pruning_beside_execution(root: Path) -> None:
         assert noted(root / name)["execution_count"] == did[name]
     assert did["execute"], did
     assert len(names(root)) < COUNT, "something was pruned"
-    # A witness may stay when two end at once; then it agrees with the file.
+    # A witness may stay when two runs end at once; then it agrees with the file.
     for witness in (root / ".bsd").glob("witness-*"):
         name = witness.name.removeprefix("witness-")
         content = witness.read_bytes().partition(b"\n")[2]

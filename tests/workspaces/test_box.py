@@ -1,4 +1,4 @@
-"""Permissions of a program in a box, started by any user, root too, and the answer about it."""
+"""Permissions of a program in a box, started by any user including root, and the report on them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def shell(root: Path, script: str, **limits: Any) -> Any:
 
 @pytest.fixture(params=["as who runs the tests", "as an ordinary user"])
 def told(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The answer of a run, with the program's own report under `said`."""
+    """Return the answer of a run, with the program's own report under `said`."""
     require_isolation()
     if shutil.which("python3", path=isolation.PATH) is None:
         pytest.skip("needs a Python among the system's programs")
@@ -111,7 +111,7 @@ def test_what_was_put_into_the_workspace_is_the_programs(told: dict[str, Any]) -
 def test_in_a_box_no_other_user_namespace_can_be_made(told: dict[str, Any]) -> None:
     if "--disable-userns" not in isolation._known_options():
         pytest.skip("needs bubblewrap 0.8")
-    if os.uname().machine == "x86_64":  # whose number the program knows
+    if os.uname().machine == "x86_64":  # the program knows its number
         assert told["said"]["unshare"] != "done"
 
 
@@ -167,7 +167,7 @@ def test_the_programs_environment_is_only_the_programs(root: Path) -> None:
 
 @pytest.fixture
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A systemd-run that records its arguments, and does for a program only the work of scopes."""
+    """A systemd-run that records its arguments, and only has the effect of a scope."""
     (tmp_path / "bin").mkdir()
     fake = tmp_path / "bin" / "systemd-run"
     noted = tmp_path / "scope"

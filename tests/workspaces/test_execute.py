@@ -52,7 +52,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["boxed", "bare"])
 def run(request: pytest.FixtureRequest, root: Path) -> Run:
-    """Run a shell script in the workspace `a`, in a box and without."""
+    """Run a shell script in the workspace `a`, with and without a box."""
     boxed = request.param == "boxed"
     if boxed:
         require_isolation()
@@ -223,7 +223,7 @@ def test_a_box_has_no_network_and_nothing_writable_but_the_workspace(
 ) -> None:
     require_isolation()
     (tmp_path / "secret").write_text("of the host")
-    script = (  # /tmp is its own: the way to the workspace may lead through there
+    script = (  # /tmp is separate in the box: the path of the workspace may lead through it
         f"cat {tmp_path}/secret; touch {tmp_path}/made {root}/made /usr/made /etc/made /made; "
         "wc -l < /proc/net/dev; ls /home; echo mine > mine; ls -a ..; "
         f"echo t > /tmp/{root.parent.name}; ls /tmp"
@@ -306,7 +306,7 @@ def test_a_bubblewrap_that_does_not_work_here_says_why(
         execute("a", ["true"], root)
 
 
-# --- beside others ---
+# --- simultaneous runs ---
 
 
 def test_it_holds_the_workspace_and_prunings_skip_it(run: Run, root: Path) -> None:
@@ -335,7 +335,7 @@ def test_it_holds_the_workspace_and_prunings_skip_it(run: Run, root: Path) -> No
 def test_runs_at_the_same_time_are_all_counted_and_none_is_believed(
     isolate: bool, root: Path
 ) -> None:
-    """One ends while another, that forges, still runs; a third process touches it meanwhile.
+    """A run ends while another, which forges, still runs; a third process touches the workspace.
 
     A touch replaces the file, and with it the mount of the box: the file can be written to.
     """
@@ -399,7 +399,7 @@ def test_a_killed_host_leaves_nothing_running_in_a_box_and_nothing_believed(
     finally:
         host.kill()
         host.wait()
-    note(root / "b", old("b"))  # as if it had been written in its last moment
+    note(root / "b", old("b"))  # a write in its last moment
     assert read_session_metadata("b", root) is not None
     done = execute("b", ["true"], root, isolate=True)
     assert done.metadata is not None

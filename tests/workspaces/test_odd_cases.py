@@ -26,7 +26,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def prune_both_ways(root: Path, hours: Any = 24) -> PruneResult:
-    """Prune, and check that the dry run reported exactly that, in good words."""
+    """Prune, and check that the dry run reported exactly the same, in good words."""
     told = prune_sessions(hours, root, True, clock=clock)
     done = prune_sessions(hours, root, clock=clock)
     assert {**as_json(told), "dry_run": False} == as_json(done)

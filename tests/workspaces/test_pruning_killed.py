@@ -23,7 +23,7 @@ _FILES = 3
 
 
 class Killed(BaseException):
-    """No step after this is taken, by any handler."""
+    """A kill: no handler takes a step after it."""
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def test_creating(tmp_path: Path) -> None:
 
 
 def test_noting(tmp_path: Path) -> None:
-    """Metadata are the old or the new, never half, never none."""
+    """The metadata are the old or the new metadata, never half of them, never none."""
     steps = 0
     while True:
         root = tmp_path / f"root{steps}"

@@ -1,4 +1,4 @@
-"""Texts of results, and which settings mean which rules."""
+"""Texts of results, and the rules that settings mean."""
 
 from __future__ import annotations
 

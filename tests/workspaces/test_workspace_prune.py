@@ -1,4 +1,4 @@
-"""Pruning by count and size, beside others, and after it was broken off."""
+"""Pruning by count and size, during other work, and after an interruption."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def both(root: Path, hours: float | None, **more: Any) -> list[str]:
-    """A dry run names what a run deletes: the same workspaces and bytes."""
+    """Return the deletions, which must be the same workspaces and bytes in a dry run and a run."""
     told = prune_sessions(hours, root, True, clock=clock, **more)
     done = prune_sessions(hours, root, clock=clock, **more)
     assert {**as_json(told), "dry_run": False} == as_json(done)
@@ -118,7 +118,7 @@ def test_progress_is_told_and_it_can_be_broken_off(root: Path) -> None:
     assert names(root) == ["s3", "s4"]
 
 
-# --- beside others ---
+# --- during other work ---
 
 
 def taking_away(root: Path, session_id: str, before: Callable[[], object]) -> None:
@@ -203,7 +203,7 @@ def test_whoever_waits_for_one_that_is_being_deleted_learns_that_it_is_gone(root
 def test_whoever_comes_just_before_it_is_deleted_learns_that_it_is_gone(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has opened the directory, and gets the lock when the pruning is over."""
+    """Its directory is open, and it gets the lock once the pruning is over."""
     make(root, "a", hours=100)
 
     def prune_first(*what: Any, **how: Any) -> None:
@@ -251,7 +251,7 @@ def test_a_forged_date_does_not_get_a_workspace_deleted_or_kept(root: Path) -> N
     """While a program runs, the metadata are not those in its workspace."""
     make(root, "a", hours=1)
     with open_root(root) as opened, workspace_in_use(opened, "a") as space:
-        record.begin(space)  # and then its process is killed: the metadata are not put back
+        record.begin(space)  # and then its process is killed: the metadata are not restored
         note(root / "a", old("a"))
     assert prune_sessions(24, root, clock=clock).deleted_sessions == []
     age(root, "a", hours=30)
@@ -270,7 +270,7 @@ def test_a_workspace_that_was_removed_by_hand_leaves_nothing_to_its_successor(ro
     assert both(root, 24) == ["a"]
 
 
-# --- broken off ---
+# --- interrupted prunings ---
 
 
 def test_what_a_broken_off_pruning_has_taken_away_is_deleted_by_the_next(root: Path) -> None:
@@ -288,7 +288,7 @@ def test_what_a_broken_off_pruning_has_taken_away_is_deleted_by_the_next(root: P
     (left,) = [name for name in names(root) if name.startswith(AWAY)]
     assert left.endswith("-gone")
     shutil.rmtree(root / left / "nothing", ignore_errors=True)
-    (root / left / "file0").unlink()  # it was killed while it deleted
+    (root / left / "file0").unlink()  # it was killed during the deletion
     told = prune_sessions(24, root, True, clock=clock)
     done = prune_sessions(24, root, clock=clock)
     assert {**as_json(told), "dry_run": False} == as_json(done)
@@ -348,7 +348,7 @@ def test_a_mount_in_a_workspace_keeps_it(root: Path, monkeypatch: pytest.MonkeyP
 def test_another_file_system_in_a_workspace_keeps_it(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the system does not list its mounts, by the device."""
+    """If the system does not list its mounts, bsd detects it by the device."""
     below = make(root, "a", hours=100) / "data" / "mounted"
     (below / "precious").mkdir(parents=True)
     mounted, fstat = below.stat().st_ino, os.fstat
@@ -450,5 +450,5 @@ def test_a_dry_run_and_a_run_agree_exactly(place: Path) -> None:
     assert answer.returncode == 0, answer.stderr[-3000:]
     told = json.loads(answer.stdout)
     assert told["problems"] == [], "\n".join(told["problems"][:10])
-    # each of these has really been had
+    # each of these outcomes has really occurred
     assert all(told["seen"][one] for one in ("deleted_sessions", "errors", "skipped_sessions"))
