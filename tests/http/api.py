@@ -30,7 +30,7 @@ def serving(
     /,
     **environ: str,
 ) -> Iterator[tuple[ApiServer, Settings]]:
-    """An API over a fake daemon, listening as the environment says."""
+    """Serve the API over a fake daemon, with listeners as in the environment."""
     daemon = daemon or FakeDaemon()
     settings = settings_for(root, **environ)
     budget = budget or RetryBudget(wait=5.0, quiet=0.1)
@@ -50,7 +50,7 @@ def request(
     body: bytes | None = None,
     **headers: str,
 ) -> tuple[int, Any]:
-    """Send a request; return the answer's status and document (or text)."""
+    """Send a request; return the status and document (or text) of the answer."""
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body, named)

@@ -31,7 +31,7 @@ _MB = 1 << 20
 
 
 def sample_status() -> dict[str, Any]:
-    """A status as `bsd.daemon.status` describes it."""
+    """Return a status as `bsd.daemon.status` describes it."""
     document = _sample()
     return document | {"notices": [notice.as_json() for notice in notices_of(document)]}
 
@@ -170,7 +170,7 @@ def _sample() -> dict[str, Any]:
 
 
 def sample_result(session: str, status: str, **more: Any) -> dict[str, Any]:
-    """The fields of a session's last result that matter here."""
+    """Return the fields of a session's last result that matter here."""
     result = {"session": session, "status": status, "values": 0, "bytes_saved": 0}
     return {**result, "reason": None, "at": "2026-11-22T10:02:00.000Z", **more}
 
@@ -188,7 +188,7 @@ def sample_job(name: str = "retention") -> dict[str, Any]:
 
 
 class FakeScheduler:
-    """Has two jobs."""
+    """A scheduler with two jobs."""
 
     def __init__(self, daemon: FakeDaemon) -> None:
         self._daemon = daemon
@@ -268,7 +268,7 @@ class FakeDaemon:
 def app_over(
     root: Path, daemon: FakeDaemon | None = None, budget: RetryBudget | None = None, **how: Any
 ) -> FastAPI:
-    """The application over a root, beside a daemon that gives prepared answers."""
+    """Return the application over a root, with a daemon that gives prepared answers."""
     layout = Layout(root)
     config = ConfigService(layout.config_file)
     context = ActionContext(
@@ -279,13 +279,13 @@ def app_over(
 
 
 def _setup(layout: Layout) -> SetupContext:
-    """The set-up of a user whose home is the root."""
+    """Return the set-up of a user whose home is the root."""
     home, commands = layout.root, SetupCommands(("bsd", "mcp"), None, "")
     return SetupContext(layout, home / "bsd.toml", {"HOME": str(home)}, commands)
 
 
 def description(app: ASGIApp) -> dict[str, Any]:
-    """The content of the OpenAPI document."""
+    """Return the content of the OpenAPI document."""
     told: dict[str, Any] = ask(app, "GET", "/api/openapi.json").json()
     return told
 
@@ -309,7 +309,7 @@ def ask(
     headers: Mapping[str, str] | None = None,
     host: str | None = "127.0.0.1:8000",
 ) -> Reply:
-    """Send a request to an application, without any network."""
+    """Send a request to an application, without a network."""
     sent = dict(headers or {})
     if host is not None:
         sent["Host"] = host
@@ -334,7 +334,7 @@ def ask(
 
     async def receive() -> Message:
         if (rest := next(bodies, None)) is None:
-            await asyncio.Event().wait()  # the client stays until it has its answer
+            await asyncio.Event().wait()  # the client stays until the answer has arrived
         return {"type": "http.request", "body": rest, "more_body": False}
 
     async def send(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""Sessions of which only prompts are left, over HTTP."""
+"""Sessions with only their prompts left, over HTTP."""
 
 from __future__ import annotations
 

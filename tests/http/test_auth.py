@@ -1,4 +1,4 @@
-"""Host, Origin and keys, as the listeners put them in front of the routes."""
+"""Host, Origin and keys: the checks of the listeners before any route."""
 
 from __future__ import annotations
 

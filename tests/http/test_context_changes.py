@@ -1,4 +1,4 @@
-"""replace, discard and distill through the API: over a real socket, on a real file."""
+"""replace, discard and distill through the API, over a real socket and a real file."""
 
 from __future__ import annotations
 

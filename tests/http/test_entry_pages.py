@@ -101,7 +101,7 @@ def test_pages_of_a_large_session_are_the_same(
     assert all(row["texts"] for page in known for row in page["entries"] if row["preview"])
     monkeypatch.setattr(list_entries, "_LARGE", 0)
     monkeypatch.setattr(Outlines, "has", lambda *_: False)
-    monkeypatch.setattr(view, "BLOCK", 1000)  # the beginning is read without the end
+    monkeypatch.setattr(view, "BLOCK", 1000)  # reading the beginning does not read the end
     for query, page in zip(queries, known, strict=True):
         alone = entries(settings, query)
         assert alone.pop("damaged") is None

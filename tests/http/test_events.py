@@ -1,4 +1,4 @@
-"""Events as they happen, and large content: neither may cost the server much."""
+"""Events in real time, and large content: both at a small cost for the server."""
 
 from __future__ import annotations
 

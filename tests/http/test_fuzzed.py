@@ -49,7 +49,7 @@ _CONTENT = sample(4, 1)
 
 
 class _ToSocket(HTTPAdapter):
-    """Lets `requests` speak to a Unix socket, for any host in the URL."""
+    """Lets `requests` connect to a Unix socket, for any host in the URL."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Stage:
             set_idle(add_session(self.layout.root, str(SAMPLE), self._extracted))
 
     def prepare(self) -> None:
-        """A session with some extracted values, and another one in the trash."""
+        """Make a session with some extracted values, and another session in the trash."""
         path = add_session(self.layout.root, str(SAMPLE), _CONTENT)
         caller = Caller(layout=self.layout, config=self._config, budget=self._budget)
         assert caller.extract(SAMPLE, overrides={"prefix_bound": "extract"}).values

@@ -32,7 +32,7 @@ OPEN = {("GET", "/api/health"), ("GET", "/api/config")}
 
 @cache
 def paths() -> dict[str, Any]:
-    """The paths of the OpenAPI document."""
+    """Return the paths of the OpenAPI document."""
     known: dict[str, Any] = description(app_over(Path("/nonexistent")))["paths"]
     return known
 
@@ -53,7 +53,7 @@ def root(root: Path) -> Path:
 
 
 def named(path: str, method: str = "") -> str:
-    """A route filled with existing names, and with the parameters that its query needs."""
+    """Return a route filled with existing names, and with the parameters that its query needs."""
     values = {"agent": "main", "session": "sample", "entry": "%231"}
     target = re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], "nope"), path)
     operation = paths().get(path, {}).get(method.lower(), {})
@@ -66,7 +66,7 @@ def named(path: str, method: str = "") -> str:
 
 
 def everything(root: Path) -> dict[str, bytes | None]:
-    """All files and directories, and their contents."""
+    """Return all files and directories, and their contents."""
     return {
         str(path.relative_to(root)): path.read_bytes() if path.is_file() else None
         for path in sorted(root.rglob("*"))
@@ -101,10 +101,10 @@ def test_read_only_every_change_is_refused(root: Path) -> None:
         before = everything(root)
         for method, path in routes():
             if path == "/api/events":
-                continue  # it answers for ever
+                continue  # its answer never ends
             target = named(path, method)
             status, answer = request(UnixConnection(settings.socket), target, method)
-            if method == "GET":  # here there is no memory and no workspace, and none is gone
+            if method == "GET":  # there is no memory or workspace here, and no deleted session
                 none = ("/api/memory", "/api/workspaces", "/api/archive/{", "/api/setup/{")
                 library = path.startswith(none)
                 assert status in ({200, 404} if library else {200, 409}), (path, answer)
@@ -114,7 +114,7 @@ def test_read_only_every_change_is_refused(root: Path) -> None:
         assert everything(root) == before
 
 
-# --- pages of others --------------------------------------------------------------------------
+# --- pages of other origins --------------------------------------------------------------------
 
 
 def test_no_route_answers_pages_of_others_or_by_a_rebound_name(root: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_session_in_use_is_a_conflict(root: Path) -> None:
         before = everything(root)
         for method, path in routes():
             if "{session}" not in path or method == "GET" or path.startswith("/api/archive/"):
-                continue  # no copy is kept of it here
+                continue  # no copy of it is stored here
             answer: tuple[int, Any] = request(
                 UnixConnection(settings.socket), named(path), method, body_of(method, path)
             )

@@ -1,4 +1,4 @@
-"""Large content: the answer is read piece by piece."""
+"""Large content: the server reads it in pieces."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_archived_sessions_are_asked_for_by_that_word(tmp_path: Path) -> None:
 
 
 def _sortable(tmp_path: Path) -> Layout:
-    """Sessions of different sizes, costs and savings: `cheap` is large, `dear` is small."""
+    """Make sessions of different sizes, costs and savings: `cheap` is large, `dear` is small."""
     cost = {"input": 1, "output": 2, "totalTokens": 30, "cost": {"total": 2.5}}
     answer: dict[str, Any] = {"role": "assistant", "content": [], "model": "m"}
     usages: dict[str, Any] = {
@@ -157,7 +157,7 @@ def test_paging_by_size_leaves_none_out_that_grows_meanwhile(tmp_path: Path) -> 
     first = page(layout, sort=SessionOrder.SIZE, limit=2)
     assert [one.id for one in first.sessions] == ["s5", "s4"]
     grown = layout.agents / "main" / "sessions" / "s1.jsonl"
-    grown.write_bytes(b"{}\n" * 100)  # it would stand on the first page now
+    grown.write_bytes(b"{}\n" * 100)  # it would now be on the first page
     rest: list[str] = []
     cursor = first.next
     while cursor is not None:

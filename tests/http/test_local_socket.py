@@ -40,7 +40,7 @@ def answers(path: Path) -> bool:
 
 
 def abandoned(path: Path, kind: socket.SocketKind = socket.SOCK_STREAM) -> None:
-    """The socket that a killed bsd leaves."""
+    """Make the socket that a killed bsd leaves."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     with socket.socket(socket.AF_UNIX, kind) as dead:
         dead.bind(str(path))
@@ -131,7 +131,7 @@ def test_what_is_no_socket_stays(path: Path, kind: str) -> None:
     before = path.lstat()
     with pytest.raises(ConfigError, match="not a socket"):
         open_local_socket(path)
-    after = path.lstat()  # looking may change when it was read
+    after = path.lstat()  # reading the directory may change its access time
     assert (after.st_ino, after.st_mode, after.st_ctime_ns) == (
         *(before.st_ino, before.st_mode),
         before.st_ctime_ns,

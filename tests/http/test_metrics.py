@@ -1,4 +1,4 @@
-"""The page for Prometheus, read by Prometheus' own parser."""
+"""The page for Prometheus, parsed by Prometheus' own parser."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.http.fake_daemon import app_over, ask
 
 _FOLDER = Path(bsd.http.__file__).parent / "web"
 _FILES = sorted(path.name for path in _FOLDER.iterdir() if path.is_file())
-# Libraries that others wrote, each in a directory of its own.
+# Third-party libraries, each in a directory of its own.
 _LIBRARIES = sorted(
     str(path.relative_to(_FOLDER))
     for path in (_FOLDER / "vendor").glob("*/*")

@@ -73,8 +73,8 @@ def test_curl_reaches_it(root: Path) -> None:
 
 def test_stopping_leaves_no_thread_and_no_socket(root: Path) -> None:
     with serving(root) as (server, settings):
-        over_socket(settings.socket, "/api/status")  # so that there is a worker thread
-        idle = UnixConnection(settings.socket)  # … and a connection that is kept
+        over_socket(settings.socket, "/api/status")  # starts a worker thread
+        idle = UnixConnection(settings.socket)  # … and a connection that is kept open
         idle.request("GET", "/api/health")
         idle.getresponse().read()
         assert api_threads()
@@ -198,7 +198,7 @@ def test_another_user_cannot_even_connect(root: Path) -> None:
 
 @pytest.fixture
 def reachable_root() -> Iterator[Path]:
-    """A root that other users can get to: pytest's own directories are closed to them."""
+    """A root that other users can reach: pytest's own directories are closed to them."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory) / "root"
         root.mkdir(mode=0o700)

@@ -47,7 +47,7 @@ def transcript(root: Path, name: str = "main/sample") -> Path:
 
 
 def extract(ask: Ask, root: Path) -> dict[str, Any]:
-    """Extract everything from the sample; its first extracted entry."""
+    """Extract everything from the sample; return its first extracted entry."""
     status, done = ask("POST", f"{SAMPLE}/extract", EXTRACT_ALL)
     assert (status, done["status"]) == (200, "extracted")
     set_idle(transcript(root))

@@ -71,7 +71,7 @@ def test_it_is_shown_first_then_done_and_taken_back(
     claude = home.agent("claude-code")
     assert (claude["on"], claude["parts"]["permission"]) == (True, False)
     assert claude["command"] == "bsd agents off claude-code"
-    # The application was made before: its daemon does not know the source.
+    # The application is older than the source: its daemon does not know it.
     assert home.ask("GET", "setup").json()["not_followed"] == ["claude-code"]
 
     with monkeypatch.context() as patch:  # a program may still write to a replaced version

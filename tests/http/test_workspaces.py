@@ -18,7 +18,7 @@ from tests.http.fake_daemon import app_over, ask
 
 
 class Client:
-    """Asks an application over a workspace root."""
+    """Sends requests to an application over a workspace root."""
 
     def __init__(
         self, top: Path, workspaces: WorkspaceRoot | None, *, readonly: bool = False

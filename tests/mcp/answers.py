@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
+if TYPE_CHECKING:  # importing it takes a second, and each of the workers would import it
     from mcp.client import Client
     from mcp_types import CallToolResult
 
@@ -15,7 +15,7 @@ _GOES_ON = "make the very same call again in a while"
 async def call_until_answered(
     client: Client, tool: str, arguments: dict[str, Any]
 ) -> CallToolResult:
-    """Call a tool, and again as its answer says if it takes longer than an answer may."""
+    """Call a tool, and repeat the call as its answer says if the answer takes longer."""
     while True:
         result = await client.call_tool(tool, arguments)
         if not (result.is_error and any(_GOES_ON in text for text in texts_of(result))):
@@ -23,12 +23,12 @@ async def call_until_answered(
 
 
 def texts_of(result: CallToolResult) -> list[str]:
-    """The blocks of text of an answer."""
+    """Return the blocks of text of an answer."""
     return [block.text for block in result.content if block.type == "text"]
 
 
 def document_of(result: CallToolResult) -> Any:
-    """The JSON of an answer, with the text of each separate block at the place that names it."""
+    """Return the JSON of an answer, with each separate block of text at the place that names it."""
     first, *others = texts_of(result)
     document = json.loads(first)
     texts = document.get("texts", {})
@@ -39,10 +39,10 @@ def document_of(result: CallToolResult) -> Any:
 
 
 def size_of(result: CallToolResult) -> int:
-    """How large it is as it is sent: bytes of UTF-8, escapes included."""
+    """Return the size of an answer as sent: bytes of UTF-8, escapes included."""
     return sum(len(json.dumps(one, ensure_ascii=False).encode()) for one in texts_of(result))
 
 
 def characters_of(result: CallToolResult) -> int:
-    """How many characters of text a model reads."""
+    """Return the number of characters of text that a model reads."""
     return sum(map(len, texts_of(result)))

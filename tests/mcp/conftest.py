@@ -1,4 +1,4 @@
-"""A root with a session, and the parts that carry out an agent's calls in it."""
+"""A root with a session, and the parts that carry out an agent's calls in the session."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Desk:
         )
 
     def append(self, *entries: dict[str, Any]) -> None:
-        """Write as the owner does, and rest for an hour."""
+        """Append as the session's program does, and let an hour pass."""
         with self.path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(one) + "\n" for one in entries)
         self.rest()
@@ -109,7 +109,7 @@ def agent_context(
     clock: Callable[[], float] = time.time,
     early_answer: Callable[[Any], None] = lambda _: None,
 ) -> ActionContext:
-    """A context as tools have it: sessions in use are not waited for."""
+    """Return a context as tools have it: it does not wait for sessions in use."""
 
     def refuse_changes(
         context: ActionContext,
@@ -159,7 +159,7 @@ def text_of(entry: dict[str, Any]) -> str:
 
 @pytest.fixture
 def away(desk: Desk, flat: Flat) -> Desk:
-    """Seed 001's entry, out of its session."""
+    """Seed 001's entry, extracted from its session."""
     flat({"__id": "msg-456", "type": "tool_result", "content": LONG, "output": LONG + LONG})
     flat(*({"__id": f"m{n}", "type": "user", "content": "x"} for n in range(4)))
     desk.look()
@@ -190,7 +190,7 @@ class Agent:
         return self._written(self._talk.says(*thinking, text(words), model=model))
 
     def calls(self, *calls: tuple[str, str, Any], words: str = "Let me see.") -> str:
-        """Call tools: (id, name, arguments)."""
+        """Write calls of tools: (id, name, arguments)."""
         blocks = [
             {"type": "toolCall", "id": call_id, "name": name, "arguments": arguments}
             for call_id, name, arguments in calls
@@ -207,7 +207,7 @@ class Agent:
         return name
 
     def past(self) -> str:
-        """A turn with a long result, old enough to leave; returns the id of the result."""
+        """Write a turn with a long result, old enough to leave; return the id of the result."""
         self.user("read the file")
         self.calls(("c0", "read", {"path": "a.txt"}))
         result = self.result("c0", "read", LONG)

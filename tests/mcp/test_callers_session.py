@@ -1,4 +1,4 @@
-"""A caller's own session, found without its being named."""
+"""A caller's own session, found without its name."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ ME = os.getpid()
 
 @contextmanager
 def process(*argv: str, cwd: Path, program: str = "/bin/sleep") -> Iterator[int]:
-    """Another process, with any name."""
+    """A second process, with any name."""
     with subprocess.Popen(argv, executable=program, cwd=cwd) as child:
         try:
-            # It starts a moment before the system knows its command line.
+            # A started process has no command line at first.
             if os.path.isdir("/proc"):
                 wait_for(lambda: running(child.pid), "what it was called with")
             yield child.pid
@@ -56,7 +56,7 @@ def claude(tmp_path: Path) -> Home:
 
 
 def says(home: Home, pid: int = ME, **more: object) -> None:
-    """A process says which session it has."""
+    """Report the session of a process, as the process does."""
     directory = home.source.parent / "sessions"
     directory.mkdir(exist_ok=True)
     said = {"pid": pid, "sessionId": home.name.session, "status": "busy", **more}
@@ -142,7 +142,7 @@ def test_an_older_codex_holds_its_file_open(codex: Home) -> None:
 
 @pytest.fixture
 def pi(tmp_path: Path) -> tuple[Home, Path]:
-    """A session of pi for a directory, and that directory."""
+    """Make a session of pi for a directory; return both."""
     home = Home.of(PI, tmp_path, PI.lines())
     work = tmp_path / "work: here"
     work.mkdir()

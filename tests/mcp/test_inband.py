@@ -1,4 +1,4 @@
-"""Calls in a transcript: carried out once, in both formats, and then out of the agent's sight."""
+"""Calls in a transcript: carried out once, in both formats, and then removed from the context."""
 
 from __future__ import annotations
 

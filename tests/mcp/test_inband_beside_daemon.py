@@ -1,4 +1,4 @@
-"""Agents that call the tools in their sessions, beside a real daemon that is killed in between."""
+"""Agents that call the tools in their sessions, with a real daemon that is killed in between."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.daemon
 
 LONG = "lorem ipsum dolor sit amet " * 40
 LOG = "BEGIN OF LOG " + "noise " * 40 + "END OF LOG"
-# Done twice, it would stand in itself.
+# Applied twice, the replacement would contain itself.
 NESTED = {"start": "BEGIN OF LOG", "end": "END OF LOG", "replacement": f"<{LOG}>"}
 
 
@@ -58,7 +58,7 @@ class AgentProgram:
         raise NotImplementedError
 
     def results(self) -> dict[str, str]:
-        """The texts of results, by entry."""
+        """Return the texts of results, by entry."""
         raise NotImplementedError
 
 
@@ -173,7 +173,7 @@ def is_replaced(program: AgentProgram) -> bool:
 
 
 def killed(daemon: Running, root: Path) -> None:
-    """Kill the daemon as soon as it has done something about the last calls."""
+    """Kill the daemon as soon as it has carried out a part of the last calls."""
     before = len(in_band(root))
     wait_for(lambda: in_flight(root) or len(in_band(root)) > before, "it to begin")
     assert daemon.stop(signal.SIGKILL) == -signal.SIGKILL
@@ -184,7 +184,7 @@ def in_flight(root: Path) -> bool:
 
 
 def looked_at(daemon: Running, *, since: str) -> set[str]:
-    """The sessions that the daemon has finished; a session in use is not among them."""
+    """Return the sessions that the daemon has finished; a session in use is not among them."""
     sessions = daemon.status()["sessions"]
     return {one["session"] for one in sessions if one["at"] > since and one["status"] != "busy"}
 

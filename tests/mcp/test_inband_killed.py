@@ -1,4 +1,4 @@
-"""Killed at any moment, a call is carried out exactly once all the same."""
+"""A call is carried out exactly once, even if the process is killed at any moment."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.waiting import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.crash
 
-EVERY = int(os.environ.get("BSD_KILL_EVERY", "7"))  # all of them take ten seconds
+EVERY = int(os.environ.get("BSD_KILL_EVERY", "7"))  # killing at every call takes ten seconds
 NOISE = "BEGIN OF LOG " + "noise " * 40 + "END OF LOG"
-# A second time would be seen: it would stand in itself.
+# Applied twice, the replacement would contain itself.
 NESTED = {"start": "BEGIN OF LOG", "end": "END OF LOG", "replacement": f"<{NOISE}>"}
 _TIMES = re.compile(rb'"(_restored|at)":"[^"]*"')
 
@@ -31,7 +31,7 @@ def plain(session: bytes) -> bytes:
 
 
 def prepare(root: Path, *, kept: bool) -> None:
-    """A session with calls of all kinds that are due."""
+    """Make a session with calls of all kinds that are due."""
     desk = Desk(Layout(root))
     desk.path.parent.mkdir(parents=True)
     desk.settings(keep_restore_remote_calls=kept, keep_purge_control_calls=kept)

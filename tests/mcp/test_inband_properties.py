@@ -87,7 +87,7 @@ _turns = st.lists(
 
 
 def play(agent: Agent, turn: list[list[tuple[tuple[str, Any], str, bool]]], begin: int) -> int:
-    """A turn: messages that call, with their results."""
+    """Write a turn: messages with calls, and their results."""
     agent.user("go on")
     for message in turn:
         ids = [f"c{begin + n}" for n in range(len(message))]
@@ -122,7 +122,7 @@ def check(desk: Desk) -> None:
 
 
 def operations(desk: Desk) -> list[str]:
-    """The session's operations, newest first."""
+    """Return the session's operations, newest first."""
     return [one.action for one in history_of(desk.caller().layout, NAME)]
 
 
@@ -145,7 +145,7 @@ def test_calls_of_all_kinds(
             before, known = desk.path.read_bytes(), len(operations(desk))
             changed = desk.look()
             new = operations(desk)[: len(operations(desk)) - known]
-            # An answer of long ago may have left meanwhile.
+            # An old answer may have left meanwhile.
             assert new in ([], ["in_band"], ["extract"], ["extract", "in_band"])
             assert changed == ("in_band" in new)
             assert new or desk.path.read_bytes() == before

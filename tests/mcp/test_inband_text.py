@@ -1,4 +1,4 @@
-"""Calls whose results carry text: not removed while the value is not inline."""
+"""Calls whose results carry text: they stay as long as the value is not inline."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def old(desk: Desk, agent: Agent) -> str:
 
 
 def during_the_turn(desk: Desk, tool: str, **arguments: Any) -> str:
-    """Call a tool as the agent of this session does; the answer as its owner writes it down."""
+    """Call a tool as the session's agent does; return the answer as the program records it."""
     set_status(desk.layout.root, str(NAME), "running")
     with SingleInstance(desk.layout):
         answer = call(desk, tool, session="s1", **arguments)
@@ -37,7 +37,7 @@ def during_the_turn(desk: Desk, tool: str, **arguments: Any) -> str:
 
 
 def shell(desk: Desk, *words: str) -> str:
-    """The output of `bsd` for an agent's shell during its turn."""
+    """Return the output of `bsd` in an agent's shell during its turn."""
     set_status(desk.layout.root, str(NAME), "running")
     with SingleInstance(desk.layout):
         ended = forked.run("--root", str(desk.layout.root), *words)
@@ -65,7 +65,7 @@ def test_a_result_that_carries_the_text_stays(
     assert not desk.look()
     assert text_of(desk.entry(result)) == answer
     assert text_of(desk.entry(old)) == f"[[extracted-{old}]]"
-    performed.restore(desk.caller(), NAME, old)  # a person puts it back
+    performed.restore(desk.caller(), NAME, old)  # a person restores it
     desk.ahead += 3600
     assert desk.look()
     assert LONG not in json.dumps([one for one in desk.entries() if one["id"] == result])

@@ -1,4 +1,4 @@
-"""A warm prompt cache: an agent's call is carried out, and removed when the cache is cold."""
+"""A warm prompt cache: a call is carried out at once, and removed once the cache is cold."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bsd.mcp.inband import InBand
 from tests.actions import performed
 from tests.mcp.conftest import NAME, UNKNOWN, Agent, Desk, call, text_of
 
-LIFE_SECONDS = 3600.0  # of the cache of the model in this session
+LIFE_SECONDS = 3600.0  # the life of the cache of this session's model
 
 
 def warm(desk: Desk) -> None:
-    """Let the answers in the session show a cache, and the newest be of just now."""
+    """Let the answers in the session report a cache, the newest of them from just now."""
     entries: list[dict[str, Any]] = desk.entries()
     for entry in entries:
         if entry.get("message", {}).get("role") == "assistant":
@@ -27,7 +27,7 @@ def warm(desk: Desk) -> None:
 
 
 def answered(desk: Desk, agent: Agent) -> str:
-    """A session in which a tool has restored a value at once; returns the id of the result."""
+    """Make a session in which a tool has restored a value at once; return the result's id."""
     old = agent.past()
     desk.look()
     desk.rest()

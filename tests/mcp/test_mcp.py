@@ -1,4 +1,4 @@
-"""`bsd mcp` as a real client sees it: the SDK's own over stdio, without a daemon and beside one."""
+"""`bsd mcp` with a real client, the SDK's own over stdio, without a daemon and with one."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from tests.transcripts.agents.sources.claude_code import claude_code_lines
 from tests.transcripts.agents.sources.tree import Home
 from tests.waiting import DEADLINE_SECONDS
 
-if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
+if TYPE_CHECKING:  # importing it takes a second, and each of the workers would import it
     from mcp.client import Client
     from mcp_types import CallToolResult
 
 pytestmark = pytest.mark.daemon
 
-OF_SESSIONS = list(TOOLS)  # which these are is recorded in tests/golden
+OF_SESSIONS = list(TOOLS)  # tests/golden records the tools
 OF_FACTS = [
     *("memory_store", "memory_recall", "memory_lookup", "memory_confirm", "memory_forget"),
     *("memory_checkpoint", "memory_prune"),
@@ -94,7 +94,7 @@ def serve(
     program: str = "test",
     **env: str,
 ) -> None:
-    """Let `work` talk to a server of its own, as a program that calls itself so."""
+    """Let `work` use a server of its own, as a program with this name does."""
     from mcp.client import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
     from mcp_types import Implementation
@@ -118,7 +118,7 @@ def serve(
 
 
 def answer(result: CallToolResult, *, structured: bool = False) -> Any:
-    """The text for a model; structured content only if there is no text beside it."""
+    """Return the text for a model; structured content only if there is no text."""
     assert not result.is_error, document_of(result)
     document = document_of(result)
     assert result.structured_content == (document if structured else None)
@@ -374,7 +374,7 @@ def test_wrong_options(house: House, options: tuple[str, ...]) -> None:
 
 
 def test_a_program_need_not_name_its_own_session(house: House, tmp_path: Path) -> None:
-    """This process is the program: it says so as Claude Code does."""
+    """This process is the program, and reports its session as Claude Code does."""
     home = Home.of(CLAUDE_CODE, tmp_path, claude_code_lines(4))
     config = tmp_path / "bsd" / "bsd.toml"
     config.parent.mkdir()

@@ -31,7 +31,7 @@ TEXTS = {"output": "long ago"}
 
 
 class SlowActions:
-    """An executor that returns made-up answers; two actions take until they may end."""
+    """An executor with prepared answers; two actions last until the test ends them."""
 
     def __init__(self) -> None:
         self.may_end = threading.Event()
@@ -74,7 +74,7 @@ Ask = Callable[[str, dict[str, Any]], Awaitable[CallToolResult]]
 
 
 def serve(slow: SlowActions, root: Path, work: Callable[[Ask], Awaitable[None]]) -> None:
-    """Let `work` call tools of a server that answers at once."""
+    """Let `work` call tools of a server whose answers may take no time."""
     layout = Layout(root)
     context = ActionContext(
         layout=layout,
@@ -98,7 +98,7 @@ def serve(slow: SlowActions, root: Path, work: Callable[[Ask], Awaitable[None]])
 
 
 async def in_the_end(ask: Ask, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Ask again until it is done."""
+    """Repeat the call until it is complete."""
     while True:
         document: dict[str, Any] = document_of(await ask(tool, arguments))
         if "goes on" not in document.get("error", "") and document.get("inline") != "under way":
@@ -136,7 +136,7 @@ def test_the_text_is_there_while_it_is_still_being_put_back(
 
     async def work(ask: Ask) -> None:
         document = document_of(await ask("restore", asked))
-        while "error" in document:  # it has just begun
+        while "error" in document:  # the action has just begun
             await anyio.sleep(0.01)
             document = document_of(await ask("restore", asked))
         assert (document["inline"], document["restored"]) == ("under way", False)
@@ -163,7 +163,7 @@ def test_other_calls_need_not_wait_for_it(slow: SlowActions, tmp_path: Path) -> 
 
 
 def test_what_reads_much_is_done_one_by_one(slow: SlowActions, tmp_path: Path) -> None:
-    """Together they would keep each other, and all other calls, from their answers."""
+    """Simultaneous calls would delay each other and all other calls."""
 
     async def work(ask: Ask) -> None:
         for number in range(5):

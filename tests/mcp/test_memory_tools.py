@@ -1,4 +1,4 @@
-"""The agent's tools for the memory, by the names, parameters and words of the original plugin."""
+"""The agent's tools for the memory, with the names, parameters and texts of the original plugin."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DAY = 86_400
 
 @dataclass
 class Desk:
-    """A caller of the tools."""
+    """Calls the tools."""
 
     path: Path
     now: int = NOW

@@ -27,7 +27,7 @@ from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, PI
 from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind, raw
 from tests.waiting import DEADLINE_SECONDS
 
-if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
+if TYPE_CHECKING:  # importing it takes a second, and each of the workers would import it
     from mcp.client import Client
 
 Json = dict[str, Any]
@@ -80,7 +80,7 @@ class Root:
         return add_session(self.path, name, jsonl(header(name, **more), *lines))
 
     def bsd(self, *arguments: str) -> str:
-        """All output of a command."""
+        """Return all output of a command."""
         self.rest()
         done = forked.run("--root", str(self.path), *arguments)
         assert "Traceback" not in done.stderr
@@ -101,7 +101,7 @@ def root(tmp_path: Path) -> Root:
 
 
 def mentions(_: Root) -> list[Json]:
-    """Texts that a person types, a model quotes and a tool prints."""
+    """Return texts that a person types, a model quotes and a tool prints."""
     return [
         entry(f"bbbbbbb{number}", None, role, f"[[extracted-{one}]]", minute=number)
         for number, (one, role) in enumerate(AWAY.items())
@@ -109,7 +109,7 @@ def mentions(_: Root) -> list[Json]:
 
 
 def with_markers(root: Root) -> list[Json]:
-    """The same lines, with the markers of the entries that they mention."""
+    """Return the same lines, with the markers of the entries that they mention."""
     markers = [one["_extracted"] for one in root.entries(ORIGIN) if "_extracted" in one]
     return [
         {**line, "_extracted": marker} for line, marker in zip(mentions(root), markers, strict=True)
@@ -306,7 +306,7 @@ def test_it_reads_no_other_session_even_of_a_copy_that_a_person_may_restore(root
     assert path.read_text().count(LONG) == len(AWAY)
 
 
-# --- the same beside other programs ---
+# --- the same with other programs ---
 
 
 def claude_code_branch(lines: list[Json]) -> list[Json]:
@@ -319,7 +319,7 @@ def claude_code_branch(lines: list[Json]) -> list[Json]:
 
 
 def claude_code_copy(lines: list[Json]) -> list[Json]:
-    """The same, without a word of where it comes from."""
+    """Make the same copy, without any mention of its origin."""
     return [{**line, "sessionId": FORKED} for line in lines if "uuid" in line]
 
 

@@ -1,4 +1,4 @@
-"""No answer over MCP is larger than the program that asks takes, and pages together are all."""
+"""No answer over MCP exceeds the limit of the calling program, and pages together are complete."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.mcp.test_mcp import House, serve
 from tests.openclaw_tree import add_session
 from tests.session_files import HEADER, entry, jsonl
 
-if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
+if TYPE_CHECKING:  # importing it takes a second, and each of the workers would import it
     from mcp.client import Client
     from mcp_types import CallToolResult
 
 pytestmark = pytest.mark.daemon
 
 NAME = SessionName("main", "s1")
-# Escapes and letters of several bytes: as it is sent it is larger than its characters.
+# Escapes and letters of several bytes: the sent text is larger than its characters.
 TEXT = "".join(f'{number}\t"path": "C:\\temp", größer als € 𝄞\n' for number in range(5000))
 RESULTS = 300
 PROGRAMS: dict[str, Callable[[CallToolResult], bool]] = {
@@ -68,7 +68,7 @@ def program(request: pytest.FixtureRequest) -> str:
 
 
 def asking(house: House, program: str, work: Callable[[Callable[..., Any]], Any]) -> None:
-    """Let `work` call tools and read their answers; each is as small as it must be."""
+    """Let `work` call tools and read their answers, each of which must fit the limit."""
 
     async def run(client: Client) -> None:
         async def call(tool: str, **arguments: Any) -> Any:
@@ -218,7 +218,7 @@ def test_nothing_is_left_behind_the_end(house: House) -> None:
 
 
 def test_tools_say_that_their_answers_are_long(house: House) -> None:
-    """Claude Code moves an answer of more than 50,000 characters to a file unless they do."""
+    """Claude Code moves an answer of more than 50,000 characters to a file unless tools do."""
 
     async def work(client: Client) -> None:
         for tool in (await client.list_tools()).tools:

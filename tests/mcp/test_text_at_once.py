@@ -135,7 +135,7 @@ def test_who_names_no_session_is_told_which_it_was(away: Desk) -> None:
 
 
 def extracted_home(home: Home, **settings: Any) -> tuple[ActionContext, list[str]]:
-    """Extract all of a session of another program; returns a context, and the entries' ids."""
+    """Extract all values of another program's session; return a context and the entries' ids."""
     context = agent_context(home.layout, ConfigService(home.layout.config_file))
     context.config.update({**EVERYTHING, **settings})
     result = extract_due(context, home.name)
@@ -153,7 +153,7 @@ def test_other_programs_are_told_the_truth(tmp_path: Path, kind: Kind) -> None:
     lines = zip(original.splitlines(), before.splitlines(), strict=True)
     gone = [json.loads(new) for old, new in lines if old != new]
     assert gone
-    home.path.touch()  # it is being written to
+    home.path.touch()  # the session is in use
     scope = Scope(session=home.name)
     with SingleInstance(home.layout):
         for entry in entries:
@@ -239,7 +239,7 @@ def test_an_agents_own_session_is_not_waited_for(away: Desk) -> None:
 
 
 def pages(desk: Desk, tool: str, **arguments: Any) -> list[dict[str, Any]]:
-    """Read on as `next` says, until the end."""
+    """Read pages as `next` says, until the end."""
     found = [call(desk, tool, session="s1", **arguments)]
     while following := found[-1].get("next"):
         further = {key: value for key, value in following.items() if key != "tool"}

@@ -95,7 +95,7 @@ def test_the_instructions_are_those_of_the_server() -> None:
 # --- the guide to replace ---
 
 GUIDE = SKILL / "replace-guide.md"
-# The text between the markers, where it matters.
+# The text between the markers, if it matters.
 BETWEEN = {"a quick brown fox": {"jumps over": " ", "jumps over the lazy dog": " "}}
 
 

@@ -1,4 +1,4 @@
-"""The tools for sessions: their descriptions for a model, and how their arguments are read."""
+"""The tools for sessions: their descriptions for a model, and the parsing of their arguments."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_planners_know_all_our_tools_but_the_one_that_may_be_anybodys() -> None:
     assert [name for name in TOOLS if not own_tool(f"mcp__bsd__{name}")] == ["context"]
 
 
-# Seed 001 §2, seed 000's tool design, seed 003's API: a call, and its arguments as they are read.
+# Seed 001 §2, seed 000's tool design, seed 003's API: a call, and its arguments after parsing.
 EXAMPLES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("restore", {"entry_id": "msg-456", "keys": ["content", "output"]}, {}),
     ("purge_control", {"action": "restore", "entry": "msg-456"}, {}),

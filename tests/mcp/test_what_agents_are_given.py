@@ -26,7 +26,7 @@ LARGE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"A" * 3_800_000).decode()
 
 
 def blocks_of(media_type: str, data: str) -> list[dict[str, Any]]:
-    """A picture, as each of the programs writes it."""
+    """Return a picture in the form of each program."""
     return [
         {"type": "image", "data": data, "mimeType": media_type},
         {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}},
@@ -34,7 +34,7 @@ def blocks_of(media_type: str, data: str) -> list[dict[str, Any]]:
 
 
 def given_of(desk: Desk, agent: Agent, block: dict[str, Any], tool: str) -> dict[str, Any]:
-    """A tool's answer about a result with this block, which was extracted."""
+    """Return a tool's answer about an extracted result with this block."""
     agent.user("look")
     agent.calls(("c0", "read", {"path": "a"}))
     result = agent.result("c0", "read", "it is below")
@@ -147,7 +147,7 @@ def all_given(
     tool: str = "read_extracted",
     **settings: Any,
 ) -> list[dict[str, Any]]:
-    """A tool's answer about each entry of a fully extracted session."""
+    """Return a tool's answer about each entry of a fully extracted session."""
     home = Home.of(kind, top, lines)
     context, entries = extracted_home(home, **settings)
     named, scope = {"restore": "entry_id"}.get(tool, "entry"), Scope(session=home.name)
@@ -245,7 +245,7 @@ def test_calls_in_a_transcript_get_pages_for_any_program(desk: Desk, agent: Agen
 def test_an_answer_with_its_texts_in_blocks_of_their_own_is_known_in_a_transcript(
     desk: Desk, agent: Agent
 ) -> None:
-    """As `bsd mcp` sends it: its own sentence, and then each text."""
+    """The transcript has it as `bsd mcp` sends it: its own sentence, and then each text."""
     old = agent.past()
     desk.look()
     agent.user("what was in the file?")

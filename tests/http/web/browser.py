@@ -24,13 +24,13 @@ _ARGUMENTS = [
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
-# Chromium says so of every answer of 400 and more, however well the page deals with it.
+# Chromium reports every answer of 400 and more, however well the page handles it.
 _REFUSED = re.compile(r"Failed to load resource: (the server responded with a status of|net::ERR)")
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """The system's Chromium, or no test."""
+    """The system's Chromium; skips without it."""
     path = require_program("chromium")
     expect.set_options(timeout=_PATIENCE_MS)
     with sync_playwright() as playwright:
@@ -50,7 +50,7 @@ class Watched:
     wrong: list[str] = field(default_factory=list)
 
     def open(self, where: str = "") -> Page:
-        """Show a view, as if its address had been typed."""
+        """Show a view by its address, as if typed."""
         self.page.goto("about:blank")
         self.page.goto(f"{self.address}/#/{where}")
         return self.page
@@ -93,11 +93,11 @@ def until(page: Page, condition: str, arg: object = None) -> None:
 
 
 def screenshot(page: Page, name: str) -> None:
-    """Keep how it looks, for people to see; only if asked."""
+    """Save a screenshot for people, if the environment requests it."""
     if not SCREENSHOTS:
         return
     _FOLDER.mkdir(exist_ok=True)
     path = _FOLDER / f"{name}.png"
-    # Not to a path: a thread that Playwright keeps would write it.
+    # Not to a path: a thread of Playwright that stays would write the file.
     path.write_bytes(page.screenshot(animations="disabled"))
     assert path.stat().st_size < _LARGEST_SCREENSHOT

@@ -1,4 +1,4 @@
-"""Sessions as people have them: long, with children, old, hostile."""
+"""Sessions as users have them: long, with children, old, hostile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STAMP = re.compile(rb'"timestamp": ?"([^"]+)"')
 
 
 def fill_root(root: Path) -> None:
-    """Make all of them."""
+    """Make all sample sessions."""
     add_session(root, "main/harbour", recent(_with_needle(session_lines(turns=30, seed=1))))
     add_session(root, "main/tides", recent(session_lines(turns=6, seed=2)))
     add_session(root, "main/hostile", recent([hostile_session()]))
@@ -40,7 +40,7 @@ def fill_root(root: Path) -> None:
 
 
 def recent(lines: Iterable[bytes], ago: timedelta = timedelta(hours=1)) -> bytes:
-    """The lines, as if the last of them had been written so long ago."""
+    """Return the lines, the last of them written this many seconds ago."""
     raw = b"".join(lines)
     times = [datetime.fromisoformat(found[1].decode()) for found in _STAMP.finditer(raw)]
     later = datetime.now(UTC) - ago - max(times)
@@ -53,7 +53,7 @@ def recent(lines: Iterable[bytes], ago: timedelta = timedelta(hours=1)) -> bytes
 
 
 def message(id: str, role: str, *content: dict[str, Any], **more: Any) -> bytes:
-    """A line of a session."""
+    """Return a line of a session."""
     entry = {
         "type": "message",
         "id": id,
@@ -68,7 +68,7 @@ def text(content: str) -> dict[str, Any]:
 
 
 def hostile_session() -> bytes:
-    """Markup wherever a transcript can hold text."""
+    """Return a session with markup wherever a transcript can hold text."""
     call = {"type": "toolCall", "id": "c1", "name": HOSTILE, "arguments": {"a": HOSTILE}}
     lines = [
         b'{"type":"session","version":3,"id":"hostile"}\n',
@@ -82,7 +82,7 @@ def hostile_session() -> bytes:
 
 
 def short_session() -> bytes:
-    """A session from which no value was extracted."""
+    """Return a session from which no value was extracted."""
     header = b'{"type":"session","version":3,"id":"short"}\n'
     return header + message("s1", "user", text("Good morning."))
 

@@ -1,6 +1,6 @@
-"""A made-up fortnight of work on a harbour, as Claude Code writes it: sessions for pictures.
+"""A fictional fortnight of work on a harbour, as Claude Code writes it: sessions for pictures.
 
-It has everything that a reader meets in a session: Markdown, code, changes of files, coloured
+It contains every kind of content in a session: Markdown, code, changes of files, coloured
 output, a picture, thinking, a sub-agent.
 """
 
@@ -123,7 +123,7 @@ def _write(path: Path, lines: Iterator[bytes], hours: float) -> None:
 
 
 class _Author:
-    """Lines of a session, each 20 s after the line before it."""
+    """Writes the lines of a session, each 20 s after the line before it."""
 
     def __init__(self, session: str, directory: str, start: float, **more: Any) -> None:
         self.session, self.cwd = session, directory.replace("-", "/")
@@ -153,7 +153,7 @@ class _Author:
         return json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
     def call(self, name: str, result: Any, before: str = "", **given: Any) -> Iterator[bytes]:
-        """A call, with words before it, and its result."""
+        """Add a call, with words before it, and its result."""
         name_of_call = f"toolu_{self.number}"
         said = [{"type": "text", "text": before}] if before else []
         used = {"type": "tool_use", "id": name_of_call, "name": name, "input": given}
@@ -267,7 +267,7 @@ def _numbered(text: str) -> str:
 
 
 def _chart() -> str:
-    """A chart of seven bars as PNG, in base64."""
+    """Return a chart of seven bars as PNG, in base64."""
     width, height = 420, 180
     depths = (9.2, 9.3, 9.2, 9.1, 9.1, 9.0, 6.2)
     rows = []

@@ -57,7 +57,7 @@ def test_an_agent_is_turned_on_left_out_and_paused(desk: Desk) -> None:
     before, pid = desk.files(), desk.daemon.process.pid
     with watched(desk.browser, desk.address) as seen:
         key = f"sessionStorage.setItem('bsd-api-key', '{KEY}')"
-        seen.page.add_init_script(f"if (location.protocol === 'http:') {key}")  # not: about:blank
+        seen.page.add_init_script(f"if (location.protocol === 'http:') {key}")  # not about:blank
         _dismiss_notice(seen.open("jobs"))
         page = seen.open("agents")
         claude = page.get_by_role("region", name="Claude Code")
@@ -82,7 +82,7 @@ def test_an_agent_is_turned_on_left_out_and_paused(desk: Desk) -> None:
         assert desk.daemon.status()["pid"] == pid
         assert "mcp__bsd" not in (desk.home / ".claude/settings.json").read_text()
 
-        # bsd stops for one project in three steps from here.
+        # From here bsd stops for one project in three steps.
         claude.get_by_text("1 project").click()
         claude.get_by_role("button", name=f"Leave out… {PROJECT}").click()
         page.get_by_role("dialog").get_by_role("button", name="Leave out").click()
@@ -118,7 +118,7 @@ def _excluded(desk: Desk) -> list[str]:
 
 
 def _dismiss_notice(page: Page) -> None:
-    """A dismissed notice does not come back."""
+    """Check that a dismissed notice does not come back."""
     banners = page.locator("#banners")
     codex = "Codex has sessions here that bsd does not look after"
     expect(banners.get_by_text(codex)).to_be_visible()
@@ -130,7 +130,7 @@ def _dismiss_notice(page: Page) -> None:
 
 
 def _look(page: Page, name: str) -> None:
-    """Light and dark, on a desk and a phone."""
+    """Check the page in light and dark, on a desk and a phone."""
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         assert not findings(page)
@@ -143,7 +143,7 @@ def _look(page: Page, name: str) -> None:
 
 
 def _show_commands(page: Page, desk: Desk) -> None:
-    """Where the page may not turn agents on, it names the command."""
+    """If the page may not turn agents on, it names the command."""
 
     def lock(route: Route) -> None:
         real = route.fetch()

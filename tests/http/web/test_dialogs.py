@@ -1,4 +1,4 @@
-"""How dialogs and notes look: for screen readers, by day and by night, and on a phone."""
+"""The look of dialogs and notes: for screen readers, by day and by night, and on a phone."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def notes_stand_where_they_belong(seen: Watched) -> None:
 
 
 def look(page: Page, opener: Locator) -> None:
-    """Open a dialog, look at it in both schemes, and close it."""
+    """Open a dialog, check it in both colour schemes, and close it."""
     opener.click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_be_visible()

@@ -1,4 +1,4 @@
-"""An entry on the page: a found entry is in view first, and pictures appear as pictures."""
+"""An entry on the page: it is in view when found, and pictures appear as pictures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def address_of(server: ApiServer) -> str:
 
 
 def png(width: int = 6, height: int = 4, *, content: bytes | None = None) -> str:
-    """A grey picture in base64; with `content`, that in place of its pixels."""
+    """Return a grey picture in base64; `content` replaces its pixels."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return (
@@ -58,7 +58,7 @@ def png(width: int = 6, height: int = 4, *, content: bytes | None = None) -> str
 
 
 def drawn(page: Page, media_type: str) -> str:
-    """A picture of 8 × 6 pixels that the browser writes, as a data URL."""
+    """Return a picture of 8 × 6 pixels that the browser writes, as a data URL."""
     url: str = page.evaluate(
         """(type) => {
             const canvas = document.createElement("canvas");
@@ -77,7 +77,7 @@ def entry_of(page: Page, index: int) -> Locator:
 
 
 def opened(page: Page, index: int) -> Locator:
-    """All of an entry."""
+    """Open the whole entry, and return it."""
     entry = entry_of(page, index)
     entry.get_by_role("button", name=f"Actions on entry {index}", exact=True).click()
     entry.get_by_role("button", name="Whole entry").click()
@@ -87,7 +87,7 @@ def opened(page: Page, index: int) -> Locator:
 
 
 def expect_picture(entry: Locator, alt: str, at: int = 0) -> None:
-    """A picture that the browser has read, and no base64 beside it."""
+    """Wait for a picture that the browser has decoded, without base64 in the text."""
     image = entry.locator("img").nth(at)
     expect(image).to_have_attribute("alt", alt)
     expect(image).to_have_js_property("complete", value=True)
@@ -115,7 +115,7 @@ def test_an_entry_that_was_found_is_in_sight(browser: Browser, tmp_path: Path) -
         hit.get_by_role("link").click()
         expect(entry_of(page, 41).locator(".entry-open")).to_be_focused()
         expect(entry_of(page, 41)).to_be_in_viewport()
-        # A place that was left is found as it was, and another view begins at its top.
+        # A view that was left keeps its position, and another view begins at its top.
         page.locator("main").evaluate("(main) => main.scrollTo(0, 300)")
         page.locator("nav").get_by_role("link", name="Trash").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Trash")
@@ -123,7 +123,7 @@ def test_an_entry_that_was_found_is_in_sight(browser: Browser, tmp_path: Path) -
         page.go_back()
         expect(page.locator(".entry").first).to_be_visible()
         until(page, "document.getElementById('main').scrollTop === 300")
-        # By a link it is the entry again that is wanted.
+        # A link leads to the entry again.
         page.go_back()
         hit.get_by_role("link").click()
         expect(entry_of(page, 41).locator(".entry-open")).to_be_focused()

@@ -58,7 +58,7 @@ def marked(page: Page) -> str:
 
 
 def look_by_keyboard(page: Page) -> None:
-    """Words, filters and the options, in the dialog."""
+    """Check words, filters and the options in the dialog."""
     page.keyboard.press("Control+k")
     dialog = page.get_by_role("dialog", name="Search")
     field = dialog.get_by_role("combobox").first
@@ -91,7 +91,7 @@ def look_by_keyboard(page: Page) -> None:
 
 
 def follow(page: Page) -> None:
-    """A file and a message, to where they are."""
+    """Follow a file and a message to their places."""
     page.keyboard.press("/")  # this view has no search of its own
     dialog = page.get_by_role("dialog", name="Search")
     field = dialog.get_by_role("combobox").first
@@ -115,7 +115,7 @@ def follow(page: Page) -> None:
 
 
 def open_by_address(page: Page) -> None:
-    """The view of a search, with the filters that its address has."""
+    """Open a search by its address, which includes the filters."""
     found = page.get_by_role("group", name="Messages").get_by_role("option")
     expect(found).to_have_count(2)
     expect(page.get_by_label("Role")).to_have_value("user")
@@ -147,7 +147,7 @@ def open_by_address(page: Page) -> None:
 
 
 def export_gone(page: Page) -> None:
-    """A hit in a session that is gone leads to its entry; the session is exported from there."""
+    """Follow a hit in a deleted session to its entry, and export the session there."""
     page.get_by_role("link", name="main/feed").click()
     page.wait_for_url(re.compile(r"#/archive\?session=main%2Ffeed&at=1$"))
     expect(page.locator("tr.pointed")).to_contain_text("feed the quokka")

@@ -1,4 +1,4 @@
-"""Properties of every view: thousands of rows, keys, the keyboard, long days."""
+"""Properties of every view: thousands of rows, shortcuts, the keyboard, long days."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Thousands of sessions; the higher the number, the older."""
+    """Make thousands of sessions; the higher the number, the older."""
     root = tmp_path_factory.mktemp("crowd") / ".openclaw"
     sessions = root / "agents" / "main" / "sessions"
     sessions.mkdir(parents=True)
@@ -71,7 +71,7 @@ def test_thousands_of_sessions_are_a_handful_of_rows(browser: Browser, crowd: Pa
         page = seen.open("sessions")
         expect(rows_of(page).first).to_contain_text("main/s00000")
         assert sum("/api/sessions?" in url for url in asked) <= 2, "it asks for what it shows"
-        page.evaluate("document.documentElement.style.fontSize = '200%'")  # as users set it
+        page.evaluate("document.documentElement.style.fontSize = '200%'")  # as users set the keys
         page.locator("main").evaluate("(main) => main.scrollBy(0, 1)")
         second = page.locator(".rows > li").nth(1)
         expect(second).to_have_css("transform", re.compile(r", 156\.8\)"))

@@ -1,4 +1,4 @@
-"""A day at the desk: a real daemon, a real browser, everything that people do with sessions."""
+"""A day at the desk: a real daemon, a real browser, everything that users do with sessions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ VIEWS = [
 
 @dataclass
 class Desk:
-    """The daemon, where its page is, and a browser."""
+    """The daemon, the address of its page, and a browser."""
 
     daemon: Running
     address: str
@@ -60,7 +60,7 @@ class Desk:
         return [json.loads(line) for line in self.path(name).read_bytes().splitlines()]
 
     def rest(self, name: str) -> None:
-        """Let the next change of a session not wait for its quiet time."""
+        """Let the next change of a session skip its quiet time."""
         set_idle(self.path(name))
 
 
@@ -134,7 +134,7 @@ def test_what_waits_for_its_prompt_cache_says_so(desk: Desk) -> None:
 def test_a_search_through_everything_is_stopped(desk: Desk) -> None:
     with watched(desk.browser, desk.address) as seen:
         page = seen.open("sessions")
-        page.route("**/api/search?*all=true*", lambda _: None)  # an answer that takes its time
+        page.route("**/api/search?*all=true*", lambda _: None)  # an answer that takes a while
         page.get_by_label("Search sessions").fill(NEEDLE)
         everything = page.get_by_role("region", name="Search everything")
         everything.get_by_role("button", name="Search everything").click()
@@ -157,7 +157,7 @@ def test_what_was_extracted_is_found_read_restored_pinned_edited_and_undone(desk
         page.get_by_label("Status").select_option("Any status")
 
         rows = page.get_by_role("list", name="Sessions").get_by_role("link")
-        # Found by a text that is in no transcript any more, nor in the index: a result of a tool.
+        # Found by a text that no transcript and no index contains any more: a result of a tool.
         page.get_by_label("Search sessions").fill(NEEDLE)
         expect(rows).to_have_count(0)
         everything = page.get_by_role("region", name="Search everything")
@@ -171,7 +171,7 @@ def test_what_was_extracted_is_found_read_restored_pinned_edited_and_undone(desk
         assert NEEDLE not in json.dumps(desk.lines("main/harbour"))
         hit.get_by_role("link").click()
 
-        # Its entry: badge, beginning, size, then all of it.
+        # The entry: badge, beginning, size, then the whole content.
         entry = entry_of(page, index)
         expect(entry.locator(".entry-open")).to_be_focused()
         expect(entry).to_contain_text("📎 taken out")
@@ -230,7 +230,7 @@ def _edit(desk: Desk, page: Page, index: int) -> None:
     dialog.get_by_role("button", name="Save").click()
     expect(dialog.locator(".field-error")).to_contain_text("cannot be edited")
 
-    # Another client was quicker.
+    # Another client was faster.
     desk.rest("main/harbour")
     at = desk.lines("main/harbour")[index]["id"]
     done = desk.daemon.bsd("set-extractable", "main/harbour", str(at), "7")
@@ -396,7 +396,7 @@ def test_a_session_that_its_program_has_deleted_comes_back(desk: Desk) -> None:
     )
     path = add_session(desk.root, name, lines)
     set_idle(path, 2 * 86_400)
-    desk.daemon.bsd("archive", "keep", name)  # waits for a worker that looks at it
+    desk.daemon.bsd("archive", "keep", name)  # waits for a worker that scans it
     path.unlink()
     desk.daemon.bsd("jobs", "run", "keep_sessions")
     with watched(desk.browser, desk.address) as seen:
@@ -468,7 +468,7 @@ def test_settings_say_what_is_wrong_and_jobs_run_when_asked(desk: Desk) -> None:
         expect(dialog).to_contain_text(f"It moves {len(files)} extracted files")
         dialog.get_by_role("button", name="Run retention").click()
         expect(page.get_by_text(re.compile(f"Moved: {len(files)} extracted files"))).to_be_visible()
-        # A tool call may have left meanwhile, since the settings let it now; that is not old.
+        # A tool call may have left meanwhile, since the settings now permit it; it is not old.
         assert not [path.name for path in files if path.exists()]
 
 

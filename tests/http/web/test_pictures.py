@@ -42,7 +42,7 @@ pytestmark = [
 
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
-_KEY = "aZ3kQ9xWm2Lr7TtYv5BnC8dEfG1hJ4pS6uVw"  # made up
+_KEY = "aZ3kQ9xWm2Lr7TtYv5BnC8dEfG1hJ4pS6uVw"  # fictional
 _WHEN = "2026-01-05T09:00:00Z"
 _OTHERS = (  # label, agent, session, turns, hours since, status, parent
     ("agent:main:telegram:dm:ada", "main", "tide-table-import", 16, 2, "done", None),
@@ -55,7 +55,7 @@ _OTHERS = (  # label, agent, session, turns, hours since, status, parent
 )
 
 
-# --- sessions of OpenClaw beside those of Claude Code, and a daemon's answers about them ---
+# --- sessions of OpenClaw and of Claude Code, and a daemon's answers about them ---
 
 
 def tell_story(root: Path, daemon: FakeDaemon) -> None:
@@ -90,7 +90,7 @@ def _message(id: str, role: str, said: str, **more: Any) -> dict[str, Any]:
 
 
 def _keep_books(root: Path, now: float) -> None:
-    """A fortnight of extractions and a few restorations in the audit log."""
+    """Write a fortnight of extractions and a few restorations to the audit log."""
     for hour in range(14 * 24):
         at = now - 14 * _DAY + hour * _HOUR
         working = 7 <= (hour % 24) <= 19 and (hour // 24) % 7 not in {5, 6}
@@ -144,7 +144,7 @@ def _harbour(home: Path) -> Iterator[ApiServer]:
     add_claude_story(home, time.time())
     layout = layout_of(root, [SourceSettings(kind="claude-code", path=home / ".claude/projects")])
     clock = Clock()
-    clock.ahead = -_HOUR  # each extraction takes it two minutes further
+    clock.ahead = -_HOUR  # each extraction advances the time by two minutes
     whole = {FLAKY, "crane-vendors", session_of(3)}  # so that a value would leave
     for name in list(names(layout)):
         if name.session not in whole and _HELPERS not in name.agent:

@@ -1,4 +1,4 @@
-"""The archive's page on sessions of which only the prompts are left."""
+"""The archive's page on sessions with only their prompts left."""
 
 from __future__ import annotations
 

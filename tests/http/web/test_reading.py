@@ -48,7 +48,7 @@ def entry_of(page: Page, index: int) -> Locator:
 
 
 def shown(page: Page) -> list[int]:
-    """The entries that are in the document, in their order."""
+    """Return the entries in the document, in their order."""
     return [
         int(one)
         for one in page.locator(".entries > .block:not(.gap) > .entry").evaluate_all(
@@ -99,7 +99,7 @@ def test_a_session_is_read_as_a_conversation(browser: Browser, tmp_path: Path) -
     root = tmp_path / ".openclaw"
     set_idle(add_session(root, "main/talk", talk()))
     asked = message("s1", "user", text("Read the tide tables."))
-    asked = asked.replace(b"T09:00:00", b"T09:00:25")  # behind the call that has started it
+    asked = asked.replace(b"T09:00:00", b"T09:00:25")  # after the call that has started it
     add_session(root, "main/helper", header("helper") + asked)
     registry = {
         "agent:main:main": {"sessionId": "talk"},
@@ -121,7 +121,7 @@ def test_a_session_is_read_as_a_conversation(browser: Browser, tmp_path: Path) -
         helper = page.get_by_role("region", name="Sub-agent main/helper")
         helper.get_by_role("button", name="Open here").click()
         expect(helper).to_contain_text("Read the tide tables.")
-        # An entry is named by its id, too, and by a link that is copied.
+        # An entry has its id as a name, too, and a link to copy.
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         page = seen.open("s/main/talk?at=a1")
         expect(entry_of(page, 7).locator(".entry-open")).to_be_focused()
@@ -200,7 +200,7 @@ def _contents_focus_and_raw(page: Page) -> None:
     expect(entry_of(page, 6).locator(".entry-open")).to_be_focused()
 
 
-# Pixels that the header and the head of a session take before its entries; notices apart.
+# Pixels of the header and the head of a session before its entries, without notices.
 _ABOVE_ENTRIES = """() => {
   const top = (name) => document.querySelector(name).getBoundingClientRect().top;
   const header = document.querySelector("header").offsetHeight;
@@ -209,7 +209,7 @@ _ABOVE_ENTRIES = """() => {
 
 
 def _keys(page: Page, address: str) -> None:
-    """The keys that the help names: find, the next hit, the address of an entry."""
+    """Check the keys in the help: find, the next hit, the address of an entry."""
     page.locator("body").press("s")
     page.keyboard.type("berth")
     page.keyboard.press("Enter")
@@ -241,7 +241,7 @@ def _hits(page: Page) -> None:
     assert "q=Sundays" in page.url
     find.press("Escape")
     expect(find).to_have_value("")
-    # Without focus an entry shows its words and its time; its number is there for screen readers.
+    # Without focus an entry shows its words and its time; screen readers also get its number.
     entry, number = entry_of(page, 7), entry_of(page, 7).locator(".index")
     page.mouse.move(0, 0)
     expect(number).to_have_css("opacity", "0")
@@ -272,9 +272,9 @@ def test_thousands_of_entries_are_a_handful_of_rows(browser: Browser, tmp_path: 
         place = f"document.querySelector(`[data-index='{MANY // 2}']`).getBoundingClientRect().top"
         before = page.evaluate(place)
         until(page, f"() => document.querySelector('#main').scrollHeight > 50 * {MANY}")
-        # The bar above the entries may come just now: the list follows it with the next frame.
+        # The bar above the entries may appear just now: the list follows it in the next frame.
         until(page, f"(before) => Math.abs({place} - before) <= 2", arg=before)
-        # Anywhere by the scroll bar: it is loaded there.
+        # The scroll bar leads anywhere, and the page loads the entries there.
         main = page.locator("main")
         main.evaluate("(main) => main.scrollTo(0, main.scrollHeight / 4)")
         until(
@@ -294,7 +294,7 @@ def test_thousands_of_entries_are_a_handful_of_rows(browser: Browser, tmp_path: 
         expect(new).to_be_visible()
         new.click()
         expect(entry_of(page, MANY)).to_be_in_viewport()
-        # At the end, the end is followed.
+        # At the end, the view follows new entries.
         _append(path, "still later")
         daemon.events.publish("session", session="main/long", status="unchanged")
         expect(entry_of(page, MANY + 1)).to_be_in_viewport()

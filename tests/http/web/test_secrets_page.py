@@ -1,4 +1,4 @@
-"""Secrets and export on the page: shown masked, replaced, and a file that is safe to open."""
+"""Secrets and export on the page: masked, replaced, and exported to a file that is safe to open."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_secret_is_found_exported_without_it_and_replaced(tmp_path: Path) -> N
 
 
 def replace_it(page: Page, conflict: Path) -> None:
-    """Replace a secret, of which the file of a sync program is named before as long as it lies."""
+    """Replace a secret; as long as a sync program's copy exists, the page names it first."""
     page.get_by_role("button", name="Replace github-pat").click()
     asked = page.get_by_role("dialog", name="Replace it everywhere?")
     expect(asked.get_by_text(f"would still be in {conflict}")).to_be_visible()
@@ -84,7 +84,7 @@ def replace_it(page: Page, conflict: Path) -> None:
     assert findings(page) == []
     asked.get_by_role("button", name="Cancel").click()
     conflict.unlink()
-    # For a moment after the daemon has worked on it the session is in use, and is named for that.
+    # Right after the daemon's work on it the session is in use, and the page names it for that.
     wait_for(lambda: asks_without_copies(page), "a question that names no copy")
     asked.get_by_role("button", name="Replace it").click()
     expect(page.get_by_text("bsd knows of no copy any more")).to_be_visible()
@@ -102,7 +102,7 @@ def asks_without_copies(page: Page) -> bool:
 
 
 def look_at_exported(browser: Browser, file: Path) -> None:
-    """Open the file as its reader does: no script runs, and it is readable everywhere."""
+    """Open the exported file as a reader does: no script runs, and it is readable everywhere."""
     with watched(browser, "file://") as seen:
         page = seen.page
         page.goto(file.as_uri())

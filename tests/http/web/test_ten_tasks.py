@@ -1,4 +1,4 @@
-"""The ten tasks that users come with, each in at most three steps from the first view."""
+"""The ten usual tasks of users, each in at most three steps from the first view."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Desk:
     seen: Watched
 
     def start(self) -> Page:
-        """The first view, once it is complete."""
+        """Open the first view, and wait until it is complete."""
         page = self.seen.open()
         expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
         expect(tile(page, "Would leave now").locator("strong")).not_to_be_empty()
