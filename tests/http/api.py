@@ -30,7 +30,7 @@ def serving(
     /,
     **environ: str,
 ) -> Iterator[tuple[ApiServer, Settings]]:
-    """An API over a fake daemon, listening as the environment says."""
+    """An API over a fake daemon, listening as the environment requires."""
     daemon = daemon or FakeDaemon()
     settings = settings_for(root, **environ)
     budget = budget or RetryBudget(wait=5.0, quiet=0.1)

@@ -1,4 +1,4 @@
-"""Host, Origin and keys, as the listeners put them in front of the routes."""
+"""Host, Origin and keys, checked by the listeners before the routes."""
 
 from __future__ import annotations
 

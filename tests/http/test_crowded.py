@@ -26,7 +26,7 @@ HEALTH = b"GET /api/health HTTP/1.1\r\nHost: localhost\r\n"
 
 @pytest.fixture
 def many_files() -> None:
-    """Let this process open some thousand files: the clients are here."""
+    """Let this process open several thousand files: the clients run in it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 4096:
         pytest.skip("needs to open 4096 files")

@@ -164,7 +164,7 @@ HOSTILE = [
 
 @pytest.fixture
 def tree(tmp_path: Path, root: Path) -> Path:
-    """A canary in every place where a wrong name could lead, and links that leave the root."""
+    """A canary in every place to which a wrong name could lead, and links that leave the root."""
     places = [tmp_path, root, root / "agents", root / "agents/main", tmp_path / "outside/sessions"]
     for place in places:
         place.mkdir(parents=True, exist_ok=True)
@@ -271,7 +271,7 @@ def test_a_session_in_use_is_a_conflict(root: Path) -> None:
         before = everything(root)
         for method, path in routes():
             if "{session}" not in path or method == "GET" or path.startswith("/api/archive/"):
-                continue  # no copy is kept of it here
+                continue  # bsd keeps no copy of it here
             answer: tuple[int, Any] = request(
                 UnixConnection(settings.socket), named(path), method, body_of(method, path)
             )

@@ -131,7 +131,7 @@ def test_what_is_no_socket_stays(path: Path, kind: str) -> None:
     before = path.lstat()
     with pytest.raises(ConfigError, match="not a socket"):
         open_local_socket(path)
-    after = path.lstat()  # looking may change when it was read
+    after = path.lstat()  # reading may change its time of access
     assert (after.st_ino, after.st_mode, after.st_ctime_ns) == (
         *(before.st_ino, before.st_mode),
         before.st_ctime_ns,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
+if TYPE_CHECKING:  # its import takes a second, and each of the workers would make it
     from mcp.client import Client
     from mcp_types import CallToolResult
 
@@ -15,7 +15,7 @@ _GOES_ON = "make the very same call again in a while"
 async def call_until_answered(
     client: Client, tool: str, arguments: dict[str, Any]
 ) -> CallToolResult:
-    """Call a tool, and again as its answer says if it takes longer than an answer may."""
+    """Call a tool; repeat the call as its answer asks, if it takes longer than an answer may."""
     while True:
         result = await client.call_tool(tool, arguments)
         if not (result.is_error and any(_GOES_ON in text for text in texts_of(result))):
@@ -39,10 +39,10 @@ def document_of(result: CallToolResult) -> Any:
 
 
 def size_of(result: CallToolResult) -> int:
-    """How large it is as it is sent: bytes of UTF-8, escapes included."""
+    """The size of the answer as sent: bytes of UTF-8, escapes included."""
     return sum(len(json.dumps(one, ensure_ascii=False).encode()) for one in texts_of(result))
 
 
 def characters_of(result: CallToolResult) -> int:
-    """How many characters of text a model reads."""
+    """The number of characters of text that a model reads."""
     return sum(map(len, texts_of(result)))

@@ -63,7 +63,7 @@ class Desk:
         )
 
     def append(self, *entries: dict[str, Any]) -> None:
-        """Write as the owner does, and rest for an hour."""
+        """Write as the program does, and let an hour pass."""
         with self.path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(one) + "\n" for one in entries)
         self.rest()
@@ -109,7 +109,7 @@ def agent_context(
     clock: Callable[[], float] = time.time,
     early_answer: Callable[[Any], None] = lambda _: None,
 ) -> ActionContext:
-    """A context as tools have it: sessions in use are not waited for."""
+    """A context as tools have it: it does not wait for sessions in use."""
 
     def refuse_changes(
         context: ActionContext,

@@ -1,4 +1,4 @@
-"""A caller's own session, found without its being named."""
+"""A caller's own session, found without its name."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def claude(tmp_path: Path) -> Home:
 
 
 def says(home: Home, pid: int = ME, **more: object) -> None:
-    """A process says which session it has."""
+    """Let a process state its session."""
     directory = home.source.parent / "sessions"
     directory.mkdir(exist_ok=True)
     said = {"pid": pid, "sessionId": home.name.session, "status": "busy", **more}

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.daemon
 
 LONG = "lorem ipsum dolor sit amet " * 40
 LOG = "BEGIN OF LOG " + "noise " * 40 + "END OF LOG"
-# Done twice, it would stand in itself.
+# A second replacement would contain the first.
 NESTED = {"start": "BEGIN OF LOG", "end": "END OF LOG", "replacement": f"<{LOG}>"}
 
 
@@ -173,7 +173,7 @@ def is_replaced(program: AgentProgram) -> bool:
 
 
 def killed(daemon: Running, root: Path) -> None:
-    """Kill the daemon as soon as it has done something about the last calls."""
+    """Kill the daemon as soon as it has begun work on the last calls."""
     before = len(in_band(root))
     wait_for(lambda: in_flight(root) or len(in_band(root)) > before, "it to begin")
     assert daemon.stop(signal.SIGKILL) == -signal.SIGKILL

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.crash
 
 EVERY = int(os.environ.get("BSD_KILL_EVERY", "7"))  # all of them take ten seconds
 NOISE = "BEGIN OF LOG " + "noise " * 40 + "END OF LOG"
-# A second time would be seen: it would stand in itself.
+# A second replacement would be visible: it would contain the first.
 NESTED = {"start": "BEGIN OF LOG", "end": "END OF LOG", "replacement": f"<{NOISE}>"}
 _TIMES = re.compile(rb'"(_restored|at)":"[^"]*"')
 

@@ -145,7 +145,7 @@ def test_calls_of_all_kinds(
             before, known = desk.path.read_bytes(), len(operations(desk))
             changed = desk.look()
             new = operations(desk)[: len(operations(desk)) - known]
-            # An answer of long ago may have left meanwhile.
+            # An old answer may have left meanwhile.
             assert new in ([], ["in_band"], ["extract"], ["extract", "in_band"])
             assert changed == ("in_band" in new)
             assert new or desk.path.read_bytes() == before

@@ -28,7 +28,7 @@ def old(desk: Desk, agent: Agent) -> str:
 
 
 def during_the_turn(desk: Desk, tool: str, **arguments: Any) -> str:
-    """Call a tool as the agent of this session does; the answer as its owner writes it down."""
+    """Call a tool as the agent of this session does; return the answer as its program writes it."""
     set_status(desk.layout.root, str(NAME), "running")
     with SingleInstance(desk.layout):
         answer = call(desk, tool, session="s1", **arguments)

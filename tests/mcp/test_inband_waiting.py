@@ -16,7 +16,7 @@ LIFE_SECONDS = 3600.0  # of the cache of the model in this session
 
 
 def warm(desk: Desk) -> None:
-    """Let the answers in the session show a cache, and the newest be of just now."""
+    """Make the session's answers show a cache, and date the newest answer just now."""
     entries: list[dict[str, Any]] = desk.entries()
     for entry in entries:
         if entry.get("message", {}).get("role") == "assistant":

@@ -38,7 +38,7 @@ from tests.transcripts.agents.sources.claude_code import claude_code_lines
 from tests.transcripts.agents.sources.tree import Home
 from tests.waiting import DEADLINE_SECONDS
 
-if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
+if TYPE_CHECKING:  # its import takes a second, and each of the workers would make it
     from mcp.client import Client
     from mcp_types import CallToolResult
 
@@ -94,7 +94,7 @@ def serve(
     program: str = "test",
     **env: str,
 ) -> None:
-    """Let `work` talk to a server of its own, as a program that calls itself so."""
+    """Let `work` talk to a server of its own, as a program of this name."""
     from mcp.client import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
     from mcp_types import Implementation
@@ -374,7 +374,7 @@ def test_wrong_options(house: House, options: tuple[str, ...]) -> None:
 
 
 def test_a_program_need_not_name_its_own_session(house: House, tmp_path: Path) -> None:
-    """This process is the program: it says so as Claude Code does."""
+    """This process is the program: it states that as Claude Code does."""
     home = Home.of(CLAUDE_CODE, tmp_path, claude_code_lines(4))
     config = tmp_path / "bsd" / "bsd.toml"
     config.parent.mkdir()

@@ -31,7 +31,7 @@ TEXTS = {"output": "long ago"}
 
 
 class SlowActions:
-    """An executor that returns made-up answers; two actions take until they may end."""
+    """An executor that returns made-up answers; two actions run until the test ends them."""
 
     def __init__(self) -> None:
         self.may_end = threading.Event()
@@ -98,7 +98,7 @@ def serve(slow: SlowActions, root: Path, work: Callable[[Ask], Awaitable[None]])
 
 
 async def in_the_end(ask: Ask, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Ask again until it is done."""
+    """Repeat the call until it is done."""
     while True:
         document: dict[str, Any] = document_of(await ask(tool, arguments))
         if "goes on" not in document.get("error", "") and document.get("inline") != "under way":
@@ -163,7 +163,7 @@ def test_other_calls_need_not_wait_for_it(slow: SlowActions, tmp_path: Path) -> 
 
 
 def test_what_reads_much_is_done_one_by_one(slow: SlowActions, tmp_path: Path) -> None:
-    """Together they would keep each other, and all other calls, from their answers."""
+    """Together they would block each other's answers, and those of all other calls."""
 
     async def work(ask: Ask) -> None:
         for number in range(5):

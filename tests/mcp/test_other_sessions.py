@@ -27,7 +27,7 @@ from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, PI
 from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind, raw
 from tests.waiting import DEADLINE_SECONDS
 
-if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
+if TYPE_CHECKING:  # its import takes a second, and each of the workers would make it
     from mcp.client import Client
 
 Json = dict[str, Any]
@@ -297,7 +297,7 @@ def test_it_reads_what_was_stored_under_a_former_name(root: Root) -> None:
 
 @pytest.mark.daemon
 def test_it_reads_no_other_session_even_of_a_copy_that_a_person_may_restore(root: Root) -> None:
-    """No program says that this copy is of that session; its lines do, beyond doubt."""
+    """No program records that this copy is of that session; its lines prove it."""
     path = root.add(COPY, root.entries(ORIGIN)[1:])
     before = path.read_bytes()
     assert not [one for _, one in ask(root, COPY, *AWAY) if SECRET in one]
@@ -319,7 +319,7 @@ def claude_code_branch(lines: list[Json]) -> list[Json]:
 
 
 def claude_code_copy(lines: list[Json]) -> list[Json]:
-    """The same, without a word of where it comes from."""
+    """The same, without any record of its origin."""
     return [{**line, "sessionId": FORKED} for line in lines if "uuid" in line]
 
 

@@ -1,4 +1,4 @@
-"""No answer over MCP is larger than the program that asks takes, and pages together are all."""
+"""No answer over MCP is larger than its client accepts, and the pages together are complete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.mcp.test_mcp import House, serve
 from tests.openclaw_tree import add_session
 from tests.session_files import HEADER, entry, jsonl
 
-if TYPE_CHECKING:  # it takes a second to import, and each of the workers would
+if TYPE_CHECKING:  # its import takes a second, and each of the workers would make it
     from mcp.client import Client
     from mcp_types import CallToolResult
 

@@ -24,7 +24,7 @@ _ARGUMENTS = [
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
-# Chromium says so of every answer of 400 and more, however well the page deals with it.
+# Chromium logs this for every answer of 400 and more, however well the page handles it.
 _REFUSED = re.compile(r"Failed to load resource: (the server responded with a status of|net::ERR)")
 
 
@@ -93,11 +93,11 @@ def until(page: Page, condition: str, arg: object = None) -> None:
 
 
 def screenshot(page: Page, name: str) -> None:
-    """Keep how it looks, for people to see; only if asked."""
+    """Save a screenshot for people, if requested."""
     if not SCREENSHOTS:
         return
     _FOLDER.mkdir(exist_ok=True)
     path = _FOLDER / f"{name}.png"
-    # Not to a path: a thread that Playwright keeps would write it.
+    # Without a path: with a path, a thread that Playwright keeps would write it.
     path.write_bytes(page.screenshot(animations="disabled"))
     assert path.stat().st_size < _LARGEST_SCREENSHOT

@@ -40,7 +40,7 @@ def fill_root(root: Path) -> None:
 
 
 def recent(lines: Iterable[bytes], ago: timedelta = timedelta(hours=1)) -> bytes:
-    """The lines, as if the last of them had been written so long ago."""
+    """The lines, dated so that the last was written this long ago."""
     raw = b"".join(lines)
     times = [datetime.fromisoformat(found[1].decode()) for found in _STAMP.finditer(raw)]
     later = datetime.now(UTC) - ago - max(times)

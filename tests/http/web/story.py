@@ -1,7 +1,7 @@
 """A made-up fortnight of work on a harbour, as Claude Code writes it: sessions for pictures.
 
-It has everything that a reader meets in a session: Markdown, code, changes of files, coloured
-output, a picture, thinking, a sub-agent.
+It has every kind of content that a reader meets in a session: Markdown, code, changes of files,
+coloured output, a picture, thinking, a sub-agent.
 """
 
 from __future__ import annotations

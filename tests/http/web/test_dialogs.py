@@ -1,4 +1,4 @@
-"""How dialogs and notes look: for screen readers, by day and by night, and on a phone."""
+"""Dialogs and notices: for screen readers, by day and by night, and on a phone."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_an_entry_that_was_found_is_in_sight(browser: Browser, tmp_path: Path) -
         hit.get_by_role("link").click()
         expect(entry_of(page, 41).locator(".entry-open")).to_be_focused()
         expect(entry_of(page, 41)).to_be_in_viewport()
-        # A place that was left is found as it was, and another view begins at its top.
+        # Going back finds the former place, and another view begins at its top.
         page.locator("main").evaluate("(main) => main.scrollTo(0, 300)")
         page.locator("nav").get_by_role("link", name="Trash").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Trash")
@@ -123,7 +123,7 @@ def test_an_entry_that_was_found_is_in_sight(browser: Browser, tmp_path: Path) -
         page.go_back()
         expect(page.locator(".entry").first).to_be_visible()
         until(page, "document.getElementById('main').scrollTop === 300")
-        # By a link it is the entry again that is wanted.
+        # A link selects the entry again.
         page.go_back()
         hit.get_by_role("link").click()
         expect(entry_of(page, 41).locator(".entry-open")).to_be_focused()

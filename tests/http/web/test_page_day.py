@@ -1,4 +1,4 @@
-"""A day at the desk: a real daemon, a real browser, everything that people do with sessions."""
+"""A day at the desk: a real daemon, a real browser, and the usual work of people with sessions."""
 
 from __future__ import annotations
 
@@ -468,7 +468,7 @@ def test_settings_say_what_is_wrong_and_jobs_run_when_asked(desk: Desk) -> None:
         expect(dialog).to_contain_text(f"It moves {len(files)} extracted files")
         dialog.get_by_role("button", name="Run retention").click()
         expect(page.get_by_text(re.compile(f"Moved: {len(files)} extracted files"))).to_be_visible()
-        # A tool call may have left meanwhile, since the settings let it now; that is not old.
+        # A tool call may have left meanwhile, as the settings now allow; that is not old.
         assert not [path.name for path in files if path.exists()]
 
 

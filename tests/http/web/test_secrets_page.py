@@ -75,7 +75,7 @@ def test_a_secret_is_found_exported_without_it_and_replaced(tmp_path: Path) -> N
 
 
 def replace_it(page: Page, conflict: Path) -> None:
-    """Replace a secret, of which the file of a sync program is named before as long as it lies."""
+    """Replace a secret; the sync program's file is named beforehand as long as it exists."""
     page.get_by_role("button", name="Replace github-pat").click()
     asked = page.get_by_role("dialog", name="Replace it everywhere?")
     expect(asked.get_by_text(f"would still be in {conflict}")).to_be_visible()
@@ -84,7 +84,7 @@ def replace_it(page: Page, conflict: Path) -> None:
     assert findings(page) == []
     asked.get_by_role("button", name="Cancel").click()
     conflict.unlink()
-    # For a moment after the daemon has worked on it the session is in use, and is named for that.
+    # For a moment after the daemon's work the session is in use, and is named because of that.
     wait_for(lambda: asks_without_copies(page), "a question that names no copy")
     asked.get_by_role("button", name="Replace it").click()
     expect(page.get_by_text("bsd knows of no copy any more")).to_be_visible()
