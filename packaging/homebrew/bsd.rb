@@ -2,7 +2,7 @@
 class Bsd < Formula
   desc "Keeps AI-agent session files lean by moving large old values into a store"
   url "@URL@"
-  version "0.1.0"
+  version "0.2.0"
   sha256 "@SHA256@"
   license "MIT"
 
