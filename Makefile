@@ -13,7 +13,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all soak bench growth lint format lock generated deb booted compat compat-install \
+.PHONY: help demo test test-all soak bench growth lint format lock generated deb release booted compat compat-install \
 	clean .venv
 
 help: ## this list
@@ -78,6 +78,11 @@ generated: .venv ## write man page, completions and config/config.json anew
 
 deb: .venv ## build the Debian package, into dist/
 	$(BIN)/python packaging/build_deb.py dist
+
+# RELEASE_URL: where the source archive will be found, for the Homebrew formula.
+release: .venv ## build the files of a release, into dist/: archives, deb, SBOM, checksums, notes
+	rm -rf dist
+	$(BIN)/python packaging/release.py $(if $(RELEASE_URL),--url $(RELEASE_URL)) dist
 
 booted: .venv ## boot a Debian in a container, with the package in it (root; debootstrap, systemd-nspawn)
 	BSD_BOOT=$${BSD_BOOT:-$(CURDIR)/build/debian} $(BIN)/python -m pytest -p no:cacheprovider \

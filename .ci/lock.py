@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 
 def main() -> None:
@@ -26,12 +27,20 @@ def main() -> None:
     pip = [sys.executable, "-m", "pip", "--quiet", "install", "--dry-run", "--ignore-installed"]
     answer = subprocess.run([*pip, "--report", "-", *wanted], check=True, stdout=subprocess.PIPE)
     chosen = sorted(
-        (re.sub(r"[-_.]+", "-", item["metadata"]["name"]).lower(), item["metadata"]["version"])
+        (re.sub(r"[-_.]+", "-", item["metadata"]["name"]).lower(), _version(item["metadata"]))
         for item in json.loads(answer.stdout)["install"]
     )
     print("# Made by `make lock` from pyproject.toml (project, extras, dev group, build backend).")
     for name, version in chosen:
         print(f"{name}=={version}")
+
+
+def _version(metadata: dict[str, Any]) -> str:
+    """Return the version, with a marker if newer Pythons refuse it, as they refuse a backport."""
+    last = re.search(r"<\s*(3\.\d+)\b", metadata.get("requires_python", ""))
+    return (
+        f"{metadata['version']}; python_version < '{last[1]}'" if last else str(metadata["version"])
+    )
 
 
 main()

@@ -32,6 +32,7 @@ from bsd import __version__
 
 _NAME = "brainsurgeond"
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+INTERPRETER = Path("/usr/bin", _PYTHON)  # Debian's own
 _HOME = Path("usr/lib/brainsurgeond")  # a virtual environment in its form
 _SITE = _HOME / "lib" / _PYTHON / "site-packages"
 _DOC = Path("usr/share/doc") / _NAME
@@ -150,7 +151,7 @@ def _control(root: Path, interpreter: Path, architecture: str) -> None:
     )
     size = sum(path.stat().st_size for path in files) // 1024
     depends = "libc6"
-    if interpreter == Path("/usr/bin", _PYTHON):  # another one is not Debian's to provide
+    if interpreter == INTERPRETER:  # another one is not Debian's to provide
         depends += f", {_PYTHON}, python3:any"
     control = (
         (_DEBIAN / "control")
@@ -227,7 +228,7 @@ def _output(*argv: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("directory", type=Path, help="where the package is put")
-    parser.add_argument("--interpreter", type=Path, default=Path("/usr/bin", _PYTHON))
+    parser.add_argument("--interpreter", type=Path, default=INTERPRETER)
     arguments = parser.parse_args()
     os.umask(0o022)
     print(build(arguments.directory, arguments.interpreter))

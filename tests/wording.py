@@ -5,6 +5,6 @@ from __future__ import annotations
 import re
 
 LIBRARY = re.compile(
-    r"pydantic|value_error|type_error|Extra inputs|Value error|croniter|is not acceptable",
+    r"pydantic|value_error|type_error|Extra inputs|Value error|cronsim|is not acceptable",
     re.IGNORECASE,
 )

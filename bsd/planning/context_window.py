@@ -1,11 +1,12 @@
-"""The entries that are sent to the model, those that a signature covers, and the last turn.
+"""Tracks the entries in the model's context, the reach of signatures, and the last turn.
 
-A program that goes on with a session follows parents back from the newest entry, to the first one
-or to a compaction, which stands for everything before it but for the entries that it keeps (SPEC
-§3). Entries that are not on this way (summed up, or on a branch that was left) take space in the
-file and none in the model's context, as long as a user does not go back to them.
+A program that continues a session follows parents back from the newest entry, either to the first
+entry or to a compaction. A compaction stands for everything before it except the entries that it
+keeps (SPEC §3). Entries off this path (summarised, or on an abandoned branch) take space in the
+file and none in the model's context, unless a user goes back to them.
 
-All three classes follow a session entry by entry and answer when its last entry was followed.
+Call `follow` of `ContextWindow` and of `LastTurn` for each entry of a session, in the order of the
+file. Their answers are valid after the last entry.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from typing import NamedTuple
 from bsd.store.state import NO_ID, Checkpoint
 from bsd.transcripts.agents.format import EntryInfo, Turn
 
-Binds = Callable[[str], bool]  # whether signatures of a model cover all that is before them
-_NONE, _EARLIER = -1, -2  # instead of a parent's row: it has none; it is before the checkpoint
-_NEAR = 64  # entries: most parents are among the last ones
-_SIGNATURE = b"ignature"  # of thinking, as all formats call it
-SILENCE_SECONDS = 86_400.0  # after which a turn that does not say that it has ended is over
+Binds = Callable[[str], bool]  # model → its signatures cover everything before them
+_NONE, _EARLIER = -1, -2  # in place of a row: no parent; parent before the checkpoint
+_NEAR = 64  # entries searched one by one: most parents are among them
+_SIGNATURE = b"ignature"  # in the key of a thinking signature, in all formats
+SILENCE_SECONDS = 86_400.0  # a turn without an end is over after this
 WARNING = (
     "entry {}: a later answer carries a signature that covers it; its provider may refuse the "
     "session now (setting prefix_bound_models). An undo takes the change back."
@@ -33,66 +34,67 @@ WARNING = (
 
 
 def id_hash(entry_id: str) -> int:
-    """Return 8 bytes that stand for an id, the same in every process."""
+    """Return an 8-byte number that stands for an id. It is the same in every process."""
     return int.from_bytes(
         blake2b(entry_id.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     )
 
 
 def never(_model: str) -> bool:
-    """No model's signatures cover anything."""
+    """Return False: the signatures of no model cover earlier entries."""
     return False
 
 
 class _Event(Enum):
-    """The events that decide how far back signatures reach."""
+    """An event that decides how far back signatures reach."""
 
     COMPACTION = auto()
-    BRANCH = auto()  # an entry that does not follow the one before it, after a compaction
+    BRANCH = auto()  # after a compaction, an entry whose parent is not the entry before it
     SIGNATURE = auto()
 
 
 class _Way(NamedTuple):
-    """The way back from the newest entry."""
+    """The path back from the newest entry."""
 
-    passed: bytearray  # of each row: it leads by this one, before it comes to a compaction
-    sent: bytearray  # of each row: it is in context
-    compacted: int  # rows before the compaction that it comes to; 0: none, or one that keeps all
-    leads_on: bool  # and on before the checkpoint
+    passed: bytearray  # per row: on the path, up to the compaction
+    sent: bytearray  # per row: in context
+    compacted: int  # rows before the compaction that ends the path; 0: none, or it keeps all
+    leads_on: bool  # the path continues before the checkpoint
 
 
 class ContextWindow:
-    """The entries that are in context, and those that a later signature covers.
+    """The entries in context, and the entries that a later signature covers.
 
-    Entries are called by rows, in the order of the file; a session is followed from its first line
-    or `since` a checkpoint. A provider that checks signatures refuses a session if an entry was
-    changed that a signature covers. A signature covers everything before it on its branch, but for
-    the entries that a compaction between the two took out of context. A signature that is itself
-    out of context is not sent, so it protects nothing unless a user goes back to before the
-    compaction.
+    Entries are addressed by row: their number in the order of the file, counted from the first line
+    or from the checkpoint `since`.
+
+    A signature covers everything before it on its branch, except entries that a compaction between
+    the two took out of context. A provider that checks signatures refuses a session in which a
+    covered entry was changed. A signature that is itself out of context is not sent, so it protects
+    nothing unless a user goes back to before the compaction.
     """
 
     def __init__(self, binds: Binds = never, since: Checkpoint | None = None) -> None:
-        self.lines, self.ids = array("Q"), array("Q")  # of each row: its line, a number for its id
-        self._followed = bytearray()  # of each row: entries may name it as their parent
-        self._parents = array("q")  # of each row: the row that it follows
-        self._far: dict[int, int] = {}  # rows that follow one further back: a number for its id
-        self._answers = array("Q")  # of each row: a number for the answer that it is a part of
-        self._names_parents = False  # entries name the one that they follow
+        self.lines, self.ids = array("Q"), array("Q")  # per row: line, hash of the id
+        self._followed = bytearray()  # per row: entries may name it as their parent
+        self._parents = array("q")  # per row: the row of its parent
+        self._far: dict[int, int] = {}  # row → hash of its parent's id, beyond `_NEAR`
+        self._answers = array("Q")  # per row: hash of its answer's id
+        self._names_parents = False  # entries name their parents
         self._results = array("Q")  # rows: results of calls in answers of several entries
         self._compactions: dict[int, EntryInfo] = {}  # by row
-        # Rows, and the event at each. A signature in a line that was not read has the next row.
+        # (row, event) pairs. A signature in an unparsed line has the row of the next entry.
         self._events: list[tuple[int, _Event]] = []
         self._binds = lru_cache(maxsize=128)(binds)
         self._since = since
         self._turn_starts: list[int] = []  # rows
-        self._answered = True  # something was said since the latest start of a turn
-        self._gap = False  # a line was passed over since the entry before
+        self._answered = True  # the latest turn has an answer
+        self._gap = False  # a line was skipped since the previous entry
         self._before: tuple[str, int] | None = None  # id and row of the last entry with an id
-        self._last = _NONE  # the row from which the program would go on
+        self._last = _NONE  # the row from which the program would continue
 
     def follow(self, index: int, info: EntryInfo) -> None:
-        """Note the next entry, in line `index`."""
+        """Add the next entry, which is in line `index`."""
         row = len(self.lines)
         self.lines.append(index)
         self.ids.append(id_hash(info.id) if info.id else NO_ID)
@@ -119,9 +121,9 @@ class ContextWindow:
             self._last = row
 
     def pass_over(self, raw: bytes) -> None:
-        """Note a line that is too large to be parsed: it may carry a signature, of any model.
+        """Add a line that is too large to be parsed. It may carry a signature of any model.
 
-        An entry whose parent is not found follows the entry before this line.
+        If the parent of a later entry is not found, that entry follows the entry before this line.
         """
         self._gap = True
         if _SIGNATURE in raw:
@@ -129,11 +131,11 @@ class ContextWindow:
 
     def _note_signature(self, row: int) -> None:
         if self._events and self._events[-1][1] is _Event.SIGNATURE:
-            self._events.pop()  # the later one covers every entry that this one covers
+            self._events.pop()  # the new signature covers all that the previous one does
         self._events.append((row, _Event.SIGNATURE))
 
     def _parent_of(self, row: int, info: EntryInfo) -> int:
-        """The row that an entry follows; one that is further back is noted in `_far`."""
+        """Return the row of an entry's parent; if it is further back, note the parent in `_far`."""
         if not info.names_parent:
             return self._parent_in_line(row, info)
         parent = info.parent
@@ -153,7 +155,10 @@ class ContextWindow:
         return _NONE
 
     def _parent_in_line(self, row: int, info: EntryInfo) -> int:
-        """The row before an entry, in a format without branches; turns may be taken back."""
+        """Return the row before an entry, for formats without branches.
+
+        Rolled-back turns are skipped.
+        """
         if info.turn is Turn.STARTS:
             if self._answered:
                 self._turn_starts.append(row)
@@ -166,36 +171,36 @@ class ContextWindow:
             self._answered = True
         return row - 1 if row or self._since is None else _EARLIER
 
-    # Answers, once all was followed.
+    # Answers. Valid once the last entry was followed.
 
     def row_at(self, index: int) -> int:
-        """The row of the entry in a line."""
+        """Return the row of the entry in line `index`."""
         return bisect_left(self.lines, index)
 
     def sent(self, row: int) -> bool:
-        """Whether an entry is in context: it is sent if the session goes on as it is now."""
+        """Return whether an entry is in context: sent if the session continues as it is now."""
         return bool(self._way.sent[row])
 
     def compacted(self, row: int) -> bool:
-        """Whether an entry stands before the latest compaction, which does not keep it."""
+        """Return whether an entry is before the latest compaction and not kept by it."""
         return row < self._way.compacted and not self._way.sent[row]
 
     def covered(self, row: int) -> bool:
-        """Whether a later signature covers an entry, in context or not."""
+        """Return whether a later signature covers an entry, in context or not."""
         return bool(self._covered[row])
 
     def is_bound(self, row: int) -> bool:
-        """Whether a signature covers an entry, and both are sent, or might be."""
+        """Return whether a signature covers an entry and both are sent, or might be."""
         return bool(self._covered[row]) and not self.compacted(row)
 
     @property
     def signed(self) -> bool:
-        """Whether there are signatures that cover entries before them."""
+        """True if there are signatures that cover entries before them."""
         return any(event is _Event.SIGNATURE for _, event in self._events)
 
     @property
     def reaches_back(self) -> bool:
-        """Whether entries after the checkpoint may change which earlier ones are in context."""
+        """True if entries after the checkpoint may change which earlier entries are in context."""
         if self._since is None:
             return False
         if self._compactions or self.leaf(0)[1] is not self._since.on_way:
@@ -203,9 +208,9 @@ class ContextWindow:
         return any(self._row_of(number) is None for number in self._far.values())
 
     def leaf(self, rows: int) -> tuple[int, bool]:
-        """A number for the last id among the first `rows`, and whether the way back leads by it.
+        """Return the last id of the first rows, as a hash, and whether the path leads through it.
 
-        Notes do not count. If there is none among them, it is that of the checkpoint.
+        Notes do not count. If these `rows` rows have no id, the leaf of the checkpoint is returned.
         """
         for row in range(rows - 1, -1, -1):
             if self._followed[row] and self.ids[row] != NO_ID:
@@ -221,7 +226,7 @@ class ContextWindow:
             if row in self._compactions:
                 sent = passed[:]
                 kept = self._kept(row)
-                if kept is None:  # its program does not know it, either, and takes all
+                if kept is None:  # the program does not find the entry either, and sends all
                     sent[:row] = b"\1" * row
                 else:
                     compacted = row
@@ -234,7 +239,7 @@ class ContextWindow:
         return _Way(passed, sent, compacted, row == _EARLIER)
 
     def _row_before(self, row: int) -> int:
-        """The row of the entry that one follows; an entry follows none that comes later."""
+        """Return the row of an entry's parent. An entry never follows a later entry."""
         number = self._far.get(row)
         if number is None:
             return self._parents[row]
@@ -244,7 +249,7 @@ class ContextWindow:
         return _EARLIER if self._are_earlier([number]) else _NONE
 
     def _kept(self, row: int) -> Iterable[int] | None:
-        """The rows that a compaction keeps; None if it names an entry that is not there."""
+        """Return the rows that a compaction keeps; None if it names an entry that is missing."""
         info = self._compactions[row]
         if info.kept:
             rows = {number: self._row_of(number) for number in map(id_hash, info.kept)}
@@ -267,21 +272,21 @@ class ContextWindow:
                 return way
             here = self._row_before(here)
         if here == _EARLIER and self._are_earlier([first]):
-            return way  # as it would be if that one is on this way
+            return way  # correct if the first kept entry is on this path
         return [] if info.kept_to is None else None
 
     def _are_earlier(self, ids: Collection[int]) -> bool:
-        """Whether entries with all these ids stand before the checkpoint."""
+        """Return whether all these ids belong to entries before the checkpoint."""
         if not ids:
             return True
         return self._since is not None and self._since.among(ids) >= set(ids)
 
     def _add_siblings(self, sent: bytearray) -> None:
-        """Add to each answer that is sent its other parts, and the results of its calls.
+        """Mark the other parts of each sent answer, and the results of its calls, as sent.
 
-        Calls made at once lie side by side; the way back leads along one of them. A result whose
-        call stands before the checkpoint is taken for sent. So are all lines of an id that is sent:
-        which of them the program takes differs.
+        Calls made at the same time are siblings, and the path back leads through one of them. A
+        result whose call is before the checkpoint counts as sent. All lines of a sent id count as
+        sent too, since programs differ in which of these lines they take.
         """
         if self._names_parents and len(set(self.ids)) < len(self.ids):
             ids = {number for number, there in zip(self.ids, sent, strict=True) if there} - {NO_ID}
@@ -301,24 +306,24 @@ class ContextWindow:
 
     @cached_property
     def _covered(self) -> bytearray:
-        """For each row, whether a later signature covers it.
+        """One byte per row: 1 if a later signature covers it.
 
-        Of the lines before the checkpoint only the ids matter: a compaction there is before every
-        row, so it takes none of them out of context.
+        Only the ids of the lines before the checkpoint matter: a compaction there is before every
+        row, so it takes no row out of context.
         """
         covered = bytearray(len(self.lines))
-        reach, compaction = 0, 0  # rows: the first that a signature covers, the latest compaction
+        reach, compaction = 0, 0  # rows: first covered row, latest compaction
         for row, event in self._events:
             if event is _Event.COMPACTION:
                 reach, compaction = self._first_kept(row), row
             elif event is _Event.SIGNATURE:
                 covered[reach:row] = b"\1" * (row - reach)
             elif (parent := self._row_before(row)) == _EARLIER or 0 <= parent < compaction:
-                reach = 0  # it goes on from before the compaction
+                reach = 0  # the branch starts before the compaction
         return covered
 
     def _first_kept(self, row: int) -> int:
-        """The first row that a compaction keeps, itself included: that is still sent after it."""
+        """Return the first row still sent after a compaction: kept by it, or its own row."""
         info, first = self._compactions[row], row
         for kept in map(id_hash, info.kept or filter(None, (info.kept_from,))):
             found = 0 if self._since and self._since.among([kept]) else self._row_of(kept)
@@ -330,7 +335,7 @@ class ContextWindow:
         return array("L", sorted(range(len(self.ids)), key=self.ids.__getitem__))
 
     def _row_of(self, number: int) -> int | None:
-        """The first entry with such an id."""
+        """Return the row of the first entry with this id; None if there is none."""
         at = bisect_left(self._order, number, key=self.ids.__getitem__)
         if at < len(self._order) and self.ids[self._order[at]] == number:
             return self._order[at]
@@ -338,27 +343,27 @@ class ContextWindow:
 
 
 class LastTurn:
-    """The entries that belong to the last turn, and to one that is not finished.
+    """The lines of the last turn, and whether that turn is unfinished.
 
-    A turn of which nothing tells the end is over after a day without a new entry: its program was
-    killed, or lost its connection (`end_if_silent`).
+    A turn without a recorded end is over after a day without a new entry (`end_if_silent`): its
+    program was killed or lost its connection.
     """
 
     def __init__(self, begins: int | None = None) -> None:
-        self._begins = begins  # line at which the last turn begins
-        self._open_from: int | None = None  # line from which on it is not finished
-        self._written_ms: float | None = None  # the newest time in these lines
-        # Of a turn that nothing has ended: line from which on, and when, silence ends it.
+        self._begins = begins  # line in which the last turn begins
+        self._open_from: int | None = None  # the turn is unfinished from this line on
+        self._written_ms: float | None = None  # the newest time in those lines
+        # For a turn without a recorded end: its first line, and the time at which silence ends it.
         self._silent_from: int | None = None
         self._over_at: float | None = None
-        self._waiting: set[str] = set()  # ids of its calls without results
-        self._latest: set[int] = set()  # lines of the latest assistant message that is sent
-        self._answer: str | None = None  # the id they have in common
+        self._waiting: set[str] = set()  # ids of calls without a result
+        self._latest: set[int] = set()  # lines of the latest assistant message
+        self._answer: str | None = None  # the answer id of those lines
 
     def follow(self, index: int, info: EntryInfo) -> None:
-        """Note the next entry, in line `index`."""
-        # A user's message ends the turn before it, even one that crashed: a user who speaks
-        # again does not wait for it.
+        """Add the next entry, which is in line `index`."""
+        # A user's message ends the previous turn, even if that crashed: the user no longer waits
+        # for it.
         if info.turn is Turn.STARTS:
             self._begins = self._open_from = index
             self._written_ms = None
@@ -387,18 +392,19 @@ class LastTurn:
             self._written_ms = max(time_ms, self._written_ms or time_ms)
 
     def end(self) -> None:
-        """End the turn, whatever its entries say; later entries may continue it."""
+        """End the turn, even if its entries show no end. Later entries may continue it."""
         self._open_from = self._written_ms = None
         self._waiting.clear()
 
     def end_if_silent(self, now: float, mtime: float | None = None) -> None:
-        """End a turn to which nothing was added for a day, once all was followed.
+        """End a turn without a new entry for a day. Call it after the last entry.
 
-        A time in the future counts as now; without any time, the turn goes on.
+        A time in the future counts as now. If no time is known, the turn stays open.
 
         Args:
             now: epoch seconds.
-            mtime: when the file was written (epoch seconds): it counts if no entry has a time.
+            mtime: modification time of the file in epoch seconds; used if no entry of the turn has
+                a time.
         """
         written = mtime if self._written_ms is None else self._written_ms / 1000
         if self._open_from is None or written is None:
@@ -408,24 +414,24 @@ class LastTurn:
             self.end()
 
     def over_at(self, index: int) -> float | None:
-        """When silence ends, or has ended, the turn of a line (epoch seconds).
+        """Return when silence ends, or has ended, the turn of a line (epoch seconds).
 
-        None if the turn has another end, and for a part of the latest assistant message, which
-        stays whole after that, too.
+        None if the turn has a recorded end, and for the latest assistant message, which stays whole
+        even after that time.
         """
         if self._silent_from is None or index < self._silent_from or index in self._latest:
             return None
         return self._over_at
 
     def is_open(self, index: int) -> bool:
-        """Whether a line is of an unfinished turn, or a part of the latest assistant message."""
+        """Return whether a line belongs to an unfinished turn or the latest assistant message."""
         unfinished = self._open_from is not None and index >= self._open_from
         return unfinished or index in self._latest
 
     def reaches(self, index: int) -> bool:
-        """Whether a line is of the last turn, finished or not."""
+        """Return whether a line belongs to the last turn, finished or not."""
         return self._begins is not None and index >= self._begins
 
     def includes(self, index: int) -> bool:
-        """Whether a line is of the last turn, or a part of the latest assistant message."""
+        """Return whether a line belongs to the last turn or to the latest assistant message."""
         return index in self._latest or self.reaches(index)

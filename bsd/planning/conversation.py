@@ -1,4 +1,4 @@
-"""The entries of a session in their order: which are protected from edits, which follows which."""
+"""The entries of a session in order: their protection from edits, their parents and followers."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from bsd.transcripts.spans import value_at
 
 ASSISTANT, USER, OTHER = "assistant", "user", "other"
 _CONTEXT = "context"
-_LONG = 500  # characters: as extraction does, the meter weighs arguments and objects from there
+_LONG = 500  # characters: shorter arguments and objects are not metered, as in extraction
 
 
 def plain_name(tool: str) -> str:
-    """A tool's name without the prefix that an MCP client gave it."""
+    """Return a tool's name without the prefix that an MCP client adds."""
     return tool.rpartition("__")[2]
 
 
 class Conversation:
-    """Follows a session to its end, and tells then which of its entries are protected.
+    """Follows a session to its last entry and tells which entries are protected from edits.
 
     Args:
         protected_tools: names of tools whose calls and results are never changed.
-        binds: tells which models' signatures cover the entries before them.
+        binds: tells whether the signatures of a model cover the entries before them.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class Conversation:
         self._last_turn = LastTurn()
         self._meter = Meter()
         self._protected_tools = {name.casefold() for name in protected_tools}
-        self._waiting: dict[str, int] = {}  # id of a call without result → line
-        self._tools: dict[str, str] = {}  # id of a call of a protected tool → its name
-        self._own: set[str] = set()  # ids of calls of our own tools
+        self._waiting: dict[str, int] = {}  # id of a call without a result → line
+        self._tools: dict[str, str] = {}  # id of a call of a protected tool → tool name
+        self._own: set[str] = set()  # ids of calls of bsd's tools
 
     def follow(self, seen: Located) -> None:
-        """Note the next entry."""
+        """Add the next entry."""
         index, info = seen.line.index, seen.info
         self._last_turn.follow(index, info)
         self._context.follow(index, info)
@@ -67,7 +67,7 @@ class Conversation:
             self._waiting.pop(info.result_of, None)
 
     def own_protection(self, seen: Located) -> str | None:
-        """Why an entry is protected, as far as it can be told where it stands."""
+        """Return why an entry is protected, judged by the entry itself and those before it."""
         if seen.entry.get(EXTRACTABLE) is False:
             return "it is pinned (_extractable: false)"
         info = seen.info
@@ -79,41 +79,43 @@ class Conversation:
         return None
 
     def is_own_answer(self, info: EntryInfo) -> bool:
-        """Whether one of bsd's tools gave this answer: it quotes text that stands elsewhere."""
+        """Return whether an entry is a result of a bsd tool, which quotes text of other entries."""
         return info.result_of in self._own or own_tool(info.result_tool)
 
     def end_if_silent(self, now: float | None, mtime: float | None) -> None:
-        """End the last turn, once all was followed, if it was left for a day (epoch seconds).
+        """End the last turn if it had no new entry for a day. Call it after the last entry.
 
-        Without `now`, a turn that does not say that it has ended goes on.
+        Args:
+            now: epoch seconds; None: a turn without a recorded end stays open.
+            mtime: modification time of the file in epoch seconds.
         """
         if now is not None:
             self._last_turn.end_if_silent(now, mtime)
 
-    # Answers, once all was followed.
+    # Answers. Valid once the last entry was followed.
 
     def turn_open(self, index: int) -> bool:
-        """Whether a line is of an unfinished turn, or a part of the latest assistant message."""
+        """Return whether a line belongs to an unfinished turn or the latest assistant message."""
         return self._last_turn.is_open(index)
 
     def protection(self, index: int) -> str | None:
-        """Why a line is protected by the entries after it."""
+        """Return why later entries protect a line from changes; None if they do not."""
         if self.turn_open(index):
             return "its turn is not over, or it is the latest answer"
         waits = index in self._waiting.values()
         return "a tool call in it has no result yet" if waits else None
 
     def is_bound(self, index: int) -> bool:
-        """Whether a signature that is sent covers a line."""
+        """Return whether a signature that is sent covers a line."""
         return self._context.is_bound(self._context.row_at(index))
 
     @property
     def rate(self) -> Rate:
-        """Return the number of characters of this session that are a token."""
+        """Characters per token in this session."""
         return self._meter.rate()
 
     def tokens(self, index: int, characters: int) -> int:
-        """The tokens of so many characters of text in a line: none if it is not in context."""
+        """Estimate the tokens of `characters` characters in a line; 0 if it is not in context."""
         is_sent = self._context.sent(self._context.row_at(index))
         return self.rate.tokens(characters) if is_sent else 0
 
@@ -124,7 +126,10 @@ class Conversation:
 
 
 def _is_own(entry: Entry, call: ToolCall) -> bool:
-    """Whether a call is bsd's; other programs may have a tool `context`, with other actions."""
+    """Return whether a call is of one of bsd's tools.
+
+    Other programs may have a tool named `context`, with other actions.
+    """
     if plain_name(call.name) != _CONTEXT:
         return own_tool(call.name)
     arguments = value_at(entry, call.arguments) if call.arguments else None
@@ -132,19 +137,19 @@ def _is_own(entry: Entry, call: ToolCall) -> bool:
 
 
 def may_change(value: Value) -> bool:
-    """Whether a value is text of the conversation: neither thinking nor a call, nor never sent."""
+    """Return whether a value is text of the conversation: not thinking, not a call, not unsent."""
     is_unsent = value.fixed or value.display or value.custom
     return not (is_unsent or value.type in {"thinking", "tool_call"})
 
 
 def is_users(value: Value, info: EntryInfo) -> bool:
-    """Whether a user wrote it: changed only if the caller asks for it."""
+    """Return whether a user wrote a value. It is changed only if the caller asks for that."""
     return value.type == "user" or info.role == "user"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EntryPlace:
-    """An entry without its content: its place and its properties."""
+    """The place and the properties of an entry, without its content."""
 
     index: int  # 0-based line number
     offset: int
@@ -153,12 +158,12 @@ class EntryPlace:
 
     @property
     def name(self) -> str:
-        """The name of the entry in answers."""
+        """The entry's name in answers."""
         return name_of(self.info.id, self.index)
 
     @property
     def speaker(self) -> str | None:
-        """Its speaker, in a format that has turns; None: it is no message."""
+        """The speaker, in a format that has turns; None if the entry is not a message."""
         if not self.info.is_message:
             return None
         if self.info.is_assistant:
@@ -167,7 +172,7 @@ class EntryPlace:
 
 
 class EntryTree:
-    """All entries of one session, and how they hang together."""
+    """All entries of one session, with their parents and followers."""
 
     def __init__(self, source: Transcript, fmt: TranscriptFormat) -> None:
         self._source = source
@@ -190,20 +195,20 @@ class EntryTree:
         self._parents: dict[EntryPlace, EntryPlace] = {}
         self._followers: dict[EntryPlace, list[EntryPlace]] = defaultdict(list)
         for before, place in pairwise(self.places):
-            # Where no parent is named, or one that is not there, the file's order is all there is.
+            # If an entry names no parent, or a missing one, its parent is the entry before it.
             parent = self._named_parent(place) or before
             self._parents[place] = parent
             self._followers[parent].append(place)
 
     def read(self, place: EntryPlace) -> Located:
-        """An entry again, in full."""
+        """Read an entry again, in full."""
         line = Line(place.index, place.offset, self._source.read(place.offset, place.length))
         return Located.of(line, self._fmt) or Located(line, {}, self._fmt.info({}))
 
     def find(
         self, name: str, call_id: str | None, entry_id: str | None
     ) -> list[tuple[EntryPlace, ToolCall]]:
-        """The calls that may be meant."""
+        """Return the calls that match `call_id`, or else the tool name, and `entry_id` if given."""
         return [
             (place, call)
             for place in self.places
@@ -213,13 +218,16 @@ class EntryTree:
         ]
 
     def result(self, place: EntryPlace, call: ToolCall) -> EntryPlace | None:
-        """The entry that answers a call; without ids (flat entries only) the next one there is."""
+        """Return the entry that answers a call.
+
+        Without ids (flat entries only) it is the next result.
+        """
         loose: EntryPlace | None = None
         blocked = False
         for other in self.places[self.places.index(place) + 1 :]:
             info = other.info
             if any(again.id == call.id for again in info.calls):
-                break  # the id is used a second time
+                break  # a later call reuses the id
             if call.id and info.result_of == call.id:
                 return other
             blocked = blocked or bool(info.calls)
@@ -229,7 +237,7 @@ class EntryTree:
         return loose
 
     def is_free(self, place: EntryPlace) -> bool:
-        """Whether no entry but its children names this one, and no other has its id."""
+        """Return whether only children refer to an entry, and its id is unique."""
         id_ = place.info.id
         return id_ is None or (len(self._by_id[id_]) == 1 and id_ not in self._mentioned)
 
@@ -240,7 +248,7 @@ class EntryTree:
         return older[-1] if older else None
 
     def message_before(self, place: EntryPlace, gone: Collection[EntryPlace]) -> EntryPlace | None:
-        """The message that this one follows once those are gone."""
+        """Return the message before `place` once the entries in `gone` are removed."""
         here = self._parents.get(place)
         while here is not None and (here in gone or here.speaker is None):
             here = self._parents.get(here)
@@ -249,7 +257,7 @@ class EntryTree:
     def messages_from(
         self, place: EntryPlace, gone: Collection[EntryPlace]
     ) -> Iterator[EntryPlace]:
-        """The first message on every branch from this entry on, which may be it itself."""
+        """Yield the first message of each branch from `place` on, which may be `place` itself."""
         waiting = [place]
         while waiting:
             here = waiting.pop()
@@ -259,12 +267,12 @@ class EntryTree:
                 waiting += self._followers.get(here, ())
 
     def followers(self, gone: Collection[EntryPlace]) -> Iterator[EntryPlace]:
-        """Entries that stay, and follow one that goes."""
+        """Yield the entries that stay and follow an entry that goes."""
         for place in gone:
             yield from (one for one in self._followers.get(place, ()) if one not in gone)
 
     def left_behind(self, gone: Collection[EntryPlace]) -> Iterator[tuple[EntryPlace, str | None]]:
-        """Entries whose parent goes, and the id of the one that they follow then."""
+        """Yield the entries whose parent goes, each with the id of its next remaining ancestor."""
         for place in gone:
             for child in self._children.get(place.info.id, ()) if place.info.id else ():
                 if child not in gone:

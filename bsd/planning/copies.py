@@ -1,8 +1,8 @@
-"""Whether lines that have one id are one entry, written several times.
+"""Tells whether lines that share an id are copies of one entry.
 
-Claude Code replays lines, and copies them into branches with a member that names their origin. Such
-lines may be treated like any other: each keeps its own marker and its own stored original. Lines
-that share an id and say different things are left alone.
+Claude Code replays lines, and copies them into branches with a member that names their origin. bsd
+treats such copies like other entries: each keeps its own marker and its own stored original. Lines
+that share an id but differ in content are left alone.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _DEEPEST = 200  # levels; deeper values count as different
 
 
 def are_copies(entries: Iterable[Entry], fmt: TranscriptFormat) -> bool:
-    """Return whether entries have one id, and are equal but for their origin and bsd's changes.
+    """Return whether entries share one id and differ only in their origin and in bsd's changes.
 
-    A placeholder of this id counts as equal to the value that it stands for. Two of the entries are
-    held in memory at a time.
+    A placeholder of this id equals the value that it stands for. At most two of the entries are in
+    memory at a time.
     """
     ignored = _OURS | fmt.origin_members
     merged: Entry | None = None
@@ -48,7 +48,10 @@ def are_copies(entries: Iterable[Entry], fmt: TranscriptFormat) -> bool:
 
 
 def _merged(one: Any, other: Any, entry_id: str, depth: int) -> Any:
-    """Return a value that is inline in one of two entries or in both; ValueError if they differ."""
+    """Return the merged value, with every part that is inline in either input.
+
+    Raises ValueError if they differ.
+    """
     if depth and isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         return {key: _merged(one[key], other[key], entry_id, depth - 1) for key in one}
     if depth and isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
@@ -64,7 +67,7 @@ def _merged(one: Any, other: Any, entry_id: str, depth: int) -> Any:
 
 
 def _is_away(value: Any, entry_id: str) -> bool:
-    """Whether a value is a placeholder of this entry, or the block that took a block's place."""
+    """Return whether a value is this entry's placeholder, or the text block in place of a block."""
     text = value
     if isinstance(value, dict) and value.keys() == {"type", "text"}:
         text = value["text"]

@@ -1,4 +1,4 @@
-"""Other texts in place of an entry's values; `discard` and `distill` do it to a whole entry."""
+"""Replaces the texts of an entry. `discard` and `distill` replace all of them."""
 
 from __future__ import annotations
 
@@ -38,15 +38,18 @@ _MOST_LISTED = 5
 def put_texts(
     raw: bytes, entry: Entry, texts: Sequence[tuple[Value, str]], put: Mapping[str, bytes] = {}
 ) -> bytes:
-    """Put texts in the place of values, and members into the entry; raises SpliceError.
+    """Return the line with new texts for these values, and with the members `put` added.
 
-    The line's marker no longer names the stored original of such a value. A block that is no text
-    becomes a text block.
+    The line's marker no longer names the stored original of a replaced value. A block that is not
+    text becomes a text block.
+
+    Raises:
+        SpliceError: the line cannot be edited.
     """
     replaced = {value.path: value.shape.holding(encode_string(text)) for value, text in texts}
     members, remove = dict(put), []
     if marker := Marker.of(entry):
-        # A block's key names the whole block, of which the text is replaced.
+        # The key of a block names the whole block, although only its text is replaced.
         gone = {
             key
             for key, path in paths_of(marker.keys).items()
@@ -62,22 +65,22 @@ def put_texts(
 
 
 def texts_for(values: Sequence[Value], first: str, others: str) -> list[tuple[Value, str]]:
-    """Return the text for each of an entry's values: `first` for the first one, else `others`.
+    """Return the new texts for an entry's values: `first` for the first one, then `others`.
 
-    Short leaves of an object (a name, a state) stay: they tell its kind.
+    Short leaves of an object (a name, a state) are left out, since they show its kind.
     """
     long = [value for value in values if not value.leaf or value.length > len(others)]
     return [(value, others if at else first) for at, value in enumerate(long or values)]
 
 
 def content_values(seen: Located, fmt: TranscriptFormat) -> list[Value]:
-    """Everything of an entry that the model reads, but thinking and calls."""
+    """Return all values of an entry that the model reads, except thinking and calls."""
     return [value for value in fmt.values(seen.entry) if may_change(value)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Addressed:
-    """An entry that a target means, and its line as it shall be, unless there is a problem."""
+    """An entry that matches a target, with its edit or with the problem that prevents it."""
 
     index: int
     entry_id: str | None
@@ -87,7 +90,7 @@ class _Addressed:
     edit: Edit | None = None
     length: int = 0  # characters of its texts
     new_length: int = 0
-    characters: int = 0  # of text that give way: an image is not paid by its characters
+    characters: int = 0  # saved characters of text; images are not charged by characters
 
 
 def plan_discard(
@@ -100,11 +103,18 @@ def plan_discard(
     binds: Binds = never,
     now: float | None = None,
 ) -> tuple[Plan, ContextChanged]:
-    """Plan these discards, or with summaries distillations; all or none, else Refused.
+    """Plan the discard or, if targets have summaries, the distillation of entries.
+
+    All targets are planned, or none.
 
     Args:
-        binds: tells which models' signatures make a change worth a warning.
-        now: epoch seconds; None: a turn that does not say that it has ended goes on.
+        include_user: also change text that the user wrote.
+        protected_tools: names of tools whose calls and results are not changed.
+        binds: tells whether the signatures of a model cover earlier entries, which adds a warning.
+        now: epoch seconds; None: a turn without a recorded end stays open.
+
+    Raises:
+        Refused: at least one target cannot be changed.
     """
     action: Action = DISTILL if any(target.summary is not None for target in targets) else DISCARD
     conversation = Conversation(fmt, protected_tools, binds)
@@ -146,14 +156,14 @@ def plan_discard(
 def _unfit(
     seen: Located, values: Sequence[Value], conversation: Conversation, *, include_user: bool
 ) -> str | None:
-    """Why an entry cannot be discarded, as far as it can be told where it stands."""
+    """Return why an entry cannot be discarded, judged by the entry itself and those before it."""
     info = seen.info
     if info.is_header or not info.is_message:
-        return f"it is no message ({info.kind})"
+        return f"it is not a message ({info.kind})"
     if not values:
         return "it has no text (thinking and tool calls are left alone)"
     if not include_user and any(is_users(value, info) for value in values):
-        return "the user wrote it, which is left alone unless include_user is set"
+        return "the user wrote it; it is changed only with include_user"
     protection = conversation.own_protection(seen)
     return f"Protected: {protection}" if protection else None
 
@@ -172,7 +182,7 @@ def _address(
         return _Addressed(*about, f"it cannot be edited safely: {error.message}")
     return _Addressed(
         *about,
-        "there is nothing left to discard" if new == line.raw else None,
+        "it has this text already" if new == line.raw else None,
         Edit(line.offset, len(line.raw), new),
         sum(value.length for value, _ in texts),
         sum(len(text) for _, text in texts),
@@ -200,7 +210,7 @@ def _problems(
             protection = conversation.protection(one.index)
             why = one.problem or (f"Protected: {protection}" if protection else None)
             if why is None and one.index in named:
-                why = f"targets[{named[one.index]}] names it too"
+                why = f"targets[{named[one.index]}] names the same entry"
             named.setdefault(one.index, number)
             text = f"entry {one.name} ({target.hash}): {why}" if why else None
         if text is not None:
@@ -209,7 +219,7 @@ def _problems(
 
 
 def _enough(hash_: str, addressed: Sequence[_Addressed]) -> str:
-    """As many digits as tell an entry from the others; all, should their lines be equal."""
+    """Return the shortest unique prefix among `addressed`; the whole hash if lines are equal."""
     for length in range(SHORTEST, len(hash_)):
         if sum(one.hash.startswith(hash_[:length]) for one in addressed) == 1:
             return hash_[:length]

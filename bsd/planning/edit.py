@@ -1,8 +1,8 @@
-"""Plans the changes that a person makes to one entry: only the changed values get new bytes.
+"""Plans changes that a person makes to one entry. Only changed values get new bytes.
 
-Documents are entries with every number as it is spelled, so that looking at one and writing it
-back changes nothing. A person's or an agent's setting for an entry is its `_extractable`: true,
-false, or a number.
+A document is an entry in which every number keeps its spelling, so that reading it and writing it
+back changes nothing. The member `_extractable` is the setting of a person or an agent for one
+entry: true, false, or a number of messages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bsd.transcripts.spans import ValuePath, format_path, is_present, parse_path
 from bsd.transcripts.splice import edit, find
 
 _DEEPEST = 200
-# Members that tie entries, calls and results together, in the words of a format.
+# Properties (of `EntryInfo`) that tie entries, calls and results together.
 _TIES = (
     "id",
     "kind",
@@ -43,48 +43,55 @@ _TIES = (
     "kept_from",
     "kept_to",
 )
-# Members below these are free: `arguments.id` is no id of the conversation's.
+# Members below these may be edited: `arguments.id` is not an id of the conversation.
 _FREE = frozenset(("arguments", "input", "details", "data", "result", "output"))
 Extractable = bool | int | None
 
 
 class NumberText(str):
-    """A number as it is spelled."""
+    """A number with its original spelling."""
 
     __slots__ = ()
 
 
 Document = dict[str, Any]
-# From the entry as it is to the entry as it shall be; another process may do it.
+# Takes the present entry and returns the wanted one. Picklable: a child process may call it.
 Wish = Callable[[Document], Document]
 
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """What became of one entry."""
+    """The result of an edit of one entry."""
 
     edited: bool
     entry_id: str | None
     index: Annotated[int, Field(description="0-based line number")]
     changed: Annotated[
         tuple[str, ...],
-        Field(description="Paths of the values that changed; none: it was like that already"),
+        Field(description="Paths of the changed values; empty if the entry was like that already"),
     ]
-    operation: Annotated[int | None, Field(description="Its number in the history")] = None
+    operation: Annotated[
+        int | None, Field(description="Number of the operation in the history")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class EditableEntry:
-    """An entry, shown for editing."""
+    """An entry as text for editing."""
 
     entry_id: str | None
     index: int
     text: str  # JSON, one member a line
-    seen: str  # hash of the line: whether it changed meanwhile
+    seen: str  # hash of the line, to detect changes made meanwhile
 
 
 def show_entry(source: Transcript, fmt: TranscriptFormat, entry: str) -> EditableEntry:
-    """Show an entry for editing, or the header as it is; raises NotFound, Conflict."""
+    """Return an entry, or the header, for editing.
+
+    Raises:
+        NotFound: there is no such entry.
+        Conflict: the name is ambiguous, or the line cannot be read for editing.
+    """
     located = locate(source, fmt, entry, header=True)
     text = write_document(_document(located), indent=2) + "\n"
     return EditableEntry(located.info.id, located.line.index, text, digest(located.line.raw))
@@ -93,10 +100,16 @@ def show_entry(source: Transcript, fmt: TranscriptFormat, entry: str) -> Editabl
 def plan_edit(
     source: Transcript, fmt: TranscriptFormat, entry: str, wish: Wish, seen: str | None = None
 ) -> tuple[Plan, Edited]:
-    """Plan a change of one entry; `seen` is the hash of the line that the wish was made on.
+    """Plan the change of one entry.
 
-    Raises NotFound, Invalid for a change that would break the session, and Conflict
-    if the line cannot be edited.
+    Args:
+        wish: makes the wanted entry of the present one.
+        seen: hash of the line that the wish is based on; None: any line.
+
+    Raises:
+        NotFound: there is no such entry.
+        Invalid: the change would break the session.
+        Conflict: the line has changed since, or cannot be edited.
     """
     located = locate(source, fmt, entry)
     raw = located.line.raw
@@ -122,7 +135,10 @@ def plan_edit(
 
 
 def becoming(text: str) -> Wish:
-    """The wish that an entry become the object in this JSON; raises Invalid if it is no object."""
+    """Return the wish to replace an entry by this JSON object.
+
+    Raises Invalid if it is not an object.
+    """
     document = read_document(text)
     if not isinstance(document, dict):
         raise Invalid("an entry is one JSON object: { … }")
@@ -130,7 +146,10 @@ def becoming(text: str) -> Wish:
 
 
 def setting(assignments: list[tuple[ValuePath, Any]]) -> Wish:
-    """The wish that values at these paths be these; raises Invalid if there is no such place."""
+    """Return the wish to set values at these paths.
+
+    The wish raises Invalid if a path does not exist.
+    """
     return partial(_set, assignments)
 
 
@@ -143,7 +162,7 @@ def _set(assignments: list[tuple[ValuePath, Any]], document: Document) -> Docume
 
 
 def replaced_by(wanted: Document) -> Wish:
-    """The wish that it be this."""
+    """Return the wish to replace an entry by this document."""
     return partial(_instead, wanted)
 
 
@@ -152,22 +171,25 @@ def _instead(wanted: Document, _: Document) -> Document:
 
 
 def read_assignment(text: str) -> tuple[ValuePath, Any]:
-    """Read `PATH=JSON`; raises Invalid."""
+    """Parse `PATH=JSON`; raises Invalid."""
     at = text.find("=")
     while at >= 0:
         try:
             path = parse_path(text[:at])
-        except ValueError:  # this = is part of a quoted key
+        except ValueError:  # this `=` belongs to a quoted key
             at = text.find("=", at + 1)
             continue
         return path, read_document(text[at + 1 :])
     raise Invalid(
-        f"{text!r} is no PATH=JSON", hint="""e.g. --set 'message.content[0].text="shorter"'"""
+        f"{text!r} is not PATH=JSON", hint="""e.g. --set 'message.content[0].text="shorter"'"""
     )
 
 
 def read_document(text: str) -> Any:
-    """Read JSON, numbers as they are spelled; raises Invalid, and says where."""
+    """Parse JSON and keep the spelling of numbers.
+
+    Raises Invalid with the position of the error.
+    """
     try:
         document = json.loads(
             text,
@@ -181,7 +203,7 @@ def read_document(text: str) -> Any:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise Invalid(
-            f"this is not JSON: {error.msg} ({where})", hint="text needs quotes"
+            f"this is not JSON: {error.msg} ({where})", hint="put text in quotes"
         ) from None
     except ValueError as error:
         raise Invalid(f"this is not JSON: {error}") from None
@@ -191,7 +213,10 @@ def read_document(text: str) -> Any:
 
 
 def write_document(value: Any, indent: int | None = None, depth: int = 0) -> str:
-    """Write JSON, numbers as they were spelled; with `indent` one member a line."""
+    """Write JSON with the original spelling of numbers.
+
+    `indent`: spaces per level; None: one line.
+    """
     if isinstance(value, NumberText):
         return str(value)
     if isinstance(value, dict | list) and value:
@@ -214,7 +239,7 @@ def write_document(value: Any, indent: int | None = None, depth: int = 0) -> str
 class _Changes:
     """The differences between two documents."""
 
-    replaced: dict[ValuePath, tuple[Any, Any]] = field(default_factory=dict)  # old and new
+    replaced: dict[ValuePath, tuple[Any, Any]] = field(default_factory=dict)  # (old, new)
     removed: list[ValuePath] = field(default_factory=list)
     added: list[ValuePath] = field(default_factory=list)
 
@@ -236,7 +261,10 @@ class _Changes:
             self.replaced[path] = (old, new)
 
     def apply(self, raw: bytes, new: Document) -> bytes:
-        """Change the line; new members stand where they stand in the new document."""
+        """Return the changed line.
+
+        New members get the position that they have in the new document.
+        """
         return edit(
             raw,
             replace={p: _value(raw, p, *pair) for p, pair in self.replaced.items()},
@@ -247,7 +275,7 @@ class _Changes:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are spelled alike: 1, 1.0, "1" and true are four things."""
+    """Return whether two values are spelled alike: 1, 1.0, "1" and true are all different."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -259,7 +287,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _value(raw: bytes, path: ValuePath, old: Any, new: Any) -> bytes:
-    """The new value's bytes; elements of an array that stay keep theirs."""
+    """Return the new value's JSON. Elements of an array that stay keep their bytes."""
     if not (isinstance(old, list) and isinstance(new, list)):
         return write_document(new).encode()
     shorter = min(len(old), len(new))
@@ -290,20 +318,20 @@ def _check_structure(paths: tuple[ValuePath, ...], fmt: TranscriptFormat) -> Non
     if fixed:
         names = ", ".join(format_path(path) for path in fixed)
         raise Invalid(
-            f"{names} cannot be edited: other entries, their owner or bsd's store rely on it",
+            f"{names} cannot be edited: other entries, the program or bsd's store rely on it",
             hint="change texts, arguments and other values only",
         )
 
 
 def is_structure(path: ValuePath, fmt: TranscriptFormat) -> bool:
-    """Whether a value holds the session together, so that no edit may change it."""
+    """Return whether a value holds the session together, so that no edit may change it."""
     if path[0] == MARKER:
         return True
     return path[-1] in {MARKER, *fmt.ties} and not any(step in _FREE for step in path[:-1])
 
 
 def _check(located: Located, fmt: TranscriptFormat, line: bytes, wanted: Document) -> None:
-    """Make sure that the session still holds together, and that the line is as it was wished."""
+    """Raise if the new line differs from the wanted entry or would break the session."""
     entry = parse_entry(line)
     if entry is None or not same(_read(line), wanted):
         raise Conflict(f"line {located.line.index} cannot be edited safely; it was left alone")
@@ -316,7 +344,7 @@ def _check(located: Located, fmt: TranscriptFormat, line: bytes, wanted: Documen
     if moved := list(_placeholders_moved(located.entry, entry)):
         raise Invalid(
             f"{', '.join(moved)} is extracted: its placeholder must stay as it is",
-            hint=f"`bsd restore AGENT/SESSION {old.id}` brings it back, then it can be edited",
+            hint=f"`bsd restore AGENT/SESSION {old.id}` brings it back; then edit the entry",
         )
 
 
@@ -329,7 +357,7 @@ def changed_tie(old: EntryInfo, new: EntryInfo) -> str | None:
 
 
 def _tie(info: EntryInfo, what: str) -> Any:
-    if what == "calls":  # which they are, in order: a block before them may come or go
+    if what == "calls":  # ids and names in order; a block before them may come or go
         return [(call.id, call.name) for call in info.calls]
     return getattr(info, what)
 
@@ -349,7 +377,10 @@ def _document(located: Located) -> Document:
 
 
 def _read(raw: bytes) -> Any:
-    """A line as a document; of a key that stands twice, the last counts, as for its owner."""
+    """Parse a line as a document.
+
+    The last of several equal keys wins, as it does for the program.
+    """
     try:
         document = json.loads(raw.decode(), parse_int=NumberText, parse_float=NumberText)
     except RecursionError:
@@ -360,7 +391,7 @@ def _read(raw: bytes) -> Any:
 
 
 def _is_deep(document: Any) -> bool:
-    """Whether a document goes deeper than the functions here may follow."""
+    """Return whether a document is nested too deeply for the recursive functions of this module."""
     level = [document] if isinstance(document, dict | list) else []
     for _ in range(_DEEPEST):
         level = [
@@ -377,7 +408,7 @@ def _too_deep(what: str) -> Invalid:
 
 
 def _with(value: Any, path: ValuePath, new: Any, whole: ValuePath) -> Any:
-    """A copy of a value with another value at a path; values not on the path are shared."""
+    """Return a copy of a value with `new` at a path. Values off the path are shared."""
     if not path:
         return new
     step = path[0]
@@ -388,15 +419,15 @@ def _with(value: Any, path: ValuePath, new: Any, whole: ValuePath) -> Any:
         changed = _with(value[step], path[1:], new, whole)
         return [*value[:step], changed, *value[step + 1 :]]
     raise Invalid(
-        f"the entry has no place {format_path(whole)}",
-        hint="`bsd show AGENT/SESSION --entry ENTRY --full` shows it",
+        f"the entry has no value at {format_path(whole)}",
+        hint="`bsd show AGENT/SESSION --entry ENTRY --full` shows the entry",
     )
 
 
 def _text(text: str) -> str:
     try:
         text.encode()
-    except UnicodeEncodeError:  # lone surrogates can only be written as escapes
+    except UnicodeEncodeError:  # lone surrogates need escapes
         return json.dumps(text)
     return json.dumps(text, ensure_ascii=False)
 
@@ -406,7 +437,7 @@ def _members_once(members: list[tuple[str, Any]]) -> Document:
     if len(document) < len(members):
         keys = [key for key, _ in members]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {_text(twice)} stands twice in one object")
+        raise ValueError(f"the key {_text(twice)} occurs twice in one object")
     return document
 
 
@@ -419,7 +450,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractableSet:
-    """What an entry's `_extractable` is now and was before; null: it has none."""
+    """The present and the previous `_extractable` of an entry; null: not set."""
 
     updated: bool = True
     entry_id: str | None
@@ -428,7 +459,9 @@ class ExtractableSet:
     index: Internal[int]  # 0-based line number
     stays: Annotated[
         str | None,
-        Field(description="Why true does not let it go now, as in `reasons` of an extraction"),
+        Field(
+            description="Why it stays although the value is true, as in `reasons` of an extraction"
+        ),
         OMIT_EMPTY,
     ] = None
 
@@ -436,14 +469,19 @@ class ExtractableSet:
 def plan_set_extractable(
     source: Transcript, fmt: TranscriptFormat, entry: str, value: Extractable
 ) -> tuple[Plan, ExtractableSet]:
-    """Plan the setting of `_extractable`, or with None its removal; either frees the entry.
+    """Plan to set `_extractable`, or to remove it if `value` is None.
 
-    Raises NotFound, Invalid for a negative number, and Conflict if the line cannot be edited.
+    Either change frees the entry: an earlier undo no longer keeps it in the session.
+
+    Raises:
+        NotFound: there is no such entry.
+        Invalid: `value` is negative.
+        Conflict: the line cannot be edited.
     """
     if value is not None and value < 0:
         raise Invalid(
             f"_extractable cannot be {value}",
-            hint="true, false, or for how many messages to keep the entry",
+            hint="true, false, or the number of messages for which to keep the entry",
         )
     located = locate(source, fmt, entry)
     raw = located.line.raw

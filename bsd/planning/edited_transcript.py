@@ -1,7 +1,7 @@
-"""A session as plans will leave it, one after the other, before any of them takes effect.
+"""A session as several plans will leave it, before any of them takes effect.
 
-Unlike `plan.Revised`, in which lines keep their places for one plan made of several, lines stand
-here where they will stand, so that lines may also come and go.
+In `plan.Revised`, which merges several plans into one, lines keep their present places. Here they
+have their future places, so that lines can be added and removed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from bsd.transcripts.reader import Line, Transcript
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Whole lines that stand at `start` in the edited session.
+    """Whole lines that start at byte `start` of the edited session.
 
-    `content`: their bytes, or where they stand in the session file.
+    `content` is their bytes, or their offset in the session file.
     """
 
     start: int
@@ -26,7 +26,7 @@ class _Stretch:
     content: bytes | int
 
     def cut(self, start: int, end: int, to: int) -> _Stretch:
-        """Return the part `[start, end)` of the edited session, moved to another start."""
+        """Return the part `[start, end)` of the edited session, moved so that it starts at `to`."""
         first, last = start - self.start, end - self.start
         if isinstance(self.content, bytes):
             return _Stretch(to, last - first, self.content[first:last])
@@ -34,7 +34,7 @@ class _Stretch:
 
 
 class EditedTranscript:
-    """The lines of a session after edits; the session file itself stays open and as it is."""
+    """The lines of a session after edits. The session file itself stays open and unchanged."""
 
     def __init__(self, source: Transcript) -> None:
         self.identity = source.identity
@@ -42,9 +42,9 @@ class EditedTranscript:
         self._pieces = [_Stretch(0, source.identity.size, 0)]
 
     def after(self, edits: Sequence[Edit]) -> EditedTranscript:
-        """Return the session after these edits, which were planned on it as it is here."""
+        """Return the session after these edits, which were planned on this state of it."""
         pieces: list[_Stretch] = []
-        end = read = 0  # in the new session, and in this one
+        end = read = 0  # offsets: in the new session, in this one
         for edit in edits:
             for piece in self._between(read, edit.offset, end):
                 pieces.append(piece)
@@ -75,7 +75,7 @@ class EditedTranscript:
         return max(0, bisect_right(self._pieces, offset, key=lambda piece: piece.start) - 1)
 
     def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
-        """Yield the lines from byte `start` on, as `Transcript.lines`."""
+        """Yield the lines from byte `start` on, like `Transcript.lines`."""
         index = first_index
         for piece in self._between(start, self.identity.size, start):
             for line in self._lines_of(piece):
@@ -95,11 +95,11 @@ class EditedTranscript:
             yield replace(line, offset=piece.start + line.offset - piece.content)
 
     def lines_holding(self, needle: bytes) -> Iterator[Line]:
-        """Yield the lines in which these bytes stand."""
+        """Yield the lines that contain these bytes."""
         return (line for line in self.lines() if needle in line.raw)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return these bytes."""
+        """Return `length` bytes from `offset`."""
         found = []
         for piece in self._between(offset, offset + length, 0):
             if isinstance(piece.content, bytes):
@@ -110,7 +110,7 @@ class EditedTranscript:
 
 
 def _split(content: bytes) -> list[bytes]:
-    """Split at line feeds alone; the last line need not end with one."""
+    """Split at line feeds only. The last line may lack its line feed."""
     lines = [line + b"\n" for line in content.split(b"\n")]
     lines[-1] = lines[-1][:-1]
     return [line for line in lines if line]

@@ -1,7 +1,7 @@
-"""The texts of an entry, for people to read: values, arguments of calls, pictures.
+"""The texts of an entry for people to read: values, arguments of calls, pictures.
 
-Values that are away stand as they were before extraction. A text is a beginning of limited length;
-`length` says how long the whole is.
+Extracted values are shown as they were before extraction. Each text is cut to a limited length;
+`length` gives the length of the whole.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from bsd.transcripts.agents.format import ToolCall, TranscriptFormat, Value
 from bsd.transcripts.agents.values import media_of
 from bsd.transcripts.spans import ValuePath, format_path, is_present, value_at
 
-_MOST_TEXTS = 50  # of one entry
+_MOST_TEXTS = 50  # per entry
 # Shorter texts in details, objects and copies of results are left out.
 _LEAST_DETAIL = 200  # characters
-_LEAST_CUT = 100  # characters that stay of each long text in the arguments of a call
+_LEAST_CUT = 100  # characters kept of each long text in a call's arguments
 _DEEPEST = 50  # levels of arguments in which texts are cut
 _TOO_DEEP = "[nested too deeply to be shown]"
 
 
 @dataclass(frozen=True, slots=True)
 class MediaShown:
-    """What a picture or another file is."""
+    """The type and the size of a picture or another file."""
 
     type: Annotated[str, Field(description="As in `image/png`")]
     size: Annotated[int, Field(description="Bytes")]
@@ -39,9 +39,9 @@ class MediaShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryText:
-    """One text of an entry, or a picture, as it was before extraction."""
+    """One text or picture of an entry, as it was before extraction."""
 
-    path: Annotated[str, Field(description="The key of the value, or where a call stands")]
+    path: Annotated[str, Field(description="Key of the value, or path of the call")]
     type: Annotated[
         str,
         Field(
@@ -52,18 +52,18 @@ class EntryText:
     text: Annotated[
         str,
         Field(
-            description="The beginning; of a call its arguments, mostly JSON in which long texts "
-            "are cut"
+            description="The beginning of the text; for a call, its arguments, mostly JSON with "
+            "long texts cut"
         ),
     ]
-    length: Annotated[int, Field(description="Characters of the whole")]
+    length: Annotated[int, Field(description="Characters of the whole text")]
     extracted: bool = False
     display: Annotated[bool, Field(description="Never sent to the model")] = False
     call: Annotated[str | None, Field(description="Id of the call"), OMIT_EMPTY] = None
     name: Annotated[str | None, Field(description="The tool that is called"), OMIT_EMPTY] = None
     media: Annotated[MediaShown | None, OMIT_EMPTY] = None
     unavailable: Annotated[
-        str | None, Field(description="Why the content cannot be had"), OMIT_EMPTY
+        str | None, Field(description="Why the content is unavailable"), OMIT_EMPTY
     ] = None
     later: Annotated[
         bool | None,
@@ -72,28 +72,28 @@ class EntryText:
     ] = None
     failed: Annotated[
         bool | None,
-        Field(description="True: the result says that its call has failed"),
+        Field(description="True: the result reports that its call failed"),
         OMIT_EMPTY,
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """The line of an entry before extraction, or the reason why it is not at hand."""
+    """The line of an entry before extraction, or the reason why it is not available."""
 
     entry: Entry | None = None
     unavailable: str | None = None
-    later: bool | None = None  # True: it was not read, since it is large
+    later: bool | None = None  # True: not read, because it is large
 
 
 def entry_texts(
     located: Located, fmt: TranscriptFormat, original: Original, most: int
 ) -> tuple[EntryText, ...]:
-    """List the texts of an entry: those that the model was sent first, in the order of their paths.
+    """Return the texts of an entry: those sent to the model first, then by path.
 
     Args:
-        original: the entry before extraction; it is not looked at if nothing is away.
-        most: characters of each text.
+        original: the entry before extraction; ignored if no value is extracted.
+        most: the most characters of each text.
     """
     reading = _Reading(located, fmt, original, most)
     found = [(value.display, value.path, text) for value, text in reading.values()]
@@ -108,7 +108,7 @@ def entry_texts(
 
 
 class _Reading:
-    """One entry while its texts are listed."""
+    """Lists the texts of one entry."""
 
     def __init__(
         self, located: Located, fmt: TranscriptFormat, original: Original, most: int
@@ -119,13 +119,13 @@ class _Reading:
         self._away = set(away_paths(self._entry, marker).values()) if marker else set()
         self._arguments = tuple(call.arguments for call in self._info.calls if call.arguments)
         self._sources: dict[ValuePath, ValuePath] = {}
-        self._known: dict[ValuePath, Value] = {}  # of the original, by its paths
+        self._known: dict[ValuePath, Value] = {}  # values of the original, by their paths in it
         if self._away and original.entry is not None:
             self._sources = source_paths(self._entry, original.entry, fmt, list(self._away))
             self._known = {value.path: value for value in fmt.values(original.entry, 1)}
 
     def values(self) -> Iterator[tuple[Value, EntryText]]:
-        """The values that stand in no arguments of a call."""
+        """Yield the values outside the arguments of calls."""
         left = {path for path in self._away if not self._is_argument(path)}
         for value in self._fmt.values(self._entry, _LEAST_DETAIL):
             if self._is_argument(value.path):
@@ -138,14 +138,14 @@ class _Reading:
                 yield value, self._extracted(value, away)
         if not left:
             return
-        # Placeholders of details are shorter than the shortest that is listed.
+        # Placeholders of details are shorter than `_LEAST_DETAIL`.
         for value in self._fmt.values(self._entry, 1):
             if value.path in left:
                 left.remove(value.path)
                 yield value, self._extracted(value, value.path)
 
     def calls(self) -> Iterator[tuple[ToolCall, EntryText]]:
-        """The calls of tools, with their arguments."""
+        """Yield the tool calls with their arguments."""
         for call in self._info.calls:
             away = call.arguments is not None and any(
                 path[: len(call.arguments)] == call.arguments for path in self._away
@@ -213,7 +213,7 @@ def _type_of(value: Value, kind: str) -> str:
 
 
 def _others(located: Located, most: int) -> Iterator[EntryText]:
-    """The text of an entry without values: a summary, a name, a note of its program."""
+    """Yield the text of an entry without values: a summary, a name, a note of its program."""
     info = located.info
     if found := other_text(located.entry):
         path, text = found
@@ -230,11 +230,11 @@ def _others(located: Located, most: int) -> Iterator[EntryText]:
 
 
 def _arguments_text(arguments: Any, most: int) -> tuple[str, int]:
-    """A call's arguments as text, and the length of the whole.
+    """Return a call's arguments as text, and the length of the whole.
 
-    If JSON is too long, its long texts are cut, so that it still is JSON.
+    If the JSON is too long, its long texts are cut so that it stays valid JSON.
     """
-    if isinstance(arguments, str):  # JSON, or the text itself, as its program spells it
+    if isinstance(arguments, str):  # JSON or plain text, as the program wrote it
         return arguments[:most], len(arguments)
     whole = _json(arguments)
     if len(whole) <= most:

@@ -1,4 +1,4 @@
-"""Plans extraction: every entry is judged, and gets a new line if values leave it."""
+"""Plans extraction: judges every entry and makes a new line for each entry that values leave."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from bsd.transcripts.splice import (
     text_sizes,
 )
 
-BUDGET = 96 * 1024 * 1024  # bytes of memory that one plan may take, about
-_COST = 1400  # bytes of memory of one edit and its record, beside the new line
+BUDGET = 96 * 1024 * 1024  # approximate bytes of memory for one plan
+_COST = 1400  # bytes of memory for one edit and its record, without the new line
 
-# Outcomes beside SPEC §3's table: the entry was due, but its line must not be touched.
-NOT_EDITABLE = "not_editable"  # a duplicate key on an edited path, a foreign `_extracted`
-STORED_MISSING = "stored_missing"  # values are away whose file is gone or damaged
+# Outcomes beyond SPEC §3's table: the entry was due, but its line must not be changed.
+NOT_EDITABLE = "not_editable"  # duplicate key on an edited path, or foreign `_extracted`
+STORED_MISSING = "stored_missing"  # the stored file of extracted values is missing or damaged
 
 _PROGRESS_ENTRIES = 64
 _PLACEHOLDER = PLACEHOLDER_START.encode()
@@ -48,7 +48,7 @@ _NOT_IN_A_NAME = re.compile(r"[^a-z0-9_]+")
 _LONGEST_TYPE = 40  # characters of a file name
 
 
-def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
+def plan_extraction(  # noqa: PLR0913 - options, each by name
     source: Transcript,
     fmt: TranscriptFormat,
     config: PruningConfig,
@@ -65,19 +65,19 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
     turn_over: bool = False,
     waits: bool = False,
 ) -> Plan:
-    """Plan the extraction of all that is due.
+    """Plan the extraction of every value that is due.
 
     Args:
         now: epoch seconds.
-        budget_bytes: memory of a plan; if it is used up, the plan is not `complete`.
-        dry_run: hold no edits and know no budget: the report tells of the whole session.
-        tell: gets every outcome, for a log.
-        progress: gets the bytes of the session that were read so far.
-        since: a checkpoint made by a plan with the same settings. The session is read from there
-            on, and the report tells of that part.
-        undone: ids of entries whose extraction was taken back: they stay, unless `by_hand`.
-        turn_over: the last turn has ended, whatever its entries say.
-        waits: values in context stay as long as its provider's prompt cache is warm.
+        budget_bytes: memory for a plan. If it is used up, the plan is not `complete`.
+        dry_run: keep no edits and ignore the budget; the report covers the whole session.
+        tell: called with every outcome, for a log.
+        progress: called with the bytes of the session that were read so far.
+        since: a checkpoint made with the same settings. Only the lines after it are read, and the
+            report covers only these.
+        undone: ids of entries whose extraction was undone. They stay unless `by_hand` is set.
+        turn_over: treat the last turn as ended, whether or not its entries show an end.
+        waits: keep values in context in the session while the provider's prompt cache is warm.
     """
     policy = Policy.of(config)
     look = partial(
@@ -110,7 +110,7 @@ def plan_extraction(  # noqa: PLR0913 - wishes, each by its name
         if tell:
             tell(outcome)
         if progress and number % _PROGRESS_ENTRIES == 0:
-            progress(source.identity.size)  # all is read, but not all is done
+            progress(source.identity.size)  # all is read; planning goes on
         extraction.treat(outcome)
     return extraction.plan()
 
@@ -120,7 +120,7 @@ def why_it_stays(
 ) -> Reason | None:
     """Return why the entry in line `index` would stay if its `_extractable` were true.
 
-    `now` is in epoch seconds. None if it would leave.
+    None if it would leave. `now` is in epoch seconds.
     """
     policy = Policy.of(config)
     for outcome in Survey.of(source, fmt, policy, now).outcomes():
@@ -129,7 +129,7 @@ def why_it_stays(
             entry = parse_entry(source.read(row.offset, row.length))
         if entry is not None:
             reasons = []
-            for at_least in (policy.shortest, 0):  # as it is extracted, and with all short values
+            for at_least in (policy.shortest, 0):  # as extraction does, then with all short values
                 values = fmt.values(entry, at_least)
                 subject = subject_of(entry, fmt.info(entry), values, policy, policy.limits())
                 forced = subject._replace(forced=True, pinned=False, window=None)
@@ -139,7 +139,7 @@ def why_it_stays(
 
 
 class _LeaveAlone(Exception):
-    """A line that must not be touched; `reason` is for the report."""
+    """A line must not be changed; `reason` is for the report."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -148,17 +148,17 @@ class _LeaveAlone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Original:
-    """The place of an entry's original line in the store, now or after the commit."""
+    """The place of an entry's original line in the store, present or planned."""
 
     ref: str
     hash: str
     size: int
     line: FileSpan | bytes | None  # as in StoredOriginal
-    away: Mapping[str, int] = field(default_factory=dict)  # keys that are away already: bytes
+    away: Mapping[str, int] = field(default_factory=dict)  # keys extracted earlier → bytes
 
 
 class _Extraction:
-    """Makes the new line of one entry after the other, and a plan of all of them."""
+    """Makes the new lines of a session entry by entry, and a plan of all of them."""
 
     def __init__(  # noqa: PLR0913 - made in one place
         self,
@@ -187,9 +187,9 @@ class _Extraction:
         self._edits: list[Edit] = []
         self._keeps: list[StoredOriginal] = []
         self._reasons: Counter[str] = Counter()
-        # By type of value: values, bytes, tokens.
+        # Type of value → [values, bytes, tokens].
         self._savings: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-        self._freed: list[str] = []  # entries that leave though their extraction was taken back
+        self._freed: list[str] = []  # entries that leave although their extraction was undone
         self._memory = 0  # bytes
         self._saved = 0  # bytes
         self._complete = True
@@ -197,7 +197,7 @@ class _Extraction:
         self._tokens_ready = 0
 
     def treat(self, outcome: Judged) -> None:
-        """Make an entry's new line, if that was decided."""
+        """Make an entry's new line if the decision is to extract."""
         decision, row = outcome.decision, outcome.row
         if decision.due_at is not None:
             self._due_at = min(decision.due_at, self._due_at or decision.due_at)
@@ -218,14 +218,14 @@ class _Extraction:
                 self._leave(outcome, NOT_EDITABLE)
 
     def _note_waiting(self, outcome: Judged) -> None:
-        """Count the tokens of values that leave once the prompt cache is cold."""
+        """Count the tokens of values that will leave once the prompt cache is cold."""
         row = outcome.row
         entry = parse_entry(self._source.read(row.offset, row.length))
         values = self._fmt.values(entry) if entry is not None else []
         lengths = {value.path: len(value.text) for value in values if value.text is not None}
         left = len(placeholder(row.entry_id or ""))
         for value, keep_chars in outcome.decision.waiting:
-            # An image is paid by its pixels, as in `_note_savings`.
+            # Providers charge images by pixels, as in `_note_savings`.
             if not value.shape.is_block and value.path in lengths:
                 self._tokens_ready += self._rate.tokens(lengths[value.path] - keep_chars - left)
 
@@ -250,7 +250,7 @@ class _Extraction:
         marker = Marker(original.ref, original.hash, original.size, keys, self._at)
         put = {MARKER: marker.to_json()}
         line, stood = edit_and_measure(raw, replace=new, remove=decision.removes, put=put)
-        if is_too_large(line, MOST_EXTRA_EDITED):  # the marker names too many
+        if is_too_large(line, MOST_EXTRA_EDITED):  # the marker names too many values
             raise _LeaveAlone(Reason.TOO_LARGE_IN_MEMORY)
         sizes = self._note_savings(outcome, new, stood)
         self._reasons[Reason.EXTRACT] += 1
@@ -280,7 +280,7 @@ class _Extraction:
     def _note_savings(
         self, outcome: Judged, new: Mapping[ValuePath, bytes], stood: Mapping[ValuePath, Stood]
     ) -> list[int]:
-        """Count the values that leave; returns the size of each text in bytes of UTF-8."""
+        """Count the values that leave; return the UTF-8 bytes of each one's text."""
         sizes = []
         for value, _ in outcome.decision.chosen:
             stand_in, was = new[value.path], stood[value.path]
@@ -289,31 +289,31 @@ class _Extraction:
             sums[0] += 1
             sums[1] += was.length - len(stand_in)
             sums[1] += sum(stood[path].length for path in value.removes)
-            # An image is paid by its pixels, which its characters do not tell.
+            # Providers charge an image by its pixels, which its characters do not show.
             if outcome.sent and not (value.display or value.shape.is_block):
                 sums[2] += self._rate.tokens(was.characters - text_sizes(stand_in)[1])
         return sizes
 
     def _original(self, outcome: Judged, raw: bytes, first: str) -> _Original:
-        """Find the stored file that holds the entry's values already, or name a new one.
+        """Find the stored file that already holds the entry's values, or name a new file.
 
-        `first` is the name that it gets if no file is called so. Raises _LeaveAlone.
+        `first` is the preferred name of a new file. Raises _LeaveAlone.
         """
         row, marked = outcome.row, outcome.row.subject.marked
-        # `in` would take the bytes for a number first, and make an exception of that.
+        # Not `in`: it first tries the bytes as a number, and raises and catches an error each time.
         some_away = marked or raw.find(_PLACEHOLDER) >= 0
         if some_away and (entry := parse_entry(raw)) is not None:
             markers = self._markers.of(entry, self._fmt.info(entry), row.index)
             if len(markers) == 1:
                 return self._original_of_marked(outcome, raw, entry, markers[0], first)
-            # Several have no place, or the member is not bsd's.
+            # A line has no room for several markers, and a foreign `_extracted` stays.
             if markers or marked:
                 raise _LeaveAlone(NOT_EDITABLE)
-        # Only lines that were in the store before can be there still, and looking has its price.
+        # A lookup costs time, and only lines that were stored before can be found.
         hash_ = digest(raw)
         taken = self._stored.taken(first)
         if taken or row.subject.restored_ms is not None:
-            # The second is left by a crash between keeping this line and committing.
+            # A crash between storing this line and committing leaves the second.
             for found in (self._stored.find(row.entry_id or ""), (first, hash_)):
                 if found and (used := self._use_again(*found, raw, outcome.decision)):
                     return used
@@ -326,13 +326,16 @@ class _Extraction:
     def _original_of_marked(
         self, outcome: Judged, raw: bytes, entry: Entry, marker: Marker, first: str
     ) -> _Original:
-        """Find one file for all values that are out or leave now: a marker names only one."""
+        """Find one file for the values already extracted and those that leave now.
+
+        One file, because a line has one marker and a marker names one file.
+        """
         paths = away_paths(entry, marker)
         unmarked = [(MARKER,)] if outcome.row.subject.marked else []
-        if not paths:  # the text that stands there now is another one
+        if not paths:  # other text has replaced all extracted values
             return self._in_new_file(first, edit(raw, remove=unmarked), {})
         original = original_of(raw, entry, marker, self._fmt, self._stored)
-        if original is Missing.FOREIGN:  # a placeholder is never written over another one
+        if original is Missing.FOREIGN:  # never replace a placeholder by another
             raise _LeaveAlone(Reason.ALREADY_EXTRACTED)
         if isinstance(original, Missing):
             raise _LeaveAlone(STORED_MISSING)
@@ -351,13 +354,13 @@ class _Extraction:
         decision: Decision,
         away: Mapping[str, int] | None = None,
     ) -> _Original | None:
-        """Use a stored file again if it holds the very bytes that would leave now."""
+        """Return a stored file if it holds exactly the bytes that would leave now."""
         line = self._stored.own(ref, hash_)
         original = None if isinstance(line, Missing) else OriginalLine.of(line)
         if original is None:
             return None
         paths = [value.path for value, _ in decision.chosen]
-        # A companion that is kept there and not here would come back where none was.
+        # A companion member that only the stored line has would be added on return.
         if set(original.companions(self._fmt, paths)) != set(decision.removes):
             return None
         if not same_values(raw, original.raw, [*paths, *decision.removes]):
@@ -365,12 +368,12 @@ class _Extraction:
         return _Original(ref, hash_, len(original.raw), None, away or {})
 
     def _in_new_file(self, first: str, whole: bytes, away: Mapping[str, int]) -> _Original:
-        """Keep a line that stands nowhere, as it would be with everything inline."""
+        """Store a new line: the entry as it would be with all values inline."""
         ref = self._stored.free_ref(first, self._survey.refs)
         return _Original(ref, digest(whole), len(whole), whole, away)
 
     def plan(self) -> Plan:
-        """Return the plan of all that was treated."""
+        """Return the plan for all treated entries."""
         survey, size = self._survey, self._source.identity.size
         if survey.too_large:
             self._reasons[Reason.TOO_LARGE_IN_MEMORY] += survey.too_large
@@ -388,7 +391,7 @@ class _Extraction:
             undone_before=len(self._freed),
             rate=self._rate,
         )
-        # Values asked for by hand do not wait; a dry run counts how many of them the daemon leaves.
+        # Extraction by hand does not wait. A dry run counts the tokens that would wait.
         ready = report.tokens_saved if self._dry_run and survey.warm_until else 0
         report = replace(report, tokens_ready=self._tokens_ready or ready)
         return Plan(
@@ -406,19 +409,22 @@ class _Extraction:
 
 
 def _stand_ins(raw: bytes, decision: Decision, text: str) -> dict[ValuePath, bytes]:
-    """The JSON that takes each value's place: `text`, a placeholder, behind its kept beginning."""
+    """Return the JSON for each value's place: the kept beginning of its text, then `text`.
+
+    `text` is the placeholder.
+    """
     string = encode_string(text)
     new = {value.path: value.shape.holding(string) for value, _ in decision.chosen}
     heads = {value.path: keep_chars for value, keep_chars in decision.chosen if keep_chars}
     for path, (start, end) in find(raw, heads).items() if heads else ():
         wrapped = parse_entry(b'{"text":%b}' % raw[start:end])
         whole = wrapped["text"] if wrapped else ""
-        # A pair of surrogate escapes is one character by now, so no pair is ever cut.
+        # A pair of surrogate escapes is now one character, so no pair is cut.
         new[path] = encode_string(whole[: heads[path]] + text)
     return new
 
 
 @lru_cache(maxsize=64)
 def _as_name(word: str) -> str:
-    """A word for an entry in its file's name."""
+    """Return a word in a form that fits into a file name."""
     return _NOT_IN_A_NAME.sub("_", word.lower())[:_LONGEST_TYPE] or "value"

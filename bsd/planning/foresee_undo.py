@@ -1,7 +1,7 @@
-"""Foresees what undoing operations would change in a session, and writes nothing.
+"""Computes the effect of undoing operations without writing anything.
 
-Each undo is planned on the session as the one before leaves it, so several operations are foreseen
-as they are undone: one after the other, the newest first.
+Each undo is planned on the session as the previous undo leaves it. The caller names the operations
+in the order in which they are undone: newest first.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ def foresee_undo(
     stored: OriginalStore,
     now: float,
 ) -> tuple[list[Undone], UndoEffect]:
-    """Return what undoing these operations would answer and change.
+    """Return the answers and the effect that undoing these operations would have.
 
-    Operations of which nothing is left to undo are passed over.
+    Operations with nothing left to undo are skipped.
 
     Args:
-        numbers: of the operations, in the order in which they are undone; None for the newest one
-            that is not undone.
+        numbers: the operations in the order in which they are undone; None is the newest operation
+            that is not undone yet.
         now: epoch seconds.
 
     Raises:
-        NothingToUndo: nothing is left of any of them.
-        NotFound, Conflict: as `plan_undo`, if one of them cannot be undone.
+        NothingToUndo: no operation has anything left to undo.
+        NotFound, Conflict: an operation cannot be undone; see `plan_undo`.
     """
     ahead, measured = _PastAhead(past, source), _Measured(fmt)
     at, answers = EditedTranscript(source), []
@@ -67,7 +67,7 @@ def foresee_undo(
 
 
 class _PastAhead:
-    """A history in which more operations are undone than those of the session are."""
+    """The history of a session, extended by the undos planned so far."""
 
     def __init__(self, past: Past, source: Transcript) -> None:
         self._past = past
@@ -80,7 +80,7 @@ class _PastAhead:
             return True
         try:
             return happened(source, self._past.lines(operation))
-        except (NotFound, HistoryDamaged):  # it was never complete, so nothing followed
+        except (NotFound, HistoryDamaged):  # its record is incomplete, so it took no effect
             return False
 
     def operations(self) -> list[Operation]:
@@ -97,7 +97,7 @@ class _PastAhead:
         return self._past.former(operation, line, now, stored)
 
     def note(self, plan: Plan) -> None:
-        """Add the undo of a plan; of its lines only those are told that planners ask for."""
+        """Add the undo that a plan makes, with the fields of its lines that planners read."""
         report = plan.report
         sizes = report.bytes_before, report.bytes_after
         act = Act("undo", "", "", report.values, *sizes, undoes=plan.undoes)
@@ -127,7 +127,7 @@ class _PastAhead:
 
 @dataclass(slots=True)
 class _Measured:
-    """Adds up what the lines of several plans gain and lose."""
+    """Adds up the gains and losses of the lines of several plans."""
 
     fmt: TranscriptFormat
     values_back: int = 0
@@ -136,11 +136,11 @@ class _Measured:
     lines_back: int = 0
     lines_out: int = 0
     entries: set[str | int] = field(default_factory=set)
-    # Characters that a changed line has more for a model: by the entry's id, else the line's hash.
+    # Entry's id, else the line's hash → characters that a model reads more than before.
     characters: dict[str, int] = field(default_factory=dict)
 
     def note(self, plan: Plan, at: Transcript) -> None:
-        """Note a plan that was made on the session as it is `at` that point."""
+        """Add a plan that was made on the session `at` that point."""
         for edit, about in zip(plan.edits, plan.touched, strict=True):
             now, was = at.read(edit.offset, edit.length), edit.new
             self.entries.add(about.index if about.entry_id is None else about.entry_id)
@@ -160,7 +160,7 @@ class _Measured:
         return away_in(entry) if entry is not None else set()
 
     def _read_characters(self, raw: bytes) -> int:
-        """Count the characters of a line that a model reads; pictures have none."""
+        """Return the number of characters in a line that a model reads; pictures count as 0."""
         entry = parse_kept(raw) if raw else None
         if entry is None:
             return 0
@@ -173,7 +173,7 @@ class _Measured:
     def effect(
         self, answers: Sequence[Undone], source: Transcript, at: EditedTranscript, now: float
     ) -> UndoEffect:
-        """Return what all plans change; `at` is the session after them."""
+        """Return the sum of all plans; `at` is the session after them."""
         tokens, warm_until = self._tokens(at, source, now) if self.characters else (0, None)
         return UndoEffect(
             operations=tuple(answer.undone for answer in answers),
@@ -194,7 +194,7 @@ class _Measured:
     def _tokens(
         self, at: EditedTranscript, source: Transcript, now: float
     ) -> tuple[int, float | None]:
-        """Return the tokens of the changed entries that are in context, and the cache's end."""
+        """Return the change of tokens in context, and when the cache gets cold (epoch seconds)."""
         context, meter, cache = ContextWindow(), Meter(), PromptCache()
         changed: list[tuple[int, int]] = []  # row, characters
         rows = 0

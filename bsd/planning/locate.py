@@ -18,12 +18,12 @@ from bsd.transcripts.splice import encode_string
 
 _INDEX = re.compile(r"#([0-9]+)")
 _NUMBER = re.compile(r"\\u[0-9a-f]{4}")
-_MOST_DIGITS = 18  # Python refuses to read numbers of thousands of them
+_MOST_DIGITS = 18  # Python refuses to convert thousands of digits
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """An entry, its line, and its properties."""
+    """An entry with its line and its properties."""
 
     line: Line
     entry: Entry
@@ -31,13 +31,13 @@ class Located:
 
     @classmethod
     def of(cls, line: Line, fmt: TranscriptFormat) -> Self | None:
-        """Read a line; None if it holds no entry."""
+        """Parse a line; return None if it holds no entry."""
         entry = parse_entry(line.raw)
         return None if entry is None else cls(line, entry, fmt.info(entry))
 
     @property
     def name(self) -> str:
-        """The name of the entry in answers."""
+        """The entry's name in answers."""
         return name_of(self.info.id, self.line.index)
 
 
@@ -47,7 +47,7 @@ def name_of(entry_id: str | None, index: int) -> str:
 
 
 def entries(lines: Iterable[Line], fmt: TranscriptFormat) -> Iterator[Located]:
-    """The entries that these lines hold; lines that hold none are left out."""
+    """Yield the entries in these lines. Lines without an entry are skipped."""
     for line in lines:
         located = Located.of(line, fmt)
         if located is not None:
@@ -55,7 +55,7 @@ def entries(lines: Iterable[Line], fmt: TranscriptFormat) -> Iterator[Located]:
 
 
 def identifier(fmt: TranscriptFormat) -> Callable[[bytes], str | None]:
-    """Return a function that tells the id of the entry that a line holds."""
+    """Return a function that returns the id of the entry in a line, or None."""
 
     def identify(raw: bytes) -> str | None:
         entry = parse_entry(raw)
@@ -67,10 +67,17 @@ def identifier(fmt: TranscriptFormat) -> Callable[[bytes], str | None]:
 def locate(
     source: Transcript, fmt: TranscriptFormat, name: str, *, header: bool = False
 ) -> Located:
-    """Find an entry by id; by its 0-based line number if that is all digits and no id; `#n` always.
+    """Find an entry by id, by line number, or by its placeholders.
 
-    A copy that got another id is found by that which its placeholders name; with `header`, the
-    header by its number and its id, too. Raises NotFound, Conflict if several lines have the id.
+    `#n` is always the 0-based line number n; `n` alone is a line number if no entry has that id. A
+    copy with a new id is also found by the id in its placeholders.
+
+    Args:
+        header: also find the header, by line number or id.
+
+    Raises:
+        NotFound: there is no such entry.
+        Conflict: several lines have the id.
     """
     found = _locate(source, fmt, name, header=header)
     if len(found) > 1:
@@ -79,7 +86,7 @@ def locate(
 
 
 def locate_copies(source: Transcript, fmt: TranscriptFormat, name: str) -> list[Located]:
-    """As `locate`, but return all lines of the entry if they are copies of one another."""
+    """Find an entry like `locate`, but return all its lines if they are copies of one another."""
     found = _locate(source, fmt, name)
     if len(found) > 1 and not are_copies((one.entry for one in found), fmt):
         raise _ambiguous(name, found)
@@ -94,7 +101,7 @@ def _ambiguous(entry_id: str, found: list[Located]) -> Conflict:
 def _locate(
     source: Transcript, fmt: TranscriptFormat, name: str, *, header: bool = False
 ) -> list[Located]:
-    """Find the lines of an entry, at least one; several only if they share the id."""
+    """Return the lines of an entry, at least one; several only if they share the id."""
     if match := _INDEX.fullmatch(name):
         return [_by_index(source, fmt, match[1], header=header)]
     if found := _by_id(source, fmt, name):
@@ -111,7 +118,10 @@ def _locate(
 
 
 def _by_id(source: Transcript, fmt: TranscriptFormat, entry_id: str) -> list[Located]:
-    """Only bytes are compared: of an id that stands nowhere, no line is parsed."""
+    """Return the lines of the entry with this id.
+
+    Only lines that contain the id's bytes are parsed.
+    """
     made_of = fmt.made_of(entry_id)
     searches: list[Iterator[Line]] = []
     if made_of is not None:
@@ -125,7 +135,7 @@ def _by_id(source: Transcript, fmt: TranscriptFormat, entry_id: str) -> list[Loc
             if located.info.id == entry_id and not located.info.is_header
         ]
         if len(found) > 1:
-            # Several lines have it; those whose values are away are meant.
+            # Prefer the lines from which values were extracted.
             found = [located for located in found if MARKER in located.entry] or found
         if found:
             return found
@@ -133,7 +143,7 @@ def _by_id(source: Transcript, fmt: TranscriptFormat, entry_id: str) -> list[Loc
 
 
 def _spellings(text: str) -> dict[bytes, None]:
-    """How writers of JSON spell a text: without need as it is, else with different escapes."""
+    """Return the ways in which JSON writers spell a text: unescaped or with different escapes."""
     plain = encode_string(text)[1:-1]
     escaped = json.dumps(text)[1:-1]
     upper = _NUMBER.sub(lambda number: "\\u" + number[0][2:].upper(), escaped)
@@ -163,7 +173,7 @@ def _by_index(source: Transcript, fmt: TranscriptFormat, number: str, *, header:
 
 def _not_found(source: Transcript, name: str) -> NotFound | Conflict:
     for line in source.lines_holding(name.encode("utf-8", "surrogatepass")):
-        if is_too_large(line.raw):  # it may be this one
+        if is_too_large(line.raw):  # this may be the entry
             return _too_large(line)
     return NotFound(
         "Entry not found in session",
@@ -175,5 +185,5 @@ def _too_large(line: Line) -> Conflict:
     return Conflict(
         f"line {line.index} would take too much memory to be read: {len(line.raw):,} bytes that "
         "are mostly brackets and commas",
-        hint="bsd leaves such a line alone; `sed` and `jq` can show it",
+        hint="show it with `sed` or `jq`; bsd leaves such a line alone",
     )

@@ -1,4 +1,4 @@
-"""The original line of an entry from which values are away, and how they come back into it."""
+"""The original line of an entry with extracted values, and the return of these values."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from bsd.transcripts.spans import ValuePath, is_present
 from bsd.transcripts.splice import SpliceError, edit, find, text_size
 
 
-def nothing_away(hint: str = "`bsd context AGENT/SESSION` lists what is extracted") -> Conflict:
-    """The error of a request for values that were taken out of an entry that is whole."""
+def nothing_away(hint: str = "`bsd context AGENT/SESSION` lists the extracted entries") -> Conflict:
+    """Return the error for a request of extracted values if the entry is whole."""
     return Conflict("Entry exists but has no extracted content", hint=hint)
 
 
 def restored_of(raw: bytes, entry: Entry) -> bytes | None:
-    """A line's own `_restored` as it stands there; None if it has none, or has it twice."""
+    """Return the JSON of a line's `_restored`; None if it is absent or occurs twice."""
     if RESTORED not in entry:
         return None
     try:
@@ -32,10 +32,15 @@ def restored_of(raw: bytes, entry: Entry) -> bytes | None:
 
 
 def made_again(now: bytes, was: bytes, hash: str) -> bytes | None:
-    """Return the original of a line whose values have all come back, if nothing else changed in it.
+    """Return the original of a line whose values have all come back; None if the line has changed.
 
-    So content that is stored no longer can be stored anew; its `hash` proves it. `was` is the line
-    before its values came back, which tells whether it had been restored before.
+    Content that is no longer stored can be stored again this way.
+
+    Args:
+        now: the present line, with all values inline.
+        was: the line before its values came back; it tells whether the entry had been restored
+            before.
+        hash: the hash of the original, which proves the result.
     """
     candidates = [now]
     try:
@@ -50,19 +55,19 @@ def made_again(now: bytes, was: bytes, hash: str) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class OriginalLine:
-    """An original line, read."""
+    """A parsed original line."""
 
     raw: bytes
     entry: Entry
 
     @classmethod
     def of(cls, raw: bytes) -> OriginalLine | None:
-        """Read a stored line; None if it is no entry."""
+        """Parse a stored line; return None if it is not an entry."""
         entry = parse_kept(raw)
         return None if entry is None else cls(raw, entry)
 
     def values(self, paths: Collection[ValuePath]) -> dict[ValuePath, bytes]:
-        """Return the bytes of those of these values that it has."""
+        """Return the JSON of these values; missing ones are left out."""
         try:
             return {
                 path: self.raw[start:end] for path, (start, end) in find(self.raw, paths).items()
@@ -75,9 +80,9 @@ class OriginalLine:
     def companions(
         self, fmt: TranscriptFormat, paths: Collection[ValuePath]
     ) -> dict[ValuePath, ValuePath]:
-        """Members that left together with values, without a placeholder: member → its value.
+        """Return the members that left with these values: member's path → value's path.
 
-        Only values that are no leaves have any, so no leaf needs to be listed.
+        Such members have no placeholder. Only values that are not leaves have them.
         """
         return {
             member: value.path
@@ -90,19 +95,19 @@ class OriginalLine:
 def original_of(
     raw: bytes, entry: Entry, marker: Marker, fmt: TranscriptFormat, stored: OriginalStore
 ) -> OriginalLine | Missing:
-    """The original that a marker of this entry names; see `stored_line`."""
+    """Return the original that a marker of this entry names, or why it is missing."""
     line = stored_line(raw, entry, marker, fmt, stored)
     return line if isinstance(line, Missing) else OriginalLine.of(line) or Missing.CORRUPT
 
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """The changes that bring values back into the line that they left."""
+    """The changes that bring extracted values back into their line."""
 
     original: bytes
     replace: Mapping[ValuePath, bytes]
     reinsert: tuple[ValuePath, ...]
-    sizes: Mapping[ValuePath, int]  # of each value's text, in UTF-8
+    sizes: Mapping[ValuePath, int]  # bytes of each value's text in UTF-8
 
     @classmethod
     def of(
@@ -112,13 +117,13 @@ class Return:
         fmt: TranscriptFormat,
         paths: Collection[ValuePath],
     ) -> Return:
-        """Plan the return of those of these values that the original has."""
+        """Prepare the return of those of these values that the original has."""
         sources = source_paths(entry, original.entry, fmt, list(paths))
         kept = original.values(sources.values())
         values = {path: kept[source] for path, source in sources.items() if source in kept}
         companions = original.companions(fmt, values.keys())
         sizes = {path: text_size(value) for path, value in values.items()}
-        # A member that was put there since stays: bsd did not write it.
+        # A member added since stays: bsd did not write it.
         missing = tuple(member for member in companions if not is_present(entry, member))
         return cls(original.raw, values, missing, sizes)
 
@@ -129,7 +134,7 @@ class Return:
         remove: Collection[ValuePath] = (),
         put: Mapping[str, bytes] | None = None,
     ) -> bytes:
-        """Return the line with the values inline, and the other changes that come with that."""
+        """Return the line with the values inline, and with members removed and put as given."""
         return edit(
             raw,
             replace=self.replace,
@@ -141,7 +146,7 @@ class Return:
 
 
 def same_values(one: bytes, other: bytes, paths: Collection[ValuePath]) -> bool:
-    """Whether two lines hold the same bytes at all these paths."""
+    """Return whether two lines hold the same bytes at all these paths."""
     try:
         here, there = find(one, paths), find(other, paths)
     except SpliceError:

@@ -16,34 +16,34 @@ from bsd.transcripts.reader import Line, Transcript
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How many characters are a token, and how that is known."""
+    """The number of characters per token, and whether it was measured."""
 
-    # Where no usage is recorded, the usual rule of thumb for English and code.
+    # Default: the rule of thumb for English and code, for sessions that record no usage.
     characters: float = 4.0
-    measured: bool = False  # by the usage that the session itself has recorded
+    measured: bool = False  # from the usage that the session recorded
 
     def tokens(self, characters: int) -> int:
-        """Estimate the tokens of a text of so many characters."""
+        """Estimate the tokens of a text of `characters` characters."""
         return int(max(0, characters) / self.characters)
 
 
 @dataclass(frozen=True, slots=True)
 class Leaked:
-    """A placeholder in the arguments of a tool call: a model may have written it into a file."""
+    """A placeholder in the arguments of a tool call: the model may have written it into a file."""
 
     index: int  # line of the call
     entry_id: str | None
     tool: str
-    mentions: str  # the entry whose placeholder it is
+    mentions: str  # id of the entry that the placeholder stands for
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """The savings by values of one type, in session bytes and (roughly) in tokens of context."""
+    """The extracted values of one type, and the session bytes and estimated tokens they save."""
 
     values: int = 0
-    bytes: int = 0  # without the bytes of the marker, which belongs to no value
-    tokens: int = 0  # of the entries that are sent as the session goes on now
+    bytes: int = 0  # without the marker, which belongs to no single value
+    tokens: int = 0  # of entries in context only
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ class Report:
     values: int = 0
     bytes_before: int = 0  # of the whole session
     bytes_after: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)  # SPEC §3: outcome of each entry
-    savings: Mapping[str, Saving] = field(default_factory=dict)  # by value type; `other`: none
+    reasons: Counter[str] = field(default_factory=Counter)  # outcome (SPEC §3) → entries
+    savings: Mapping[str, Saving] = field(default_factory=dict)  # by value type, or `other`
     leaked: tuple[Leaked, ...] = ()
     unreadable: int = 0  # lines that are not blank and hold no JSON object
-    partial: bool = False  # it tells only of lines appended since the last one
-    undone_before: int = 0  # of the entries: how many had been taken back by undo
-    rate: Rate = field(default_factory=Rate)  # by which tokens were estimated
-    # Tokens that leave once the prompt cache is cold (of a dry run: that would wait for that).
+    partial: bool = False  # covers only lines appended since the last report
+    undone_before: int = 0  # entries whose earlier extraction had been undone
+    rate: Rate = field(default_factory=Rate)  # used for the token estimates
+    # Tokens that wait until the prompt cache is cold (in a dry run: that would wait).
     tokens_ready: int = 0
 
     @property
@@ -76,20 +76,20 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Edits of one session file and the originals to store before they are made."""
+    """Edits of one session file, and the originals to store before the edits take effect."""
 
     planned_on: Identity
     edits: tuple[Edit, ...]
     report: Report
     keeps: tuple[StoredOriginal, ...] = ()
-    touched: tuple[TouchedLine, ...] = ()  # for the history: the subject of each edit
-    undoes: int | None = None  # number of the operation that this one undoes
-    keeps_former: bool = True  # False: the history keeps nothing by which it can be undone
-    noting: Noting = NOTHING  # notes of entries to keep from then on
-    complete: bool = True  # False: the budget ended it; plan again after the commit
-    due_at: float | None = None  # epoch seconds at which planning again could find more
-    warm_until: float | None = None  # epoch seconds until which the prompt cache is warm
-    checkpoint: Checkpoint | None = None  # where to begin next time, once this is in effect
+    touched: tuple[TouchedLine, ...] = ()  # for the history: one per edit
+    undoes: int | None = None  # number of the operation that this plan undoes
+    keeps_former: bool = True  # False: the history keeps no data to undo it
+    noting: Noting = NOTHING  # notes about entries, to keep from now on
+    complete: bool = True  # False: the budget was used up; plan again after the commit
+    due_at: float | None = None  # epoch seconds: from then on another plan may find more
+    warm_until: float | None = None  # epoch seconds: end of the prompt cache
+    checkpoint: Checkpoint | None = None  # start of the next plan, once this one is in effect
 
     @classmethod
     def of(
@@ -101,7 +101,7 @@ class Plan:
         *,
         values: int = 0,
     ) -> Plan:
-        """These edits, in the order of the file, and the report that follows from them."""
+        """Return a plan of these edits, in the order of the file, with a report of their sizes."""
         edits = tuple(edits)
         size = planned_on.size
         report = Report(
@@ -114,30 +114,30 @@ class Plan:
         return cls(planned_on, edits, report, touched=tuple(touched))
 
     def saving(self, type: str, tokens: int, rate: Rate) -> Plan:
-        """Return the same plan with the tokens that its values, all of one type, save."""
+        """Return the same plan with the tokens that its values, all of type `type`, save."""
         report = self.report
         saved = Saving(report.values, report.bytes_saved, tokens)
         return replace(self, report=replace(report, savings={type: saved}, rate=rate))
 
 
 class Revised:
-    """A session as several plans will leave it: the source of the next planner.
+    """A session as several plans will leave it: the source for the next planner.
 
-    Lines keep the offset and the number that they have now, so `#n` means the same line as to
-    the caller; one that will be gone is not listed.
+    Lines keep their present offset and number, so `#n` means the same line to planner and caller.
+    Removed lines are not yielded.
     """
 
     def __init__(self, source: Transcript) -> None:
         self._source = source
         self.identity = source.identity
-        # By offset: the line's edit, made on the file as it is, and its record for the history.
+        # Offset → the line's edit, relative to the present file, and its record for the history.
         self._changed: dict[int, tuple[Edit, TouchedLine]] = {}
         self._keeps: list[StoredOriginal] = []
         self._noting = NOTHING
         self.values = 0
 
     def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
-        """The lines from an offset on."""
+        """Yield the lines from byte `start` on."""
         for line in self._source.lines(start, first_index):
             if line.offset not in self._changed:
                 yield line
@@ -145,28 +145,31 @@ class Revised:
                 yield replace(line, raw=new)
 
     def lines_holding(self, needle: bytes) -> Iterator[Line]:
-        """The lines in which these bytes stand."""
+        """Yield the lines that contain these bytes."""
         return (line for line in self.lines() if needle in line.raw)
 
     def read(self, offset: int, length: int) -> bytes:
-        """One line again."""
+        """Return the line at `offset`."""
         if offset in self._changed:
             return self._changed[offset][0].new[:length]
         return self._source.read(offset, length)
 
     def take(self, plan: Plan) -> None:
-        """Add a plan that was made on this source; on ValueError nothing of it is added."""
+        """Add a plan that was made on this source.
+
+        Raises ValueError if a line is not as it was planned on; then no edit of the plan is added.
+        """
         for edit in plan.edits:
             before = self._changed.get(edit.offset)
             if before is not None and edit.length != len(before[0].new):
-                raise ValueError(f"the line at byte {edit.offset} is not as it was planned on")
+                raise ValueError(f"the line at byte {edit.offset} is not the planned one")
         for edit, touched in zip(plan.edits, plan.touched, strict=True):
             before = self._changed.get(edit.offset)
             if before is None:
                 self._changed[edit.offset] = Edit(edit.offset, edit.length, edit.new), touched
                 continue
             first, about = before
-            if touched.gap is not None:  # a line that goes could not be put back without it
+            if touched.gap is not None:  # without it, a removed line could not be put back
                 about = replace(about, gap=touched.gap)
             self._changed[edit.offset] = replace(first, new=edit.new), about
         self._keeps += plan.keeps

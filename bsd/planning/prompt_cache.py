@@ -1,8 +1,8 @@
-"""Whether the provider's prompt cache of a session is warm, and until when (SPEC §3a, rule 2).
+"""Tells until when the provider's prompt cache of a session is warm (SPEC §3a, rule 2).
 
-A change of an old value that the model sees makes the provider read everything after it anew. As
-long as the cache is warm, that costs more than the value's tokens do. How long a cache lives from
-its last use on, the session's usage says; else the table below says it by the model's name.
+If an old value in context changes, the provider must read everything after it anew. While the cache
+is warm, that costs more than the tokens of the value. The lifetime of a cache, counted from its
+last use, comes from the usage recorded in the session, or from the table below by model name.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from bsd.transcripts.agents.format import EntryInfo
 _MINUTE, _HOUR = 60.0, 3600.0
 
 
-# Patterns of models, and how long their provider's cache lives. The first row that fits counts.
-# Where a provider has several lives and the usage does not say which, it is the longest: to wait
-# too long never costs more than to change nothing. As of November 2026; sources are the providers'
+# Patterns of model names, and the lifetime of the provider's cache. The first matching row counts.
+# If a provider has several lifetimes and the usage does not say which, the longest is used: waiting
+# too long never costs more than changing nothing. As of November 2026; sources are the providers'
 # pages on prompt caching and prices.
 _LIVES = (
     # platform.claude.com: 5 minutes, or an hour if the program asks for it (subscriptions do).
@@ -26,24 +26,24 @@ _LIVES = (
     # 30 minutes.
     (r"gpt-6[.-]2-sol", 12 * _HOUR),
     (r"gpt-(5[.-]([6-9]|[1-9]\d)|([6-9]|[1-9]\d))(?!\d)", 30 * _MINUTE),
-    # The same, for earlier models: 24 hours, unless an organization stores nothing.
+    # Same source, for earlier models: 24 hours, unless an organization has storage off.
     (r"gpt-|chatgpt|codex|(^|/)o[1-9]", 24 * _HOUR),
 )
-# Gemini and DeepSeek ("hours") publish no life, and others are not known: a day, the longest life
-# that any provider names.
+# Gemini and DeepSeek ("hours") publish no exact lifetime, and other models are unknown: use a day,
+# the longest lifetime that any provider publishes.
 _UNKNOWN_SECONDS = 24 * _HOUR
 _LONGEST_MODEL = 128  # characters of a model's name that are searched
 
 
 def life_seconds(model: str) -> float:
-    """Return how long a model's cache lives from its last use on, if usage does not say so."""
+    """Return how long a model's cache lives after its last use, if usage does not tell it."""
     name = model[:_LONGEST_MODEL]
     found = (life for models, life in _LIVES if re.search(models, name, re.IGNORECASE))
     return next(found, _UNKNOWN_SECONDS)
 
 
 class PromptCache:
-    """Follows a session entry by entry; of its answers the newest counts."""
+    """Follows a session entry by entry and keeps the cache data of its newest answer."""
 
     def __init__(self, seen: CacheSeen | None = None) -> None:
         seen = seen or CacheSeen()
@@ -52,11 +52,11 @@ class PromptCache:
 
     @property
     def seen(self) -> CacheSeen:
-        """Return the figures of the cache seen so far."""
+        """The cache data seen so far, for a checkpoint."""
         return CacheSeen(self._in_use, self._used_ms, self._model, self._life_seconds)
 
     def follow(self, info: EntryInfo) -> None:
-        """Note the next entry."""
+        """Add the next entry."""
         use = info.cache
         if use is not None:
             if use.model is not None and use.model != self._model:
@@ -69,14 +69,14 @@ class PromptCache:
             self._used_ms = info.time_ms
 
     def warm_until(self, now: float, written: float) -> float | None:
-        """Return until when the cache is warm; None: it is cold, or none is in use.
+        """Return when the cache gets cold; None if it is cold now or no cache is in use.
 
-        A time that is further ahead than the cache lives is that of a wrong clock: it is not
-        believed, so that no session waits for it.
+        A time further ahead than the cache lives comes from a wrong clock. It is ignored, so that
+        no session waits for it.
 
         Args:
-            now: epoch seconds, as the result is.
-            written: when the session's file was last written to.
+            now: epoch seconds, like the result.
+            written: when the session's file was last written, in epoch seconds.
         """
         if not self._in_use:
             return None

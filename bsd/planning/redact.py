@@ -1,4 +1,4 @@
-"""Plans how calls of bsd's own tools leave the agent's context (SPEC §5)."""
+"""Plans the removal of calls of bsd's own tools from the agent's context (SPEC §5)."""
 
 from __future__ import annotations
 
@@ -36,66 +36,69 @@ from bsd.transcripts.reader import Transcript, is_too_large, parse_kept
 from bsd.transcripts.spans import ValuePath, paths_of, value_at
 from bsd.transcripts.splice import edit, elements, encode_string, prepend_elements, remove_elements
 
-# The arguments that a marked call keeps.
+# Arguments that a marked call keeps.
 _KEPT_ARGUMENTS = frozenset(("action", "entry", "entry_id"))
 
 
 class RedactionKind(StrEnum):
-    """How a call leaves."""
+    """The two ways to redact a call."""
 
-    CONSUMED = "consumed"  # call and result are taken out
-    MARKED = "marked"  # both stay, cut to the action that they did
+    CONSUMED = "consumed"  # call and result are removed
+    MARKED = "marked"  # both stay, cut down to the action and its entry
 
 
 @dataclass(frozen=True, slots=True)
 class CallToRedact:
-    """A call to redact; its id or its entry's id, or both, say which."""
+    """A call to redact, addressed by its id, its entry's id, or both."""
 
-    name: str  # of the tool, as it stands in the session
+    name: str  # of the tool, as in the session
     kind: RedactionKind
     call_id: str | None = None
     entry_id: str | None = None  # of the entry that holds the call
-    note: str = ""  # marked: the new text of the result
+    note: str = ""  # for marked calls: the new text of the result
 
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """One call, and the result of its redaction."""
+    """The result of the redaction of one call."""
 
-    call: str  # its id, or its entry's
+    call: str  # its id, or the id of its entry
     tool: str
     entry_id: str | None
     how: Annotated[RedactionKind | None, OMIT_EMPTY] = None
     why: Annotated[
-        str | None, Field(description="Why it was left as it is, if it was"), OMIT_EMPTY
+        str | None, Field(description="Why the call was left as it is, if it was"), OMIT_EMPTY
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """All calls of one redaction."""
+    """The result of the redaction of several calls."""
 
     redacted: tuple[Redacted, ...] = ()
     left: tuple[Redacted, ...] = ()
     entries_removed: tuple[str, ...] = ()
-    entry_ids: Internal[tuple[str, ...]] = ()  # changed or removed
-    operation: Annotated[int | None, Field(description="Its number in the history")] = None
+    entry_ids: Internal[tuple[str, ...]] = ()  # of changed and removed entries
+    operation: Annotated[
+        int | None, Field(description="Number of the operation in the history")
+    ] = None
 
 
 def plan_redact(
     source: Transcript, fmt: TranscriptFormat, calls: Sequence[CallToRedact], stored: OriginalStore
 ) -> tuple[Plan, Redaction]:
-    """Plan the redaction of these calls; those that cannot be are left, and the answer says why.
+    """Plan the redaction of these calls.
 
-    A call that cannot be taken out without harm to the session is marked instead.
+    A call that cannot be removed without harm to the session is marked instead. A call that cannot
+    be marked either is left as it is, and the answer gives the reason.
     """
     tree = EntryTree(source, fmt)
     targets = [_find(tree, call) for call in calls]
     consumed = [target for target in targets if target.how is RedactionKind.CONSUMED]
     if consumed and any(is_too_large(line.raw) for line in source.lines()):
-        for target in consumed:  # lines that cannot be read may follow them
+        for target in consumed:  # a line that cannot be parsed may refer to the call
             target.unfit("a line of the session is too large to be read")
-    while True:  # each round, one more call is found to be unfit: for leaving, or altogether
+    while True:  # each round finds calls that can only be marked, or not even that
         attempt = _Redaction(tree, fmt, stored)
         attempt.plan(targets)
         spoilt = attempt.build()
@@ -107,17 +110,17 @@ def plan_redact(
 
 @dataclass(slots=True, eq=False)
 class _Target:
-    """A call, found or not, and how it shall leave."""
+    """A call to redact, the place where it was found, and how it is redacted."""
 
     call: CallToRedact
     place: EntryPlace | None = None
     found: ToolCall | None = None
     result: EntryPlace | None = None
     how: RedactionKind | None = None
-    why: str | None = None  # it is left as it is
+    why: str | None = None  # why the call is left as it is
 
     def unfit(self, why: str) -> None:
-        """It cannot leave as was meant: mark it, or if not even that can be, leave it."""
+        """Note that the call cannot be redacted as planned: mark it, or else leave it as it is."""
         if self.how is RedactionKind.CONSUMED:
             self.how = RedactionKind.MARKED
         else:
@@ -134,7 +137,7 @@ def _find(tree: EntryTree, call: CallToRedact) -> _Target:
     is_named = call.call_id is not None or call.entry_id is not None
     found = tree.find(call.name, call.call_id, call.entry_id) if is_named else []
     if len(found) != 1:
-        why = f"{len(found)} calls are called that" if found else "not found"
+        why = f"{len(found)} calls match" if found else "not found"
         return _Target(call, why=why)
     [(place, tool_call)] = found
     result = tree.result(place, tool_call)
@@ -146,7 +149,7 @@ def _find(tree: EntryTree, call: CallToRedact) -> _Target:
     return target
 
 
-# --- one line ---
+# --- the change of one line ---
 
 
 @dataclass(slots=True)
@@ -154,17 +157,17 @@ class _LineChange:
     """The change of one line."""
 
     causes: list[_Target] = field(default_factory=list)
-    marked: list[ToolCall] = field(default_factory=list)  # calls whose arguments are cut
+    marked: list[ToolCall] = field(default_factory=list)  # calls with arguments to cut
     note: str | None = None  # the new text of its values
     redacted: bool = False
     new_parent: str | None = None
     is_reparented: bool = False
-    content: ValuePath = ()  # where the blocks are that go or come
+    content: ValuePath = ()  # path of the array whose blocks change
     blocks_out: set[int] = field(default_factory=set)
-    blocks_in: list[bytes] = field(default_factory=list)  # in front of the others
+    blocks_in: list[bytes] = field(default_factory=list)  # put before the present blocks
 
     def apply(self, seen: Located, fmt: TranscriptFormat, stored: OriginalStore) -> bytes:
-        """Make the new line; raises Conflict."""
+        """Return the new line; raises Conflict."""
         raw, entry = seen.line.raw, seen.entry
         moves_blocks = bool(self.blocks_out or self.blocks_in)
         if moves_blocks and self._shifts_extracted(entry):
@@ -186,14 +189,14 @@ class _LineChange:
         if moves_blocks:
             blocks = value_at(entry, self.content)
             if not isinstance(blocks, list):
-                raise Conflict("its content is no list of blocks")
+                raise Conflict("its content is not a list of blocks")
             raw = remove_elements(raw, self.content, len(blocks), self.blocks_out)
             is_empty = len(blocks) == len(self.blocks_out)
             raw = prepend_elements(raw, self.content, self.blocks_in, empty=is_empty)
         return raw
 
     def _shifts_extracted(self, entry: Entry) -> bool:
-        """Whether a block moves from which something is in the store, under its old number."""
+        """Return whether a block with an extracted value would move: its key has the old number."""
         first = 0 if self.blocks_in else min(self.blocks_out)
         depth = len(self.content)
         marker = Marker.of(entry)
@@ -206,25 +209,26 @@ class _LineChange:
 
 
 def _inline_again(seen: Located, fmt: TranscriptFormat, stored: OriginalStore) -> bytes:
-    """The line with everything back that was taken out of it; raises Conflict."""
+    """Return the line with all its extracted values inline; raises Conflict."""
     marker = Marker.of(seen.entry)
     if marker is None or seen.info.id is None:
         return seen.line.raw
     original = original_of(seen.line.raw, seen.entry, marker, fmt, stored)
     if isinstance(original, Missing):
-        raise Conflict("what was extracted from it is no longer stored")
+        raise Conflict("its extracted content is no longer stored")
     paths = list(away_paths(seen.entry, marker).values())
     back = Return.of(seen.entry, original, fmt, paths)
     if len(back.replace) < len(paths):
-        raise Conflict("not all that was extracted from it is stored")
+        raise Conflict("some of its extracted content is not stored")
     return back.apply(seen.line.raw, remove=[(MARKER,)])
 
 
 def _cut_arguments(raw: bytes, entry: Entry, call: ToolCall) -> bytes:
-    """Leave action and entry; the arguments of another program's tool stay.
+    """Return the line with only action and entry left in the call's arguments.
 
-    Patterns go, too: they quote text that was to go. A tool called `context` may be another's, but
-    a call of one is only marked when it was ours.
+    Other arguments go too, since patterns quote the text that the call removed. Arguments of
+    another program's tool stay. A tool named `context` may be another program's, but only bsd's
+    calls of it are ever marked.
     """
     path = call.arguments
     if path is None or not (own_tool(call.name) or call.name.rpartition("__")[2] == "context"):
@@ -239,7 +243,7 @@ def _cut_arguments(raw: bytes, entry: Entry, call: ToolCall) -> bytes:
 
 
 def _cut_text(arguments: str) -> str:
-    """Arguments that stand as JSON in a text; a text that is no object says nothing."""
+    """Return the kept arguments of a call with JSON text as arguments; `{}` if it is no object."""
     if is_too_large(arguments.encode("utf-8", "surrogatepass")):
         return "{}"
     try:
@@ -252,7 +256,7 @@ def _cut_text(arguments: str) -> str:
     return arguments if len(kept) == len(document) else json.dumps(kept, separators=(",", ":"))
 
 
-# --- all lines ---
+# --- the redaction of a session ---
 
 
 class _Redaction:
@@ -267,9 +271,9 @@ class _Redaction:
         self._new: dict[int, bytes] = {}
 
     def plan(self, targets: Sequence[_Target]) -> None:
-        """Determine the changes for every call, the last entry first.
+        """Determine the changes for every call, from the last entry to the first.
 
-        So all entries that follow an entry are known by the time it is its turn.
+        In this order, the changes of all later entries are known when an entry is planned.
         """
         by_place: dict[EntryPlace, list[_Target]] = {}
         for target in targets:
@@ -309,7 +313,7 @@ class _Redaction:
             result.note = target.call.note or f"[done: {target.call.name}]"
 
     def _consume(self, place: EntryPlace, targets: Sequence[_Target]) -> bool:
-        """Take calls and results out of one entry, if that leaves a session that holds."""
+        """Remove calls and results of one entry. Return False if that would break the session."""
         gone = {target.result for target in targets if target.result is not None}
         blocks = _Blocks.of(self._tree.read(place), targets)
         answers: set[EntryPlace] = set()
@@ -320,7 +324,7 @@ class _Redaction:
             gone |= {place} if answers else set()
         if len(answers) > 1 or not self._may_go(gone):
             return False
-        # Two answers would stand side by side: the other one begins with the rest of this one.
+        # Two answers would be adjacent: prepend the rest of this answer to the other.
         if any(not self._hand_on(place, blocks, one, targets) for one in answers):
             return False
         for one in gone:
@@ -331,7 +335,7 @@ class _Redaction:
         return True
 
     def _answers_after(self, place: EntryPlace, gone: set[EntryPlace]) -> set[EntryPlace]:
-        """Assistant messages that would follow this one at once."""
+        """Return the assistant messages that would directly follow this one."""
         if place.speaker != ASSISTANT:
             return set()
         return {
@@ -341,7 +345,10 @@ class _Redaction:
         }
 
     def _may_go(self, gone: set[EntryPlace]) -> bool:
-        """Whether no entry names these, and no user's message would follow another."""
+        """Return whether these entries can go.
+
+        They can if no entry refers to them and no user's message would then follow another.
+        """
         return all(map(self._tree.is_free, gone)) and not any(
             before is not None and before.speaker == follower.speaker == USER
             for before, follower in self._new_neighbours(gone)
@@ -350,7 +357,7 @@ class _Redaction:
     def _new_neighbours(
         self, gone: set[EntryPlace]
     ) -> Iterator[tuple[EntryPlace | None, EntryPlace]]:
-        """Messages that follow one another once these entries are gone too."""
+        """Yield (previous, next) messages that are adjacent once these entries are gone as well."""
         all_gone = gone | self._gone.keys()
         for child in self._tree.followers(gone):
             before = self._tree.message_before(child, all_gone)
@@ -360,7 +367,7 @@ class _Redaction:
     def _hand_on(
         self, place: EntryPlace, blocks: _Blocks, to: EntryPlace, targets: Sequence[_Target]
     ) -> bool:
-        """Put the rest of this message before another message's content; False if it cannot."""
+        """Put the rest of this message before the content of `to`; return False if it cannot be."""
         mine, theirs = self._tree.read(place), self._tree.read(to)
         content = value_at(theirs.entry, blocks.path)
         if not isinstance(content, list) or not same_author(mine.entry, theirs.entry):
@@ -377,7 +384,10 @@ class _Redaction:
         return True
 
     def build(self) -> list[tuple[_Target, str]]:
-        """Make the new lines; returns the calls on whose account one cannot be made, and why."""
+        """Make the new lines.
+
+        Return the calls whose lines cannot be changed, each with the reason.
+        """
         for place, change in self._changes.items():
             if place in self._gone:
                 continue
@@ -421,13 +431,13 @@ class _Redaction:
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """The blocks of an entry that holds calls."""
+    """The content blocks of an entry with calls."""
 
-    path: ValuePath  # of the array they stand in; () for an entry that is a call itself
+    path: ValuePath  # of their array; () if the entry itself is a call
     count: int
     gone: frozenset[int]
-    has_calls: bool  # calls stay
-    remaining: bool  # something stays that can stand alone
+    has_calls: bool  # some calls stay
+    remaining: bool  # a block stays that is a message by itself
 
     @classmethod
     def of(cls, seen: Located, targets: Sequence[_Target]) -> _Blocks:

@@ -1,9 +1,9 @@
-"""Plans that a text, such as a password, is replaced wherever it stands in a session.
+"""Plans to replace a text, such as a password, everywhere in a session.
 
-In values that are inline, and in originals that were taken out: such an entry gets a new original
-without the text, and a marker that names it. What cannot be changed stays, and the answer says
-why: ids and other members that hold the session together, its header, and text that a provider's
-signature proves.
+The text is replaced in inline values and in extracted originals. An entry with such an original
+gets a new original without the text, and a marker that names it. Some places cannot be changed, and
+the answer lists them with the reason: ids and other members that hold the session together, the
+header, and text that a provider's signature proves.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from bsd.transcripts.splice import edit, encode_string
 
 _DEEPEST = 200
 _SHORTEST_CUT = 6  # characters
-# How members of a block are called by which a provider proves that its text is its own.
+# Endings of the keys under which a provider signs the text of a block.
 _PROOFS = ("ignature", "encrypted_content")
-# How line ends and tabs may be written in a text that holds JSON, which may itself hold JSON.
+# Spellings of line ends and tabs in a text that contains JSON, at any depth of nesting.
 _WRITTEN = {"\n": r"\r?\n|r\\*n|[nr]", "\r": r"\r|r", "\t": r"\t|t"}
 _CODE = re.compile(rb"\\+u00([2-7][0-9A-Fa-f])")
 
 
 @dataclass(frozen=True)
 class SecretText:
-    """A text that shall stand nowhere, and the text in its place. Its `repr` shows neither."""
+    """A text to remove everywhere, and its replacement. Its `repr` shows neither."""
 
     text: str
     replacement: str
@@ -50,9 +50,10 @@ class SecretText:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """The text as it is, and as JSON may write it: any character may be escaped.
+        """The text as it is and in all its JSON spellings: any character may be escaped.
 
-        Rules find secrets in texts without backslashes, so some may stand before any character.
+        Rules find secrets in texts from which backslashes were removed, so backslashes may precede
+        any character.
         """
         first, *others = list(self.text.replace("\\", ""))
         return re.compile(
@@ -61,12 +62,12 @@ class SecretText:
 
     @cached_property
     def needle(self) -> bytes:
-        """The longest piece of it that is written the same in JSON and in any other text."""
+        """The longest piece of the text that JSON and plain text spell alike."""
         pieces = re.split(r"[^!-~]|[\"'\\/]", self.text)
         return max(pieces, key=len).encode()
 
     def may_be_in(self, data: bytes) -> bool:
-        """False if a line, or any text, does not hold it."""
+        """Return False if a line, or any text, certainly does not contain the secret."""
         if self.needle in data:
             return True
         if b"\\" not in data:
@@ -76,9 +77,9 @@ class SecretText:
         return self.needle in data.translate(None, b"\\")
 
     def is_cut_by(self, piece: bytes) -> bool:
-        """True if a piece that was cut out of a line may begin or end within it, or both.
+        """Return whether a piece cut out of a line may begin or end within the secret, or both.
 
-        Fewer than `_SHORTEST_CUT` characters of it do not count.
+        Fewer than `_SHORTEST_CUT` characters of the secret do not count.
         """
         needle, shortest = self.needle, _SHORTEST_CUT
         if len(piece) >= shortest and piece in needle:
@@ -87,25 +88,25 @@ class SecretText:
         return any(piece.startswith(needle[-n:]) or piece.endswith(needle[:n]) for n in cuts)
 
     def is_in(self, data: bytes) -> bool:
-        """True if a line, or any text, holds it."""
+        """Return whether a line, or any text, contains the secret."""
         if not self.may_be_in(data):
             return False
         return self.pattern.search(data.decode("utf-8", "replace")) is not None
 
     def texts(self, value: Any) -> Iterator[tuple[ValuePath, str]]:
-        """Yield each text in an entry that holds it, and its path."""
+        """Yield the path and the text of each text in an entry that contains the secret."""
         for path, text in _texts(value, (), _DEEPEST):
             if self.pattern.search(text):
                 yield path, text
 
     def replaced(self, text: str) -> str:
-        """Return a text without it."""
+        """Return a text with the secret replaced."""
         return self.pattern.sub(lambda _: self.replacement, text)
 
 
 @cache
 def _written(character: str, before: str = "") -> str:
-    """Return a pattern for a character as it is, or by its code in JSON, after `before`."""
+    """Return a pattern for a character as it is or, after `before`, as a JSON escape."""
     units = character.encode("utf-16-be", "surrogatepass").hex()
     code = r"\\*".join(
         "u" + "".join(f"[{each}{each.upper()}]" if each.isalpha() else each for each in unit)
@@ -127,7 +128,7 @@ def _texts(value: Any, path: ValuePath, depth: int) -> Iterator[tuple[ValuePath,
 
 @dataclass(frozen=True, slots=True)
 class LeftInPlace:
-    """A place from which a secret cannot be taken, and the reason."""
+    """A place from which a secret cannot be removed, and the reason."""
 
     session: str
     entry: str  # its id, or `#` and its line number; empty: the session as a whole
@@ -139,16 +140,17 @@ class TextRedactor:
     """Makes new lines without a secret, for one session.
 
     Attributes:
-        tainted: hashes of the stored lines, of any session, that hold the secret.
+        tainted: hashes of the stored lines, of any session, that contain the secret.
         stored: the session's store.
         keeps: new originals, to be stored before their lines are written.
-        forgotten: entries whose taken-out values are not there any more.
-        left: what stays.
+        forgotten: entries whose extracted values are no longer stored.
+        left: places where the secret stays.
         bound: changed entries that a later signature covers.
-        stay: hashes of stored lines from which it cannot be taken, and which stay as they are.
-        values: number of values that were changed.
-        is_final: nothing is noted any more, and no new original is made: copies get the lines that
-            the session has got.
+        stay: hashes of stored lines from which the secret cannot be removed, and which stay as they
+            are.
+        values: number of changed values.
+        is_final: record no more results and make no more originals; copies of the session get the
+            same lines as the session.
     """
 
     session: str
@@ -163,20 +165,20 @@ class TextRedactor:
     values: int = 0
     is_final: bool = False
     stay: set[str] = field(default_factory=set)
-    _new: dict[str, StoredOriginal] = field(default_factory=dict)  # by the hash of the old one
+    _new: dict[str, StoredOriginal] = field(default_factory=dict)  # by hash of the old one
 
     def may_concern(self, raw: bytes) -> bool:
-        """False for lines that need not be read."""
+        """Return False for a line that certainly needs no change."""
         return self.secret.may_be_in(raw) or any(
             hash_.encode() in raw for hash_ in self.tainted if MARKER.encode() in raw
         )
 
     def needs_new(self, raw: bytes) -> bool:
-        """True if a line names a stored line with the secret for which there is no other yet."""
+        """Return whether a line names a stored line with the secret that has no replacement yet."""
         return any(hash_.encode() in raw for hash_ in self.tainted - self._new.keys())
 
     def line(self, line: Line) -> bytes:
-        """Return a line without the secret, as far as that can be done."""
+        """Return a line without the secret, as far as possible; `left` lists the rest."""
         located = Located.of(line, self.format)
         if located is None:
             if self.secret.is_in(line.raw):
@@ -191,7 +193,7 @@ class TextRedactor:
         if marker is not None and marker.hash in self.tainted:
             new = self._with_new_original(located, new, marker)
         if new != line.raw and self.secret.is_in(new):
-            self._leave(located.name, "it stands in the name of a member, or in a number")
+            self._leave(located.name, "it is in the name of a member, or in a number")
         return new
 
     def _leave(self, entry: str, why: str) -> None:
@@ -200,13 +202,13 @@ class TextRedactor:
             self.left.append(place)
 
     def _without(self, located: Located, raw: bytes, entry: Entry) -> bytes:
-        """Return a line, or the stored original of one, with the secret replaced in its texts."""
+        """Return a line, or a stored original, with the secret replaced in its texts."""
         changes: dict[ValuePath, bytes] = {}
         removed: list[ValuePath] = []
         found = list(self.secret.texts(entry))
         if not found:
             if self.secret.is_in(raw):
-                self._leave(located.name, "it stands in the name of a member, or in a number")
+                self._leave(located.name, "it is in the name of a member, or in a number")
             return raw
         values = {value.path: value for value in self.format.values(entry, 1)}
         for path, text in found:
@@ -218,7 +220,7 @@ class TextRedactor:
             end = "" if name is None else placeholder(name)
             replaced = self.secret.replaced(text.removesuffix(end)) + end
             if replaced == text:
-                self._leave(located.name, "it stands in the placeholder of what was taken out")
+                self._leave(located.name, "it is in the placeholder of extracted content")
                 continue
             changes[path] = encode_string(replaced)
             removed += value.removes if value else ()
@@ -248,11 +250,11 @@ class TextRedactor:
             member for key, member in holder.items() if key.endswith(_PROOFS)
         )
         if is_signed and not removes:
-            return f"{format_path(path)} is proved by a signature: its provider refuses another"
+            return f"{format_path(path)} is signed: its provider refuses a changed text"
         return None
 
     def _with_new_original(self, located: Located, raw: bytes, marker: Marker) -> bytes:
-        """Return a line whose marker names a new original, which lacks the secret."""
+        """Return a line whose marker names a new original without the secret."""
         new = self._new.get(marker.hash) or self._new_original(located, marker)
         if marker.hash in self.stay:
             return raw
@@ -265,7 +267,7 @@ class TextRedactor:
         original = parse_kept(new.line) if isinstance(new.line, bytes) else None
         heads: dict[ValuePath, bytes] = {}
         for path in paths_of(marker.keys).values():
-            # Some of a value may have stayed before its placeholder, and the secret begin there.
+            # A kept beginning before the placeholder may contain the start of the secret.
             text, whole = value_at(entry, path), value_at(original, path)
             name = ends_in_placeholder(text) if isinstance(text, str) else None
             if name is not None and isinstance(whole, str):
@@ -279,7 +281,7 @@ class TextRedactor:
             return raw
 
     def _new_original(self, located: Located, marker: Marker) -> StoredOriginal | None:
-        """Return the original of an entry without the secret; None if there is none."""
+        """Return an entry's original without the secret; None if it is missing or unchangeable."""
         if self.is_final:
             return None
         raw = located.line.raw
@@ -289,7 +291,7 @@ class TextRedactor:
         entry = parse_kept(was)
         line = was if entry is None else self._without(located, was, entry)
         if self.secret.is_in(line):
-            self._leave(located.name, "it stands in what was taken out of it")
+            self._leave(located.name, "it is in the extracted content")
         if line == was:
             self.stay.add(marker.hash)
             return None
@@ -304,10 +306,13 @@ class TextRedactor:
 
 
 def plan_text_redaction(source: Transcript, redactor: TextRedactor, binds: Binds = never) -> Plan:
-    """Plan the replacement of a secret in all lines of a session; raises as reading does.
+    """Plan to replace a secret in all lines of a session.
 
-    `binds`: tells which models' signatures cover the entries before them; changed entries that one
-    covers are noted as `bound`.
+    Changed entries that a signature covers are added to `redactor.bound`. Raises the errors of
+    reading the session.
+
+    Args:
+        binds: tells whether the signatures of a model cover the entries before them.
     """
     edits, touched = [], []
     for line in source.lines():

@@ -1,7 +1,7 @@
-"""Plans seed 003's `replace`: the text between two literal markers gives way to another text.
+"""Plans seed 003's `replace`: text between two literal markers is replaced by another text.
 
-All of a call's operations or none. A match runs from `start` to the first `end` after it, within
-one text; where one ends, the search goes on behind it.
+Either all operations of a call are planned, or none. A match runs from `start` to the first `end`
+after it, within one text. The search continues after the match.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from bsd.transcripts.reader import Transcript
 from bsd.transcripts.splice import SpliceError
 
 _MOST_LISTED = 10
-_BESIDE = 20  # characters beside the quoted text
+_BESIDE = 20  # characters of context on each side of a quote
 _LONGEST_QUOTE = 60
-_LONGEST_COMPARED = 120  # of a marker, in characters: its beginning tells enough
+_LONGEST_COMPARED = 120  # characters of a marker that are compared
 _PIECES = 8
 _MOST_COMPARED = 3000
 _MOST_SEARCHED = 64 << 20  # characters
@@ -48,14 +48,14 @@ _ALIKE = 0.6
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """The place of an operation: characters `[start, end)` of one text."""
+    """A match of an operation: the characters `[start, end)` of one text."""
 
     operation: int
     seen: Located
     value: Value
     start: int
     end: int
-    where: str  # in words
+    where: str  # place and excerpt, for messages
 
 
 @dataclass(slots=True)
@@ -63,12 +63,12 @@ class _Search:
     """The matches of one operation."""
 
     operation: Replacement
-    match: _Match | None = None  # the first one, as long as it is the only one
-    places: list[str] = field(default_factory=list)  # the first ones, in words
+    match: _Match | None = None  # the match, if there is exactly one
+    places: list[str] = field(default_factory=list)  # the first matches, for messages
     count: int = 0
-    starts_in: str | None = None  # the first text that has a start and no end after it
-    users: str | None = None  # the entry of the first match in a text that a user wrote
-    protection: str | None = None  # of the first match's entry, as far as it tells itself
+    starts_in: str | None = None  # the first text with a start and no end after it
+    users: str | None = None  # entry of the first match in text that the user wrote
+    protection: str | None = None  # why the entry of the first match is protected
 
 
 def plan_replace(
@@ -81,16 +81,21 @@ def plan_replace(
     binds: Binds = never,
     now: float | None = None,
 ) -> tuple[Plan, ContextChanged]:
-    """Plan these operations; raises Refused, which lists everything that is wrong with them.
+    """Plan these operations.
 
     Args:
-        binds: tells which models' signatures make a change worth a warning.
-        now: epoch seconds; None: a turn that does not say that it has ended goes on.
+        include_user: also change text that the user wrote.
+        protected_tools: names of tools whose calls and results are not changed.
+        binds: tells whether the signatures of a model cover earlier entries, which adds a warning.
+        now: epoch seconds; None: a turn without a recorded end stays open.
+
+    Raises:
+        Refused: at least one operation is wrong; lists all their errors.
     """
     if empty := [
         FieldError(f"targets[{number}]", EMPTY_MARKER)
         for number, operation in enumerate(operations)
-        if not (operation.start and operation.end)  # they would stand everywhere
+        if not (operation.start and operation.end)  # an empty marker would match everywhere
     ]:
         raise Refused(REPLACE, empty)
     conversation = Conversation(fmt, protected_tools, binds)
@@ -125,7 +130,7 @@ def _all_problems(
     *,
     include_user: bool,
 ) -> list[FieldError]:
-    """Return all errors, in the order of the operations, and overlaps after that."""
+    """Return all errors in the order of the operations, then the overlaps."""
     problems = [
         FieldError(f"targets[{number}]", text)
         for number, search in enumerate(searches)
@@ -141,7 +146,7 @@ def _all_problems(
 
 
 def texts_of(seen: Located, fmt: TranscriptFormat) -> Iterator[tuple[Value, str | None]]:
-    """The texts of an entry that may be changed; None for one that is in the store."""
+    """Yield the texts of an entry that may be changed; None in place of an extracted text."""
     away = away_test(seen.entry, seen.info.id)
     for value in fmt.values(seen.entry):
         if may_change(value) and value.shape is Shape.TEXT:
@@ -162,7 +167,7 @@ def _search(
     text: str,
     conversation: Conversation,
 ) -> None:
-    """Search one text for an operation's matches."""
+    """Add one text's matches to the search."""
     for start, end in _ranges(text, search.operation):
         if not search.count:
             search.protection = conversation.own_protection(seen)
@@ -191,18 +196,18 @@ def _ranges(text: str, operation: Replacement) -> Iterator[tuple[int, int]]:
 
 
 def _problems(search: _Search, conversation: Conversation) -> Iterator[str]:
-    """Return all errors of an operation by itself."""
+    """Yield the errors of a single operation."""
     start, end = _quoted(search.operation.start), _quoted(search.operation.end)
     if search.count == 0:
         if search.users:
             yield (
-                f"Pattern not found: start={start} end={end} stands only in what the user wrote "
-                f"(entry {search.users}), which is left alone unless include_user is set"
+                f"Pattern not found: start={start} end={end} occurs only in text of the user "
+                f"(entry {search.users}), which is changed only with include_user"
             )
         elif search.starts_in:
             yield (
                 f"Pattern not found: no end={end} follows start={start} in the same text; the "
-                f"start stands in {search.starts_in}"
+                f"start is in {search.starts_in}"
             )
         else:
             yield f"Pattern not found: start={start} end={end}"
@@ -234,7 +239,7 @@ def _most_similar(
     *,
     include_user: bool,
 ) -> dict[str, str]:
-    """The text most like each marker that stands nowhere, by the field of its operation."""
+    """Return, by field, the text most similar to each marker that occurs nowhere."""
     similar = {
         f"targets[{number}]": _Similar(
             search.operation.end if search.starts_in else search.operation.start
@@ -272,7 +277,7 @@ def _overlaps(searches: Sequence[_Search]) -> Iterator[FieldError]:
 def _apply(
     source: Transcript, searches: Sequence[_Search], conversation: Conversation
 ) -> tuple[Plan, ContextChanged]:
-    """Plan the one match of each operation; raises Refused."""
+    """Return the plan and the answer; each operation has one match. Raises Refused."""
     by_line: dict[int, list[_Match]] = defaultdict(list)
     for search in searches:
         if search.match:
@@ -316,13 +321,13 @@ def _apply(
 
 
 def _quoted(text: str) -> str:
-    """A marker as errors show it."""
+    """Return a marker as error messages show it."""
     shown = text if len(text) <= _LONGEST_QUOTE else text[: _LONGEST_QUOTE - 1] + "…"
     return f'"{_one_line(shown)}"'
 
 
 def _excerpt(text: str, start: int, end: int) -> str:
-    """Where in a text something stands, with a little of the text around it."""
+    """Return a match with a little of the text around it."""
     middle = text[start:end]
     if len(middle) > _LONGEST_QUOTE:
         half = _LONGEST_QUOTE // 2
@@ -338,17 +343,17 @@ def _one_line(text: str) -> str:
 
 
 class _Similar:
-    """Looks through one text after the other for the one most like a marker.
+    """Searches texts for the passage most similar to a marker.
 
-    Only places where a piece of the marker stands are compared, within bounds that suit any
-    session.
+    Only passages that contain a piece of the marker are compared, and the number of comparisons is
+    limited, so that the search takes bounded time in any session.
     """
 
     def __init__(self, marker: str) -> None:
         self._wanted = marker[:_LONGEST_COMPARED].casefold()
         self._matcher = SequenceMatcher(None, autojunk=False)
         self._matcher.set_seq2(self._wanted)
-        # Pieces spread over the marker, and where in it they stand: one may be misspelt.
+        # Pieces from all over the marker with their offsets, since some may be misspelt.
         length = max(3, min(12, len(self._wanted) // 3))
         last = len(self._wanted) - length
         starts = range(0, last + 1, max(1, last // _PIECES))
@@ -368,7 +373,7 @@ class _Similar:
         for offset, piece in self._pieces:
             at = lowered.find(piece)
             while at >= 0 and self._compared < _MOST_COMPARED:
-                # Pieces of one place point to nearly the same window: one look is enough.
+                # Neighbouring pieces give nearly the same window, which is compared once.
                 start = max(0, at - offset)
                 if windows.isdisjoint(range(start - 2, start + 3)):
                     windows.add(start)

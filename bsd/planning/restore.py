@@ -1,6 +1,6 @@
-"""Plans the return of extracted values: one entry's, by key, or everything in a session.
+"""Plans the return of extracted values: those of one entry, by key, or all of a session.
 
-And that of markers that a program has dropped, while the placeholders stayed.
+Also plans new markers for entries whose program dropped the marker and kept the placeholders.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ SUGGESTION = (
     "consider setting _extractable: false on the entry."
 )
 
-# The text in an answer for content that cannot be had.
+# The text that replaces unavailable content in an answer.
 UNAVAILABLE = {
     Missing.GONE: "[Content unavailable - extracted file missing]",
     Missing.CORRUPT: "[Content unavailable - extracted file corrupted]",
     Missing.FOREIGN: "[Content unavailable - extracted file is of another entry]",
-    Missing.FORGOTTEN: "[Content unavailable - forgotten: `bsd archive forget` was asked for it]",
+    Missing.FORGOTTEN: "[Content unavailable - forgotten with `bsd archive forget`]",
     Missing.UNREADABLE: "[Content unavailable - {}]",
 }
 _NOT_IN_FILE = "[Content unavailable - not in the extracted file]"
@@ -48,13 +48,13 @@ _LEFT_ALONE = "[Content unavailable - the line cannot be edited: {}]"
 
 
 def unavailable(why: Missing, stored: OriginalStore) -> str:
-    """Return the text to show instead of content that cannot be had."""
+    """Return the text to show in place of unavailable content."""
     return UNAVAILABLE[why].format(stored.trouble())
 
 
 @dataclass(slots=True, kw_only=True)
 class Restored:
-    """What became of one entry's values (seed 001)."""
+    """The result of restoring the values of one entry (seed 001)."""
 
     restored: bool = False
     entry_id: str
@@ -64,28 +64,30 @@ class Restored:
     ] = field(default_factory=dict)
     unavailable: Annotated[
         dict[str, str],
-        Field(description="What cannot come back, by key: what to show instead"),
+        Field(description="Values that cannot come back, by key: the text to show instead"),
         OMIT_EMPTY,
     ] = field(default_factory=dict)
     expired: Annotated[
-        str | None, Field(description="When and why that was deleted, in words"), OMIT_EMPTY
+        str | None, Field(description="When and why the content was deleted, in words"), OMIT_EMPTY
     ] = None
     changed: Annotated[
         tuple[str, ...],
-        Field(description="Keys somebody has overwritten since: left as they are"),
+        Field(description="Keys of values that were overwritten since: left as they are"),
         OMIT_EMPTY,
     ] = ()
     previous_restored_at: Annotated[str | None, OMIT_EMPTY] = None
     suggestion: Annotated[
-        str | None, Field(description="What to do if it is needed again and again"), OMIT_EMPTY
+        str | None,
+        Field(description="Advice for content that is needed again and again"),
+        OMIT_EMPTY,
     ] = None
     index: Internal[int] = 0  # 0-based line number
     ref: Internal[str] = ""  # of the stored file
-    # The damage of the stored file, for log and audit.
+    # Why the stored file is missing, for log and audit.
     missing: Internal[Missing | None] = None
-    # When the values left that cannot come back.
+    # When the unavailable values were extracted.
     extracted_at: Internal[str] = ""
-    stamp: Internal[Stamp | None] = None  # the `_restored` that it sets
+    stamp: Internal[Stamp | None] = None  # the new `_restored`
 
 
 def plan_restore(
@@ -96,11 +98,19 @@ def plan_restore(
     now: float,
     stored: OriginalStore,
 ) -> tuple[Plan, Restored]:
-    """Plan the return of one entry's values; no `keys` means all.
+    """Plan the return of one entry's values.
 
-    If several lines are copies of the entry, the values come back to each of them; the answer is
-    that of the first. Raises NotFound, Conflict if nothing of the entry is away, Invalid for
-    unknown keys.
+    If several lines are copies of the entry, each of them gets its values back; the answer is that
+    of the first restored line.
+
+    Args:
+        keys: names of the values, whole or by a segment; none means all.
+        now: epoch seconds.
+
+    Raises:
+        NotFound: there is no such entry.
+        Conflict: the entry has no extracted values, or its name is ambiguous.
+        Invalid: a key is unknown.
     """
     copies = locate_copies(source, fmt, entry)
     restorer = _Restorer(source, fmt, stored, now)
@@ -109,7 +119,7 @@ def plan_restore(
     of_copies = [(each, some) for each, some in of_copies if any(one.away for one in some)]
     if not of_copies:
         raise _nothing_away(copies[0], restorer.marked(copies[0]))
-    # Of one copy more may be away than of another.
+    # Copies may differ in their extracted values.
     wanted = _matching([one for _, some in of_copies for one in some], keys) if keys else None
     for located, marked in of_copies:
         answer, line = restorer.restore(located, marked, wanted)
@@ -128,7 +138,10 @@ def plan_restore_all(
     budget_bytes: int = BUDGET,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Plan, tuple[Restored, ...]]:
-    """Plan the return of everything that is away; the answers are those of marked entries."""
+    """Plan the return of all extracted values; return an answer for each marked entry.
+
+    If the budget is used up, the plan is not `complete`.
+    """
     edits: list[Edit] = []
     answers: list[Restored] = []
     new_bytes, complete = 0, True
@@ -154,9 +167,9 @@ def plan_restore_all(
 def restored_lines(
     source: Transcript, fmt: TranscriptFormat, stored: OriginalStore
 ) -> Iterator[tuple[bytes, Restored | None]]:
-    """Every line of a session with its values inline, for a copy: nothing is planned.
+    """Yield every line of a session with its values inline, for a copy. Nothing is planned.
 
-    With the answer of those from which something is away.
+    A line with extracted values comes with the answer for its entry, another line with None.
     """
     restorer = _Restorer(source, fmt, stored, 0.0)
     for before in source.lines():
@@ -170,10 +183,10 @@ def restored_copy(
     stored: OriginalStore,
     write: Callable[[bytes], object],
 ) -> tuple[int, dict[str, str]]:
-    """Write a session as it would be with everything back, line by line.
+    """Write a copy of a session with all values inline, line by line.
 
-    Returns the number of values that are inline in the copy, and those that could not be had:
-    `entry key` → why.
+    Returns:
+        The number of values put back in the copy, and the unavailable ones: `entry key` → reason.
     """
     values = 0
     missing: dict[str, str] = {}
@@ -188,18 +201,18 @@ def restored_copy(
 
 @dataclass(frozen=True, slots=True)
 class _Marked:
-    """A marker of an entry; a program may have taken it from the line."""
+    """A marker of an entry. The line may lack it if a program dropped it."""
 
     marker: Marker
-    paths: dict[str, ValuePath]  # of the marker's keys that are paths
-    away: frozenset[str]  # keys whose placeholder still stands
+    paths: dict[str, ValuePath]  # of the marker's valid keys
+    away: frozenset[str]  # keys with a placeholder in the line
     in_line: bool  # the line has this marker
 
 
 def _matching(marked: Sequence[_Marked], names: Iterable[str]) -> frozenset[str]:
-    """The keys that names mean, whole or by a segment: `message.content[2].text`, `text`.
+    """Return the keys that match names, whole or by a segment: `message.content[2].text`, `text`.
 
-    Raises Invalid for a name that means none.
+    Raises Invalid if a name matches no key.
     """
     paths = [(key, path) for one in marked for key, path in one.paths.items()]
     meant = {name: {key for key, path in paths if names_value(name, path)} for name in names}
@@ -225,7 +238,7 @@ def _nothing_away(located: Located, marked: Sequence[_Marked]) -> Conflict:
 
 @dataclass(slots=True)
 class _Restorer:
-    """Brings values back to the entries of one session; `now` is in epoch seconds."""
+    """Restores values in the entries of one session; `now` is in epoch seconds."""
 
     source: Transcript
     fmt: TranscriptFormat
@@ -237,7 +250,7 @@ class _Restorer:
         self.markers = Markers(self.source, self.fmt, self.stored)
 
     def marked(self, located: Located) -> list[_Marked]:
-        """The markers of an entry; none if nothing of it is away."""
+        """Return the markers of an entry; empty if none of its values is extracted."""
         own = Marker.of(located.entry)
         return [
             _Marked(
@@ -250,11 +263,12 @@ class _Restorer:
         ]
 
     def try_to_restore(self, line: Line) -> tuple[Restored | None, Line]:
-        """Restore one line of many: one that cannot be edited stops no other.
+        """Restore a line, without an error if it cannot be edited.
 
-        There is no answer if nothing of the line is away.
+        Returns:
+            The answer and the new line; the answer is None if the line has no extracted values.
         """
-        # bsd wrote markers and placeholders, so they stand in the line as they are spelled.
+        # bsd wrote markers and placeholders, so their spelling is known.
         if not any(needle in line.raw for needle in NEEDLES):
             return None, line
         located = Located.of(line, self.fmt)
@@ -271,10 +285,16 @@ class _Restorer:
         *,
         among_many: bool = False,
     ) -> tuple[Restored, Line]:
-        """Return the line with the values that can come back, and without a note that they did.
+        """Return the answer, and the line with all available values inline.
 
-        A value that cannot come back keeps its placeholder. No `wanted` keys means all. Raises
-        SpliceError if the line cannot be edited, unless it is one `among_many`.
+        The line has no new `_restored` yet. An unavailable value keeps its placeholder.
+
+        Args:
+            wanted: the keys to restore; None means all.
+            among_many: report a line that cannot be edited in the answer.
+
+        Raises:
+            SpliceError: the line cannot be edited, and `among_many` is False.
         """
         previous = located.entry.get(RESTORED)
         answer = Restored(
@@ -302,7 +322,10 @@ class _Restorer:
     def _restore_values(
         self, answer: Restored, line: Line, marked: _Marked, away: list[str]
     ) -> Line:
-        """Bring these keys back into the line; the answer lists those that came, and the others."""
+        """Bring these keys back into the line.
+
+        The answer lists the restored and the unavailable keys.
+        """
         entry, marker = parse_entry(line.raw) or {}, marked.marker
         original = original_of(line.raw, entry, marker, self.fmt, self.stored)
         if isinstance(original, Missing):
@@ -316,13 +339,13 @@ class _Restorer:
             return line
         left = tuple(key for key in marker.keys if key in marked.away and key not in restored)
         if not marked.in_line and Marker.of(entry):
-            new = back.apply(line.raw)  # the line's own marker names the other extracted values
+            new = back.apply(line.raw)  # the line's marker names other extracted values
         elif left:
             rest = Marker(marker.ref, marker.hash, marker.size, left, marker.at)
             new = back.apply(line.raw, put={MARKER: rest.to_json()})
         else:
             new = back.apply(line.raw, remove=[(MARKER,)] if marked.in_line else [])
-        # The value that the new `_restored` replaces.
+        # Keeps the value that the new `_restored` replaces.
         answer.stamp = answer.stamp or Stamp(
             answer.entry_id,
             encode_string(iso_utc(self.now)),
@@ -336,7 +359,7 @@ class _Restorer:
 
 
 def _stamped(line: Line, before: Line, now: float) -> Edit:
-    """The edit of a restored line, with the note that it was."""
+    """Return the edit of a restored line, with a new `_restored`."""
     new = edit(line.raw, put={RESTORED: encode_string(iso_utc(now))})
     return Edit(before.offset, len(before.raw), new)
 
@@ -354,17 +377,20 @@ def _plan(
 def plan_remark(
     source: Transcript, fmt: TranscriptFormat, stored: OriginalStore
 ) -> tuple[Plan, tuple[str, ...]]:
-    """Plan a marker for each entry whose placeholders stand alone, and whose content is stored.
+    """Plan new markers for entries with placeholders but no marker, if their content is stored.
 
-    The answer names these entries, by id or `#line`. One that several stored lines are away from
-    gets none: a marker names one, and restoring finds them all the same.
+    An entry with values in several stored lines gets none, since a marker names one line; restoring
+    finds these lines without a marker.
+
+    Returns:
+        The plan, and the names of the entries: id or `#line`.
     """
     markers = Markers(source, fmt, stored)
     edits: list[Edit] = []
     touched: list[TouchedLine] = []
     for line in source.lines():
         located = Located.of(line, fmt) if NEEDLES[1] in line.raw else None
-        # A marker that names nothing is as good as lost.
+        # A marker without keys counts as lost.
         if located is None or Marker.of(located.entry) is not None or located.info.is_header:
             continue
         found = markers.of(located.entry, located.info, line.index)

@@ -1,4 +1,7 @@
-"""The result of extracting from or restoring one session, in the words of the contract. Pure."""
+"""The result of extracting from or restoring one session, in the terms of the API.
+
+Pure data: no input or output.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,22 @@ from bsd.transcripts.change import Identity
 
 
 class Status(StrEnum):
-    """What became of one session; names the completed state."""
+    """The outcome for one session."""
 
     EXTRACTED = "extracted"
     RESTORED = "restored"
     UNCHANGED = "unchanged"
-    LEFT_ALONE = "left_alone"  # not ours to edit: foreign, version 1, moved to SQLite, …
+    LEFT_ALONE = "left_alone"  # not bsd's to edit: foreign, version 1, moved to SQLite, …
     BUSY = "busy"
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class SessionResult:
-    """What was (or with `dry_run` would be) done to one session. Sizes are bytes of its file."""
+    """The change of one session, or with `dry_run` the change that would be made.
+
+    Sizes are bytes of the session file.
+    """
 
     session: str
     status: Status
@@ -41,58 +47,59 @@ class SessionResult:
     bytes_after: int = 0
     bytes_saved: int = field(init=False, default=0)
     tokens_saved: Annotated[
-        int, Field(description="Of what is sent as the session goes on now: an estimate")
+        int, Field(description="Estimated tokens of the extracted values in context")
     ] = 0
-    rate: Internal[Rate] = field(default_factory=Rate)  # by which it was made
-    characters_per_token: Annotated[float, Field(description="By which it was made")] = field(
+    rate: Internal[Rate] = field(default_factory=Rate)  # of the estimate
+    characters_per_token: Annotated[float, Field(description="Rate of the token estimate")] = field(
         init=False, default=0.0
     )
     tokens_by: Annotated[
         Literal["usage", "rule_of_thumb"],
-        Field(description="Whether the session itself has recorded the usage"),
+        Field(description="usage: measured by the recorded usage; rule_of_thumb: no usage"),
     ] = field(init=False, default="rule_of_thumb")
-    reasons: Annotated[
-        Mapping[str, int], Field(description="How many entries were dealt with in which way")
-    ] = field(default_factory=dict)
+    reasons: Annotated[Mapping[str, int], Field(description="Number of entries by outcome")] = (
+        field(default_factory=dict)
+    )
     unavailable: Annotated[
-        Mapping[str, str], Field(description="What could not come back, by `entry key`: why not")
+        Mapping[str, str],
+        Field(description="Values that could not come back, by `entry key`: the reason"),
     ] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     reason: Annotated[
-        str | None, Field(description="Why it was left alone, was busy or failed")
+        str | None, Field(description="Why the session was left alone, was busy or failed")
     ] = None
     hint: str | None = None
     cache_warm_until: Annotated[
         str | None,
         Field(
-            description="What its model sees waits for its prompt cache to get cold then (of a dry "
-            "run by hand: would wait, if the daemon did it)"
+            description="Values in context wait until then for the prompt cache to get cold (in "
+            "a dry run by hand: they would wait if the daemon did it)"
         ),
         OMIT_EMPTY,
     ] = None
     tokens_ready: Annotated[
-        int | None, Field(description="Of what waits so: an estimate"), OMIT_EMPTY
+        int | None, Field(description="Estimated tokens of the values that wait"), OMIT_EMPTY
     ] = None
-    # For the caller, and for the queue, which judges by it.
-    # The kind of the problem in `reason`; knows its exit code.
+    # For the caller and the work queue:
+    # The class of the error in `reason`; it has the exit code.
     error: Internal[type[BsdError] | None] = None
-    # The file after this, if nothing in it is unknown to us.
+    # The file afterwards; None if it holds lines that no plan has seen.
     left_as: Internal[Identity | None] = None
-    # Epoch seconds at which there may be more to do without a change.
+    # Epoch seconds: more may be due then, even if the session does not change.
     due_at: Internal[float | None] = None
     # Epoch seconds: `cache_warm_until`.
     warm_until: Internal[float | None] = None
-    # Seconds after which a busy one will be idle, if known.
+    # Seconds until a busy session is idle, if known.
     again_in: Internal[float | None] = None
-    # `reasons` tells only of lines that were appended since the last time.
+    # `reasons` covers only lines appended since the last run.
     partial: Internal[bool] = False
-    # There is something to do, but it was not worth it yet.
+    # A change is due but not worth a commit yet.
     postponed: Internal[bool] = False
-    # There is more to do at once; others went first.
+    # More is due now; other sessions go first.
     unfinished: Internal[bool] = False
 
     def __post_init__(self) -> None:
-        """Fill the members that follow from others."""
+        """Fill the fields that follow from others."""
         fill = object.__setattr__
         fill(self, "bytes_saved", self.bytes_before - self.bytes_after)
         fill(self, "characters_per_token", round(self.rate.characters, 2))
@@ -101,13 +108,12 @@ class SessionResult:
     def plus(
         self, plan: Plan, aim: Status, *, in_effect: bool, left_as: Identity | None
     ) -> SessionResult:
-        """Return the result once another plan was made for the session.
+        """Return the result after another plan for the session.
 
         Args:
             aim: the status if values were moved.
-            in_effect: the plan was committed, or a dry run tells of it; otherwise nothing of it
-                counts but its reasons.
-            left_as: the file after it; None if lines came into it that no plan has seen.
+            in_effect: the plan was committed, or it is a dry run. Otherwise only its reasons count.
+            left_as: the file afterwards; None if it holds lines that no plan has seen.
         """
         report, counts = plan.report, in_effect or self.dry_run
         warm_until = plan.warm_until if report.tokens_ready else None
@@ -132,10 +138,10 @@ class SessionResult:
         )
 
     def missing(self, answer: Restored, why: str | None = None) -> SessionResult:
-        """Return the result with the values of an entry that could not come back.
+        """Return the result with the unavailable values of an entry added.
 
         Args:
-            why: the reason why the others stay placeholders too, though they are stored.
+            why: the reason why the entry's stored values stay placeholders too, if they do.
         """
         more = f" {answer.expired}" if answer.expired else ""
         lost = {f"{answer.entry_id} {key}": text + more for key, text in answer.unavailable.items()}
@@ -144,7 +150,7 @@ class SessionResult:
         return replace(self, unavailable={**self.unavailable, **lost}) if lost else self
 
     def failed(self, error: BsdError) -> SessionResult:
-        """Return the result if an error ended it."""
+        """Return the result after an error that ended the run."""
         return replace(
             self,
             status=_status_of(error),
@@ -168,8 +174,8 @@ def _status_of(error: BsdError) -> Status:
 def _warnings(report: Report, *, dry_run: bool) -> Iterator[str]:
     if dry_run and report.undone_before:
         yield (
-            f"{report.undone_before} of the entries that would leave had been taken back by undo: "
-            "they stay inline until somebody extracts them by hand, as this would"
+            f"{report.undone_before} of the entries that would leave were brought back by undo: "
+            "they stay inline until they are extracted by hand, as this would do"
         )
     for leak in report.leaked:
         yield (

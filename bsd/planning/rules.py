@@ -1,8 +1,7 @@
-"""The decision table of SPEC §3, row by row: which values leave an entry, or why none does.
+"""The decision table of SPEC §3: which values leave an entry, or why none does.
 
-Settings come in the form in which entries are judged: `trigger_rules` and the plain fields become
-the same thing, a list of triggers; the first that fits a value decides about it, even if it then
-says that the value is too recent or too small.
+`trigger_rules` and the plain settings are both turned into a list of triggers. The first trigger
+that fits a value decides about it, even if it then finds the value too recent or too small.
 """
 
 from __future__ import annotations
@@ -34,29 +33,29 @@ from bsd.transcripts.spans import ValuePath, format_path, paths_of
 
 _ANY = "*"
 _ABSENT = object()
-# The tools of bsd for sessions, whose results an agent has just asked for. `context` is not among
-# them: tools of other programs may have that name.
+# bsd's tools for sessions. Their results are recent requests of the agent. `context` is left out,
+# since tools of other programs may have that name.
 _OWN_TOOLS = frozenset(
     ("purge_control", "restore_remote", "restore", "read_extracted", "search_extracted")
 )
-# Seed 000's last resort: an entry whose time cannot be read is this old per later message.
+# Seed 000's fallback for an entry without a readable time: its age per later message.
 _SECONDS_PER_MESSAGE = 60
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # one object per rule: compared by identity
 class Trigger:
-    """One rule: the values that it fits, and the conditions for them."""
+    """One rule: the values that it fits, and the conditions under which they leave."""
 
-    types: frozenset[str] | None  # None: every type, and values of none
+    types: frozenset[str] | None  # None: any type, and values without a type
     min_length: int  # characters
     keep_recent: int  # messages
     keep_chars: int  # characters
-    roles: frozenset[str] | None = None  # lower case; None: every role, and none
-    matchers: tuple[tuple[str, Any], ...] = ()  # members of the entry and their required values
+    roles: frozenset[str] | None = None  # lower case; None: any role, or no role
+    matchers: tuple[tuple[str, Any], ...] = ()  # (member of the entry, required value)
 
     @classmethod
     def of(cls, rule: TriggerRule, config: PruningConfig) -> Trigger:
-        """Read one of `trigger_rules`; the settings give the members that it lacks."""
+        """Make a trigger of one of `trigger_rules`; the settings supply missing members."""
 
         def own(value: int | None, otherwise: int) -> int:
             return otherwise if value is None else value
@@ -71,7 +70,7 @@ class Trigger:
         )
 
     def fits_entry(self, entry: Entry, info: EntryInfo) -> bool:
-        """Whether role and matchers hold for an entry."""
+        """Return whether an entry has the role and the members that the rule asks for."""
         if self.roles is not None and (info.role or "").lower() not in self.roles:
             return False
         if not self.matchers:
@@ -79,7 +78,10 @@ class Trigger:
         return all(_matches(wanted, _member(entry, key)) for key, wanted in self.matchers)
 
     def fits_value(self, value: Value) -> bool:
-        """Whether a value of an entry that fits is of its type; state must be asked for by name."""
+        """Return whether a value of a fitting entry has the rule's type.
+
+        State of extensions fits only if a matcher names `customType`.
+        """
         if value.custom and all(key != "customType" for key, _ in self.matchers):
             return False
         return self.types is None or value.type in self.types
@@ -90,12 +92,12 @@ def _alternatives(text: str) -> list[str]:
 
 
 def _member(entry: Entry, key: str) -> Any:
-    """A member of the entry, else of its message: there real entries have `toolName`, `model`."""
+    """Return a member of the entry, or else of its message (`toolName`, `model`)."""
     return entry[key] if key in entry else message_of(entry).get(key, _ABSENT)
 
 
 def _matches(wanted: Any, present: Any) -> bool:
-    """Compare as the original does: a text with the member's text, a number strictly."""
+    """Compare like the original: a text with the member's text, a number strictly."""
     if isinstance(wanted, str):
         text = _as_text(present)
         return text is not None and text.lower() in _alternatives(wanted)
@@ -126,12 +128,12 @@ LONGEST_MODEL = 128  # characters of a model's name that are searched
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Everything of the settings that decides about an entry."""
+    """All settings that decide about an entry."""
 
     enabled: bool
     triggers: tuple[Trigger, ...]
-    min_value_length: int  # characters, of forced leaves
-    keep_chars: int  # characters, of forced values that no trigger fits
+    min_value_length: int  # characters; for forced leaves
+    keep_chars: int  # characters; for forced values without a trigger
     age_threshold_s: float
     keep_after_restore_s: float
     display_only: bool
@@ -139,7 +141,7 @@ class Policy:
 
     @classmethod
     def of(cls, config: PruningConfig) -> Policy:
-        """Read the settings; a list of rules replaces the plain fields, an empty one too."""
+        """Read the settings. A list of rules, even an empty one, replaces the plain settings."""
         if config.trigger_rules is not None:
             triggers = tuple(Trigger.of(rule, config) for rule in config.trigger_rules)
         elif config.trigger_types:
@@ -167,23 +169,23 @@ class Policy:
 
     @property
     def shortest(self) -> int:
-        """The length from which a leaf could be of interest to any trigger, in characters."""
+        """The length in characters from which a leaf may interest any trigger."""
         return min([self.min_value_length, *(trigger.min_length for trigger in self.triggers)])
 
     def limits(self) -> list[int]:
-        """Every length that a value's length is compared with, ascending, from 0."""
+        """Return all lengths that a value's length is compared with, ascending, from 0."""
         limits = {0, self.min_value_length, self.keep_chars + 1}
         for trigger in self.triggers:
             limits |= {trigger.min_length, trigger.keep_chars + 1}
         return sorted(limits)
 
     def binds(self, model: str) -> bool:
-        """Whether a signature of this model covers the whole conversation before it."""
+        """Return whether a signature of this model covers the whole conversation before it."""
         return any(pattern.search(model[:LONGEST_MODEL]) for pattern in self.bound_models)
 
 
 class Reason(StrEnum):
-    """The outcome for one entry: the first row that applies."""
+    """The outcome for one entry: the first row of the table that applies."""
 
     __hash__ = str.__hash__  # Enum's own is written in Python
 
@@ -207,7 +209,7 @@ class Reason(StrEnum):
 
 
 class Option(NamedTuple):
-    """A value that is in its entry now, as far as the rules and the edit need it."""
+    """An inline value of an entry, with the properties that rules and edit need."""
 
     path: ValuePath
     removes: tuple[ValuePath, ...]
@@ -217,53 +219,56 @@ class Option(NamedTuple):
     leaf: bool
     custom: bool
     length: int  # characters, rounded down to the next limit of the settings
-    trigger: Trigger | None  # the rule that decides about it
+    trigger: Trigger | None  # the first trigger that fits
 
     @property
     def is_thought(self) -> bool:
-        """Whether the model thought it: providers check the thinking of the last turn (row 4)."""
+        """True for thinking. Providers check the thinking of the last turn (row 4)."""
         return self.type == "thinking" and not self.display
 
 
 class Subject(NamedTuple):
-    """The properties that decide about an entry, at any place: equal for entries that are alike."""
+    """The properties of an entry that decide about it, apart from its place in the session.
+
+    Entries that are alike to the rules have equal subjects.
+    """
 
     options: tuple[Option, ...]
     id_problem: Reason | None
-    some_away: bool  # a placeholder stands for at least one value
-    marked: bool  # it has an `_extracted` member, ours or not
+    some_away: bool  # at least one value is extracted
+    marked: bool  # it has an `_extracted` member, bsd's or not
     pinned: bool  # `_extractable` is false
     forced: bool  # `_extractable` is true
     window: int | None  # `_extractable` is a number of messages
     restored_ms: float | None
-    own_result: bool  # the answer of one of bsd's tools
-    undone: bool  # its extraction was taken back
+    own_result: bool  # it is a result of one of bsd's tools
+    undone: bool  # its extraction was undone
 
     @property
     def thinks(self) -> bool:
-        """Whether it has a value that stays as long as the entry is of the last turn."""
+        """True if a value stays as long as the entry belongs to the last turn."""
         return any(option.is_thought for option in self.options)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The surroundings of an entry, as far as they decide about it."""
+    """The surroundings of an entry that decide about it."""
 
     position: int  # message entries after it
     time_ms: float | None = None  # when it was written
     duplicate: bool = False
-    turn_open: bool = False  # in an unfinished turn, or the latest assistant message
+    turn_open: bool = False  # in an unfinished turn or the latest assistant message
     last_turn: bool = False  # in the last turn, finished or not
     prefix_bound: bool = False  # a later signature covers its values in context
-    # Epoch seconds at which its turn, of which nothing tells the end, is over by silence.
+    # Epoch seconds: silence ends the entry's turn then; None: silence does not end it.
     over_at: float | None = None
-    # Epoch seconds: until then its values in context wait for the provider's prompt cache to
-    # get cold; None: they wait for nothing.
+    # Epoch seconds: its values in context wait until then for the provider's prompt cache to get
+    # cold; None: they do not wait.
     warm_until: float | None = None
 
 
 class Chosen(NamedTuple):
-    """A value that leaves, but for its first `keep_chars` characters."""
+    """A value that leaves, except its first `keep_chars` characters."""
 
     value: Option
     keep_chars: int
@@ -275,12 +280,12 @@ class Decision:
 
     reason: Reason
     chosen: tuple[Chosen, ...] = ()
-    due_at: float | None = None  # epoch seconds at which the reason ends by itself
+    due_at: float | None = None  # epoch seconds: the reason ends then by itself
     waiting: tuple[Chosen, ...] = ()  # values that leave at `due_at`
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """The paths of the values that leave, as a marker names them."""
+        """The paths of the leaving values, as a marker names them."""
         return tuple(format_path(value.path) for value, _ in self.chosen)
 
     @cached_property
@@ -291,8 +296,8 @@ class Decision:
 
 @lru_cache(maxsize=256)
 def own_tool(name: str | None) -> bool:
-    """Return True if a tool is bsd's, under any prefix of an MCP client."""
-    # `mcp__bsd__restore` in most of them, `bsd_restore` in some.
+    """Return whether a tool is bsd's, under any prefix of an MCP client."""
+    # Most clients write `mcp__bsd__restore`, some `bsd_restore`.
     return name is not None and name.rpartition("__")[2].removeprefix("bsd_") in _OWN_TOOLS
 
 
@@ -306,13 +311,13 @@ def subject_of(
     own_result: bool = False,
     undone: bool = False,
 ) -> Subject:
-    """Look at one entry.
+    """Return the subject of an entry.
 
     Args:
-        values: those of the entry that are at least `policy.shortest` characters long.
+        values: the entry's values of at least `policy.shortest` characters.
         limits: `policy.limits()`.
         own_result: it answers a call of one of bsd's tools.
-        undone: its extraction was taken back.
+        undone: its extraction was undone.
     """
     fitting = [trigger for trigger in policy.triggers if trigger.fits_entry(entry, info)]
     away: Callable[[Value], bool] | None = None
@@ -363,10 +368,10 @@ def _id_problem(entry_id: str | None) -> Reason | None:
 
 
 def away_test(entry: Entry, entry_id: str | None) -> Callable[[Value], bool]:
-    """Return the test for values whose place a placeholder holds now.
+    """Return a function that tells whether a value is extracted.
 
-    Our marker names the value, or the text block that took its block's place, and it ends with
-    this entry's placeholder; or it is a placeholder of any entry, and nothing else.
+    A value is extracted if it is nothing but a placeholder, of any entry; or if the marker names
+    the value, or the text block in its place, and its text ends with this entry's placeholder.
     """
     marker = Marker.of(entry)
     keys = set(paths_of(marker.keys).values()) if marker else set()
@@ -382,9 +387,9 @@ def away_test(entry: Entry, entry_id: str | None) -> Callable[[Value], bool]:
 
 
 def decide(subject: Subject, standing: Standing, policy: Policy, now: float) -> Decision:
-    """Apply the table; `now` in epoch seconds.
+    """Apply the table to an entry; `now` is in epoch seconds.
 
-    Values are filtered step by step, and the reason is that of the step after which none is left.
+    Each step filters the values. The reason is that of the step that leaves no value.
     """
     if (reason := _before_values(subject, standing, policy)) is not None:
         due = _due_after_turn(subject, standing, policy) if reason is Reason.TURN_OPEN else None
@@ -402,7 +407,7 @@ def decide(subject: Subject, standing: Standing, policy: Policy, now: float) -> 
 
 
 def _before_values(subject: Subject, standing: Standing, policy: Policy) -> Reason | None:
-    """Rows 1 to 5, which no value can change."""
+    """Return the reason of rows 1 to 5, which ignore single values; None if none applies."""
     if not policy.enabled or not policy.triggers:
         return Reason.DISABLED
     if subject.id_problem is not None:
@@ -417,7 +422,7 @@ def _before_values(subject: Subject, standing: Standing, policy: Policy) -> Reas
 
 
 def _due_after_turn(subject: Subject, standing: Standing, policy: Policy) -> float | None:
-    """When an entry of an unfinished turn will leave, if nothing is added to its session."""
+    """Return when an entry of an unfinished turn will leave if its session does not grow."""
     if standing.over_at is None or not standing.turn_open:
         return None
     warm = standing.warm_until
@@ -428,13 +433,13 @@ def _due_after_turn(subject: Subject, standing: Standing, policy: Policy) -> flo
 
 
 def _only_thinks(subject: Subject) -> bool:
-    """Whether thinking is all of an entry that could leave."""
+    """Return whether only thinking could leave the entry."""
     due = [option for option in subject.options if subject.forced or option.trigger is not None]
     return bool(due) and all(option.is_thought for option in due)
 
 
 def _forced(options: tuple[Option, ...], policy: Policy) -> Decision:
-    """Row 6: every value, but state of extensions and short leaves."""
+    """Apply row 6: choose all values except state of extensions and short leaves."""
     chosen = []
     for option in options:
         if option.leaf and option.length < policy.min_value_length:
@@ -442,14 +447,14 @@ def _forced(options: tuple[Option, ...], policy: Policy) -> Decision:
         if option.custom and option.trigger is None:
             continue
         keep = option.trigger.keep_chars if option.trigger else policy.keep_chars
-        # A short value that is forced out shall be gone: keeping the whole value would do nothing.
+        # A forced value that is no longer than `keep` leaves whole, or it would not leave at all.
         is_cut = option.shape is Shape.TEXT and keep < option.length
         chosen.append(Chosen(option, keep if is_cut else 0))
     return _extract_or(Reason.VALUES_TOO_SMALL, chosen)
 
 
 def _protected_until(subject: Subject, standing: Standing, policy: Policy, now: float) -> float:
-    """Row 7: the end of the window after a restoration, or after an answer of our own tools."""
+    """Apply row 7: return the end of protection after a restoration or an answer of bsd's tools."""
     ends = [0.0]
     if subject.restored_ms is not None:
         ends.append(subject.restored_ms / 1000 + policy.keep_after_restore_s)
@@ -465,7 +470,7 @@ def _choose(
     policy: Policy,
     now: float,
 ) -> Decision:
-    """Rows 8 to 13; `window` is the entry's own number of messages, instead of `keep_recent`."""
+    """Apply rows 8 to 13; `window`, if set, replaces `keep_recent` by the entry's own number."""
     matched = [
         (option, option.trigger)
         for option in options
@@ -483,7 +488,7 @@ def _choose(
         return Decision(Reason.TOO_RECENT)
 
     if (missing := policy.age_threshold_s - _age(standing, now)) > 0:
-        # Without a time of its own an entry ages by later messages only, not by waiting.
+        # An entry without a time ages only with later messages, not with time.
         due = None if standing.time_ms is None else now + missing
         return Decision(Reason.TOO_YOUNG, due_at=due)
 
@@ -500,21 +505,21 @@ def _choose(
     if standing.warm_until is None or not waiting:
         return _extract_or(Reason.PREFIX_BOUND, free)
 
-    # Values that no model is sent do not touch the cache.
+    # Values that are never sent do not affect the cache.
     leaving = tuple(one for one in free if one.value.display)
     reason = Reason.EXTRACT if leaving else Reason.CACHE_WARM
     return Decision(reason, leaving, standing.warm_until, waiting)
 
 
 def _is_large_enough(option: Option, trigger: Trigger) -> bool:
-    """Row 11; a value that would be kept whole by `keep_chars` is too small as well."""
+    """Apply row 11. A value that `keep_chars` would keep whole is too small as well."""
     if option.shape is Shape.TEXT and option.length <= trigger.keep_chars:
         return False
     return option.length >= trigger.min_length
 
 
 def _age(standing: Standing, now: float) -> float:
-    """Return an entry's age in seconds; a time in the future is age 0."""
+    """Return an entry's age in seconds; 0 for a time in the future."""
     if standing.time_ms is None:
         return standing.position * _SECONDS_PER_MESSAGE
     return max(0.0, now - standing.time_ms / 1000)

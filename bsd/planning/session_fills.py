@@ -1,8 +1,8 @@
-"""What fills a session: each byte of its lines counts to one kind of content.
+"""Attributes each byte of a session's lines to one kind of content.
 
-Arguments of calls count by their tool, members that a format names by that name
-(`TranscriptFormat.fillings`), other values by their type. The rest of a line is the JSON around
-them: ids, times, keys, braces and escapes. Names of kinds are words for people.
+Arguments of calls count towards their tool, members that the format names
+(`TranscriptFormat.fillings`) towards that name, other values towards their type. The rest of a line
+is the JSON around them: ids, times, keys, braces and escapes. Names of kinds are words for people.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ _UNREADABLE = "lines that cannot be read"
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """The part of a session that content of one kind fills. Sizes are bytes."""
+    """The share of one kind of content in a session. Sizes are bytes."""
 
-    what: Annotated[str, Field(description="In words, as `tool results: Bash`")]
+    what: Annotated[str, Field(description="Name of the kind, such as `tool results: Bash`")]
     bytes: int
     extracted_bytes: int
-    share: Annotated[float, Field(description="Of the session's bytes, 0 to 1")]
+    share: Annotated[float, Field(description="Part of the session's bytes, 0 to 1")]
 
 
 class EntryContent(NamedTuple):
-    """The content of one entry."""
+    """The kinds of content in one entry."""
 
-    kinds: list[str]  # of its values, in their order
-    result: int  # bytes of a tool's result that the model is sent
+    kinds: list[str]  # one per value, in order
+    result: int  # bytes of a tool result that are sent to the model
 
 
 class Fills:
@@ -57,7 +57,7 @@ class Fills:
 
     def __init__(self) -> None:
         self._bytes: Counter[str] = Counter()
-        self.extracted: Counter[str] = Counter()  # bytes that were taken out, by kind
+        self.extracted: Counter[str] = Counter()  # kind → extracted bytes
 
     def take_unreadable(self, raw: bytes) -> None:
         """Count a line that holds no entry."""
@@ -75,8 +75,9 @@ class Fills:
         """Count each byte of a line to one kind.
 
         Args:
-            raw: the line, with its end.
-            tool: whose result it is; empty if it is none, or the tool is not known.
+            raw: the line with its line end.
+            tool: name of the tool whose result this is; empty if it is no result or the tool is
+                unknown.
         """
         places = [
             Filling(call.arguments, with_tool(_CALLS, call.name))
@@ -100,14 +101,14 @@ class Fills:
         parts.append((_THINKING, proof_size(entry)))
         left = len(raw)
         for kind, size in parts:
-            fitting = min(size, left)  # another program may write a number shorter than bsd
+            fitting = min(size, left)  # another program may write a number in fewer bytes
             self._bytes[kind] += fitting
             left -= fitting
         self._bytes[_JSON_AROUND] += left
         return EntryContent(kinds, result)
 
     def rows(self) -> tuple[Fill, ...]:
-        """Return the kinds, those first that have filled the most."""
+        """Return the kinds, largest first, extracted bytes included."""
         total = self._bytes.total()
         found = [
             Fill(
@@ -125,7 +126,7 @@ class Fills:
 
 
 def _kind_at(path: ValuePath, places: Sequence[Filling]) -> str | None:
-    """Name the content that a value is a part of; None if it counts by itself."""
+    """Return the name of the content that a value belongs to; None if it counts by itself."""
     return next((place.what for place in places if path[: len(place.path)] == place.path), None)
 
 
@@ -151,5 +152,5 @@ def _kind_of(value: Value, tool: str, info: EntryInfo) -> str:
 
 
 def _size_of(value: Value) -> int:
-    """Return the bytes of a value as JSON, without quotes; of a picture those of its base64."""
+    """Return the bytes of a value as JSON without quotes. For a picture, count its base64."""
     return value.length if value.text is None else len(compact_json(value.text)) - 2

@@ -1,7 +1,7 @@
-"""What a session is made of: its prompts, its tools, its context, and what fills it.
+"""The outline of a session: its prompts, tools, context, and kinds of content.
 
-One pass over the lines; each is parsed once and forgotten. `SessionMeter` follows a session as it
-grows, so that appended lines cost their own bytes.
+One pass over the lines parses each line once and keeps only totals. `SessionMeter` continues where
+it stopped, so reading appended lines takes time for these lines only.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import Line, Transcript, parse_entry
 from bsd.transcripts.spans import paths_of
 
-# Shorter texts in details and in objects are no values.
+# Shorter texts in details and in objects are not counted as values.
 _LEAST_DETAIL = 32  # characters
 _PROGRESS_STEP = 1 << 20  # bytes
 
-# Bytes of the values that a marker names, by key; empty if they are not known.
+# Returns the bytes of the values that a marker names, by key; empty if unknown.
 SizesOf = Callable[[Marker], Mapping[str, int]]
-# The entry before extraction, by its line; None if it cannot be had.
+# Returns the entry before extraction; None if it is not available.
 OriginalEntry = Callable[[Line, Entry, Marker], Entry | None]
 
 
 @dataclass(frozen=True, slots=True)
 class PromptInOutline:
-    """A prompt of the user, and the entries up to the next one."""
+    """A prompt of the user, with the entries up to the next prompt."""
 
     index: Annotated[int, Field(description="0-based line number")]
     id: str | None
@@ -64,7 +64,9 @@ class PromptInOutline:
     last_answer: Annotated[
         int | None, Field(description="Line of the last text of the model before the next prompt")
     ]
-    seconds: Annotated[float | None, Field(description="Until the last entry before the next one")]
+    seconds: Annotated[
+        float | None, Field(description="From the prompt to the last entry before the next prompt")
+    ]
     entries: int
 
 
@@ -75,17 +77,18 @@ class ToolInOutline:
     name: str
     calls: int
     errors: int
-    timed_calls: Annotated[int, Field(description="Those of which it is known how long they took")]
+    timed_calls: Annotated[int, Field(description="Calls of known duration")]
     seconds: Annotated[
-        float, Field(description="That these took: as the program noted, or up to the result")
+        float,
+        Field(description="Total duration of these: as the program noted, or up to the result"),
     ]
-    bytes: Annotated[int, Field(description="Of its results, as they stand in the session")]
-    extracted_bytes: Annotated[int, Field(description="Of its results, taken out")]
+    bytes: Annotated[int, Field(description="Of its results in the session")]
+    extracted_bytes: Annotated[int, Field(description="Of its results, extracted")]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedUsage:
-    """The newest answer for which the session records how many tokens were sent."""
+    """The newest answer whose number of sent tokens the session records."""
 
     index: int
     time: str | None
@@ -94,14 +97,14 @@ class RecordedUsage:
 
 @dataclass(frozen=True, slots=True)
 class ContextInOutline:
-    """What the model is sent if the session goes on as it is now."""
+    """The content that is sent to the model if the session continues as it is now."""
 
     tokens: int
     source: Annotated[
         str,
         Field(
-            description="usage: as the session recorded it last; less: the same, less an estimate "
-            "of what was taken out since; estimate: by the characters in context"
+            description="usage: the newest recorded usage; less: the same, less an estimate of the "
+            "values extracted since; estimate: from the characters in context"
         ),
     ]
     estimate: Annotated[
@@ -109,22 +112,24 @@ class ContextInOutline:
         Field(description="Tokens of the texts in context, without the program's own instructions"),
     ]
     limit: Annotated[
-        int | None, Field(description="The most tokens that the model takes; null: not known")
+        int | None, Field(description="The most tokens that the model accepts; null: unknown")
     ]
-    limit_reason: Annotated[str | None, Field(description="How the limit is known, in words")]
+    limit_reason: Annotated[str | None, Field(description="Source of the limit, in words")]
     most_seen: Annotated[
         int | None,
-        Field(description="The most tokens that were sent: the limit is not lower"),
+        Field(description="The most tokens that were sent; the limit is not lower"),
     ]
     model: str | None
     since: Annotated[int, Field(description="The first line after the last compaction")]
-    extracted_tokens: Annotated[int, Field(description="About; taken out of what is in context")]
+    extracted_tokens: Annotated[
+        int, Field(description="Estimated tokens extracted from entries in context")
+    ]
     last_usage: RecordedUsage | None
 
 
 @dataclass(frozen=True, slots=True)
 class SessionParts:
-    """The answers of a `SessionMeter`."""
+    """The results of a `SessionMeter`."""
 
     lines: int
     entries: int
@@ -162,55 +167,55 @@ class _CallMade:
     name: str
     index: int
     time_ms: float | None
-    seconds: float | None = None  # that it took; None: not known yet
-    is_noted: bool = False  # by the program; else by the time of its result
+    seconds: float | None = None  # duration; None: not known yet
+    is_noted: bool = False  # duration noted by the program, not derived from the result
 
 
 @dataclass(frozen=True, slots=True)
 class _Away:
-    """Characters that left an entry that the model was sent."""
+    """Characters extracted from an entry that is sent to the model."""
 
     row: int
     characters: int
-    time_ms: float | None  # when they left it
+    time_ms: float | None  # when they were extracted
 
 
 class SessionMeter:
-    """Follows a session line by line, and answers what it is made of.
+    """Follows a session line by line and adds up its parts.
 
-    Its answers may be asked at any time; more lines may follow.
+    Results are available at any time, and more lines may follow.
     """
 
     def __init__(self, fmt: TranscriptFormat) -> None:
         self._fmt = fmt
         self._sizes: SizesOf = lambda _: {}
         self._original: OriginalEntry = lambda *_: None
-        self._identity: Identity | None = None  # of the file, when it was read
-        self._end, self._guard = 0, b""  # behind the last line, and what stands before that
-        self._is_torn = False  # the last line has no end: more of it may come
+        self._identity: Identity | None = None  # of the file when it was last read
+        self._end, self._guard = 0, b""  # offset after the last line, hash of its end
+        self._is_torn = False  # the last line lacks its line end and may grow
         self._lines = self._entries = 0
         self._prompts: list[_Prompt] = []
         self._tools: defaultdict[str, _Tool] = defaultdict(_Tool)
         self._calls: dict[str, _CallMade] = {}
-        self._started: list[tuple[float, int]] = []  # time and line of each call
-        self._subagents: dict[str, int] = {}  # sessions of sub-agents: the line of the call
+        self._started: list[tuple[float, int]] = []  # (time, line) of each call
+        self._subagents: dict[str, int] = {}  # session of a sub-agent → line of the call
         self._window, self._meter = ContextWindow(), Meter()
-        self._characters = array("Q")  # of each row: those that the model is sent
+        self._characters = array("Q")  # per row: characters sent to the model
         self._away: list[_Away] = []
         self._since = 0
-        self._usage: tuple[int, float | None, int] | None = None  # line, time, tokens
-        self._limit: int | None = None  # as the session says it
-        self._most_seen = 0  # tokens that were sent to the present model
+        self._usage: tuple[int, float | None, int] | None = None  # (line, time, tokens)
+        self._limit: int | None = None  # as recorded in the session
+        self._most_seen = 0  # most tokens sent to the present model
         self._model: str | None = None
         self._fills = Fills()
 
     @property
     def memory(self) -> int:
-        """About how many bytes it holds."""
+        """The approximate bytes of memory in use."""
         return 120 * self._entries + 400 * (len(self._calls) + len(self._prompts)) + 4096
 
     def knows(self, source: Transcript) -> bool:
-        """Whether it has followed just this file, or the beginning of it."""
+        """Return whether the meter has read this file, or a beginning of it."""
         if self._identity is None or self._identity == source.identity:
             return True
         if self._is_torn:
@@ -224,14 +229,14 @@ class SessionMeter:
         original: OriginalEntry,
         progress: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Follow the lines of a session that were not followed yet; see `knows`.
+        """Read the lines that were not read yet; see `knows`.
 
-        After an exception it is of no use any more.
+        After an exception the meter must not be used any more.
 
         Args:
-            sizes: of extracted values.
-            original: reads an entry before extraction; asked for prompts only.
-            progress: gets the bytes that were read so far.
+            sizes: returns the sizes of extracted values.
+            original: reads an entry before extraction; called for prompts only.
+            progress: called with the bytes that were read so far.
         """
         if self._identity == source.identity:
             return
@@ -271,7 +276,7 @@ class SessionMeter:
     # --- parts of an entry ---
 
     def _note_calls(self, line: Line, entry: Entry, info: EntryInfo) -> str:
-        """Note calls and results; returns the tool whose result this is, else an empty text."""
+        """Note calls and results. Return the tool whose result this is, or an empty text."""
         tool = self._note_call_or_result(line, entry, info)
         self._note_started(entry)
         return tool
@@ -296,7 +301,7 @@ class SessionMeter:
         return name
 
     def _note_seconds(self, call: _CallMade, seconds: float, *, is_noted: bool) -> None:
-        """Note how long a call took; a time that the program has noted counts, the first of it."""
+        """Note the duration of a call. The first duration noted by the program has precedence."""
         if call.is_noted or (call.seconds is not None and not is_noted):
             return
         tool = self._tools[call.name]
@@ -305,7 +310,7 @@ class SessionMeter:
         call.seconds, call.is_noted = seconds, is_noted
 
     def _note_started(self, entry: Entry) -> None:
-        """Note a call's time and the sub-agent that it has started, if an entry tells them."""
+        """Note the duration of a call and the sub-agent that it started, if the entry has them."""
         if (told := self._fmt.call_seconds(entry)) and (call := self._calls.get(told[0])):
             self._note_seconds(call, told[1], is_noted=True)
         if (started := self._fmt.subagent(entry)) and (call := self._calls.get(started.call)):
@@ -316,7 +321,7 @@ class SessionMeter:
     ) -> None:
         current = self._prompts[-1] if self._prompts else None
         title = self._prompt_in(line, entry, info, marker)
-        # Some programs note a prompt twice: as it is sent, and as it was typed.
+        # Some programs record a prompt twice: as sent and as typed.
         is_again = current and title and title.text == current.text and not current.is_answered
         if title and not is_again:
             self._prompts.append(_Prompt(line.index, info.id, info.time_ms, title.text))
@@ -330,7 +335,7 @@ class SessionMeter:
     ) -> Title | None:
         if info.role != "user" and info.turn is not Turn.STARTS:
             return None
-        if info.is_message and not info.may_be_last:  # asked by the model, of a sub-agent
+        if info.is_message and not info.may_be_last:  # the model's prompt for a sub-agent
             return None
         title = self._fmt.title(entry)
         if title is None and marker and (whole := self._original(line, entry, marker)):
@@ -354,7 +359,7 @@ class SessionMeter:
         is_answer = info.is_assistant or info.cache is not None or info.role == "assistant"
         usage = sent_tokens(entry) if is_answer or info.role is None else None
         if info.is_message and not info.may_be_last:
-            return  # a sub-agent's, among the lines of the session
+            return  # a sub-agent's entry within the session
         self._note_model(entry, info, is_answer=is_answer)
         seen = self._fmt.tokens_before(entry) or 0 if info.is_compaction else 0
         if usage:
@@ -364,7 +369,7 @@ class SessionMeter:
         self._most_seen = max(self._most_seen, seen)
 
     def _note_model(self, entry: Entry, info: EntryInfo, *, is_answer: bool) -> None:
-        """Note the model that answers from here on; a line in its place names none."""
+        """Note the model from here on. A line that replaces an answer names no model."""
         if not (is_answer and info.turn is not Turn.BREAKS) and "modelId" not in entry:
             return
         if (model := model_of(entry)) and model != self._model:
@@ -381,13 +386,13 @@ class SessionMeter:
     ) -> None:
         paths = paths_of(marker.keys)
         known = self._sizes(marker)
-        # Where nothing is known of each value: the bytes that the line has lost, in equal parts.
+        # If a value's size is unknown: an equal share of the bytes that the line lost.
         share = max(0, marker.size - len(line.raw)) // max(1, len(paths))
         by_path = {value.path: (value, kind) for value, kind in zip(values, kinds, strict=True)}
         characters = 0
         for key, path in paths.items():
             size = known.get(key, share)
-            # Without a value: a block, of which a text stands there now.
+            # No value at this path: a block, replaced by a text block.
             value, kind = by_path.get(path, (None, MEDIA))
             if value is not None and _is_sent(value):
                 characters += size
@@ -401,17 +406,17 @@ class SessionMeter:
 
     @property
     def subagents(self) -> Mapping[str, int]:
-        """The sessions of sub-agents that results name, and the line of the call of each."""
+        """The sessions of sub-agents that results name, each with the line of its call."""
         return self._subagents
 
     def call_before(self, moment_ms: float) -> int | None:
-        """The line of the last call that was made up to a moment; None if there is none."""
+        """Return the line of the last call made up to a time; None if there is none."""
         started = sorted(self._started)
         at = bisect_right(started, (moment_ms, self._lines))
         return started[at - 1][1] if at else None
 
     def parts(self) -> SessionParts:
-        """Answer what was followed so far."""
+        """Return the parts of the lines read so far."""
         return SessionParts(
             lines=self._lines,
             entries=self._entries,
@@ -438,7 +443,7 @@ class SessionMeter:
             )
 
     def _context(self) -> ContextInOutline:
-        window = copy(self._window)  # it answers once, when all was followed
+        window = copy(self._window)  # a window computes its answers once, so ask a copy
         rate = self._meter.rate()
         sent = sum(n for row, n in enumerate(self._characters) if window.sent(row))
         away = [one for one in self._away if window.sent(one.row)]
@@ -468,7 +473,7 @@ class SessionMeter:
         return context_limit_of(self._model, self._most_seen) if self._model else None
 
     def _tokens(self, rate: Rate, away: list[_Away]) -> tuple[int, str] | None:
-        """The tokens of the newest usage; None if there is none since the last compaction."""
+        """Return the tokens of the newest usage; None without one since the last compaction."""
         if self._usage is None or self._usage[0] < self._since:
             return None
         _, at, tokens = self._usage
@@ -498,5 +503,5 @@ def _prompt(prompt: _Prompt) -> PromptInOutline:
 
 
 def _is_sent(value: Value) -> bool:
-    """Whether a value counts as characters of the context, as `Meter` counts them."""
+    """Return whether a value counts towards the context, by the same rule as `Meter`."""
     return not value.display and value.type != "thinking"

@@ -1,8 +1,8 @@
-"""One forward pass over a session: the facts of all lines that judging one of them takes.
+"""One forward pass over a session that collects the facts needed to judge each entry.
 
-Every line is parsed once and forgotten. A row stays of each entry, and one `Subject` of all entries
-that are alike to the rules. A checkpoint notes up to where all outcomes are final; there the next
-pass begins.
+Every line is parsed once and dropped. Each entry leaves a `Row`, and entries that are alike to the
+rules share one `Subject`. A checkpoint notes how far all outcomes are final; the next pass starts
+there.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _PROGRESS_STEP = 1 << 20  # bytes
 _MOST_WARNINGS = 100
 # Deeper than any `keep_recent` may reach (SPEC §4).
 _DEEP = 101
-# Where nothing but the entry itself can keep its values in.
+# A standing in which only the entry itself can keep its values.
 _BEST_STANDING = Standing(position=maxsize, time_ms=-maxsize)
-# Final wherever the entry stands.
+# Final at any place in the session.
 _ANYWHERE = frozenset(
     (
         Reason.NO_ENTRY_ID,
@@ -58,9 +58,9 @@ _ANYWHERE = frozenset(
         Reason.TYPE_NOT_MATCHED,
     )
 )
-# Final once the entry is older than every rule's window: before, a rule that fits another of its
-# values may still take that. A signature binds an entry until a compaction takes it out of context;
-# a checkpoint says whether there is such an entry before it.
+# Final once the entry is older than every rule's window: until then, a rule for another of its
+# values may still apply. A signature binds an entry until a compaction takes it out of context; a
+# checkpoint notes whether such an entry is before it.
 _WHEN_OLD = frozenset(
     (
         Reason.EXTRACT,
@@ -70,36 +70,36 @@ _WHEN_OLD = frozenset(
         "not_editable",
     )
 )
-# Of the rules by which entries are judged: outcomes of earlier ones are looked at again.
+# Version of the rules. Outcomes of earlier versions are judged again.
 _RULES = 3
 
 
 @dataclass(slots=True)
 class Row:
-    """The data of one entry that stays in memory while its session is read."""
+    """The data of one entry that stays in memory during the pass."""
 
     index: int  # 0-based line number
     offset: int
     length: int
-    entry_id: str | None  # None, too, if it could not be extracted and `keep_names` is false
+    entry_id: str | None  # also None if it cannot be extracted and `keep_names` is false
     kind: str
     time_ms: float | None  # when it was written
-    messages: int  # message entries up to it
+    messages: int  # message entries up to and including it
     subject: Subject
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One entry, judged."""
+    """An entry with its decision."""
 
     row: Row
     standing: Standing
     decision: Decision
-    sent: bool = True  # it is in context: sent if the session goes on as it is now
+    sent: bool = True  # it is in context
 
     @property
     def index(self) -> int:
-        """Its line number, 0-based."""
+        """The 0-based line number."""
         return self.row.index
 
     @property
@@ -108,7 +108,7 @@ class Judged:
         return self.row.kind
 
     def age_s(self, now: float) -> float | None:
-        """Seconds since it was written, if that is known; `now` in epoch seconds."""
+        """Return the entry's age in seconds, None if unknown; `now` is in epoch seconds."""
         time_ms = self.standing.time_ms
         return None if time_ms is None else max(0.0, now - time_ms / 1000)
 
@@ -141,14 +141,14 @@ class Survey:
         self._turn_over = turn_over
         self._waits = waits
         self.messages = since.messages if since else 0
-        # Where the next line will begin, and its number.
+        # Offset and number of the next line.
         self.end_offset, self.end_index = (since.offset, since.index) if since else (0, 0)
         self.unreadable = 0  # lines that are not blank and hold no JSON object
         self.too_large = 0  # lines that would take too much memory
         self.leaked: list[Leaked] = []
-        self.refs: set[str] = set()  # names of stored files that markers use
+        self.refs: set[str] = set()  # names of stored files in markers
         self.rows: list[Row] = []
-        # Each subject, one object for all that are equal, and whether it can leave, now or later.
+        # Subject → (the one object for all equal subjects, whether it can leave now or later).
         self._subjects: dict[Subject, tuple[Subject, bool]] = {}
         self._decisions: dict[tuple[int, bool, bool, bool], Decision] = {}
         self._own_calls = dict.fromkeys(since.own_calls, 0) if since else {}  # id → line
@@ -156,11 +156,11 @@ class Survey:
         self._last_turn = LastTurn(since.index if since and since.in_turn else None)
         self._meter = Meter(since)
         self._cache = PromptCache(since.cache if since else None)
-        # Until when (epoch seconds) the cache of the context is warm; None: it is not.
+        # Epoch seconds: end of the prompt cache; None: it is cold.
         self.warm_until: float | None = None
 
     @classmethod
-    def of(  # noqa: PLR0913 - wishes, each by its name
+    def of(  # noqa: PLR0913 - options, each by name
         cls,
         source: Transcript,
         fmt: TranscriptFormat,
@@ -177,12 +177,12 @@ class Survey:
         """Read a session to its last line.
 
         Args:
-            keep_names: keep the ids of entries that cannot be extracted, too.
-            progress: gets the bytes that were read so far.
-            since: a checkpoint of the session, to begin there instead of at its first line.
-            undone: ids of entries whose extraction was taken back.
-            turn_over: the last turn has ended, whatever its entries say.
-            waits: values in context stay as long as its provider's prompt cache is warm.
+            keep_names: also keep the ids of entries that cannot be extracted.
+            progress: called with the bytes that were read so far.
+            since: a checkpoint of the session to start at, instead of the first line.
+            undone: ids of entries whose extraction was undone.
+            turn_over: treat the last turn as ended, whether or not its entries show an end.
+            waits: keep values in context in the session while the provider's prompt cache is warm.
         """
         survey = cls(
             fmt,
@@ -264,7 +264,7 @@ class Survey:
         )
 
     def _note_bsd(self, line: Line, entry: Entry, info: EntryInfo) -> None:
-        """Note the traces of bsd itself: markers, calls of its tools, leaked placeholders."""
+        """Note traces of bsd: markers, calls of its tools, leaked placeholders."""
         marker = Marker.of(entry) if MARKER in entry else None
         if marker:
             self.refs.add(marker.ref)
@@ -276,7 +276,7 @@ class Survey:
             self.leaked += islice(leaks, _MOST_WARNINGS - len(self.leaked))
 
     def outcomes(self) -> Iterator[Judged]:
-        """Judge every entry, in the order of the file."""
+        """Yield the judged entries in the order of the file."""
         duplicates = self._duplicates()
         context, last_turn, signed = self._context, self._last_turn, self._context.signed
         if self._turn_over:
@@ -299,7 +299,7 @@ class Survey:
             yield Judged(row, standing, decision, sent)
 
     def _decide(self, subject: Subject, standing: Standing) -> Decision:
-        """Judge an entry; most stand so deep in their session that where makes no difference."""
+        """Judge an entry. Most are so deep in the session that their place makes no difference."""
         varies = subject.own_result or subject.window is not None or self._policy.age_threshold_s
         is_deep = standing.position >= _DEEP and not varies
         if not is_deep or standing.duplicate or standing.turn_open:
@@ -312,7 +312,10 @@ class Survey:
         return known
 
     def _duplicates(self) -> set[int]:
-        """Return the ids (as numbers) of lines that share one and are no copies of one another."""
+        """Return the ids (as hashes) that several lines share, unless these are copies.
+
+        Ids that also occur before the checkpoint are included.
+        """
         ids = sorted(self._context.ids)
         twice = {one for one, other in pairwise(ids) if one == other} - {NO_ID}
         if not twice:
@@ -325,9 +328,9 @@ class Survey:
         return self._earlier | others
 
     def _are_copies(self, rows: list[Row]) -> bool:
-        """Read lines of one id again, if one of them could be extracted, and compare them."""
+        """Read the lines of one id again and compare them, if one of them could be extracted."""
         if self._source is None or not any(map(self._is_candidate, rows)):
-            return True  # nothing leaves these entries, whatever they say
+            return True  # no value leaves these entries in any case
         lines = (self._source.read(row.offset, row.length) for row in rows)
         entries = (entry for line in lines if (entry := parse_entry(line)) is not None)
         return are_copies(entries, self._fmt)
@@ -337,9 +340,9 @@ class Survey:
 
     @property
     def repeats_earlier(self) -> bool:
-        """Whether an entry that could be extracted has an id that stands before the checkpoint.
+        """True if an extractable entry has an id that also occurs before the checkpoint.
 
-        Only the line there tells whether it is the same entry.
+        Only the line before the checkpoint tells whether it is the same entry.
         """
         return any(
             number in self._earlier and self._is_candidate(row)
@@ -348,24 +351,25 @@ class Survey:
 
     @cached_property
     def _earlier(self) -> set[int]:
-        """Ids of entries, as numbers, that stand before the checkpoint, too."""
+        """The ids of entries (as hashes) that also occur before the checkpoint."""
         return self._since.among(self._context.ids) - {NO_ID} if self._since else set()
 
     @property
     def is_partial(self) -> bool:
-        """Whether it began at a checkpoint, and knows of earlier lines only by the checkpoint."""
+        """True if the pass began at a checkpoint and did not read the lines before it."""
         return self._since is not None
 
     @property
     def signed(self) -> bool:
-        """Whether there are signatures that bind entries before them."""
+        """True if there are signatures that bind entries before them."""
         return self._context.signed
 
     @property
     def reaches_back(self) -> bool:
-        """Whether the entries that signatures bind depend on lines before the checkpoint.
+        """True if the entries that signatures bind depend on lines before the checkpoint.
 
-        They do if a later entry takes entries before the checkpoint out of context, or back in.
+        They do if a later entry takes entries before the checkpoint out of context, or back into
+        it.
         """
         since = self._since
         if since is None or not (since.bound or self.signed):
@@ -374,14 +378,14 @@ class Survey:
 
     @property
     def rate(self) -> Rate:
-        """Return the number of characters of this session that are a token."""
+        """Characters per token in this session."""
         return self._meter.rate()
 
     def checkpoint(self, rows: int, offset: int, *, bound: bool) -> Checkpoint:
-        """Return the checkpoint after so many rows.
+        """Return the checkpoint after the first `rows` rows.
 
         Args:
-            offset: where the next line will begin once the plan is in effect.
+            offset: start of the next line once the plan is in effect.
             bound: whether a signature keeps values of these rows in the session.
         """
         since, rate = self._since, self.rate
@@ -416,37 +420,45 @@ def _leaks(index: int, entry: Entry, info: EntryInfo, *, extracted: bool) -> Ite
 def _arguments_text(entry: Entry, call: ToolCall) -> str:
     try:
         return json.dumps(value_at(entry, call.arguments)) if call.arguments else ""
-    except RecursionError:  # nested deeper than Python can follow: no model writes that by mistake
+    except RecursionError:  # nested too deeply for Python: no model writes that by mistake
         return ""
 
 
 def fingerprint(config: PruningConfig) -> str:
-    """Tell settings apart by which entries are judged: outcomes are final only under the same."""
+    """Return a hash of the settings that decide about entries.
+
+    Outcomes are final only under one hash.
+    """
     decides = {name: value for name, value in config.as_json().items() if name in UNSETTLING}
     text = json.dumps(decides | {"rules": _RULES}, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class FinalOutcomes:
-    """Follows the outcomes of a survey, as far as they are final without a gap (DESIGN §3).
+    """Follows the outcomes of a survey up to the first that is not final (DESIGN §3).
 
-    An outcome is final if no later line and no passing of time can change it. A checkpoint that is
-    out of date may hide something that could leave its session; it can never make an edit wrong,
-    since edits are made of the lines that were read.
+    An outcome is final if no later line and no passing of time can change it. An outdated
+    checkpoint may hide a value that could leave its session. It never makes an edit wrong, since
+    edits are made from the lines that were read.
     """
 
     def __init__(self, survey: Survey, policy: Policy) -> None:
         self._survey, self._signed = survey, survey.signed
         self._window = max((trigger.keep_recent for trigger in policy.triggers), default=0)
         self._rows = 0
-        self._shift = 0  # bytes by which the following lines move
-        self._end: Judged | None = None  # the first that is not final
-        self._unbinds = False  # a signature leaves that binds the entries before it
-        self._bound = False  # one binds an entry before the end
-        self._any_bound = False  # or any entry
+        self._shift = 0  # bytes by which later lines move
+        self._end: Judged | None = None  # the first outcome that is not final
+        self._unbinds = False  # a signature that binds earlier entries leaves
+        self._bound = False  # a signature binds an entry before `_end`
+        self._any_bound = False  # a signature binds any entry
 
     def add(self, outcome: Judged, reason: str, shift: int = 0) -> None:
-        """Go on past an entry, if `reason` is final; `shift` is how much longer its line gets."""
+        """Add an outcome.
+
+        Args:
+            reason: the reason for the report, which tells whether the outcome is final.
+            shift: bytes by which the entry's line gets longer.
+        """
         if self._signed and reason == Reason.EXTRACT:
             self._unbinds |= any(one.value.removes for one in outcome.decision.chosen)
         standing = outcome.standing
@@ -454,10 +466,10 @@ class FinalOutcomes:
         if self._end is not None:
             return
         is_old = standing.position >= self._window
-        waits = bool(outcome.decision.waiting)  # for the cache to get cold
+        waits = bool(outcome.decision.waiting)  # until the cache is cold
         is_final = reason in _ANYWHERE or (reason in _WHEN_OLD and is_old and not waits)
-        # A turn that begins before the checkpoint would not be known after it, nor when its newest
-        # entry was written; and a line without its end is still being written.
+        # After the checkpoint, neither a turn that begins before it nor the time of that turn's
+        # newest entry would be known. A line without its line end is still being written.
         is_held = standing.turn_open or (standing.last_turn and outcome.row.subject.thinks)
         is_held |= standing.over_at is not None
         if not is_final or is_held or outcome.row.offset >= self._survey.end_offset:
@@ -469,15 +481,15 @@ class FinalOutcomes:
 
     @property
     def sets_free(self) -> bool:
-        """Whether more may leave once the plan is in effect: it takes a signature that bound it."""
+        """True if more may leave once the plan is in effect, since a binding signature leaves."""
         return self._unbinds and self._any_bound
 
     def stop(self, outcome: Judged) -> None:
-        """End here, at an entry that was not looked at."""
+        """End at an entry that was not treated."""
         self._end = self._end or outcome
 
     def checkpoint(self) -> Checkpoint | None:
-        """Return where to begin next time, once the plan is in effect; None: at the first line."""
+        """Return the start of the next pass, once the plan is in effect; None: the first line."""
         if self._unbinds:
             return None
         offset = self._end.row.offset if self._end else self._survey.end_offset

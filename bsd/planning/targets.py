@@ -21,7 +21,7 @@ DISCARD: Final = "discard"
 DISTILL: Final = "distill"
 ACTIONS = (REPLACE, DISCARD, DISTILL)
 
-# Stands in place of a text that has no summary.
+# Replaces a text without a summary.
 DISCARDED = "[content discarded]"
 SHORTEST_MATCH = 30  # characters, both markers included
 EMPTY_MARKER = "start and end are required: neither may be empty"
@@ -42,7 +42,10 @@ _FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Seed 003's ReplaceOperation: from `start` to the first `end` after it, taken literally."""
+    """Seed 003's ReplaceOperation: replaces the text from `start` to the first `end` after it.
+
+    Both markers are literal text.
+    """
 
     start: str
     end: str
@@ -54,7 +57,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """A whole entry's text gives way, to a summary if there is one."""
+    """Replaces a whole entry's text, by the summary if there is one."""
 
     hash: str  # hex digits of the entry's line, in lower case
     summary: str | None = None
@@ -67,7 +70,7 @@ Target = Replacement | Discard
 
 
 class Refused(Invalid):
-    """Nothing was changed, since at least one target cannot be; `errors` says why, of each."""
+    """At least one target cannot be changed, so none was; `errors` has the reason for each."""
 
     exit_code: ClassVar[int] = 1
 
@@ -80,7 +83,7 @@ class Refused(Invalid):
         self.action = action
 
     def as_json(self) -> dict[str, Any]:
-        """Seed 003's ReplaceResult of a call that failed."""
+        """Return seed 003's ReplaceResult for a failed call."""
         return {
             "success": False,
             "action": self.action,
@@ -93,9 +96,11 @@ class Refused(Invalid):
 
 
 def read_targets(action: str, targets: object) -> tuple[Replacement, ...] | tuple[Discard, ...]:
-    """Read the targets of an action from JSON, in any form of the seed.
+    """Parse the targets of an action from JSON, in any form of the seed.
 
-    Raises Invalid for an unknown action, and Refused with one error per bad target.
+    Raises:
+        Invalid: the action is unknown.
+        Refused: there are no targets, or some are wrong; one error per wrong target.
     """
     if action not in ACTIONS:
         raise Invalid(
@@ -119,7 +124,7 @@ def read_targets(action: str, targets: object) -> tuple[Replacement, ...] | tupl
 
 
 def read_hash(text: str) -> str:
-    """Read a hash as `bsd context` lists it, or a longer one; raises ValueError."""
+    """Parse a hash as `bsd context` lists it, or a longer one; raises ValueError."""
     hash_ = text.strip().lower()
     if not _HASH.fullmatch(hash_):
         raise ValueError(
@@ -130,7 +135,7 @@ def read_hash(text: str) -> str:
 
 
 def _read(action: str, target: object) -> Target:
-    """Read one target; raises ValueError."""
+    """Parse one target; raises ValueError."""
     parts = _parts(action, target)
     if action == REPLACE:
         if not parts[0] or not parts[1]:
@@ -147,7 +152,7 @@ def _read(action: str, target: object) -> Target:
 
 
 def _parts(action: str, target: object) -> list[str]:
-    """The texts of a target, which may be an object, an array or, of one text, that text."""
+    """Return the texts of a target: an object, an array, or for a single text the text itself."""
     names = _FIELDS[action]
     if isinstance(target, Mapping):
         said = [f"{name} is missing" for name in names if name not in target]
@@ -169,7 +174,7 @@ def _parts(action: str, target: object) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ContextChange:
-    """One target in effect (seed 003); lengths are characters, tokens an estimate."""
+    """One target in effect (seed 003). Lengths are characters; tokens are an estimate."""
 
     operation: Mapping[str, str]
     message_id: Annotated[str, Field(serialization_alias="messageId")]
@@ -180,7 +185,7 @@ class ContextChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextChanged:
-    """Seed 003's ReplaceResult: all targets of one call, in its order."""
+    """Seed 003's ReplaceResult: all targets of one call, in order."""
 
     success: bool = True
     action: Action
@@ -189,7 +194,7 @@ class ContextChanged:
     warnings: tuple[str, ...] = ()
     tokens_saved: Annotated[int, Field(serialization_alias="tokensSaved")]
     operation: Annotated[
-        int | None, Field(description="Its number in the history; null for a dry run")
+        int | None, Field(description="Number of the operation in the history; null for a dry run")
     ] = None
 
     @property
@@ -209,8 +214,8 @@ def change_plan(
     """Return the plan of these edits, in the order of the file, and the answer.
 
     Args:
-        changed: of each target, in the order of the call.
-        rate: by which their tokens were estimated.
+        changed: one per target, in the order of the call.
+        rate: the rate used for their tokens.
     """
     answer = ContextChanged(
         action=action,
@@ -223,5 +228,5 @@ def change_plan(
 
 
 def text_or_note(text: str) -> str:
-    """A text that may stand in a message: providers refuse one that says nothing."""
+    """Return the text, or a note if it is blank: providers refuse a message without text."""
     return text if text.strip() else DISCARDED

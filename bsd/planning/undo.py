@@ -1,4 +1,4 @@
-"""Plans the undoing of an operation: each line that it changed gets its former bytes again."""
+"""Plans to undo an operation: each line that it changed gets its former bytes back."""
 
 from __future__ import annotations
 
@@ -36,35 +36,35 @@ from bsd.transcripts.reader import Transcript, parse_kept
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 _MOST_NAMED = 5
-_RESTORING = {"restore", "in_band"}  # operations that put values back
+_RESTORING = {"restore", "in_band"}  # actions that put values back
 _HOW = {Missing.GONE: "gone", Missing.FORGOTTEN: "forgotten"}
 
 
 class NothingToUndo(Conflict):
-    """Nothing of the operation is left in the session that an undo would change."""
+    """An undo of the operation would change nothing in the session."""
 
 
 class Past(Protocol):
-    """The history of a session, as planners may ask it."""
+    """The history of a session, as planners read it."""
 
     def operations(self) -> list[Operation]:
-        """All operations that are kept, the oldest first."""
+        """Return all stored operations, oldest first."""
         ...
 
     def lines(self, operation: Operation) -> list[ChangedLine]:
-        """The lines that an operation changed."""
+        """Return the lines that an operation changed."""
         ...
 
     def former(
         self, operation: Operation, line: ChangedLine, now: bytes, stored: OriginalStore
     ) -> bytes | Missing:
-        """The bytes that a line had before; `now` are those that it had afterwards."""
+        """Return the bytes of a line before the operation; `now` has the bytes after it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What is undone."""
+    """The operation that an undo reverses, and its entries."""
 
     of: Internal[Operation]
     undone: int  # its number in the history
@@ -72,22 +72,25 @@ class Undone:
     at: str
     entries: Annotated[
         tuple[str, ...],
-        Field(description="Ids, or `#` and the line number of those that have none"),
+        Field(description="Ids, or `#` and the line number of entries without an id"),
     ]
     gone: Annotated[
         tuple[str, ...],
-        Field(description="Entries of it that another program has thrown away since"),
+        Field(description="Entries of the operation that another program removed since"),
     ] = ()
     operations: Annotated[
-        tuple[int, ...], Field(description="By these it can be undone in turn")
+        tuple[int, ...],
+        Field(description="Operations of this undo; undo them to reverse it"),
     ] = ()
     stays: Annotated[
         tuple[str, ...],
-        Field(description="Entries whose values were restored since: they stay as they are"),
+        Field(description="Entries that stay as they are, since their values were restored"),
         OMIT_EMPTY,
     ] = ()
     effect: Annotated[
-        UndoEffect | None, Field(description="Of a dry run: what it would change"), OMIT_EMPTY
+        UndoEffect | None,
+        Field(description="Dry run only: the changes that it would make"),
+        OMIT_EMPTY,
     ] = None
 
 
@@ -111,9 +114,13 @@ class PastOperation:
 
 
 def _choose(past: Past, number: int | None, passed_over: Container[int]) -> Operation:
-    """Find the operation to undo: the newest that is none itself and not undone, or a named one.
+    """Return the operation to undo: the named one, or else the newest that can be undone.
 
-    Without a name those `passed_over` are not meant. Raises NotFound, Conflict if it is undone.
+    Without a number, undos, undone operations and those in `passed_over` are skipped.
+
+    Raises:
+        NotFound: the history has no operation of this number.
+        Conflict: the operation is undone already, or none is left to undo.
     """
     operations = past.operations()
     undone = undone_entries(operations)
@@ -123,13 +130,14 @@ def _choose(past: Past, number: int | None, passed_over: Container[int]) -> Oper
             if operation.act.undoes is None and is_left and operation.number not in passed_over:
                 return operation
         raise Conflict(
-            "nothing is left that could be undone", hint="`bsd history AGENT/SESSION` lists it all"
+            "there is no operation left to undo",
+            hint="`bsd history AGENT/SESSION` lists all operations",
         )
     chosen = next((one for one in operations if one.number == number), None)
     if chosen is None:
         raise NotFound(
             f"there is no operation {number}",
-            hint="`bsd history AGENT/SESSION` lists those that are kept",
+            hint="`bsd history AGENT/SESSION` lists the stored operations",
         )
     if undone[number] >= chosen.entries:
         undoings = [one.number for one in operations if one.act.undoes == number]
@@ -139,11 +147,13 @@ def _choose(past: Past, number: int | None, passed_over: Container[int]) -> Oper
 
 
 def tell_history(past: Past, source: Transcript | None) -> list[PastOperation]:
-    """List the operations that are kept, the newest first.
+    """Return the stored operations, newest first.
 
-    `source`, the session, tells whether one took effect whose process ended too early to say so.
+    Args:
+        source: the session. It tells whether an operation took effect if its process ended before
+            recording that.
     """
-    changed: dict[int, tuple[str, ...]] = {}  # names only: all lines of all operations are many
+    changed: dict[int, tuple[str, ...]] = {}  # names only, since all lines would need much memory
     operations = []
     for operation in past.operations():
         try:
@@ -187,13 +197,19 @@ def plan_undo(
     stored: OriginalStore,
     budget_bytes: int = BUDGET,
 ) -> tuple[Plan, Undone]:
-    """Plan the undoing of one operation: of all its lines that are still there, or nothing.
+    """Plan to undo one operation, either on all its lines that still exist or on none.
 
-    Of an extraction, entries that were restored since, as a whole, stay as they are.
+    When an extraction is undone, entries that were restored completely since then stay as they are.
 
-    Raises NotFound for an operation that is not kept, NothingToUndo if nothing of it is left, and
-    Conflict if it is undone already, something stands in the way, or content it took out or would
-    take out is no longer stored.
+    Args:
+        number: of the operation; None: the newest that can be undone.
+        budget_bytes: bytes of new lines in one plan. If more are due, the plan is not `complete`.
+
+    Raises:
+        NotFound: the history has no such operation.
+        NothingToUndo: no line of the operation is left to undo.
+        Conflict: the operation is undone already, a later change prevents the undo, or content that
+            it extracted or would extract is no longer stored.
     """
     passed_over: set[int] = set()
     while True:
@@ -206,13 +222,13 @@ def plan_undo(
             break
         if number is not None or not over:
             raise _nothing_left(operation, gone, [lines[at] for at in sorted(stays)])
-        passed_over.add(operation.number)  # the rest of its lines is nowhere
+        passed_over.add(operation.number)  # its remaining lines are gone
     undoing = _Undoing(source, fmt, past, stored, operation)
     new_bytes, complete = 0, True
-    # Between lines that come back and the others there is a tie, or they would not have gone.
+    # Lines that were added or removed belong together with the others, so undo all at once.
     at_once = any(line.came or line.went for line in lines)
     for at, place in sorted(found.items(), key=lambda one: (one[1].offset, one[1].length > 0)):
-        # Beyond the budget a line is only tried: nothing shall stop in the middle for good.
+        # Beyond the budget, lines are only tried, so that an error shows before any line changes.
         complete = at_once or new_bytes < budget_bytes
         new_bytes += undoing.take_back(at, lines[at], place, trial=not complete)
     undoing.note_gaps()
@@ -236,9 +252,9 @@ def _find(
     operation: Operation,
     over: Container[int],
 ) -> tuple[dict[int, LinePlace], list[ChangedLine]]:
-    """Return the places of an operation's lines that are not undone yet, and those that are gone.
+    """Return the places of an operation's lines that are not undone yet, and its missing lines.
 
-    Raises Conflict if one has changed since, or if one is gone that others are tied to.
+    Raises Conflict if a line has changed since, or if a missing line belongs together with others.
     """
     lines = past.lines(operation)
     wanted = [at for at in range(len(lines)) if at not in over]
@@ -247,8 +263,8 @@ def _find(
     found = {at: places[turn] for turn, at in enumerate(wanted) if turn in places}
     missing = [at for at in wanted if at not in found]
     present = {one.info.id for one in entries(source.lines(), fmt)} if missing else set()
-    # Entries that the session's program has thrown away since are in no way, unless lines went or
-    # came with the operation: then they belong together.
+    # Entries that the session's program removed since do not prevent an undo, unless the operation
+    # added or removed lines: then its lines belong together.
     tied = any(line.came or line.went for line in lines)
     gone = [
         at
@@ -267,7 +283,7 @@ def _find(
 
 
 class _Undoing:
-    """Takes back one line after the other."""
+    """Makes the plan of an undo, line by line."""
 
     def __init__(
         self,
@@ -284,21 +300,24 @@ class _Undoing:
         self._operation = operation
         self._edits: list[Edit] = []
         self._keeps: list[StoredOriginal] = []
-        self._refs: set[str] = set()  # of these
+        self._refs: set[str] = set()  # stored files of these originals
         self._of_extraction = _began_with(past, operation).act.action in {"extract", "undo"}
-        self._back: list[str] = []  # entries whose extraction is taken back with this
-        self._away: list[str] = []  # entries whose values leave again
+        self._back: list[str] = []  # entries whose extraction is undone
+        self._away: list[str] = []  # entries from which values are extracted again
         self.touched: list[TouchedLine] = []
 
     def take_back(self, at: int, line: ChangedLine, place: LinePlace, *, trial: bool) -> int:
-        """Give one line its former bytes; returns how many."""
+        """Give one line its former bytes; return their number.
+
+        `trial`: add nothing to the plan, only raise Conflict if the line cannot be undone.
+        """
         now = self._source.read(place.offset, place.length)
         former = self._past.former(self._operation, line, as_ended(line, now), self._stored)
         if isinstance(former, Missing):
             raise self._content_lost(line, former)
         was = with_end(former, line, now)
         if line.went and place.offset < self._source.identity.size and not was.endswith(b"\n"):
-            was += b"\n"  # it was the last line, and others have gone on below it
+            was += b"\n"  # it was the last line, and lines were added after it
         keep = self._keep(line, place, now, was)
         if not trial:
             self._edits.append(Edit(place.offset, place.length, was))
@@ -309,9 +328,9 @@ class _Undoing:
         return len(was)
 
     def _note(self, entry_id: str | None, now: bytes, was: bytes) -> None:
-        """Note whether values come back that were extracted, or leave again.
+        """Note whether extracted values come back or leave again.
 
-        Those of a restoration that is done again come back with another `_restored`.
+        If a restoration is done again, its values come back with another `_restored`.
         """
         present, former = parse_kept(now), parse_kept(was)
         if entry_id is None or present is None or former is None:
@@ -324,7 +343,7 @@ class _Undoing:
             self._back.append(entry_id)
 
     def note_gaps(self) -> None:
-        """Note the neighbours of lines that go out again."""
+        """Note the neighbours of lines that are removed again."""
         gone = {
             touch.index: at
             for at, (edit, touch) in enumerate(zip(self._edits, self.touched, strict=True))
@@ -339,7 +358,7 @@ class _Undoing:
     def _keep(
         self, line: ChangedLine, place: LinePlace, now: bytes, was: bytes
     ) -> StoredOriginal | None:
-        """The originals that must be in the store if values leave the line again with this."""
+        """Return the original that must be stored if values leave the line again; else None."""
         entry = parse_kept(was)
         marker = Marker.of(entry) if entry else None
         entry_id = self._fmt.info(entry).id if entry else None
@@ -350,19 +369,19 @@ class _Undoing:
         before = Marker.of(present)
         same_file = before and (before.ref, before.hash) == (marker.ref, marker.hash)
         if same_file and all(standing_at(present, path) for path in paths.values()):
-            return None  # nothing leaves that is not away now
-        # A file of the session that this was branched off from becomes one of its own; under
-        # another name if that is taken.
+            return None  # no further value leaves
+        # A stored file of the session from which this one branched off is copied into its own
+        # store, under another name if the name is taken.
         held = self._stored.held(marker.ref, marker.hash)
         content = self._stored.load(held or marker.ref, marker.hash)
-        if isinstance(content, Missing):  # but not lost: it is inline
+        if isinstance(content, Missing):  # not stored, but still inline
             content = made_again(now, was, marker.hash) or content
         original = None if isinstance(content, Missing) else OriginalLine.of(content)
         if original is None or isinstance(content, Missing):
             why = content if isinstance(content, Missing) else Missing.CORRUPT
             raise self._content_lost(line, why, marker.ref)
         if not is_marked_copy(entry, original.entry, self._fmt):
-            return None  # the marker was copied from another entry: nothing of this one is away
+            return None  # the marker was copied from another entry
         sizes = Return.of(present, original, self._fmt, list(paths.values())).sizes
         ref = held or self._stored.free_ref(marker.ref, self._refs)
         self._refs.add(ref)
@@ -383,11 +402,11 @@ class _Undoing:
         what = f"the stored file {file}" if file else "the history"
         how = _HOW.get(why, "damaged")
         if why is Missing.UNREADABLE:
-            how = f"not to be had ({self._stored.trouble()})"
+            how = f"unavailable ({self._stored.trouble()})"
         return Conflict(
             f"{self._operation} cannot be undone: {what} of {_name(line)} is {how}; "
             "nothing was changed",
-            hint="`bsd verify` lists what is missing; the setting `retention` says how long "
+            hint="`bsd verify` lists missing content; the setting `retention` says how long "
             "extracted content is kept",
         )
 
@@ -409,7 +428,7 @@ class _Undoing:
 
 
 def _began_with(past: Past, operation: Operation) -> Operation:
-    """The first operation of a chain of undos; or the earliest of that chain that is kept."""
+    """Return the first operation of a chain of undos, or the earliest one still in the history."""
     operations = {one.number: one for one in past.operations()}
     while operation.act.undoes in operations:
         operation = operations[operation.act.undoes]
@@ -417,13 +436,13 @@ def _began_with(past: Past, operation: Operation) -> Operation:
 
 
 def away_in(entry: Entry) -> set[str]:
-    """The keys of the values that are out of an entry."""
+    """Return the keys of an entry's extracted values."""
     marker = Marker.of(entry)
     return set(away_paths(entry, marker)) if marker else set()
 
 
 def _already_undone(past: Past, operation: Operation) -> set[int]:
-    """Return the undone lines of an operation: all, none, or those reached before a crash."""
+    """Return the undone lines of an operation: all, none, or those undone before a crash."""
     operations = past.operations()
     undone = undone_entries(operations)
     if not undone[operation.number]:
@@ -440,9 +459,9 @@ def _already_undone(past: Past, operation: Operation) -> set[int]:
 def _standing_since(
     past: Past, operation: Operation
 ) -> Iterator[tuple[Operation, list[ChangedLine]]]:
-    """Yield the later operations that still stand, the newest first, with what is left of each.
+    """Yield later operations still in effect, newest first, each with its lines still in effect.
 
-    An undo of this operation, or of a later one, is none of them.
+    Undos of this operation, or of a later one, are left out.
     """
     operations = past.operations()
     undone = undone_entries(operations)
@@ -465,15 +484,15 @@ def _restored_since(
     operation: Operation,
     over: Container[int],
 ) -> set[int]:
-    """Return the lines of an extraction that were restored since, and by nothing else changed.
+    """Return the lines of an extraction that were restored since, and not changed otherwise.
 
-    All their values are inline, so nothing of them is to come back, and nothing is in the way.
+    All their values are inline, so there are none to bring back, and they do not prevent the undo.
     """
     if operation.act.action != "extract":
         return set()
     lines = past.lines(operation)
     restored: set[str | None] = set()
-    changed: set[str | None] = set()  # otherwise
+    changed: set[str | None] = set()  # by other operations
     for later, found in _standing_since(past, operation):
         ids = restored if later.act.action in _RESTORING else changed
         ids.update(line.entry_id for line in found)
@@ -482,7 +501,7 @@ def _restored_since(
     if not candidates:
         return set()
     present: set[str | None] = set()
-    away: set[str | None] = set()  # of several copies of an entry, one may not be whole
+    away: set[str | None] = set()  # ids with at least one copy that is not whole
     for one in entries(source.lines(), fmt):
         if one.info.id in candidates:
             present.add(one.info.id)
@@ -495,10 +514,11 @@ def _restored_since(
 def _check_later(
     past: Past, operation: Operation, lines: Sequence[ChangedLine], gone: Container[str | None]
 ) -> None:
-    """Raise Conflict if a later operation that still stands changed one of these lines.
+    """Raise Conflict if a later operation still in effect changed one of these lines.
 
-    Even if the bytes are as this one left them: a later operation could not be undone then. Of
-    entries that are `gone` only those matter that it took out itself.
+    This holds even if the bytes are as this operation left them, since the later operation could
+    not be undone afterwards. Of entries in `gone`, only those that the later operation removed
+    count.
     """
     ids = {line.entry_id for line in lines} - {None}
     beside = {one for line in lines if line.gap for one in line.gap.neighbours}
@@ -509,7 +529,7 @@ def _check_later(
             for line in changed
             if (line.entry_id in ids and (line.went or line.entry_id not in gone))
             or (line.entry_id is None and line.was in hashes)
-            # Where its neighbour went, a line would come back to the wrong place.
+            # If a neighbour was removed, the line would come back at the wrong place.
             or (line.went and any(map(Neighbour(line.entry_id, line.was).is_like, beside)))
         ]
         if touched:
@@ -526,9 +546,9 @@ def _nothing_left(
         problem = _changed_by_others(operation, [], gone)
         return NothingToUndo(problem.message, hint=problem.hint)
     return NothingToUndo(
-        f"nothing is left to undo of {operation}: the values of {_list(list(map(_name, stays)))} "
+        f"no change of {operation} is left to undo: the values of {_list(list(map(_name, stays)))} "
         "were restored since",
-        hint="`bsd history AGENT/SESSION` lists what was done to the session",
+        hint="`bsd history AGENT/SESSION` lists the operations on the session",
     )
 
 
@@ -537,11 +557,11 @@ def _changed_by_others(
     changed_lines: Sequence[ChangedLine],
     gone_lines: Sequence[ChangedLine],
 ) -> Conflict:
-    """Say which lines are not as the operation left them, though bsd did nothing to them since."""
+    """Return the error for lines that another program changed or removed since the operation."""
     changed, gone = ([_name(line) for line in lines] for lines in (changed_lines, gone_lines))
     what = [f"{_list(changed)} changed"] * bool(changed) + [f"{_list(gone)} gone"] * bool(gone)
     return Conflict(
-        f"{operation} cannot be undone: another program has been at the session since "
+        f"{operation} cannot be undone: another program has changed the session since "
         f"({', '.join(what)})",
         hint="`bsd show AGENT/SESSION` shows its entries as they are; "
         "older operations may still be undone by their number",

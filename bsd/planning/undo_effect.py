@@ -1,4 +1,7 @@
-"""What undoing operations changes in a session, in numbers and in words for people. Pure."""
+"""The effect of undoing operations, in numbers and in sentences for people.
+
+Pure data: no input or output.
+"""
 
 from __future__ import annotations
 
@@ -14,42 +17,49 @@ from bsd.core.formatting import format_size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoEffect:
-    """What undoing changes. Sizes are bytes of the session file; tokens are an estimate."""
+    """The changes that an undo makes.
 
-    operations: Annotated[tuple[int, ...], Field(description="That are undone, the newest first")]
+    Sizes are bytes of the session file; tokens are an estimate.
+    """
+
+    operations: Annotated[
+        tuple[int, ...], Field(description="Numbers of the undone operations, newest first")
+    ]
     sessions: int = 1
     entries: int = 0
     values_back: Annotated[int, Field(description="Extracted values that come back")] = 0
     values_out: Annotated[int, Field(description="Values that leave the session again")] = 0
     rewritten: Annotated[
-        int, Field(description="Entries whose present text is replaced by the one before")
+        int, Field(description="Entries whose present text is replaced by the former text")
     ] = 0
-    lines_back: Annotated[int, Field(description="Entries that were taken out, and come back")] = 0
-    lines_out: Annotated[int, Field(description="Entries that were put in, and go")] = 0
+    lines_back: Annotated[int, Field(description="Removed entries that come back")] = 0
+    lines_out: Annotated[int, Field(description="Added entries that are removed")] = 0
     stays: Annotated[int, Field(description="Entries that were restored since, and stay")] = 0
-    gone: Annotated[int, Field(description="Entries that another program has thrown away")] = 0
+    gone: Annotated[int, Field(description="Entries that another program has removed")] = 0
     bytes_before: int = 0
     bytes_after: int = 0
     tokens: Annotated[
         int,
-        Field(description="More that a model reads that goes on with the session; < 0: fewer"),
+        Field(description="More for a model that continues the session; negative: fewer"),
     ] = 0
     cache_warm_until: Annotated[
         str | None,
-        Field(description="Until then the provider's prompt cache holds what would change"),
+        Field(
+            description="Until then the provider's prompt cache holds the text that would change"
+        ),
         OMIT_EMPTY,
     ] = None
-    consequence: Annotated[tuple[str, ...], Field(description="The same in sentences")] = field(
+    consequence: Annotated[tuple[str, ...], Field(description="The effect in sentences")] = field(
         init=False, default=()
     )
 
     def __post_init__(self) -> None:
-        """Say it in words."""
+        """Fill `consequence`."""
         object.__setattr__(self, "consequence", tuple(_sentences(self)))
 
 
 def sum_of(effects: Iterable[UndoEffect]) -> UndoEffect:
-    """Add up the effects on several sessions; the numbers of operations are left out."""
+    """Add up the effects on several sessions. Numbers of operations are left out."""
     effects = list(effects)
 
     def total(member: str) -> int:
@@ -86,14 +96,12 @@ def _sentences(effect: UndoEffect) -> Iterator[str]:
         come = _said(
             effect.lines_back,
             "entry",
-            "that had been taken out comes",
-            "that had been taken out come",
+            "that had been removed comes",
+            "that had been removed come",
         )
         moves.append(f"{come} back")
     if effect.lines_out:
-        go = _said(
-            effect.lines_out, "entry", "that had been put in goes", "that had been put in go"
-        )
+        go = _said(effect.lines_out, "entry", "that had been added goes", "that had been added go")
         moves.append(f"{go} again")
     yield f"{', '.join(moves)}; {_growth(effect)}." if moves else "Nothing changes."
     if effect.stays:
@@ -102,22 +110,22 @@ def _sentences(effect: UndoEffect) -> Iterator[str]:
     if effect.gone:
         went = _said(effect.gone, "entry", "was", "were")
         yield (
-            f"{went} thrown away by another program since, and "
+            f"{went} removed by another program since, and "
             f"{'does' if effect.gone == 1 else 'do'} not come back."
         )
     if effect.tokens:
         number = _rounded(abs(effect.tokens))
         more = "more" if effect.tokens > 0 else "fewer"
         resumed = (
-            "A model that goes on with the session reads"
+            "A model that continues the session reads"
             if effect.sessions == 1
-            else "Models that go on with the sessions read"
+            else "Models that continue the sessions read"
         )
         yield f"{resumed} about {number} tokens {more}."
     if effect.cache_warm_until:
         yield (
             f"Its provider's prompt cache is warm until {effect.cache_warm_until[11:16]} UTC: the "
-            "next request pays anew for all that follows the first change."
+            "next request pays again for everything after the first change."
         )
 
 
@@ -132,12 +140,12 @@ def _growth(effect: UndoEffect) -> str:
 
 
 def _rounded(tokens: int) -> str:
-    """An estimate without figures that it cannot have."""
+    """Write an estimate without more digits than it deserves."""
     return f"{tokens / 1000:,.0f},000" if tokens >= 10_000 else f"{tokens:,}"
 
 
 def _said(count: int, noun: str, of_one: str, of_many: str) -> str:
-    """Write a number with its noun and what follows: `1 value comes`, `2 entries come`."""
+    """Write a number, its noun and the rest of a phrase: `1 value comes`, `2 entries come`."""
     if count == 1:
         return f"1 {noun} {of_one}"
     many = "entries" if noun == "entry" else f"{noun}s"

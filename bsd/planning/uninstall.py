@@ -1,7 +1,8 @@
-"""Plans to bring a session back to its state before bsd: values inline, no `_restored` of ours.
+"""Plans to bring a session back to its state before bsd.
 
-Pins, edits and redactions stay. The note that was made when bsd set a `_restored` tells that it is
-bsd's; else the original line that is kept of its entry does, or the history.
+All values become inline, and every `_restored` of bsd's is removed. Pins, edits and redactions
+stay. A `_restored` counts as bsd's if the note made when bsd set it says so, or else the stored
+original line of its entry, or the history.
 """
 
 from __future__ import annotations
@@ -30,38 +31,38 @@ from bsd.transcripts.spans import ValuePath, paths_of
 from bsd.transcripts.splice import SpliceError, edit
 
 _NEEDLE = f'"{RESTORED}"'.encode()
-# A moment as bsd writes it; another program has set any other.
+# A time as bsd writes it. Another program set any other value.
 _OURS = re.compile(rb'"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"')
 
 
 class Witness(Protocol):
-    """The records of a root that tell how entries of one session were before bsd."""
+    """The records of a root about the entries of one session before bsd."""
 
     def stamps(self) -> Stamps:
-        """Return the stamps that were noted of this session."""
+        """Return the recorded stamps of this session."""
         ...
 
     def stamps_elsewhere(self) -> Iterator[Stamps]:
-        """Yield the stamps that were noted of other sessions."""
+        """Yield the recorded stamps of other sessions."""
         ...
 
     def originals(self, entry_ids: Collection[str]) -> Iterator[EntryOriginal]:
-        """The original lines that are kept of entries of these ids."""
+        """Yield the stored original lines of entries with these ids."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Stamped:
-    """An entry with a `_restored` that may be ours. `value` is JSON as it stands there."""
+    """An entry with a `_restored` that may be bsd's. `value` is its JSON."""
 
     index: int  # 0-based line number
     offset: int
-    length: int  # of the line as it will be: other values may come back with the same plan
+    length: int  # of the line with the values that the same plan brings back
     entry_id: str
     value: bytes
 
 
-def plan_leaving(  # noqa: PLR0913 - as for restoring, and the state before
+def plan_leaving(  # noqa: PLR0913 - arguments of restoring, and the records of the state before
     source: Transcript,
     fmt: TranscriptFormat,
     now: float,
@@ -72,9 +73,9 @@ def plan_leaving(  # noqa: PLR0913 - as for restoring, and the state before
     budget_bytes: int = BUDGET,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Plan, tuple[Restored, ...]]:
-    """Plan the return of everything that is away, and that no trace of it stays.
+    """Plan to bring back all extracted values and to remove every `_restored` that bsd set.
 
-    The answers are those of `plan_restore_all`. A `_restored` of which nothing tells stays.
+    The answers are those of `plan_restore_all`. A `_restored` of unknown origin stays.
     """
     revised = Revised(source)
     back, answers = plan_restore_all(source, fmt, now, stored, budget_bytes, progress)
@@ -86,7 +87,7 @@ def plan_leaving(  # noqa: PLR0913 - as for restoring, and the state before
     fresh = {(stamp.entry_id, stamp.value) for stamp in back.noting.stamps}
     complete = _take_out(revised, stamped, befores, fresh, budget_bytes)
     plan = revised.plan(back.report.action)
-    # No `_restored` that this would set stays, so there is nothing to note of it.
+    # Every `_restored` that this plan would set is removed again, so there is no stamp to note.
     return replace(plan, noting=NOTHING, complete=back.complete and complete), answers
 
 
@@ -107,10 +108,10 @@ def _take_out(
     fresh: Collection[tuple[str, bytes]],
     budget_bytes: int,
 ) -> bool:
-    """Give lines back the values they had before; whether the budget was enough for all of them.
+    """Give lines back the value before their `_restored`; return whether the budget was enough.
 
-    The budget limits only stamps that stood there already. `fresh` ones, an entry's id and the
-    value that this very plan sets, are never left, since no record would tell of them afterwards.
+    The budget limits only older stamps. The `fresh` ones, pairs of entry id and value set by this
+    very plan, are always removed, since no record would tell of them afterwards.
     """
     new_bytes = 0
     complete = True
@@ -144,7 +145,10 @@ def _befores(
     stored: OriginalStore,
     revised: Revised,
 ) -> dict[int, bytes | None]:
-    """The value that each one replaced, as far as it is known: position → value, or None."""
+    """Return the value before each `_restored`, if known.
+
+    The keys are positions in `stamped`; the values are JSON, or None if there was no `_restored`.
+    """
     found: dict[int, bytes | None] = {}
 
     def look_up(stamps: Stamps) -> None:
@@ -170,7 +174,10 @@ def _befores(
 def _by_originals(
     unknown: dict[int, _Stamped], known: Stamps, witness: Witness, revised: Revised
 ) -> dict[int, bytes | None]:
-    """The value in the original lines. An id is not enough for one from another's store."""
+    """Return the values in the stored original lines.
+
+    An original of another session counts only if its extracted values are in the line too.
+    """
     found: dict[int, bytes | None] = {}
     by_id: dict[str, list[int]] = {}
     for at, one in unknown.items():
@@ -181,7 +188,7 @@ def _by_originals(
         before = known.get(original.entry_id, {}).get(value, value) if value else None
         for at in by_id[original.entry_id]:
             one = unknown[at]
-            # An entry that came back and was stored again has bsd's in a later original.
+            # If an entry was restored and stored again, its later original has bsd's `_restored`.
             if value == one.value or (at in found and before is not None):
                 continue
             if original.own or _is_copy(revised.read(one.offset, one.length), original):
@@ -190,21 +197,21 @@ def _by_originals(
 
 
 def _is_copy(raw: bytes, original: EntryOriginal) -> bool:
-    """Whether a line has the values that left an original line, so that it is one of its copies."""
+    """Return whether a line still holds the values that were extracted from an original line."""
     paths: list[ValuePath] = list(paths_of(original.keys).values())
     return bool(paths) and same_values(raw, original.line, paths)
 
 
 @dataclass(slots=True)
 class _Trail:
-    """A line on its way back through the history. Its bytes are read when they are needed."""
+    """A line followed back through the history. Its bytes are read on demand."""
 
-    at: int  # position among the stamped
+    at: int  # position in `stamped`
     digest: str
     read: Callable[[], bytes]
 
     def leads_to(self, line: ChangedLine) -> bool:
-        """Whether an operation left the line like this."""
+        """Return whether an operation left the line in this state."""
         if self.digest == line.now:
             return True
         return not line.ended and digest(as_ended(line, self.read())) == line.now
@@ -213,14 +220,14 @@ class _Trail:
 def _by_history(
     unknown: dict[int, _Stamped], past: Past, stored: OriginalStore, revised: Revised
 ) -> dict[int, bytes | None]:
-    """The values in lines before the operation that set their `_restored`, if it is kept."""
+    """Return the values before the operation that set each `_restored`, if the history has it."""
     found: dict[int, bytes | None] = {}
     trails = {}
     for at, one in unknown.items():
         read = partial(revised.read, one.offset, one.length)
         trails[one.entry_id] = _Trail(at, digest(read()), read)
     for operation in reversed(past.operations()):
-        with suppress(NotFound, HistoryDamaged):  # it tells nothing
+        with suppress(NotFound, HistoryDamaged):  # without this operation
             for line in past.lines(operation):
                 trail = trails.get(line.entry_id or "")
                 if trail is None or trail.at in found or not trail.leads_to(line):

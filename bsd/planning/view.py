@@ -1,7 +1,7 @@
-"""A session as people and agents see it: one row an entry, nothing changed.
+"""A session as people and agents see it: one row per entry, without changes.
 
-Position and hash of a row depend on all other lines. An `Outline` keeps just that of each line, so
-that a page of entries costs its own bytes; it grows with the appended lines.
+The position and the hash of a row depend on all other lines. An `Outline` keeps only these data of
+each line, so that a page of entries costs its own bytes. It can be extended by appended lines.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from bsd.transcripts.damage import MOST_LISTED, DamagedLine, DamagedLines, damag
 from bsd.transcripts.reader import BLOCK, Line, Transcript
 from bsd.transcripts.spans import paths_of, value_at
 
-# The short hash by which an entry is addressed: of the SHA-256 of its line (SPEC §6).
+# Length of the short hash of an entry, from the SHA-256 of its line (SPEC §6).
 SHORTEST = 6  # hex digits
 _PREVIEW = 200  # characters (seed 000, SP-06)
 _MESSAGE, _EXTRACTED, _DAMAGED = 1, 2, 4
 _NO_ENTRY, _MOST_TYPES = 255, 254
-_GUARDED = 4096  # bytes before the end that must be unchanged
-# The type of an entry beyond the most types that an outline tells apart: read from its line.
+_GUARDED = 4096  # bytes before the end that are compared
+# Type of entries beyond `_MOST_TYPES` types; the true type is read from the line.
 _OTHER = ""
 
 
 def line_hash(raw: bytes) -> str:
-    """All hex digits of a line's hash."""
+    """Return all hex digits of a line's hash."""
     return hashlib.sha256(raw).hexdigest()
 
 
 def known_hashes(raw: bytes, entry: Entry) -> tuple[str, ...]:
-    """The hashes an entry goes by: its line's, and that which it had before it was extracted.
+    """Return the hashes that address an entry: of its line, and of the line before extraction.
 
-    So a hash that an agent was told stays good when content leaves in between.
+    The second keeps a hash valid that an agent was told before content was extracted.
     """
     marker = Marker.of(entry)
     if marker is None:
@@ -61,7 +61,7 @@ def known_hashes(raw: bytes, entry: Entry) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CallRow:
-    """One call of a tool."""
+    """One tool call."""
 
     schema_name: ClassVar[str] = "Call"
 
@@ -83,22 +83,22 @@ class EntryView:
         Field(description="Messages after it; null on a page of a session that was not read whole"),
     ]
     extracted: bool
-    keys: tuple[str, ...]  # extracted ones
-    extracted_size: int  # of the stored line; 0 if nothing is out
+    keys: tuple[str, ...]  # of extracted values
+    extracted_size: int  # of the stored line; 0 if no value is extracted
     extracted_at: str | None
     extractable: bool | int | None  # `_extractable`, if set
     restored: str | None  # `_restored`, if set
-    hash: str  # hex digits of the line's SHA-256, as many as tell it from all others
+    hash: str  # as many hex digits of the line's SHA-256 as are unique
     preview: Annotated[str, Field(description=f"The first {_PREVIEW} characters of its text")]
-    time: Annotated[str | None, Field(description="When it was written, as the entry says")] = None
+    time: Annotated[str | None, Field(description="Time of writing, as the entry has it")] = None
     calls: tuple[CallRow, ...] = ()
     result_of: Annotated[str | None, Field(description="Id of the call that it answers")] = None
-    tool: Annotated[str | None, Field(description="Whose result it is")] = None
-    marker: Internal[Marker | None] = None  # where its line is kept
+    tool: Annotated[str | None, Field(description="Tool whose result it is")] = None
+    marker: Internal[Marker | None] = None  # names the stored line
 
 
 def preview_of(text: str) -> str:
-    """The beginning of a text, for a list; of a file in base64, its kind."""
+    """Return the beginning of a text for a list; for a file in base64, its type and size."""
     if media := media_of(text):
         return f"[{media.media_type}, {format_size(media.size)}]"
     return text[:_PREVIEW]
@@ -112,10 +112,10 @@ def views(
     limit: int | None = None,
     outline: Outline | None = None,
 ) -> Iterator[EntryView]:
-    """The entries from line `start` on, at most `limit`; lines that are no entries count as lines.
+    """Yield the entries in the `limit` lines from line `start` on; `limit` None: in all lines.
 
-    Reads the file twice, or, with its `outline`, once: positions and hashes depend on later
-    lines.
+    Lines without an entry count towards the limit. Positions and hashes depend on later lines, so
+    the file is read twice, or once if an `outline` of it is given.
     """
     stop = None if limit is None else start + limit
     lines = takewhile(lambda line: stop is None or line.index < stop, source.lines())
@@ -125,7 +125,7 @@ def views(
 
 @dataclass(frozen=True, slots=True)
 class ContextEntry:
-    """One entry, as an agent may know it. Sizes are bytes."""
+    """One entry, as an agent sees it. Sizes are bytes."""
 
     index: Annotated[int, Field(description="0-based line number")]
     id: str | None
@@ -139,7 +139,7 @@ class ContextEntry:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What an agent may know of its session: sizes, what is away, what could be (seed 001)."""
+    """An agent's view of its session: sizes, extracted entries, extractable entries (seed 001)."""
 
     session: str
     total_entries: int
@@ -153,7 +153,7 @@ class Context:
 
 
 def context(name: SessionName, source: Transcript, fmt: TranscriptFormat) -> Context:
-    """Read the facts that an agent may know of its session."""
+    """Return an agent's view of a session."""
     entries = list(views(source, fmt))
     away = [entry for entry in entries if entry.extracted]
     return Context(
@@ -183,7 +183,7 @@ def context(name: SessionName, source: Transcript, fmt: TranscriptFormat) -> Con
 
 @dataclass(frozen=True, slots=True)
 class ExtractedContent:
-    """What was taken out of an entry, by key; what cannot be had is under `unavailable`."""
+    """The extracted values of an entry, by key, and the reasons for unavailable ones."""
 
     entry_id: str | None
     index: int
@@ -192,18 +192,21 @@ class ExtractedContent:
     size_bytes: int
     content: dict[str, Any]
     unavailable: dict[str, str]
-    # Keys of values that the program never sends to its model: copies for its own page.
+    # Keys of values that the program never sends to its model, such as copies for display.
     display: Internal[frozenset[str]] = frozenset()
 
 
 def extracted_content(
     source: Transcript, fmt: TranscriptFormat, entry: str, stored: OriginalStore
 ) -> ExtractedContent:
-    """Return the extracted values of an entry, by key, without putting them back.
+    """Return the extracted values of an entry, by key, without restoring them.
 
-    If several lines are copies of the entry, it is that of the first. Raises NotFound, Conflict if
-    nothing of it is away. Content that cannot be had is named under `unavailable`, as in the answer
-    of a restoration.
+    If several lines are copies of the entry, the first one counts. Unavailable content is listed
+    under `unavailable`, as in the answer of a restoration.
+
+    Raises:
+        NotFound: there is no such entry.
+        Conflict: the entry has no extracted values.
     """
     located = locate_copies(source, fmt, entry)[0]
     finder = Markers(source, fmt, stored)
@@ -221,7 +224,7 @@ def extracted_content(
             continue
         sources = source_paths(located.entry, original.entry, fmt, list(keys.values()))
         leaves = [value.path for value in fmt.values(original.entry, 1) if value.display]
-        # Of an object that left as one, the strings in it are listed.
+        # For an object extracted as a whole, `values` lists the strings in it.
         shown = {leaf[:steps] for leaf in leaves for steps in range(1, len(leaf) + 1)}
         display |= {key for key, path in keys.items() if sources.get(path) in shown}
         for key, path in keys.items():
@@ -242,9 +245,9 @@ def extracted_content(
 
 
 def line_offsets(source: Transcript, most: int | None = None) -> array[int]:
-    """Return where each line begins: line ends are looked for, and nothing is parsed.
+    """Return the offset of each line. Only line ends are searched; no line is parsed.
 
-    `most`: read no further once more lines than these have begun.
+    `most`: stop after more than this many lines have begun; None: read the whole session.
     """
     size, offsets = source.identity.size, array("Q", [0])
     for start in range(0, size, BLOCK):
@@ -263,9 +266,9 @@ def line_offsets(source: Transcript, most: int | None = None) -> array[int]:
 def views_alone(
     source: Transcript, fmt: TranscriptFormat, offsets: array[int], numbers: Iterable[int]
 ) -> Iterator[tuple[Located, EntryView]]:
-    """The entries in these lines, without reading the others.
+    """Yield the entries in these lines without reading the others.
 
-    Their positions are not known, and their hashes have twice the digits that most sessions need.
+    Their positions are unknown. Their hashes have twice the digits that most sessions need.
     """
     for number in numbers:
         start, is_last = offsets[number], number + 1 == len(offsets)
@@ -276,7 +279,7 @@ def views_alone(
 
 
 def _view_of(located: Located, fmt: TranscriptFormat, position: int | None, hash: str) -> EntryView:
-    """An entry as a row; `position` and `hash` depend on the other lines."""
+    """Return an entry as a row; `position` and `hash` depend on the other lines."""
     line, entry, info = located.line, located.entry, located.info
     marker = Marker.of(entry)
     extractable, restored = entry.get(EXTRACTABLE), entry.get(RESTORED)
@@ -311,7 +314,7 @@ def _preview(entry: Entry, fmt: TranscriptFormat) -> str:
 
 
 def time_text(time_ms: float | None) -> str | None:
-    """Write a time in milliseconds since 1970; None if there is none, or no calendar has it."""
+    """Format a time in milliseconds since 1970; None if there is none or it is out of range."""
     with suppress(OverflowError, ValueError, OSError):
         return None if time_ms is None else iso_utc(time_ms / 1000)
     return None
@@ -319,42 +322,43 @@ def time_text(time_ms: float | None) -> str | None:
 
 @dataclass(slots=True)
 class Outline:
-    """Kind, position and hash of all lines of a session, some twenty bytes each.
+    """Type, position and hash of all lines of a session, in about 22 bytes per line.
 
-    Not changed once it is made. `outline_of` makes a longer one of a session that has grown.
+    An outline is not changed once made. `outline_of` makes a longer one for a session that has
+    grown.
     """
 
     identity: Identity
     offsets: array[int] = field(default_factory=lambda: array("Q"))
-    kinds: bytearray = field(default_factory=bytearray)  # of each line: number of its type
+    kinds: bytearray = field(default_factory=bytearray)  # per line: number of its type
     flags: bytearray = field(default_factory=bytearray)
-    types: dict[str, int] = field(default_factory=dict)  # their numbers
+    types: dict[str, int] = field(default_factory=dict)  # type → number
     shorts: array[int] = field(default_factory=lambda: array("I"))  # first digits of all hashes
     longs: array[int] = field(default_factory=lambda: array("Q"))  # twice as many; both are sorted
-    end: int = 0  # behind the last line that is complete
-    complete: int = 0  # so many of them
+    end: int = 0  # offset after the last complete line
+    complete: int = 0  # number of complete lines
     guard: bytes = b""
 
     @property
     def lines(self) -> int:
-        """Return the number of entries."""
+        """The number of lines."""
         return len(self.offsets)
 
     @property
     def memory(self) -> int:
-        """About how many bytes it holds."""
+        """The approximate bytes of memory in use."""
         return 22 * len(self.offsets)
 
     def is_of(self, source: Transcript) -> bool:
-        """Whether it tells of just this file, as it is."""
+        """Return whether this outlines the file as it is."""
         return self.identity == source.identity
 
     def is_begun_of(self, source: Transcript) -> bool:
-        """Whether the file is the same one, and something was appended to it."""
+        """Return whether this is the same file with lines appended."""
         return has_grown(source, self.identity, self.end, self.guard)
 
     def damaged(self, source: Transcript) -> DamagedLines:
-        """The lines that hold no entry since they are damaged."""
+        """Return the number of damaged lines, and the first of them."""
         numbers = (number for number, flags in enumerate(self.flags) if flags & _DAMAGED)
         first = self._read(source, islice(numbers, MOST_LISTED))
         listed = tuple(DamagedLine(line.index, damage_of(line.raw)) for line in first)
@@ -367,7 +371,12 @@ class Outline:
         types: frozenset[str] = frozenset(),
         extracted: bool | None = None,
     ) -> Iterator[int]:
-        """Those of these lines, in their order, that hold entries of such a kind."""
+        """Yield, in order, those of these lines that hold entries of the wanted kind.
+
+        Args:
+            types: types of entries; empty means all.
+            extracted: whether values are extracted; None: either.
+        """
         wanted = {number for name, number in self.types.items() if not types or name in types}
         flag = None if extracted is None else _EXTRACTED * extracted
         for number in lines:
@@ -379,7 +388,7 @@ class Outline:
     def views(
         self, source: Transcript, fmt: TranscriptFormat, numbers: Iterable[int]
     ) -> Iterator[EntryView]:
-        """The entries that stand in these lines, which are in ascending order."""
+        """Yield the entries in these lines, which are in ascending order."""
         yield from self.rows(self._read(source, numbers), fmt)
 
     def _read(self, source: Transcript, numbers: Iterable[int]) -> Iterator[Line]:
@@ -389,13 +398,13 @@ class Outline:
             yield Line(number, start, source.read(start, stop - start))
 
     def rows(self, lines: Iterable[Line], fmt: TranscriptFormat) -> Iterator[EntryView]:
-        """The entries that these lines hold, which are in ascending order."""
+        """Yield the entries in these lines, which are in ascending order."""
         return (view for _, view in self._located_rows(lines, fmt))
 
     def located_views(
         self, source: Transcript, fmt: TranscriptFormat, numbers: Iterable[int]
     ) -> Iterator[tuple[Located, EntryView]]:
-        """As `views`, each with its entry."""
+        """Yield like `views`, each view with its entry."""
         return self._located_rows(self._read(source, numbers), fmt)
 
     def _located_rows(
@@ -418,10 +427,10 @@ class Outline:
 
 
 def outline_of(source: Transcript, fmt: TranscriptFormat, begun: Outline | None = None) -> Outline:
-    """Read a session, or only the lines appended since the outline `begun` was made."""
+    """Return the outline of a session; `begun` is an earlier one that is extended if given."""
     new = Outline(source.identity)
     if begun:
-        known = begun.complete  # a line that was not complete is read again
+        known = begun.complete  # an incomplete line is read again
         new.offsets, new.kinds, new.flags = (
             begun.offsets[:known],
             begun.kinds[:known],
@@ -441,7 +450,7 @@ def outline_of(source: Transcript, fmt: TranscriptFormat, begun: Outline | None 
             new.longs.append(int(digest[: 2 * SHORTEST], 16))
         elif is_damaged(line.raw, None):
             flags = _DAMAGED
-        # Lines that a plan takes out are not listed.
+        # A plan's removed lines are missing from the source; they count as lines without an entry.
         gone = line.index - len(new.offsets)
         new.offsets.extend([line.offset] * (gone + 1))
         new.kinds += bytes([_NO_ENTRY]) * gone + bytes([kind])
@@ -449,7 +458,7 @@ def outline_of(source: Transcript, fmt: TranscriptFormat, begun: Outline | None 
         if line.raw.endswith(b"\n"):
             new.end, new.complete = line.offset + len(line.raw), line.index + 1
     new.shorts, new.longs = array("I", sorted(new.shorts)), array("Q", sorted(new.longs))
-    new.guard = guard_of(source, min(new.end, source.identity.size))  # a plan may make it longer
+    new.guard = guard_of(source, min(new.end, source.identity.size))  # edits may add bytes
     return new
 
 
@@ -459,11 +468,12 @@ def _messages_in(flags: bytearray, start: int, end: int | None) -> int:
 
 
 def has_grown(source: Transcript, was: Identity, end: int, guard: bytes) -> bool:
-    """Whether a file is the same one as before, and something was appended to it.
+    """Return whether a file is the same as before, with bytes appended.
 
     Args:
-        end: behind the last line that was read.
-        guard: as `guard_of` returned it then.
+        was: its identity then.
+        end: offset after the last line that was read.
+        guard: the result of `guard_of` then.
     """
     now = source.identity
     if (now.dev, now.ino) != (was.dev, was.ino) or now.size <= was.size:
@@ -472,6 +482,6 @@ def has_grown(source: Transcript, was: Identity, end: int, guard: bytes) -> bool
 
 
 def guard_of(source: Transcript, end: int) -> bytes:
-    """Return a hash of the last bytes before `end`."""
+    """Return a hash of the last `_GUARDED` bytes before `end`."""
     start = max(0, end - _GUARDED)
     return hashlib.sha256(source.read(start, end - start)).digest()

@@ -1,4 +1,4 @@
-"""The one way in which actions change sessions: lock → idle → open → plan → commit → note."""
+"""The one way in which actions change a session: lock → idle → open → plan → commit → note."""
 
 from __future__ import annotations
 
@@ -38,30 +38,30 @@ _session_log = structlog.stdlib.get_logger(module="session")
 
 _INDEXED_AT_ONCE = 4096  # files
 
-# Waiting does not cure these; the hint says the alternative.
+# Waiting does not help with these; the hint tells what to do instead.
 _FINAL = {
-    GiveUp.GONE: (NotFound, "`bsd sessions` lists the sessions there are"),
+    GiveUp.GONE: (NotFound, "`bsd sessions` lists the sessions"),
     GiveUp.NOT_REGULAR: (Conflict, "bsd edits plain files only: replace the link by its file"),
     GiveUp.CANNOT_KEEP_METADATA: (Conflict, "run bsd as the user who owns the session"),
 }
 
 T = TypeVar("T")
-Planner = Callable[[OpenSession], tuple[Plan, T]]  # the plan, and the answer of the action
-# A plan in effect: its outcome is None if it changes nothing, or was not worth the writing.
+Planner = Callable[[OpenSession], tuple[Plan, T]]  # returns the plan and the action's answer
+# (plan, outcome, answer); the outcome is None if the plan has no edits or was not worth a commit.
 Applied = tuple[Plan, CommitOutcome | None, T]
-# Whether a plan is worth the writing.
+# Returns whether a plan is worth a commit.
 Worth = Callable[[Plan], bool]
-# Told how each attempt to commit ended.
+# Called with the outcome of each attempt to commit.
 Noticed = Callable[[SessionName, CommitOutcome], None]
 
 
 class SessionEditor:
-    """Changes one session for one actor, holding bsd's own lock of it from planning to audit.
+    """Changes one session for one actor. Holds bsd's lock of the session from planning to audit.
 
     Attributes:
-        notes: writes log and audit about this session.
-        operation: the number in the history of the last plan that `apply` put into effect; None
-            if there was nothing to change.
+        notes: writes log and audit records about this session.
+        operation: the number in the history of the last plan committed by `apply`; None if it made
+            no change.
     """
 
     def __init__(
@@ -85,21 +85,22 @@ class SessionEditor:
         self._idle = IdlePolicy(session.layout, budget, inflight)
 
     def apply(self, planner: Planner[T]) -> T:
-        """Put one plan into effect, write log and audit, and return the planner's answer.
+        """Commit one plan, write log and audit, and return the planner's answer.
 
         The planner is called again if the session changes before its plan is committed.
 
         Raises:
-            NotFound: there is no such session, or it vanishes.
+            NotFound: there is no such session, or it was deleted meanwhile.
             Busy: the session is in use for longer than the budget allows.
-            LeftAlone: it is not ours, or another root's, or lies where no file can be replaced.
-            Conflict: an obstacle that waiting does not cure.
+            LeftAlone: it is not bsd's to edit, or another root's, or its file cannot be replaced
+                safely.
+            Conflict: an obstacle that waiting does not remove.
         """
         session = self._session
-        contents_of(session.layout).changed()  # one answer is made from the stores as they are now
+        contents_of(session.layout).changed()  # read the stores anew for each answer
         with self._locked() as waiting:
             plan, outcome, answer = self._carry_out(planner, None, waiting)
-        if outcome or plan.noting:  # final outcomes may not be final any more
+        if outcome or plan.noting:  # outcomes may no longer be final
             state_at(session.layout.state_db).forget(session.name)
         if outcome:
             self.operation = outcome.operation
@@ -107,11 +108,13 @@ class SessionEditor:
         return answer
 
     def apply_all(self, planner: Planner[T], *, worth: Worth | None = None) -> Iterator[Applied[T]]:
-        """Put plans into effect until one is complete: a backlog may exceed a plan's budget.
+        """Commit plans until one is complete, since a backlog may exceed the budget of one plan.
 
-        Generator. If the caller stops iterating, the lock is released before the next plan. `worth`
-        is asked of every plan; one that is not worth the writing is not committed. Raises as
-        `apply`.
+        Generator. If the caller stops iterating, the lock is released before the next plan. Raises
+        as `apply` does.
+
+        Args:
+            worth: called with every plan; a plan that is not worth it is not committed.
         """
         with self._locked() as first:
             waiting = first
@@ -121,13 +124,13 @@ class SessionEditor:
                 yield plan, outcome, answer
                 if last:
                     return
-                del plan, answer  # a plan of many megabytes shall not outlive the next one
+                del plan, answer  # free a large plan before the next one is made
                 give_back_memory()
                 waiting = Waiting(self._budget)
 
     @contextmanager
     def _locked(self) -> Iterator[Waiting]:
-        """Hold bsd's own lock of a session that is this root's to edit."""
+        """Hold bsd's lock of the session."""
         session, waiting = self._session, Waiting(self._budget)
         _log.trace("A session is edited", session=str(session))
         with session.lock(self._budget.wait, sleep=self._budget.sleep):
@@ -136,10 +139,10 @@ class SessionEditor:
             yield waiting
 
     def _carry_out(self, planner: Planner[T], worth: Worth | None, waiting: Waiting) -> Applied[T]:
-        """Plan and commit, and again until it is done or the budget is used up."""
+        """Plan and commit, repeatedly, until a plan is committed or the budget is used up."""
         name = self._session.name
         while True:
-            path = self._session.path  # its program may have moved it
+            path = self._session.path  # its program may have moved the session
             not_idle = self._idle.why_not(name, path) or self._idle.late_lines(name)
             if not_idle is None:
                 with without_collecting():
@@ -165,7 +168,7 @@ class SessionEditor:
         with source:
             plan, answer = planner(session.opened(source, fmt, now, self._config))
             freed = () if plan.edits else plan.noting.freed
-            # The lines stay as they are; only that these entries are free again is noted.
+            # No line changes; only record that these entries are free again.
             if freed and session.history.entry_notes.free(freed):
                 _log.info(f"free: {session}, entries {len(freed)}", actor=self._actor)
             is_worth = worth is None or worth(plan)
@@ -186,14 +189,14 @@ class SessionEditor:
             )
             outcome = self._commit(change, plan, source, waiting)
         if outcome.identity is not None and not outcome.drained_bytes:
-            # Written by us; until when others had used it is remembered.
+            # bsd wrote the file; remember when other programs last wrote to it.
             self._inflight.own.note_own(session.name, plan.planned_on, outcome.identity)
         return plan, outcome, answer
 
     def _commit(
         self, change: Change, plan: Plan, source: TranscriptFile, waiting: Waiting
     ) -> CommitOutcome:
-        """Commit a plan; the store and the history are durable before its lines can be seen."""
+        """Commit a plan. The store and the history are durable before its lines become visible."""
         session = self._session
         outcome: CommitOutcome | None = None
         problem: BsdError | None = None
@@ -201,7 +204,7 @@ class SessionEditor:
 
         def store_originals() -> None:
             nonlocal stored, number
-            with source:  # closed after that: under the lease no process may have it open
+            with source:  # closed afterwards: no process may have it open under the lease
                 session.store.add(plan.keeps, _Checked(source, self._budget.check))
                 stored = True
                 number = self._begin(plan, source)
@@ -237,10 +240,11 @@ class SessionEditor:
         return outcome
 
     def _may_have_been_seen(self, outcome: CommitOutcome | None, change: Change) -> bool:
-        """Whether a line that refers to this plan's store files may have been at the path.
+        """Return whether a line that refers to this plan's stored files may have been at the path.
 
-        A program that has read such a line, even in the moment before an exchange was undone, may
-        write it back at any time. A commit that raised (no outcome) left a record if it exchanged.
+        A program that has read such a line may write it back at any time, even if it read the line
+        in the moment before an exchange was undone. A commit that raised (no outcome) left a record
+        if it exchanged the files.
         """
         if outcome is not None and outcome.in_flight is not None:
             return True
@@ -255,7 +259,7 @@ class SessionEditor:
         for path in self._inflight.records():
             try:
                 record = self._inflight.read(path)
-            except (OSError, BsdError):  # whose it is cannot be told
+            except (OSError, BsdError):  # the record may be of this session
                 return True
             if record is not None and record.session == self._session.name:
                 return True
@@ -264,14 +268,14 @@ class SessionEditor:
     def _raise_if_final(self, outcome: CommitOutcome, path: Path) -> None:
         session = self._session
         if outcome.gave_up is GiveUp.GONE and session.layout.transcript(session.name) != path:
-            return  # it has moved
+            return  # the file was moved
         if outcome.gave_up in _FINAL:
             error, hint = _FINAL[outcome.gave_up]
             message = f"session {session} was left as it was: {outcome.detail}"
             raise error(message, hint=hint)
 
     def _begin(self, plan: Plan, source: TranscriptFile) -> int:
-        """Write a plan into the history before it takes effect; returns the operation's number."""
+        """Write a plan into the history before it takes effect; return the operation's number."""
         session, report = self._session, plan.report
         resolve_pending(session.history, source)
         act = Act(
@@ -295,13 +299,13 @@ class SessionEditor:
         )
 
     def _index(self, plan: Plan) -> bool:
-        """Note the originals of a plan in the store's index; False if there was no room for that.
+        """Add a plan's originals to the store's index; return False if there was no room.
 
-        The index is a cache: the session is committed, and the index can be made anew.
+        The index is a cache: the session is committed, and the index can be rebuilt.
         """
         extracted_at = iso_utc(self._budget.clock())
         try:
-            # All at once, those of a large session would make the peak of its memory.
+            # In parts, since all originals of a large session at once would need the most memory.
             for start in range(0, len(plan.keeps) or 1, _INDEXED_AT_ONCE):
                 self._session.store.index.add(
                     keep.record(extracted_at)
@@ -318,7 +322,10 @@ class SessionEditor:
 
 
 class _Checked:
-    """The planned session for the store to read from; before each read the operation may end."""
+    """The planned session as the store reads it.
+
+    Before each read the operation may be cancelled.
+    """
 
     def __init__(self, source: TranscriptFile, check: Callable[[], None]) -> None:
         self._source = source
@@ -330,7 +337,7 @@ class _Checked:
 
 
 def left_as(plan: Plan, outcome: CommitOutcome | None) -> Identity | None:
-    """The session file after a plan; None if lines came into it that no plan has seen."""
+    """Return the session file after a plan; None if it holds lines that no plan has seen."""
     if outcome is None:
         return plan.planned_on
     return None if outcome.drained_bytes else outcome.identity

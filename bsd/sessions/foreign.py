@@ -1,11 +1,11 @@
-"""Sessions whose extracted values lie in a store that is not this root's: another machine's, say.
+"""Detects sessions whose extracted values lie in another root's store, such as another machine's.
 
-Directories of sessions may be kept alike on several machines, each of which has a bsd and a root of
-its own. A session from which another root has extracted is left alone by this one, and alone: the
-other sessions of its source are served. A root never knows what the other one still extracts; so a
-session belongs to that which takes the first value out of it.
+Several machines, each with its own bsd and root, may synchronize a directory of sessions. A root
+leaves a session alone if another root has extracted from it, and still serves the other sessions of
+the source. A root cannot know what another one extracts, so a session belongs to the root that
+extracts its first value.
 
-Only sources have such sessions: files in the root go with the root's own store.
+Only sources have such sessions: files in the root move together with the root's own store.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ _NEEDLE = f'"{MARKER}"'.encode()
 
 
 def why_foreign(session: Session, source: Transcript | None = None) -> LeftAlone | None:
-    """Return why this root leaves a session alone whose values lie in another one's store.
+    """Return why bsd leaves a session alone whose values are in another root's store.
 
-    None if it has no such values: also if this root has a store, packs or a history of the
-    session, has one of the values in any store (it is a copy), or had them once and they expired.
+    None if it has no such values. Values are not foreign if this root has a store, packs or a
+    history of the session, if one of them is in any store of this root (the session is a copy), or
+    if this root extracted them once and they expired.
 
     Args:
         source: the session, if the caller has it open.
@@ -63,7 +64,7 @@ def why_foreign(session: Session, source: Transcript | None = None) -> LeftAlone
 
 
 def _has_originals(session: Session) -> bool:
-    """Return True if this root keeps lines of the session; a copy of it as it is has none."""
+    """Return whether this root stores lines of the session. A snapshot does not count."""
     archive = session.layout.archive_dir(session.name)
     if any(map(os.path.lexists, (session.store.directory, session.history.directory))):
         return True
@@ -76,7 +77,7 @@ def _has_originals(session: Session) -> bool:
 
 
 def _is_in_audit(layout: Layout, name: SessionName) -> bool:
-    """Return True if this root has extracted from the session once; its store may be lost since."""
+    """Return whether this root has ever extracted from the session; its store may be lost since."""
     found = AuditLog(layout.audit_file).search(name.session.encode())
     return any(
         record.get("action") == "extract" and record.get("agent") == name.agent for record in found
@@ -84,7 +85,7 @@ def _is_in_audit(layout: Layout, name: SessionName) -> bool:
 
 
 def foreign_reason(layout: Layout, name: SessionName) -> str | None:
-    """Return the reason in words; None if there is none, or the session cannot be read."""
+    """Return the reason as text; None if there is none or the session cannot be read."""
     with suppress(BsdError, OSError):
         found = why_foreign(Session(layout, name))
         return None if found is None else found.message

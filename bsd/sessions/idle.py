@@ -1,13 +1,14 @@
-"""The one rule that says when a session may be changed (SPEC §2.6), and how it is waited for.
+"""The rule that says when a session may be changed (SPEC §2.6), and how bsd waits for that.
 
-A session is idle when no user has paused it, its lock is free, its program does not count it as in
-use, and only bsd has written to it for a while: 2 s in any case, since a second change within that
-time may not show in the file's timestamps; as long as the settings say; as long as its program
-needs; and on file systems where leases prove nothing, 30 s (`Strength.quiet_seconds`). Late lines
-in files that bsd's own commits displaced must be back in the session before the next commit.
+A session is idle if no user has paused it, its lock is free, its program does not report it as in
+use, and its last write is long enough ago. Any write, also one of bsd's own, must be 2 s old, since
+a second change within that time may not show in the file's timestamps. Writes of other programs
+must be as old as the settings say, as the program needs, and on file systems where leases prove
+nothing, 30 s (`Strength.quiet_seconds`).
 
-If the program itself says that a session is idle (a hook), only the 2 s and the 30 s are waited
-for, until the program writes to the session again.
+Late lines in files that bsd's own commits displaced must be back in the session before the next
+commit. If the program itself reports that a session is idle (a hook), only the 2 s and the 30 s
+apply, until the program writes to the session again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from bsd.transcripts.agents.program import Free, Stale
 from bsd.transcripts.agents.programs import in_use, program_of
 from bsd.transcripts.change import Identity
 
-# So long after it has said that a session is idle, a program may still write its notes of the turn.
+# Time in which a program may still write notes of the turn after it reported the session idle.
 _NOTES_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _UNFINISHED = {State.BUSY, State.WAITING, State.FAILED}
@@ -43,13 +44,14 @@ _ONCE_MORE = {State.CARRIED, State.PUT_BACK}
 
 @dataclass(frozen=True, slots=True)
 class RetryBudget:
-    """How long a session in use is waited for (seconds), and by which clock.
+    """How long to wait for a session in use (seconds), and the clock to use.
 
-    `check` is called while nothing is half done yet; its exception ends the operation there.
-    `told_idle` is when the session's program said that it is idle (epoch seconds), if it did.
+    `check` is called while no step is half done; if it raises, the operation ends there.
+    `told_idle` is the time at which the session's program reported it idle (epoch seconds), or
+    None.
     """
 
-    wait: float = 30.0  # in all, for any reason
+    wait: float = 30.0  # in total, for any reason
     quiet: float = UNCERTAIN_SECONDS
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
@@ -58,7 +60,7 @@ class RetryBudget:
 
 
 class Waiting:
-    """How much of a budget is left: by the clock, and by the time slept if that is put back."""
+    """The time left of a budget, by the clock or, if the clock was set back, by the time slept."""
 
     def __init__(self, budget: RetryBudget) -> None:
         self._budget = budget
@@ -68,12 +70,15 @@ class Waiting:
 
     @property
     def left(self) -> float:
-        """Seconds."""
+        """The seconds left."""
         gone = max(self._slept, self._budget.clock() - self._begun)
         return max(0.0, self._budget.wait - gone)
 
     def goes_on(self, pause: float | None) -> bool:
-        """Sleep for `pause` seconds (None: ever longer); False at once if too little is left."""
+        """Sleep for `pause` seconds; return False at once if less time is left.
+
+        If `pause` is None, each sleep is longer than the previous one, up to `_LONGEST_PAUSE`.
+        """
         left = self.left
         if left <= 0 or (pause is not None and pause > left):
             return False
@@ -87,15 +92,15 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class NotIdle:
-    """Why a session must be left alone now, and for how many seconds if that is known."""
+    """Why a session must not be changed now, and for how many seconds, if known."""
 
     why: str
     again_in: float | None = None
-    pause: PauseInForce | None = None  # which waiting does not outlast
+    pause: PauseInForce | None = None  # a user's pause, for which bsd does not wait
 
 
 def busy(name: SessionName, not_idle: NotIdle) -> Busy:
-    """The error to raise when the budget is used up."""
+    """Return the error to raise when the budget is used up."""
     if not_idle.pause is not None:
         return not_idle.pause.refusal(name)
     again_in = not_idle.again_in
@@ -105,7 +110,7 @@ def busy(name: SessionName, not_idle: NotIdle) -> Busy:
 
 
 class IdlePolicy:
-    """Tells whether sessions are idle. The caller holds bsd's own lock of each."""
+    """Tells whether sessions are idle. The caller holds bsd's lock of each session."""
 
     def __init__(self, layout: Layout, budget: RetryBudget, inflight: InFlight) -> None:
         self._layout = layout
@@ -115,11 +120,11 @@ class IdlePolicy:
     def why_not(
         self, name: SessionName, path: Path | None = None, *, to_read: bool = False
     ) -> NotIdle | None:
-        """The rule; None for a session that is idle, and for one that is not there.
+        """Return why a session is not idle; None if it is idle or does not exist.
 
         Args:
-            path: its transcript, if the caller has just asked the layout for it.
-            to_read: the session is only to be read as a whole, as in a pause it may be.
+            path: the transcript's path, if the caller has just resolved it.
+            to_read: the session is only read as a whole, which a pause permits.
         """
         paused = None if to_read else pause_of(self._layout, name, self._budget.clock())
         if paused is not None:
@@ -138,7 +143,7 @@ class IdlePolicy:
         except OSError as error:
             raise os_problem(error, f"looking at {path}") from error
         now_ns = int(self._budget.clock() * 1e9)
-        # A write of bsd's own is no use by others; but a weak file system's own rule stays.
+        # bsd's own writes do not count as use, but the rule for weak file systems always applies.
         used_ns = None if weak_quiet else self._inflight.own.used_before(name, found)
         age = (now_ns - found.mtime_ns) / 1e9
         used = age if used_ns is None else (now_ns - used_ns) / 1e9
@@ -151,43 +156,43 @@ class IdlePolicy:
         return NotIdle(f"it was written to {age:.1f} s ago", pause) if pause > 0 else None
 
     def late_lines(self, name: SessionName) -> NotIdle | None:
-        """Put lines back that others wrote into files that our last commits displaced.
+        """Put lines back that programs wrote into files displaced by bsd's last commits.
 
-        Before the next commit displaces another file: then lines come back in their order. Tells
-        why that must wait, if it must.
+        This happens before the next commit displaces another file, so that lines stay in order.
+        Returns the reason if it must wait.
         """
         touched = self._inflight.own.touched(name)
         if not touched:
             return None
-        # A displaced file stays for its minute: another program may be about to open it.
+        # A displaced file is kept for a minute, since a program may be about to open it.
         for found in self._recover([name], records=list(touched), keep_displaced=True):
             if found.state is State.WAITING:
-                return NotIdle(f"late lines are still to be put back: {found.detail}")
+                return NotIdle(f"late lines wait to be put back: {found.detail}")
             if found.state is State.WATCHED:
                 self._inflight.own.note_watched(name, found.record, touched[found.record])
         return None
 
-    # Sessions that are to go away whole.
+    # For actions that remove whole sessions.
 
     def settle(self, names: list[SessionName]) -> None:
-        """Have nothing in flight for these sessions, late lines where they belong; raises Busy.
+        """Finish the commits of these sessions and put late lines back; raises Busy.
 
-        A displaced file that is only kept for its minute is no hindrance once no process has it
-        open: later lines in it would be kept as an orphan, as for any session that is gone.
+        A displaced file that is only kept for its minute does not prevent this once no process has
+        it open. Later lines in it would become an orphan, as for any session that is gone.
         """
         self._put_late_lines_back(names)
         for record in self._inflight.readable():
             if record.session in names and not _is_only_kept(record):
                 raise Busy(
-                    f"session {record.session} was changed a moment ago, and somebody may"
-                    " still write to the file as it was",
+                    f"session {record.session} was changed a moment ago, and a program may"
+                    " still write to the former file",
                     hint="again in a minute",
                 )
 
     def blank(self, names: Collection[SessionName]) -> None:
-        """Blank all words in files that commits of these sessions displaced; raises Busy, OSError.
+        """Blank the content of files displaced by commits of these sessions; raises Busy, OSError.
 
-        Late lines are put back before, and those that still come are put back afterwards.
+        Late lines are put back first. Lines that arrive later are put back afterwards.
         """
         self._put_late_lines_back(names)
         for record in self._inflight.readable():
@@ -205,14 +210,17 @@ class IdlePolicy:
                 break
 
     def wait_for(self, names: list[SessionName], waiting: Waiting) -> None:
-        """Wait until all are idle, and no process has them open; raises Busy in the end."""
+        """Wait until all sessions are idle and no process has them open.
+
+        Raises Busy if the budget is used up.
+        """
         while found := next(filter(None, map(self._why_kept, names)), None):
             name, not_idle = found
             if not_idle.pause or not waiting.goes_on(not_idle.again_in):
                 raise busy(name, not_idle)
 
     def _why_kept(self, name: SessionName) -> tuple[SessionName, NotIdle] | None:
-        """Why a session cannot go: by the rule, or since a process has it open."""
+        """Return a session that cannot go, with the reason: not idle, or open in a process."""
         if not_idle := self.why_not(name):
             return name, not_idle
         path = self._layout.transcript(name)
@@ -220,10 +228,13 @@ class IdlePolicy:
             closed = _is_closed(path, strong=not strength(path.parent).quiet_seconds)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return None if closed else (name, NotIdle("somebody has it open"))
+        return None if closed else (name, NotIdle("another process has it open"))
 
     def program_lock(self, name: SessionName, wait: float) -> AbstractContextManager[object]:
-        """Its program's lock of a session, if there is a file to lock or a stale lock to remove."""
+        """Return the program's lock of a session.
+
+        If there is neither a file to lock nor a stale lock to remove, the context does nothing.
+        """
         path = self._layout.transcript(name)
         program = program_of(self._layout, name.agent)
         if not path.exists() and isinstance(program.lock_state(path), Free):
@@ -231,7 +242,7 @@ class IdlePolicy:
         return program.lock(name, path, wait, sleep=self._budget.sleep)
 
     def refuse_unless(self, names: Iterable[SessionName]) -> None:
-        """Look again, now that the locks are held and no program can begin; raises Busy."""
+        """Raise Busy if a program uses one of these sessions. Call it once the locks are held."""
         for name in names:
             if why := in_use(self._layout, name):
                 raise busy(name, NotIdle(why))
@@ -253,7 +264,7 @@ class IdlePolicy:
 
 
 def _is_closed(path: Path, *, strong: bool) -> bool:
-    """Whether no other process has a file open, as far as that can be told."""
+    """Return whether no other process has a file open, as far as this can be determined."""
     if not strong:
         return not path.exists() or set(open_elsewhere(path)) <= {os.getpid()}
     try:
@@ -269,7 +280,10 @@ def _is_closed(path: Path, *, strong: bool) -> bool:
 
 
 def _is_only_kept(record: InFlightRecord) -> bool:
-    """Whether a displaced file is only kept for its minute; on weak mounts that proves nothing."""
+    """Return whether a displaced file is only kept for its minute.
+
+    Weak mounts cannot prove that.
+    """
     if not record.file.exists():
         return True
     return record.strong and _is_closed(record.file, strong=True)

@@ -1,4 +1,4 @@
-"""Log lines (SPEC §3 "Log") and lines of the audit about changes of a session."""
+"""Writes log records (SPEC §3 "Log") and audit records about changes of a session."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 _log = structlog.stdlib.get_logger(module="extraction")
 
 _OF_ONE_ENTRY = {"restore", "edit", "set_extractable"}
-_TOLD_ELSEWHERE = {"in_band"}  # each call by itself
+_TOLD_ELSEWHERE = {"in_band"}  # each in-band call is recorded separately
 
 
 class Notes:
-    """Writes about one session for one actor."""
+    """Writes log and audit records about one session for one actor."""
 
     def __init__(
         self, layout: Layout, name: SessionName, actor: str, clock: Callable[[], float]
@@ -42,7 +42,7 @@ class Notes:
         self._audit = AuditLog(layout.audit_file, clock)
 
     def decision_logger(self) -> Callable[[Judged], None] | None:
-        """Return a function that logs decisions on entries; None if the level is off."""
+        """Return a function that logs decisions about entries; None if the log level is off."""
         if not _log.isEnabledFor(logging.DEBUG):
             return None
 
@@ -58,7 +58,7 @@ class Notes:
         return tell
 
     def extracted(self, plan: Plan) -> None:
-        """Values left the session."""
+        """Log the values that left the session."""
         session_log = _log.bind(session=str(self._name))
         for keep in plan.keeps:
             session_log.debug(
@@ -76,7 +76,7 @@ class Notes:
             )
 
     def restored(self, answer: Restored, *, redacted: bool = False) -> None:
-        """Values came back to an entry, or could not."""
+        """Log the values that came back to an entry, and record a corrupt stored file."""
         session_log = _log.bind(session=str(self._name))
         if answer.missing is Missing.GONE:
             session_log.warning(f"Missing extracted file for {answer.entry_id}")
@@ -94,7 +94,7 @@ class Notes:
             )
 
     def changed(self, plan: Plan) -> None:
-        """A plan that was asked for is in effect."""
+        """Record a plan that is in effect."""
         report, action = plan.report, plan.report.action
         if action in _TOLD_ELSEWHERE:
             return
@@ -121,7 +121,7 @@ class Notes:
         self._record(action, entry_ids=list(entries), entries=report.entries, **counts)
 
     def undone(self, plan: Plan, answer: Undone) -> None:
-        """An operation on the session was taken back, or a part of it."""
+        """Record an operation that was undone, or partly undone."""
         report = plan.report
         _log.info(f"undo: {self._name}, {answer.of}", actor=self._actor, entries=report.entries)
         self._record(
@@ -134,7 +134,7 @@ class Notes:
         )
 
     def concluded(self, action: str, result: SessionResult) -> None:
-        """All that was to be done to the session was done, or ended early."""
+        """Record the end of a run on the session, complete or early."""
         if result.entries and not result.dry_run:
             counts = {"values": result.values, "bytes_saved": result.bytes_saved}
             entries = result.entries
@@ -143,16 +143,15 @@ class Notes:
                 counts["tokens_saved"] = result.tokens_saved
             self._record(action, entries=entries, **counts)
         if result.error is not None:
-            # The caller is told; gateways reset and delete sessions at any time.
+            # The caller gets the error; gateways reset and delete sessions at any time.
             expected = issubclass(result.error, LeftAlone | Busy | NotFound)
             level = _log.debug if expected else _log.warning
             level(f"{action}: {self._name}: {result.reason}", actor=self._actor)
 
     def failed(self, plan: Plan, error: BsdError) -> None:
-        """A commit ended in an error that waiting does not cure; the session is as it was.
+        """Log a commit that ended in an error; the session is as it was before.
 
-        A session that is left alone is no failure: where no file can be replaced, the answer says
-        so.
+        A session that is left alone is no failure: the caller gets the reason in the answer.
         """
         if not isinstance(error, LeftAlone) and plan.report.action == "extract" and plan.keeps:
             _log.error(
@@ -170,36 +169,36 @@ class Notes:
 
 
 def expired_before(layout: Layout) -> str:
-    """Content extracted before this moment may have expired: ISO 8601, or empty.
+    """Return the time before which extracted content may have expired: ISO 8601, or empty.
 
-    By the audit log, since the setting may have been another one then.
+    The time comes from the audit log, since the setting may have been different then.
     """
-    with suppress(BsdError):  # without the log, all that is missing is told
+    with suppress(BsdError):  # without the log, no content counts as expired
         runs = AuditLog(layout.audit_file).search(b'"expiredBefore"')
         return max((str(run.get("expiredBefore", "")) for run in runs), default="")
     return ""
 
 
 def told_expired(layout: Layout, extracted_at: str) -> str | None:
-    """When content that was extracted then was deleted, and by which setting; None: it was not.
+    """Return when and by which setting content extracted then was deleted; None if it was not.
 
-    In words for people, by the audit log, as `expired_before`.
+    The sentence comes from the audit log; see `expired_before`.
     """
     runs: list[dict[str, Any]] = []
-    with suppress(BsdError):  # without the log, it is only missing
+    with suppress(BsdError):  # without the log, the content counts as missing
         runs = list(AuditLog(layout.audit_file).search(b'"expiredBefore"'))
     due = [run for run in runs if str(run.get("expiredBefore", "")) > extracted_at]
     if not extracted_at or not due:
         return None
     first = min(due, key=lambda run: str(run.get("time", "")))
     return (
-        f"expired: it was taken out at {extracted_at}, and the setting {_deleted_by(first)} let it "
-        f"be deleted at {first.get('time', 'a time that is not known')}"
+        f"expired: it was extracted at {extracted_at}, and the setting {_deleted_by(first)} let it "
+        f"be deleted at {first.get('time', 'an unknown time')}"
     )
 
 
 def _deleted_by(run: dict[str, Any]) -> str:
-    """Name the setting by which a run deleted content, as the audit log has the run."""
+    """Return the setting by which a recorded run deleted content."""
     keep, most = run.get("keep"), run.get("maxBytes")
     if run.get("action") != "archive_retention":
         setting = "`retention`"

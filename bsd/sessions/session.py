@@ -1,6 +1,6 @@
-"""A session as one object: its name, where it lies, whose it is; opened, read and locked from here.
+"""A session as one object: its name, its files, its program; opens, reads and locks it.
 
-Nothing here waits or writes, plans, or loads the code that commits.
+This module does not wait, write or plan, and does not load the code that commits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _UNREADABLE = "update bsd, or leave it out with the setting `exclude`; nothing i
 
 
 class Session:
-    """The session of this name under a root, whether it is there or not; nothing is held open."""
+    """The session with this name under a root, whether or not it exists. Holds no open files."""
 
     def __init__(self, layout: Layout, name: SessionName) -> None:
         self.layout = layout
@@ -48,29 +48,32 @@ class Session:
 
     @property
     def path(self) -> Path:
-        """Its transcript as it lies now, a regular file; raises NotFound, Forbidden."""
+        """The transcript's present path, a regular file; raises NotFound, Forbidden."""
         return self.layout.session_file(self.name)
 
     @cached_property
     def program(self) -> AgentProgram:
-        """The program that writes it."""
+        """The program that writes the session."""
         return program_of(self.layout, self.name.agent)
 
     @cached_property
     def store(self) -> SessionStore:
-        """The originals that were extracted from it."""
+        """The extracted originals of the session."""
         return SessionStore(self.layout, self.name)
 
     @cached_property
     def history(self) -> History:
-        """The operations on it."""
+        """The operations on the session."""
         return History(self.layout, self.name)
 
     def refuse_no_session(self, *, unless_stored: bool = True) -> None:
-        """Raise LeftAlone if it is excluded, or its file is no session of its program's.
+        """Raise LeftAlone if the session is excluded, or if its file is no session to its program.
 
-        `unless_stored`: a file from which an earlier version has extracted is accepted, so that
-        its values come back. Raises NotFound, Forbidden.
+        Also raises NotFound, Forbidden.
+
+        Args:
+            unless_stored: accept a file from which an earlier version of bsd extracted values, so
+                that they can come back.
         """
         self.layout.refuse_excluded(self.name)
         self.layout.session_file(self.name)
@@ -80,19 +83,25 @@ class Session:
         why = self.program.why_no_session(f"{self.name.session}{ENDING}")
         if why is None or (unless_stored and self.has_stored()):
             return
-        raise LeftAlone(f"{self.name} is no session: {why}", hint="`bsd sessions` lists sessions")
+        raise LeftAlone(
+            f"{self.name} is not a session: {why}", hint="`bsd sessions` lists sessions"
+        )
 
     def has_stored(self) -> bool:
-        """Whether anything is still kept of a change by bsd."""
+        """Return whether the root holds any data about a change of the session."""
         archive = self.layout.archive_dir(self.name)
         places = (self.store.directory, self.history.directory, archive)
         return any(os.path.lexists(place) for place in places)
 
     def open(self, path: Path | None = None) -> tuple[TranscriptFile, TranscriptFormat]:
-        """Open its transcript to edit it, and find out its format.
+        """Open the transcript to edit it, and detect its format.
 
-        `path`: the transcript, if the caller has just asked for it. Raises LeftAlone, NotFound,
-        Forbidden.
+        Args:
+            path: the transcript's path, if the caller has just resolved it.
+
+        Raises:
+            LeftAlone: bsd does not edit the session.
+            NotFound, Forbidden: there is no such file, or it lies outside.
         """
         source, fmt, left_alone = self.open_to_read(path)
         if left_alone is not None:
@@ -103,13 +112,13 @@ class Session:
     def open_to_read(
         self, path: Path | None = None
     ) -> tuple[TranscriptFile, TranscriptFormat, str | None]:
-        """Open its transcript, also one that bsd does not edit, and find out its format.
+        """Open the transcript, also if bsd does not edit it, and detect its format.
 
         Returns:
-            The transcript, its format, and the reason why bsd does not edit it, if it does not.
+            The transcript, its format, and the reason why bsd does not edit it, or None.
 
         Raises:
-            LeftAlone: its lines are not understood.
+            LeftAlone: bsd does not understand its lines.
             NotFound, Forbidden: there is no such file, or it lies outside.
         """
         _log.trace("A session is opened", session=str(self))
@@ -122,7 +131,7 @@ class Session:
         source = TranscriptFile(path)
         try:
             found = self.program.detect(line.raw for line in source.lines())
-        except BaseException:  # the caller gets an open file or none
+        except BaseException:  # leave no file open after an error
             source.close()
             raise
         if _log.isEnabledFor(logging.DEBUG):
@@ -145,7 +154,7 @@ class Session:
         config: ConfigService,
         left_alone: str | None = None,
     ) -> OpenSession:
-        """Return the session, opened, for a planner or a query; `now` in epoch seconds."""
+        """Return the open session for a planner or a query; `now` is in epoch seconds."""
         return OpenSession(
             self.name, source, fmt, self.store, self.history, now, config, left_alone
         )
@@ -153,23 +162,26 @@ class Session:
     def lock(
         self, wait: float, *, sleep: Callable[[float], None] = time.sleep
     ) -> AbstractContextManager[object]:
-        """bsd's own lock, held from planning to audit; entering it raises Busy after `wait` s."""
+        """Return bsd's lock of the session, held from planning to audit.
+
+        Entering it raises Busy after `wait` seconds.
+        """
         return own_lock(self.layout, self.name, wait, sleep=sleep)
 
 
 def format_of(source: Transcript, program: AgentProgram) -> TranscriptFormat | None:
-    """The format of a session's lines, if it is known; the session need not be ours to edit."""
+    """Return the format of a session's lines, if known, even if bsd does not edit the session."""
     found = program.detect(line.raw for line in source.lines())
     return found.reads if isinstance(found, NotOurs) else found
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """A session that is open, and the other data that planners and queries need.
+    """An open session, with the data that planners and queries need.
 
     Attributes:
         now: epoch seconds.
-        left_alone: the reason why bsd does not edit it; None if it does.
+        left_alone: the reason why bsd does not edit it, or None.
     """
 
     name: SessionName
@@ -183,17 +195,17 @@ class OpenSession:
 
     @property
     def settings(self) -> PruningConfig:
-        """The settings as they are now; raises ConfigError. Most planners need none."""
+        """The present settings; raises ConfigError. Most planners need none."""
         return self.config.current
 
 
 class SessionReader:
-    """Opens one session and reads it: `with reader as opened: …`.
+    """Opens one session for reading: `with reader as opened: …`.
 
     Entering raises NotFound, LeftAlone, Forbidden.
 
     Args:
-        to_edit: refuse a session that bsd does not edit, even if its lines are understood.
+        to_edit: refuse a session that bsd does not edit, even if it understands its lines.
     """
 
     def __init__(

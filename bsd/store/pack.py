@@ -32,6 +32,7 @@ the pack, changed its size by -2 % to +28 %, since a block of 1 MiB learns the s
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import struct
 import sys
@@ -44,7 +45,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Self
 
 import orjson
-import zstandard
 
 from bsd.core.files import (
     LARGEST_LINE,
@@ -54,6 +54,7 @@ from bsd.core.files import (
     sync_dir,
     write_all,
 )
+from bsd.core.zstd import zstd
 
 # How the names of packs end: finished ones, those being written, and damaged ones whose lines are
 # in a new pack.
@@ -69,6 +70,9 @@ _HEAD = struct.pack("<II", 0x184D2A50, 8) + _STAMP
 _SKIP = struct.Struct("<II")
 _INDEX_FRAME = 0x184D2A51
 _INDEX_MAGIC = _INDEX_FRAME.to_bytes(4, "little")
+_ZSTD_MAGIC = bytes.fromhex("28B52FFD")
+# The window of a frame may be as large as the longest line.
+_ANY_WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 31}
 _PLACE = struct.Struct("<32s4I")
 _BLOCK_PLACE = struct.Struct("<QII")
 _END = struct.Struct("<QQIIQQQ")
@@ -266,23 +270,22 @@ class Pack:
         self.check_index()
         left = _most_of_records(self.summary.lines)
         number, begun = 0, b""
-        frame = self._read(self._index, self._records)
-        with zstandard.ZstdDecompressor().stream_reader(frame) as text:
-            while number <= self.summary.lines:
-                try:
-                    piece = text.read(_PIECE)
-                except zstandard.ZstdError as error:
-                    why = f"its records cannot be read ({error})"
-                    raise PackDamaged(self.path, why) from error
-                if not piece:
-                    break
-                left -= len(piece)
-                if left < 0:
-                    raise PackDamaged(self.path, "its records are larger than any")
-                *whole, begun = (begun + piece).split(b"\n")
-                number += len(whole)
-                if number <= self.summary.lines:
-                    yield from whole
+        pieces = _inflate(self._read(self._index, self._records))
+        while number <= self.summary.lines:
+            try:
+                piece = next(pieces, b"")
+            except zstd.ZstdError as error:
+                why = f"its records cannot be read ({error})"
+                raise PackDamaged(self.path, why) from error
+            if not piece:
+                break
+            left -= len(piece)
+            if left < 0:
+                raise PackDamaged(self.path, "its records are larger than any")
+            *whole, begun = (begun + piece).split(b"\n")
+            number += len(whole)
+            if number <= self.summary.lines:
+                yield from whole
         if number != self.summary.lines or begun:
             raise PackDamaged(self.path, "its records do not fit its lines")
 
@@ -304,13 +307,19 @@ class Pack:
         if offset + size > self._index or length > LARGEST_LINE + 2:
             raise PackDamaged(self.path, "its index names a block that it has not")
         data = self._read(offset, size)
+        content = io.BytesIO()  # getvalue() makes no second copy of a line of up to 1 GiB
         try:
-            # The length that a frame gives would be believed, and that much memory be taken.
-            if zstandard.frame_content_size(data) != length:
+            if zstd.get_frame_info(data).decompressed_size != length:
                 raise PackDamaged(self.path, "a block has another length than it had")
-            return zstandard.ZstdDecompressor().decompress(data)
-        except zstandard.ZstdError as error:
+            for piece in _inflate(data):
+                content.write(piece)
+                if content.tell() > length:  # the frame's header is wrong
+                    break
+        except zstd.ZstdError as error:
             raise PackDamaged(self.path, f"a block cannot be read ({error})") from error
+        if content.tell() != length:
+            raise PackDamaged(self.path, "a block is shorter or longer than its header says")
+        return content.getvalue()
 
     def _cut(self, content: bytes, place: PackPlace) -> bytes:
         line = content[place.start : place.start + place.size]
@@ -326,6 +335,25 @@ class Pack:
                 raise PackDamaged(self.path, "it is shorter than it was")
             data += piece
         return data
+
+
+def _inflate(frame: bytes) -> Iterator[bytes]:
+    """Yield the content of the first frame, in pieces of at most 1 MiB.
+
+    A frame that is cut off ends early. Bytes after the frame are ignored.
+
+    Raises:
+        zstd.ZstdError: the frame is damaged.
+    """
+    unpacker = zstd.ZstdDecompressor(options=_ANY_WINDOW)
+    data = frame
+    while not unpacker.eof:
+        piece = unpacker.decompress(data, _PIECE)
+        data = b""
+        if piece:
+            yield piece
+        elif unpacker.needs_input:
+            return
 
 
 def why_damaged(path: Path) -> PackDamaged | None:
@@ -378,11 +406,11 @@ def _block_at(file: BinaryIO, start: int) -> bytes | None:
     file.seek(start)
     head = file.read(_LONGEST_FRAME_HEADER)
     content, length = [], 0
-    with suppress(zstandard.ZstdError):
-        wanted = zstandard.frame_content_size(head)
-        if not head.startswith(zstandard.FRAME_HEADER) or not 0 < wanted <= LARGEST_LINE + 2:
+    with suppress(zstd.ZstdError):
+        wanted = zstd.get_frame_info(head).decompressed_size or 0  # None: it does not say
+        if not head.startswith(_ZSTD_MAGIC) or not 0 < wanted <= LARGEST_LINE + 2:
             return None
-        unpacker = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+        unpacker = zstd.ZstdDecompressor(options=_ANY_WINDOW)
         file.seek(start)
         while not unpacker.eof and (piece := file.read(_SMALL_PIECE)):
             content.append(unpacker.decompress(piece))
@@ -397,11 +425,11 @@ def _block_at(file: BinaryIO, start: int) -> bytes | None:
 
 def _next_frame(file: BinaryIO, start: int) -> int | None:
     """Return where the next zstd frame, or the index, may begin; None: nowhere."""
-    overlap = len(zstandard.FRAME_HEADER) - 1
+    overlap = len(_ZSTD_MAGIC) - 1
     while True:
         file.seek(start)
         piece = file.read(_PIECE)
-        found = [piece.find(magic) for magic in (zstandard.FRAME_HEADER, _INDEX_MAGIC)]
+        found = [piece.find(magic) for magic in (_ZSTD_MAGIC, _INDEX_MAGIC)]
         if places := [place for place in found if place >= 0]:
             return start + min(places)
         if len(piece) <= overlap:
@@ -438,8 +466,8 @@ class PackWriter:
         make_durable_dir(directory)
         self._directory = directory
         self._path = directory / f".{os.urandom(8).hex()}{UNFINISHED}"
-        self._packer = zstandard.ZstdCompressor(level=_LEVEL)
-        self._records = zstandard.ZstdCompressor(level=_LEVEL).compressobj()
+        self._packer = zstd.ZstdCompressor(level=_LEVEL)
+        self._records = zstd.ZstdCompressor(level=_LEVEL)
         self._record_frame = bytearray()
         self._places: dict[bytes, bytes] = {}  # by hash
         self._blocks: list[bytes] = []
@@ -520,7 +548,8 @@ class PackWriter:
         return path
 
     def _end_block(self) -> None:
-        packed = self._packer.compress(b"".join(self._block))
+        # A frame that is written in one call says how long its content is.
+        packed = self._packer.compress(b"".join(self._block), zstd.ZstdCompressor.FLUSH_FRAME)
         self._blocks.append(_BLOCK_PLACE.pack(self._offset, len(packed), self._length))
         self._write(packed)
         self._block, self._length = [], 0

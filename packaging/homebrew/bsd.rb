@@ -1,8 +1,7 @@
-# For a tap. A release fills in url and sha256 of its source archive.
+# For a tap. `make release` fills in url and sha256 of the source archive.
 class Bsd < Formula
   desc "Keeps AI-agent session files lean by moving large old values into a store"
   url "@URL@"
-  version "0.2.0"
   sha256 "@SHA256@"
   license "MIT"
 

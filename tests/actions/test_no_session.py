@@ -81,7 +81,7 @@ def test_by_name_it_is_refused_with_the_reason(
     path = add_session(root, name, WHOLE)
     done = bsd(root, command[0], name, *command[1:])
     assert done.returncode == 1, done
-    assert "is no session" in done.stderr
+    assert "is not a session" in done.stderr
     assert STRAYS[name] in done.stderr
     assert "Try: " in done.stderr
     assert path.read_bytes() == WHOLE
@@ -107,7 +107,7 @@ def test_among_others_it_is_refused_and_the_others_go_on(root: Path) -> None:
     path = add_session(root, name, WHOLE)
     done = bsd(root, "extract", name, SESSION)
     assert done.returncode == 1
-    assert "is no session" in done.stderr
+    assert "is not a session" in done.stderr
     assert path.read_bytes() == WHOLE
     assert PLACEHOLDER in (path.with_name("s1.jsonl")).read_bytes()
 
@@ -146,7 +146,7 @@ def test_what_an_earlier_version_extracted_is_covered(root: Path, name: str) -> 
     assert bsd(root, "extract").returncode == 0
     refused = bsd(root, "extract", name)
     assert refused.returncode == 1
-    assert "is no session" in refused.stderr
+    assert "is not a session" in refused.stderr
     assert path.read_bytes() == before
 
     assert bsd(root, "restore-all", "--yes").returncode == 0
@@ -243,6 +243,6 @@ def test_so_it_is_in_the_directories_of_other_programs(
     (agent,) = (one["name"] for one in agents if one["name"].startswith("x:"))
     done = bsd(root, "extract", f"{agent}/{stem}")
     assert done.returncode == 1, done
-    assert "is no session" in done.stderr
+    assert "is not a session" in done.stderr
     assert why in done.stderr
     assert path.read_bytes() == WHOLE

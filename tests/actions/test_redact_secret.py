@@ -365,8 +365,8 @@ def test_what_cannot_be_changed_is_told(layout: Layout, clock: Clock) -> None:
     assert not done.complete
     assert {one.entry: one.why.partition(":")[0] for one in done.left} == {
         "s": "it is the header of the session",
-        "e4": "message.content[0].thinking is proved by a signature",
-        "e5": "it stands in the name of a member, or in a number",
+        "e4": "message.content[0].thinking is signed",
+        "e5": "it is in the name of a member, or in a number",
     }
     assert path.read_bytes().count(TOKEN.encode()) == 3
 
@@ -381,7 +381,7 @@ def test_text_taken_out_stays_if_the_secret_is_the_name_of_a_member(
     extract(layout, NAME, clock, trigger_types=("tool_call", "tool_result"))
     assert "[[extracted-e2]]" in path.read_text()
     done = redact(layout, clock, "github-pat")
-    assert "it stands in what was taken out of it" in {one.why for one in done.left}
+    assert "it is in the extracted content" in {one.why for one in done.left}
     assert (done.complete, done.sessions[0].forgotten) == (False, ())
     performed.restore_all(make_caller(layout, clock), NAME)
     call = json.loads(path.read_text().split("\n")[3])["message"]["content"][1]

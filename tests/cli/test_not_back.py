@@ -81,7 +81,7 @@ def test_what_expired_says_when_and_by_which_setting(extracted: Call, root: Path
     assert ended.code == 1
     assert "the setting `retention` of 30m" in ended.document["expired"]
     assert at in ended.document["expired"]
-    assert "expired: it was taken out at" in extracted("restore", ALPHA, entry["id"]).err
+    assert "expired: it was extracted at" in extracted("restore", ALPHA, entry["id"]).err
     ended = extracted("--json", "restore-all", ALPHA, "--yes")
     assert ended.code == 1
     (session,) = ended.document["sessions"]

@@ -212,7 +212,7 @@ def test_a_history_can_be_empty_and_a_session_unknown(bsd: Call) -> None:
     assert bsd("history", "main/nobody").code == 1
     assert bsd("undo", "main/nobody").code == 1
     ended = bsd("undo", "main/alpha")
-    assert (ended.code, "nothing is left" in ended.err) == (1, True)
+    assert (ended.code, "there is no operation left to undo" in ended.err) == (1, True)
     assert bsd("undo", "main/alpha", "0").code == 2
 
 

@@ -83,6 +83,7 @@ def find_programs() -> str:
 
 def program(*path: str) -> Path:
     """A file of what is installed in PROGRAMS. Raises NotInstalled."""
+    wait_until_installed()
     return _file(PROGRAMS, *path)
 
 

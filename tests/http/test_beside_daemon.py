@@ -35,7 +35,7 @@ def test_a_daemon_extracts_restores_and_undoes(tmp_path: Path, root: Path) -> No
         # Who asks for an extraction has it, and is told what he had taken back.
         status, trial = over_socket(daemon.socket, f"{base}/extract?dry_run=true", "POST", wanted)
         assert (status, trial["reasons"]["extract"]) == (200, done["entries"])
-        assert "had been taken back by undo" in trial["warnings"][0]
+        assert "were brought back by undo" in trial["warnings"][0]
         status, again = over_socket(daemon.socket, f"{base}/extract", "POST", wanted)
         assert (status, again["entries"]) == (200, done["entries"])
         set_idle(path)

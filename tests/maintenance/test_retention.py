@@ -389,7 +389,7 @@ def test_the_first_run_that_deleted_it_is_named(real_layout: Layout) -> None:
             keep=keep,
         )
     assert told_expired(real_layout, "1970-01-01T01:00:00.000Z") == (
-        "expired: it was taken out at 1970-01-01T01:00:00.000Z, and the setting `retention` of 24h"
+        "expired: it was extracted at 1970-01-01T01:00:00.000Z, and the setting `retention` of 24h"
         " let it be deleted at 1970-01-01T02:00:00.000Z"
     )
     assert told_expired(real_layout, "1970-01-01T03:00:00.000Z") is None

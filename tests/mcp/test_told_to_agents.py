@@ -142,8 +142,8 @@ def test_claude_codes_agents_are_told_of_mcp_and_of_the_rule_that_allows_it() ->
     assert settings == {"permissions": {"allow": ["mcp__bsd", "mcp__plugin_bsd_bsd"]}}
     commands = [line for block in fenced(page, "bash") for line in block.splitlines()]
     assert commands == ["claude mcp add --scope user bsd -- bsd mcp"]
-    readme = (HOME.parents[1] / "README.md").read_text()
-    assert commands[0] in readme
-    assert '"allow": ["mcp__bsd"]' in readme
+    guide = (HOME.parent / "docs" / "start" / "claude-code.md").read_text()
+    assert commands[0] in guide
+    assert '"allow": ["mcp__bsd"]' in guide
     for name in re.findall(r"`mcp__bsd__(\w+)`", page.read_text()):
         assert name in TOOLS

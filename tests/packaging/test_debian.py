@@ -108,6 +108,8 @@ def _use(root: Path, openclaw_root: Path) -> None:
     _run(*program, "--root", str(openclaw_root), "extract", "main/sample")
     _run(*program, "--root", str(openclaw_root), "verify")
     assert set(home.rglob("*")) == there
+    python = str(home / "bin" / "python3")
+    _run(python, "-I", "-B", "-c", "import bsd.mcp.server, bsd.http.app, cryptography")
     where = [*program[:-1], "-c", "import bsd, pydantic; print(bsd.__file__, pydantic.__file__)"]
     if root != Path("/"):
         assert _run(*where).count(str(home)) == 2

@@ -109,7 +109,7 @@ def test_a_discard_after_an_earlier_edit_takes_effect(session: Patient) -> None:
     with pytest.raises(Refused, match="times"):
         plan_replace(session.source, OPENCLAW, [operation])
     assert "Hash(es) not found" in refusal(session, old)
-    assert "nothing left to discard" in refusal(session, hash_of(session, 3))
+    assert "it has this text already" in refusal(session, hash_of(session, 3))
 
 
 def test_a_hash_stays_good_when_its_entry_is_extracted(session: Patient) -> None:
@@ -143,7 +143,7 @@ def test_without_anything_left_in_the_store_the_marker_goes() -> None:
 @pytest.mark.parametrize(
     ("index", "why"),
     [
-        (0, "it is no message (session)"),
+        (0, "it is not a message (session)"),
         (1, "the user wrote it"),
         (6, "Protected: its turn is not over, or it is the latest answer"),
         (3, "'read' is a protected tool"),
@@ -177,7 +177,7 @@ def test_one_bad_hash_stops_all_and_all_are_named(session: Patient) -> None:
     assert "targets[1]: Hash(es) not found: ffffff" in message
     assert "targets[2]: entry s " in message
     assert "targets[3]: entry e3" in message
-    assert "targets[0] names it too" in message
+    assert "targets[0] names the same entry" in message
 
 
 def colliding() -> Patient:

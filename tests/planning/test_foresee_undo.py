@@ -46,7 +46,7 @@ def test_what_comes_back_and_what_a_model_reads_more(session: Patient) -> None:
     grown = (len(session.raw) - before) / 1024
     assert effect.consequence == (
         f"3 values come back into the session; it grows by {grown:.1f} KB.",
-        f"A model that goes on with the session reads about {effect.tokens} tokens more.",
+        f"A model that continues the session reads about {effect.tokens} tokens more.",
     )
 
 

@@ -296,7 +296,7 @@ def test_the_command_line_of_an_exec_call_stays() -> None:
         (
             lambda talk: talk.entries.append(talk.entries[2] | {"id": "e9"}),
             CallToRedact("restore_remote", RedactionKind.CONSUMED, "c1"),
-            "2 calls are called that",
+            "2 calls match",
         ),
     ],
 )
@@ -446,7 +446,7 @@ def test_neighbours_that_another_program_took_away_are_missed() -> None:
     consume(session, "c1")
     head = session.raw.splitlines(keepends=True)[0]
     session.raw = head + jsonl({"type": "message", "id": "z", "message": {"role": "user"}})
-    with pytest.raises(Conflict, match="another program has been at the session"):
+    with pytest.raises(Conflict, match="another program has changed the session"):
         session.undo()
 
 

@@ -330,7 +330,7 @@ def test_only_texts_of_messages_are_looked_at() -> None:
 def test_what_the_user_wrote_is_changed_only_if_asked() -> None:
     session = session_of("answer", asked=f"<{FILLER}>")
     error = refusal(session, op("<", ">", "x"))
-    assert "stands only in what the user wrote (entry e1)" in error.message
+    assert "occurs only in text of the user (entry e1)" in error.message
     replace(session, op("<", ">", "x"), include_user=True)
     assert said(session, 1) == "x"
 

@@ -352,7 +352,7 @@ def test_entries_that_their_owner_has_thrown_away_stand_in_nobodys_way(session: 
     assert session.states() == {3: "done", 2: "partly_undone", 1: "done"}
     assert session.undo().of.number == 1, "nothing is left of operation 2"
     assert session.raw == without(session, conversation(), {"e1"})
-    with pytest.raises(Conflict, match="nothing is left"):
+    with pytest.raises(Conflict, match="no operation left to undo"):
         session.undo()
     with pytest.raises(Conflict, match=r"e1 gone"):
         session.undo(2)
@@ -463,7 +463,7 @@ def test_in_parts_and_interrupted(session: Patient) -> None:
 
 
 def test_numbers_that_are_not_there(session: Patient) -> None:
-    with pytest.raises(Conflict, match="nothing is left"):
+    with pytest.raises(Conflict, match="no operation left to undo"):
         session.undo()
     with pytest.raises(NotFound, match="no operation 7"):
         session.undo(7)

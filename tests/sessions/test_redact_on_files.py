@@ -118,7 +118,7 @@ def test_a_crash_before_the_exchange_leaves_no_history(
     monkeypatch.undo()
     assert path.read_bytes() == raw
     assert history_of(caller.layout, NAME) == []
-    with pytest.raises(Conflict, match="nothing is left"):
+    with pytest.raises(Conflict, match="no operation left to undo"):
         performed.undo(caller, NAME)
 
 

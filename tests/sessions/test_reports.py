@@ -321,7 +321,7 @@ def check_clawfiles(place: Place, before: Files, lean: Files) -> None:
         if path.suffix == ".jsonl" and name not in (own, topic) and " " not in name:
             refused = place.said("extract", name)
             assert refused.code != 0
-            assert "is no session: " in refused.err
+            assert "is not a session: " in refused.err
 
 
 @checks

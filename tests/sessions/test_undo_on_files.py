@@ -60,7 +60,7 @@ def test_all_that_was_done_is_kept_and_all_of_it_can_be_undone(
     assert answers[0]["operations"] == [6]
     assert path.read_bytes() == original + b'{"type":"label","id":"x"}\n'
     assert verify(layout).clean
-    with pytest.raises(Conflict, match="nothing is left"):
+    with pytest.raises(Conflict, match="no operation left to undo"):
         performed.undo(caller, NAME)
     assert performed.undo(caller, NAME, 10)["action"] == "undo"
     assert b"[[extracted-e1]]" in path.read_bytes()
@@ -151,7 +151,7 @@ def test_what_never_took_effect_is_not_history(
     monkeypatch.undo()
     assert history_files(layout) == ["000001_set_extractable.pending"]
     assert history_of(caller.layout, NAME) == []
-    with pytest.raises(Conflict, match="nothing is left"):
+    with pytest.raises(Conflict, match="no operation left to undo"):
         performed.undo(caller, NAME)
     assert not layout.history_dir(NAME).exists()
 

@@ -116,7 +116,7 @@ def test_by_hand_it_leaves_and_is_free_then(
     daemon.extract(NAME)
     trial = performed.extraction(caller, NAME)
     assert reasons(trial) == {"extract": 3}
-    assert "3 of the entries that would leave had been taken back" in trial.warnings[0]
+    assert "3 of the entries that would leave were brought back" in trial.warnings[0]
     assert reasons(caller.extract(NAME)) == {"undone": 3}
     assert caller.extract(NAME, by_hand=True).entries == 3
     assert undone(layout) == frozenset()

@@ -7,8 +7,8 @@ import struct
 from pathlib import Path
 
 import orjson
-import zstandard
 
+from bsd.core.zstd import zstd
 from bsd.store.pack import PackWriter
 
 # As the module of packs describes them.
@@ -46,7 +46,7 @@ def with_records(path: Path, records: bytes, **end: int) -> Path:
 
 def packed(text: bytes) -> bytes:
     """One frame."""
-    return zstandard.ZstdCompressor().compress(text)
+    return zstd.compress(text)
 
 
 def bomb(size: int) -> bytes:

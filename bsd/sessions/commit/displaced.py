@@ -1,14 +1,25 @@
-"""The file that a commit displaced: watched, its late lines carried over, finished (DESIGN §4).
+"""Watches the file that a commit displaced, carries late lines over, and removes it (DESIGN §4).
 
-The rules: (a) the inode at the in-flight name tells whether the exchange happened; the file there
-is the watched one. (b) Late bytes are noted in the record before they are carried, and lines that
-are there already are skipped. (c) They go to the recorded session or become an orphan. (d) A short
-write is cut off again. (e) A last line without its end is carried with one if it is whole, else it
-becomes an orphan, once no writer is left that could finish it. (f) A record whose lock is held
-belongs to a living process.
+The rules:
 
-Steps, as `after_step` hears of them, for each record: watched, then for late bytes noted and
-carried or orphaned (before an insertion, those of a commit), or swapped_back; in the end unlinked.
+(a) The inode at the in-flight name tells whether the exchange happened. The file there is the
+watched one.
+
+(b) Late bytes are noted in the record before they are carried. Lines that are already there are
+skipped.
+
+(c) Late bytes go to the recorded session or become an orphan.
+
+(d) A short write is truncated again.
+
+(e) A last line without its line end is carried with one if it is complete JSON. Otherwise it
+becomes an orphan once no writer is left that could finish it.
+
+(f) A record whose lock is held belongs to a running process.
+
+`after_step` is called for each record with these steps: watched; then for late bytes noted, and
+carried or orphaned (an insertion adds the steps of a commit in between), or swapped_back; at the
+end unlinked.
 """
 
 from __future__ import annotations
@@ -61,26 +72,26 @@ from bsd.transcripts.agents.program import AgentProgram
 from bsd.transcripts.agents.programs import in_use, program_of
 from bsd.transcripts.change import Change, Edit
 
-KEEP_NS = 60 * 10**9  # for so long the displaced file stays
+KEEP_NS = 60 * 10**9  # the displaced file is kept this long
 
 
 class State(StrEnum):
     """The outcome of recovery for one record."""
 
-    WATCHED = "watched"  # nothing to do; its displaced file is kept a while longer
-    BUSY = "busy"  # a living process is at it
-    WAITING = "waiting"  # late bytes cannot be carried now; tried again later
-    CARRIED = "carried"  # late bytes are in their session; watched on
-    ORPHANED = "orphaned"  # late bytes have become an orphan
-    PUT_BACK = "put_back"  # the displaced file had been rewritten, and stands at the path again
-    FINISHED = "finished"  # nothing came any more: the displaced file is gone
-    ABANDONED = "abandoned"  # a commit had not come as far as its exchange: removed
-    FAILED = "failed"  # see detail; left as it is
+    WATCHED = "watched"  # no late bytes; the displaced file is kept longer
+    BUSY = "busy"  # a running process works on it
+    WAITING = "waiting"  # late bytes cannot be carried now; the next recovery tries again
+    CARRIED = "carried"  # late bytes are in their session; the file is still watched
+    ORPHANED = "orphaned"  # late bytes became an orphan
+    PUT_BACK = "put_back"  # the displaced file was rewritten and is at the path again
+    FINISHED = "finished"  # no late bytes are left: the displaced file was removed
+    ABANDONED = "abandoned"  # the commit ended before its exchange: files removed
+    FAILED = "failed"  # left as it is; see `detail`
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The outcome of recovery for one record in flight, and how much was carried now."""
+    """The outcome of recovery for one record, and the amount carried by this run."""
 
     state: State
     record: Path
@@ -90,7 +101,7 @@ class Recovered:
     bytes: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
+        """Return the fields of the API."""
         return {
             "state": str(self.state),
             "record": str(self.record),
@@ -103,7 +114,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How recovery gets at a session; each lock raises Busy at once if it is held."""
+    """How recovery accesses a session. Each lock raises Busy at once if it is held."""
 
     own_lock: Callable[[SessionName], AbstractContextManager[object]]
     session_lock: Callable[[SessionName, Path], AbstractContextManager[object]]
@@ -112,7 +123,10 @@ class Access:
 
     @classmethod
     def to(cls, layout: Layout, *, held: Collection[SessionName] = ()) -> Access:
-        """Access by the usual locks, without waiting; the caller holds bsd's own of `held`."""
+        """Return access by the usual locks, without waiting.
+
+        `held`: sessions whose bsd lock the caller holds.
+        """
 
         def lock(name: SessionName) -> AbstractContextManager[object]:
             return nullcontext() if name in held else own_lock(layout, name, 0.0)
@@ -127,22 +141,22 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The arguments of `recover`, for each record."""
+    """The arguments of `recover` that apply to each record."""
 
     inflight: InFlight
     access: Access
     now_ns: Callable[[], int]
     after_step: Step
     strength: Callable[[Path], Strength]
-    keep_displaced: bool  # however old
+    keep_displaced: bool  # even if older than `KEEP_NS`
 
 
 class _Late(Exception):
-    """Why the watched file cannot be finished now."""
+    """The watched file cannot be finished now; the message has the reason."""
 
 
 class Displaced:
-    """The file that one commit displaced; the caller holds bsd's own lock of its session."""
+    """The file that one commit displaced. The caller holds bsd's lock of its session."""
 
     def __init__(self, record: InFlightRecord, given: Given) -> None:
         self.record = record
@@ -151,7 +165,7 @@ class Displaced:
         self.after_step = given.after_step
         self.now_ns = given.now_ns
         self.fd = -1
-        self.of = ""  # which of the two is watched: old, new, or neither
+        self.of = ""  # the watched file: "old", "new", or "" for another
         self.alone = False  # no other process has the watched file open
         self.lines = self.bytes = 0
 
@@ -168,7 +182,7 @@ class Displaced:
             return self.result(State.BUSY, "an exchange is going on")
         except OSError as error:
             if error.errno == errno.ELOOP:
-                return self.result(State.FAILED, "a symbolic link came out of the session's path")
+                return self.result(State.FAILED, "a symbolic link was at the session's path")
             raise
         try:
             return self.look_after(self.record.old, self.record.new)
@@ -179,9 +193,9 @@ class Displaced:
 
     def look_after(self, old: Mark, new: Mark) -> Recovered:
         if not stat.S_ISREG(os.fstat(self.fd).st_mode):
-            return self.result(State.FAILED, "something else came out of the session's path")
+            return self.result(State.FAILED, "a special file was at the session's path")
         self.of = self.which(old, new)
-        # The next steps rely on the names as they are now, also after a power cut.
+        # The next steps need the present names, also after a power cut.
         self.sync_names()
         self.alone = self.is_closed_elsewhere()
         self.after_step("watched")
@@ -192,28 +206,28 @@ class Displaced:
             if not self.only_lacks():
                 return self.rewritten(other)
             if not self.is_known_whole():
-                return self.give_shelter("somebody may have rewritten it before a power cut")
+                return self.give_shelter("a program may have rewritten it before a power cut")
         state = self.carry_late(watched, other)
         if self.is_old_enough() and self.is_finished(watched):
             return self.remove(State.FINISHED)  # unlinked while leased
         return self.result(state)
 
-    # Rule (a): which file it is, and in which state.
+    # Rule (a): identity and state of the watched file.
 
     def which(self, old: Mark, new: Mark) -> str:
         inode = os.fstat(self.fd).st_ino
         for name, mark in (("old", old), ("new", new)):
             if inode == mark.identity.ino:
                 return name
-        # Some file systems number their files anew at every mount.
+        # Some file systems assign new inode numbers at every mount.
         for name, mark in (("old", old), ("new", new)):
             if not self.record.strong and not self.was_rewritten(mark):
                 return name
         return ""
 
     def was_rewritten(self, mark: Mark) -> bool:
-        """Tell whether bytes that had been there when it was marked are others now."""
-        if self.record.is_blank:  # by bsd itself; the bytes stand elsewhere
+        """Return whether bytes that existed when the file was marked have changed since."""
+        if self.record.is_blank:  # blanked by bsd; the bytes exist elsewhere
             return False
         now, known = os.fstat(self.fd), mark.identity
         if now.st_size < known.size or header_hash(self.fd) != mark.header:
@@ -227,21 +241,21 @@ class Displaced:
         return quiet and set(filesystem.open_elsewhere(self.record.file)) <= {os.getpid()}
 
     def is_finished(self, watched: Mark) -> bool:
-        """Tell whether all its bytes are accounted for, and no process can add any."""
+        """Return whether all bytes are accounted for and no process can add more."""
         if not self.alone or (self.record.strong and somebody_waits(self.fd)):
             return False
-        # It may be shorter than it was: a power cut.
+        # After a power cut, the file may be shorter than before.
         return self.record.accounted_for(self.of, watched) >= os.fstat(self.fd).st_size
 
     def is_old_enough(self) -> bool:
         return not self.given.keep_displaced and self.now_ns() - self.record.created_ns >= KEEP_NS
 
-    # Damage by a power cut.
+    # Damage from a power cut.
 
     def only_lacks(self) -> bool:
-        """Tell whether it lost bytes, got no others, and its successor has all its former bytes.
+        """Return whether a power cut took bytes that its successor still has, and no byte changed.
 
-        A file that a program has made shorter since does not count, as long as the machine is up.
+        A file that a program shortened since does not count, unless the machine has restarted.
         """
         old, new, edits = self.record.old, self.record.new, self.record.edits
         if self.of != "old" or old is None or new is None or edits is None:
@@ -251,28 +265,28 @@ class Displaced:
         return only_lacks(self.fd, edits.spans, old.identity.size, new, self.successors())
 
     def successors(self) -> Iterator[Path]:
-        """Yield where the new file may be by now: another commit may have displaced it in turn."""
+        """Yield the possible paths of the new file, which another commit may have displaced."""
         yield self.record.target
         for each in self.given.inflight.readable():
             if each.session == self.record.session and each.path != self.record.path:
                 yield each.file
 
     def is_known_whole(self) -> bool:
-        """Tell whether the bytes under the edits, too, are those that were kept of it."""
+        """Return whether no program changed the bytes under the edits since."""
         edits = self.record.edits
         return not self.is_newer() or (
             edits is not None and hash_under(self.fd, edits.spans) == edits.sha256
         )
 
     def is_newer(self) -> bool:
-        """Tell whether a program has written to it since it was displaced."""
+        """Return whether a program wrote to the file after it was displaced."""
         return os.fstat(self.fd).st_mtime_ns > self.record.created_ns
 
     def has_restarted(self) -> bool:
-        """Tell whether the machine may have started anew since."""
+        """Return whether the machine may have restarted since the commit."""
         return self.record.created_ns < self.now_ns() - int(steady() * 1e9)
 
-    # Rules (b) to (e): lines that other programs wrote into it since.
+    # Rules (b) to (e): lines that other programs wrote into the file since.
 
     def carry_late(self, watched: Mark, other: Mark) -> State:
         start = self.record.accounted_for(self.of, watched)
@@ -292,13 +306,13 @@ class Displaced:
         return state
 
     def says_nothing(self, rest: bytes) -> bool:
-        """Tell whether of a last line nothing is left that the session does not have."""
+        """Return whether the session already has all of an unfinished last line."""
         begun = rest.rstrip(b"\0")
         marks = filter(None, (self.record.old, self.record.new))
         return not begun or begins_a_line(begun, self.record.target, *marks)
 
     def without_returned(self, late: bytes, other: Mark) -> bytes:
-        """Leave out the bytes that came from the other file: an undo that was not finished."""
+        """Return the late bytes without those that an unfinished undo brought over."""
         known = {(n.offset, n.length) for n in self.record.notes if n.of != self.of and n.length}
         if not known or not late:
             return late
@@ -345,7 +359,7 @@ class Displaced:
             self.insert(insert)
 
     def insert(self, insert: Insert) -> None:
-        """Put late bytes before lines that others have appended since: a commit like any other."""
+        """Insert late bytes before lines that were appended since: a commit like any other."""
         record = self.record
         outcome = commit(
             Change(
@@ -372,28 +386,28 @@ class Displaced:
         if reason := self.access.still_idle(self.record.session, self.record.target):
             raise _Late(reason)
 
-    # A displaced file that was rewritten as a whole, or came from another program.
+    # A displaced file that was rewritten as a whole, or is another program's.
 
     def rewritten(self, other: Mark) -> Recovered:
-        """Put it back if its successor is untouched; else keep the whole file as an orphan.
+        """Put the file back if its successor is untouched; otherwise keep it as an orphan.
 
-        A successor with late lines stays: they had come to it from yet another file.
+        A successor with late lines stays, since they came from yet another file.
         """
-        # A power cut can spoil a file too; but that does not make it newer, nor does it end so.
+        # A power cut can damage a file too. Then the file is not newer, or it ends in zeros.
         newer = self.is_newer() and not ends_in_zeros(self.fd)
         loses = self.record.carries_late
         if self.alone and newer and not loses and self.swap_back(other):
-            return self.result(State.PUT_BACK, "somebody rewrote the displaced file")
-        return self.give_shelter("somebody rewrote it after it was displaced")
+            return self.result(State.PUT_BACK, "a program rewrote the displaced file")
+        return self.give_shelter("a program rewrote it after it was displaced")
 
     def replaced(self, new: Mark) -> Recovered:
-        """Put back the file that was put at the path just before the exchange, as an undo would."""
+        """Put back a file that was put at the path just before the exchange, as an undo would."""
         if self.alone and self.swap_back(new):
-            return self.result(State.PUT_BACK, "somebody had replaced the session")
-        return self.give_shelter("it is neither the file planned on nor the new one")
+            return self.result(State.PUT_BACK, "a program had replaced the session")
+        return self.give_shelter("it is neither the planned file nor the new one")
 
     def swap_back(self, other: Mark) -> bool:
-        """Exchange the two files, if the one at the path is still as it was marked."""
+        """Exchange the two files if the one at the path is unchanged since it was marked."""
         file, target = self.record.file, self.record.target
         with suppress(NoPlace, NotFound):
             try:
@@ -407,7 +421,7 @@ class Displaced:
                         if file.lstat().st_ino == other.identity.ino:
                             self.sync_names()
                             return True
-                        swap_names(str(file), str(target))  # replaced just then: that one stays
+                        swap_names(str(file), str(target))  # replaced meanwhile: keep it
             except Busy as busy:
                 raise _Late(busy.message) from busy
         return False
@@ -418,7 +432,7 @@ class Displaced:
                 sync_dir(directory)
 
     def give_shelter(self, reason: str) -> Recovered:
-        """Keep the whole file as an orphan, once no process writes to it any more."""
+        """Keep the whole file as an orphan once no process writes to it any more."""
         if not (self.alone and self.is_old_enough()):
             return self.result(State.WATCHED, reason)
         self.orphan(reason, 0, os.fstat(self.fd).st_size)

@@ -1,7 +1,7 @@
 """Steps 2-6 of a commit (DESIGN §4): lease, exchange, drain, undo.
 
-While the leases are held, every program that opens the session waits, so nothing here may wait for
-the GIL, for memory or for a log: it runs in processes of one thread.
+While the leases are held, every program that opens the session waits. So no step may wait for the
+GIL, for memory or for a log, and the exchange runs only in processes with one thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Step = Callable[[str], None]
 _DRAIN_SECONDS = 0.05
 _PUT_BACK_SECONDS = 0.25
 _POLL_SECONDS = 0.0001
-# Ctrl-C, a service manager or a timer must not end the process between exchange and drain.
+# No signal of a terminal, service manager or timer may end the process between exchange and drain.
 _HELD_BACK = {
     signal.SIGINT,
     signal.SIGTERM,
@@ -52,19 +52,19 @@ _HELD_BACK = {
 
 
 class GiveUp(StrEnum):
-    """Why a session was left as it was; trying again later may succeed."""
+    """Why a session was left as it was. A later attempt may succeed."""
 
-    TOO_YOUNG = "too_young"  # planned within 2 s of its last change; weak mount: within 30 s
-    CHANGED = "changed"  # since it was planned, or rewritten in place meanwhile
+    TOO_YOUNG = "too_young"  # planned within 2 s of its last change; on weak mounts 30 s
+    CHANGED = "changed"  # changed since it was planned, or rewritten in place meanwhile
     GONE = "gone"  # deleted or renamed
-    REPLACED = "replaced"  # another file stands at the path
+    REPLACED = "replaced"  # another file is at the path
     NOT_REGULAR = "not_regular"
     IS_OPEN = "is_open"  # another process has it open
-    DRAIN_TIMEOUT = "drain_timeout"  # a program opened it during the exchange and keeps it
+    DRAIN_TIMEOUT = "drain_timeout"  # a program opened it during the exchange and keeps it open
     BUSY = "busy"  # its lock is held
     NOT_IDLE = "not_idle"  # in use in another way
     CANNOT_KEEP_METADATA = "cannot_keep_metadata"  # mode, owner, ACL or attributes
-    FAILED = "failed"  # by an error, which is raised
+    FAILED = "failed"  # an error, which is raised
 
 
 class GivingUp(Exception):
@@ -77,9 +77,9 @@ class GivingUp(Exception):
 
 
 class Exchange:
-    """One session file and its successor on their way past each other.
+    """The exchange of one session file and its successor.
 
-    After `run`, the attributes without an underscore tell what happened.
+    After `run`, the attributes without an underscore hold the result.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class Exchange:
         after_step: Step,
     ) -> None:
         self.planned_new = new
-        self.exchanged = False  # the new file was at the path at some time
+        self.exchanged = False  # the new file was at the path, if only for a moment
         self.failure: GivingUp | OSError | None = None  # None: committed
-        self.identity: Identity | None = None  # of the new file when it was released
-        self.drained = b""  # growth of the old file that went to the new one, in order
-        self.held_s = 0.0  # longest time for which a lease was held without a pause
+        self.identity: Identity | None = None  # of the new file when its lease was released
+        self.drained = b""  # bytes appended to the old file and carried to the new one
+        self.held_s = 0.0  # longest time in seconds that a lease was held
         self._path = str(path)
         self._inflight = str(draft.file)
         self._record_path = str(draft.record)
@@ -109,15 +109,15 @@ class Exchange:
         self._old = self._new = self._record = -1
         self._new_tail = ""
         self._old_leased = False
-        # Bytes that the new file grew by and the returning file got: offset in new, bytes.
+        # Bytes appended to the new file and carried to the returning one: (offset in new, bytes).
         self._returned: list[tuple[int, bytes]] = []
         self._leased_at = 0.0
 
     def run(self) -> None:
-        """Do the steps; in any case, end with one whole session file at the path.
+        """Do all steps. At the end, one whole session file is at the path in any case.
 
-        No garbage is collected and no signal handled meanwhile; the caller's process should have
-        no other busy threads.
+        Garbage collection and signals are off meanwhile. The process should have no other busy
+        threads.
         """
         collecting = gc.isenabled()
         gc.disable()
@@ -138,14 +138,14 @@ class Exchange:
         except (GivingUp, OSError) as problem:
             self.failure = problem
         finally:
-            for fd in (self._new, self._old, self._record):  # closing gives the leases back
+            for fd in (self._new, self._old, self._record):  # closing releases the leases
                 if fd >= 0:
                     os.close(fd)
             signal.pthread_sigmask(signal.SIG_SETMASK, masked)
             if collecting:
                 gc.enable()
 
-    # Steps, in their order.
+    # Steps, in order.
 
     def _open_files(self) -> None:
         self._record = open_plain(self._record_path, os.O_WRONLY | os.O_APPEND)
@@ -157,30 +157,30 @@ class Exchange:
 
     def _open_old(self, name: str) -> None:
         try:
-            # For writing, so that a file that bsd may not write to is refused here; and on
+            # For writing, so that a file that bsd may not write to is refused here. Also, on
             # overlayfs a file opened for reading can be the wrong one.
             self._old = open_plain(name, os.O_RDWR | os.O_APPEND)
         except FileNotFoundError:
             raise GivingUp(GiveUp.GONE, f"{name} is no longer there") from None
         except OSError as error:
             if error.errno == errno.EAGAIN:
-                raise GivingUp(GiveUp.IS_OPEN, "somebody else holds a lease on it") from None
+                raise GivingUp(GiveUp.IS_OPEN, "another process holds a lease on it") from None
             if error.errno in (errno.ELOOP, errno.EISDIR):
                 raise GivingUp(GiveUp.NOT_REGULAR, f"{name} is not a regular file") from None
             raise
 
     def _lease(self) -> None:
         if self._strong and not take_lease(self._old):
-            raise GivingUp(GiveUp.IS_OPEN, "somebody has the session open")
+            raise GivingUp(GiveUp.IS_OPEN, "another process has the session open")
         self._old_leased = self._strong
         self._leased_at = time.monotonic()
         self._after_step("leased_old")
         if self._strong and not take_lease(self._new):
-            raise GivingUp(GiveUp.IS_OPEN, "somebody has the new file open")
+            raise GivingUp(GiveUp.IS_OPEN, "another process has the new file open")
         self._after_step("leased_new")
 
     def _verify(self) -> None:
-        """The path still holds the planned file, and no process waits for either of the two."""
+        """Check that the planned file is at the path and no process waits for either file."""
         try:
             found = os.lstat(self._path)
         except FileNotFoundError:
@@ -188,11 +188,11 @@ class Exchange:
         if not stat.S_ISREG(found.st_mode):
             raise GivingUp(GiveUp.NOT_REGULAR, f"{self._path} is not a regular file")
         if found.st_ino != self._planned.ino:
-            raise GivingUp(GiveUp.REPLACED, "another file stands at the session's path")
+            raise GivingUp(GiveUp.REPLACED, "another file is at the session's path")
         if Identity.of(found) != self._planned:
             raise GivingUp(GiveUp.CHANGED, "the session changed since it was planned")
         if self._strong and (somebody_waits(self._old) or somebody_waits(self._new)):
-            raise GivingUp(GiveUp.IS_OPEN, "somebody is about to open the session")
+            raise GivingUp(GiveUp.IS_OPEN, "another process is about to open the session")
         self._after_step("verified")
 
     def _exchange(self) -> None:
@@ -206,7 +206,7 @@ class Exchange:
         self._after_step("exchanged")
 
     def _recognise(self) -> None:
-        """Make sure that the planned file came out."""
+        """Check that the planned file came out of the exchange."""
         if os.lstat(self._inflight).st_ino != self._planned.ino:
             raise GivingUp(GiveUp.REPLACED, "another file was put at the session's path")
         if not self._strong:
@@ -214,16 +214,16 @@ class Exchange:
         self._after_step("recognised")
 
     def _drain(self) -> None:
-        """Let programs write that opened the path before the exchange; find their additions."""
+        """Let programs write that opened the path before the exchange; read their additions."""
         if self._strong:
             release_lease(self._old)
             self._old_leased = False
             self._after_step("draining")
             self._old_leased = _lease_until(self._old, time.monotonic() + _DRAIN_SECONDS)
             if not self._old_leased:
-                raise GivingUp(GiveUp.DRAIN_TIMEOUT, "somebody keeps the session open")
+                raise GivingUp(GiveUp.DRAIN_TIMEOUT, "another process keeps the session open")
         now, size = os.fstat(self._old), self._planned.size
-        # Its first bytes are compared with the planned ones, unless its mtime stood still.
+        # Unless its mtime is unchanged, compare its first bytes with the planned ones.
         if now.st_size < size or not (
             now.st_mtime_ns == self._planned.mtime_ns
             or (
@@ -231,19 +231,22 @@ class Exchange:
                 and hash_under(self._old, self._edits.spans) == self._edits.sha256
             )
         ):
-            raise GivingUp(GiveUp.CHANGED, "somebody rewrote the session")
+            raise GivingUp(GiveUp.CHANGED, "another program rewrote the session")
         if now.st_size > size and not self._strong:
-            raise GivingUp(GiveUp.CHANGED, "somebody appended to the session")
+            raise GivingUp(GiveUp.CHANGED, "another program appended to the session")
         self.drained = read_range(self._old, size, now.st_size)
         self._after_step("drained")
 
     def _carry_growth(self) -> None:
-        """Append the growth, byte for byte, to the new file, which no other process could open."""
+        """Append the growth to the new file, byte for byte.
+
+        No other process could open that file yet.
+        """
         if not self.drained:
             return
         if os.fstat(self._new).st_size != self.planned_new.size:
-            # The process was stopped for so long that the kernel broke the lease: recovery puts
-            # the growth where it belongs.
+            # The process was suspended until the kernel broke the lease: recovery puts the growth
+            # where it belongs.
             self.drained = b""
             return
         self._note("carrying", "old", self._planned.size, self.drained)
@@ -252,7 +255,7 @@ class Exchange:
             append(self._new, self.drained)
         except OSError:
             os.ftruncate(self._new, self.planned_new.size)
-            # As recorded, or recovery would take it for rewritten.
+            # The recorded time, or recovery would count the file as rewritten.
             os.utime(self._new, ns=(self.planned_new.mtime_ns, self.planned_new.mtime_ns))
             self._after_step("truncated")
             raise
@@ -264,25 +267,26 @@ class Exchange:
             release_lease(self._new)
         self._stop_watch()
         self._after_step("released")
-        if self.drained:  # it is in the old file too, but that one will be unlinked
+        if self.drained:  # the old file has these bytes too, but will be unlinked
             os.fsync(self._new)
             self._note_carried("old", self._planned.size, self.drained)
 
-    # The way back.
+    # Undo.
 
     def _put_back(self) -> None:
-        """Exchange back; the lines of programs that opened the new file meanwhile go back with it.
+        """Exchange the names back, and carry lines written to the new file meanwhile back as well.
 
-        A program that waits for the new file is let in while that is still at the path, and the
-        names change only in a moment in which none waits: so every writer's lines stay in order.
-        If that moment does not come, recovery carries the lines (DESIGN §4, rules a-e).
+        A program that waits for the new file may write while that file is still at the path. The
+        names change only in a moment in which no program waits, so that every writer's lines stay
+        in order. If that moment does not come in time, recovery carries the lines (DESIGN §4, rules
+        a-e).
         """
         back = self._open_returning()
         try:
             self._swap_back_in_order(back, time.monotonic() + _PUT_BACK_SECONDS)
             self._stop_watch()
             if self._returned:
-                if self._strong:  # no opener need wait for the disk
+                if self._strong:  # openers need not wait for the disk
                     for fd in {self._new, self._old} - {-1}:
                         release_lease(fd)
                 os.fsync(back)
@@ -294,12 +298,15 @@ class Exchange:
         self._after_step("undone")
 
     def _open_returning(self) -> int:
-        """The file that returns to the path: the old one, or a stranger's that came out."""
+        """Return a descriptor of the file that returns to the path, or -1.
+
+        It is the old file, or another program's file that came out of the exchange.
+        """
         out = os.lstat(self._inflight)
         if self._old >= 0 and out.st_ino == os.fstat(self._old).st_ino:
             return self._old
         if stat.S_ISREG(out.st_mode):
-            with suppress(OSError):  # not ours to write to: recovery decides on the lines
+            with suppress(OSError):  # bsd may not write to it: recovery decides about the lines
                 return open_plain(self._inflight, os.O_RDWR | os.O_APPEND)
         return -1
 
@@ -308,14 +315,16 @@ class Exchange:
             while self._is_awaited() and self._let_in(back, deadline):
                 pass
             if self._new_was_rewritten():
-                raise GivingUp(GiveUp.CHANGED, "somebody rewrote the session after the exchange")
+                raise GivingUp(
+                    GiveUp.CHANGED, "another program rewrote the session after the exchange"
+                )
             if not self._swap_back():
                 return
             self._after_step("put_back")
             if not self._is_awaited():
                 return
             if back == self._old and self._old_leased:
-                # The next line of a writer that is let in now waits for the old file's lease.
+                # A writer that is let in now will wait for the old file's lease with its next line.
                 self._let_in(back, deadline)
                 if self._new_was_rewritten():
                     swap_names(self._inflight, self._path)
@@ -328,19 +337,22 @@ class Exchange:
         return self._strong and somebody_waits(self._new)
 
     def _swap_back(self) -> bool:
-        """Exchange the names again; False if the new file is no longer at the path."""
+        """Exchange the names again. Return False if the new file is no longer at the path."""
         try:
             swap_names(self._inflight, self._path)
         except FileNotFoundError:
             return False  # deleted or renamed away: the old file stays in flight for recovery
         if os.lstat(self._inflight).st_ino == self.planned_new.ino:
             return True
-        # A program replaced the new file: its file is the latest word.
+        # A program replaced the new file, and its file is the latest.
         swap_names(self._inflight, self._path)
         return False
 
     def _let_in(self, back: int, deadline: float) -> bool:
-        """Let programs write that wait for the new file, carry it; False if they do not leave."""
+        """Let programs write that wait for the new file, and carry their bytes.
+
+        Return False if they do not close it in time.
+        """
         release_lease(self._new)
         self._stop_watch()
         self._after_step("let_in")
@@ -364,14 +376,14 @@ class Exchange:
     # Single steps.
 
     def _note(self, what: str, of: str, offset: int, data: bytes) -> None:
-        """Say in the record which bytes of which file are being carried, or have been."""
+        """Record that bytes of a file are being carried, or have been."""
         digest = hashlib.sha256(data).hexdigest()
         note = Note(what, of, offset, len(data), len(data), digest)
         append(self._record, note_line(note))
 
     def _note_carried(self, of: str, offset: int, data: bytes) -> None:
-        """Only for bytes that a power cut cannot take any more."""
-        with suppress(OSError):  # recovery will find the bytes there without the note
+        """Record that bytes were carried. Only for bytes that a power cut can no longer take."""
+        with suppress(OSError):  # recovery finds the carried bytes without the note
             self._note("carried", of, offset, data)
 
     def _stop_watch(self) -> None:
@@ -387,4 +399,4 @@ def _lease_until(fd: int, deadline: float) -> bool:
 
 
 def no_step(step: str) -> None:
-    """The hook of a commit that no test watches."""
+    """The default hook: do nothing."""

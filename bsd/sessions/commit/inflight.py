@@ -1,8 +1,8 @@
-"""The directories of files in flight (`record` describes these), and where names can be exchanged.
+"""Finds the directories of files in flight (see `record`), where names can be exchanged.
 
-Some of these directories lie where agents may write, and bsd may be root. A file that bsd has not
-made itself, or that others could have changed, is no record; and no record speaks of a session that
-lies elsewhere than itself.
+Some of these directories are writable for agents, and bsd may run as root. So a file does not count
+as a record if bsd has not made it, or if another user could have changed it. A record is accepted
+only if its session lies where the record does.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ _OWN = Path(".brainsurgeon") / "inflight"
 
 
 class InFlight:
-    """Finds, for each session directory, an in-flight directory that renames can reach."""
+    """Finds, for each session directory, an in-flight directory on the same mount."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._root = os.path.realpath(layout.root)
         self._found: dict[Path, Path] = {}
-        self._exchanges: dict[int, bool] = {}  # by device: whether names can be exchanged there
+        self._exchanges: dict[int, bool] = {}  # device → whether names can be exchanged there
         self.own = OwnCommits()
 
     def read(self, path: Path) -> InFlightRecord | None:
-        """Read a record as `read_record` does, and refuse one of a session that lies elsewhere."""
+        """Read a record like `read_record`; raise Conflict if its session lies elsewhere."""
         record = read_record(path)
         if record is not None and (why := self._disagreement(record)):
             raise Conflict(
-                f"the record {path} is not believed: {why}",
-                hint="was the root moved, or has somebody put it there? its files are left as "
-                "they are: look at them, then remove them",
+                f"the record {path} is refused: {why}",
+                hint="look at its files, then remove them: the root may have been moved, or "
+                "another user may have put the record there",
             )
         return record
 
     def _disagreement(self, record: InFlightRecord) -> str | None:
-        """Return how a record contradicts itself or the place where it lies; None if neither."""
+        """Return how a record contradicts itself or its own place; None if it does not."""
         target = Path(os.path.realpath(record.target.parent)) / record.target.name
         home = record.path.parent
         own = self.layout.inflight
@@ -73,14 +73,17 @@ class InFlight:
                 return f"{record.target} lies elsewhere"
         places = self.layout.places_of(record.session)
         if target in places or not (places or os.path.lexists(record.target)):
-            return None  # of a session that has no place any more there is nothing to be changed
+            return None  # or the session is gone, so there is no file to change
         return f"{record.target} is not where session {record.session} lies"
 
     def directory_for(self, session: Path) -> Path:
-        """The in-flight directory on the mount of `session`.
+        """Return the in-flight directory on the mount of `session`.
 
-        Only the kernel tells: bind mounts show the same device number and refuse all the same.
-        Raises Unavailable, Forbidden, and LeftAlone where names cannot be exchanged.
+        Only a trial rename finds it: bind mounts have the same device number and refuse the rename.
+
+        Raises:
+            LeftAlone: the file system cannot exchange names.
+            Unavailable, Forbidden: no directory can be used.
         """
         sessions = session.parent
         self.refuse_known(sessions)
@@ -118,7 +121,7 @@ class InFlight:
         return Unavailable(message, hint=hint)
 
     def refuse_known(self, sessions: Path) -> None:
-        """Raise LeftAlone where it has turned out that names cannot be exchanged."""
+        """Raise LeftAlone if the file system is known to be unable to exchange names."""
         try:
             if self._exchanges.get(sessions.stat().st_dev, True):
                 return
@@ -129,15 +132,16 @@ class InFlight:
             raise os_problem(error, f"looking at {sessions}") from error
         else:
             raise LeftAlone(
-                f"its file system ({found.filesystem}) cannot exchange two names, without which "
-                "no file is replaced safely",
+                f"its file system ({found.filesystem}) cannot exchange two names, which bsd "
+                "needs to replace a file safely",
                 hint=filesystem.MOVE_ELSEWHERE,
             )
 
     def can_exchange(self, sessions: Path, *, make: bool = False) -> bool | None:
-        """Whether names can be exchanged on the mount of `sessions`; None if that is not known.
+        """Return whether names can be exchanged on the mount of `sessions`; None if unknown.
 
-        Tried once, in a directory of bsd's own; in one that is there, or the root's is made.
+        Tried once, in an existing directory of bsd's own. `make`: create the root's directory for
+        this.
         """
         device = sessions.stat().st_dev
         for candidate in self._candidates(sessions):
@@ -151,25 +155,31 @@ class InFlight:
         return self._exchanges.get(device)
 
     def directories(self) -> Iterator[Path]:
-        """Every in-flight directory of bsd's own that exists under the root."""
+        """Yield the trusted in-flight directories that exist under the root."""
         return (place for place in self._places() if self._why_not_ours(place) is None)
 
     def records(self) -> Iterator[Path]:
-        """Every record of a commit in flight under the root, the oldest first per directory."""
+        """Yield the records of all commits in flight under the root.
+
+        In each directory, the oldest come first.
+        """
         trusted = makers(self.layout.root)
         for directory in self.directories():
             found = [path for path in directory.glob(f"*{RECORD}") if not _why_none(path, trusted)]
             yield from sorted(found, key=_age)
 
     def readable(self) -> Iterator[InFlightRecord]:
-        """The same, of those whose content can be read; `verify` names the others."""
+        """Yield the records that can be read; `verify` names the others."""
         for path in self.records():
             with suppress(OSError, BsdError):
                 if (record := self.read(path)) is not None:
                     yield record
 
     def planted(self) -> Iterator[tuple[Path, str]]:
-        """Yield files that lie where records do and are none, and why; they are left alone."""
+        """Yield files in place of records that bsd does not trust, with the reason.
+
+        They are left alone.
+        """
         trusted = makers(self.layout.root)
         for place in self._places():
             if why := self._why_not_ours(place):
@@ -180,11 +190,11 @@ class InFlight:
                     yield path, why
 
     def _places(self) -> Iterator[Path]:
-        """Return the paths of directories for files in flight, if anything lies there."""
+        """Return the existing paths for in-flight directories."""
         places = {str(self.layout.inflight)}
         for sessions in self._session_directories():
             places.update((f"{sessions.parent}/{_OWN}", f"{sessions}/{_OWN}"))
-        # Hardly any of them exists; so only those that do become paths.
+        # Hardly any of them exists, so make paths only of those that do.
         return iter(sorted(map(Path, filter(os.path.lexists, places))))
 
     def _why_not_ours(self, directory: Path) -> str | None:
@@ -193,7 +203,7 @@ class InFlight:
         if not real.is_relative_to(self._root):
             return "a symbolic link leads out of the root"
         above = directory.parent
-        if directory == self.layout.inflight:  # the root's owner may have put it elsewhere in it
+        if directory == self.layout.inflight:  # it may be a link to another place in the root
             above, directory = Path(os.path.realpath(above)), real
         trusted = makers(self.layout.root)
         for path in (above, directory):
@@ -208,10 +218,10 @@ class InFlight:
         return None
 
     def strays(self) -> Iterator[Path]:
-        """In-flight files without a record, and probes: garbage once they are not brand-new.
+        """Yield probes and in-flight files without a record: garbage, unless they are new.
 
-        A record is the first to come and the last to go; only a power cut, which takes names that
-        had not reached the disk, can leave a file without one.
+        A record is created first and removed last. Only a power cut can leave a file without a
+        record, if the record's name had not reached the disk.
         """
         for directory in self.directories():
             yield from directory.glob(f"*{_PROBE}")
@@ -228,34 +238,35 @@ class InFlight:
             if inside and (plain := plain_directories(agents, agent)):
                 yield plain[1]
                 continue
-            with suppress(BsdError):  # a link that leaves the root, or a name that is none
+            with suppress(BsdError):  # a link out of the root, or an invalid name
                 yield self.layout.sessions_dir(agent)
 
     def is_inside(self, directory: Path) -> bool:
-        """Tell whether a directory lies under the root, links resolved."""
+        """Return whether a directory lies under the root, with links resolved."""
         return Path(os.path.realpath(directory)).is_relative_to(self._root)
 
     def _make(self, directory: Path) -> None:
-        """Have a directory of bsd's own, durably; raises OSError, UntrustedFile."""
+        """Create a directory of bsd's own, durably; raises OSError, UntrustedFile."""
         if not self.is_inside(directory):
             raise OSError(errno.EXDEV, "a symbolic link leads out of the root")
         self._refuse_others(directory)
         if not directory.is_dir():
-            # A power cut must not take it, and with it the file that is displaced into it.
+            # Durable, since a power cut that removed it would remove the displaced file in it.
             make_private_dir(directory)
             for above in (directory.parent, directory.parent.parent):
                 sync_dir(above)
-        self._refuse_others(directory)  # another process may have been quicker
+        self._refuse_others(directory)  # another process may have created it first
 
     def _refuse_others(self, directory: Path) -> None:
         if why := self._why_not_ours(directory):
             raise UntrustedFile(directory, why)
 
     def _prove(self, candidate: Path, sessions: Path) -> None:
-        """See that files can be made here and renamed there; raises OSError if the kernel refuses.
+        """Test that files can be created here and renamed to `sessions`; raises OSError if not.
 
-        Nothing is made in the session directory: it is its owner's. Whether two of them can also
-        be exchanged is noted; a file system does that everywhere or nowhere.
+        No file is created in the session directory, which belongs to another program. The test also
+        notes whether two files can be exchanged, which a file system supports everywhere or
+        nowhere.
         """
         device = sessions.stat().st_dev
         probes = [candidate / f"{secrets.token_hex(8)}{_PROBE}" for _ in range(2)]
@@ -271,7 +282,7 @@ class InFlight:
 
     def _candidates(self, sessions: Path) -> Iterator[Path]:
         yield self.layout.inflight
-        if self.is_inside(sessions):  # nothing of ours lies in another program's directories
+        if self.is_inside(sessions):  # bsd puts no files into another program's directories
             yield sessions.parent / _OWN
             yield sessions / _OWN
 
@@ -286,7 +297,7 @@ def _why_none(path: Path, trusted: frozenset[int]) -> str | None:
 def _age(path: Path) -> tuple[int, str]:
     try:
         return path.lstat().st_mtime_ns, path.name
-    except FileNotFoundError:  # its owner has just finished
+    except FileNotFoundError:  # its process has just finished
         return 0, path.name
 
 

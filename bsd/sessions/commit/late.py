@@ -1,13 +1,13 @@
-"""Finds the place of late bytes in a session, and appends them there (DESIGN §4, b-e).
+"""Finds the place of late bytes in a session and appends them there (DESIGN §4, b-e).
 
-Late bytes are lines that a program wrote into the displaced file. It had opened the file before the
-exchange, so they come before everything that was appended to its successor since.
+Late bytes are lines that a program wrote into the displaced file. The program had opened the file
+before the exchange, so they come before all lines appended to its successor since.
 
-A power cut may have made something else of a displaced file: its size may have reached the disk
-while blocks did not, which then are zeros; or neither has, and it ends early. Neither is a
-loss as long as its successor has the lost bytes.
+A power cut may damage a displaced file. Its size may have reached the disk while blocks did not,
+which then read as zeros; or neither did, and the file ends early. Neither is a loss as long as the
+successor has the lost bytes.
 
-Late bytes that have no session to go back to are orphans.
+Late bytes that have no session to go back to become orphans.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ IsNamed = Callable[[Entry], bool]  # `AgentProgram.is_named`
 
 
 class NoPlace(Exception):
-    """The session that the late bytes belong to is no longer there."""
+    """The session of the late bytes no longer exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,54 +57,58 @@ class Insert:
 
     planned_on: Identity
     offset: int
-    length: int  # bytes of nothing that a power cut left in their place
+    length: int  # zero bytes in their place, left by a power cut
     data: bytes
 
 
 def split_lines(data: bytes) -> tuple[bytes, bytes]:
-    """Part late bytes into whole lines and the bytes after the last line end."""
+    """Split late bytes into whole lines and the bytes after the last line end."""
     end = data.rfind(b"\n") + 1
     return data[:end], data[end:]
 
 
 def is_json(line: bytes) -> bool:
-    """Tell whether a line without its line end is whole JSON."""
+    """Return whether a line without its line end is complete JSON."""
     if is_too_large(line):
         return False
     try:
         json.loads(line)
     except ValueError:
         return False
-    except RecursionError:  # it is whole up to that depth, and no crash cuts it off there
+    except RecursionError:  # complete up to that depth, and no crash cuts it there
         return True
     return True
 
 
 def missing(late: bytes, after: bytes, is_named: IsNamed) -> tuple[int, int, bytes]:
-    """Find the part of `late` that `after` lacks: offset, bytes to replace there, bytes to put.
+    """Return the part of `late` that `after` lacks, and where it goes.
 
-    `after` is all that follows the place where the late bytes belong: others' lines and among
-    them the late bytes themselves, if they were carried before, whole or torn off anywhere.
+    Args:
+        after: all bytes after the place of the late bytes: lines of other writers and, if they were
+            carried before, the late bytes themselves, complete or cut off anywhere.
+
+    Returns:
+        The offset in `after`, the number of bytes to replace there, and the bytes to put there.
     """
     start, there = _arrived(late, after)
     offset = start + there if there else max(0, _zeros_begin(after))
     rest = late[there:]
-    # Of bytes that were being written when the power was cut, zeros may be left.
+    # Bytes that were being written when the power was cut may be zeros now.
     place = after[offset : offset + len(rest)]
     zeros = len(place) - len(place.lstrip(b"\0"))
-    # A crash may have left no note of lines that an undo had carried the other way.
+    # After a crash, the note of lines that an undo carried the other way may be missing.
     known = {line for line in _lines(after) if _has_id(line, is_named)}
     return offset, zeros, b"".join(line for line in _lines(rest) if line not in known)
 
 
 def without(late: bytes, carried: bytes) -> bytes:
-    """`late` but for the bytes that were carried into it, as far as they arrived."""
+    """Return `late` without the bytes that were carried into it, as far as they arrived."""
     start, there = _arrived(carried, late)
     return late[:start] + late[start + there :]
 
 
 def _arrived(lines: bytes, among: bytes) -> tuple[int, int]:
-    """Find where in `among` the first of `lines` stand, and how many of their bytes."""
+    """Return where in `among` the first of `lines` begin, and how many of their bytes are there."""
     start = 0
     while start < len(among):
         if there := _arrived_at(start, lines, among):
@@ -120,9 +124,9 @@ def _arrived_at(start: int, lines: bytes, among: bytes) -> int:
     line = lines.rfind(b"\n", 0, same) + 1
     end = among.find(b"\n", start + line)
     glued = among[start + line : end if end >= 0 else len(among)]
-    # A torn line and another's behind it are no JSON together; where the other begins, a whole
-    # object does, or the zeros of a power cut. (Two lines may well begin alike, so the common
-    # bytes alone prove nothing.)
+    # A torn line and a line of another writer after it are no JSON together. Where the other line
+    # begins, there is a whole object, or the zeros of a power cut. (Two lines may begin alike, so
+    # common bytes alone prove no tear.)
     if not is_json(glued):
         for torn in range(same - line, 0, -1):
             rest = glued[torn:]
@@ -132,7 +136,7 @@ def _arrived_at(start: int, lines: bytes, among: bytes) -> int:
 
 
 def _zeros_begin(data: bytes) -> int:
-    """Return where a line of zeros begins, or -1."""
+    """Return the offset of the first line that begins with zeros, or -1."""
     if data.startswith(b"\0"):
         return 0
     return data.find(b"\n\0") + 1 or -1
@@ -153,9 +157,9 @@ def _common(one: bytes, other: bytes) -> int:
 
 
 class Target:
-    """The session that late bytes go to, open and leased: no other process has it open.
+    """The session that receives late bytes: open and leased, so no other process has it open.
 
-    Raises NoPlace if it is gone or another, Busy if another process has it open.
+    Raises NoPlace if it is gone or not a regular file, Busy if another process has it open.
     """
 
     def __init__(self, path: Path, *, strong: bool) -> None:
@@ -166,7 +170,7 @@ class Target:
         except (FileNotFoundError, NotADirectoryError):
             raise NoPlace(f"{path} is no longer there") from None
         except BlockingIOError:
-            raise Busy(f"somebody is working on {path}", hint="again later") from None
+            raise Busy(f"another process is working on {path}", hint="again later") from None
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EISDIR):
                 raise NoPlace(f"{path} is not a regular file") from None
@@ -174,7 +178,7 @@ class Target:
         try:
             self._claim()
             self.mtime_ns = os.fstat(self.fd).st_mtime_ns
-        except BaseException:  # the caller gets an open file or none
+        except BaseException:  # leave no file open after an error
             os.close(self.fd)
             raise
 
@@ -182,7 +186,7 @@ class Target:
         if not stat.S_ISREG(os.fstat(self.fd).st_mode):
             raise NoPlace(f"{self.path} is not a regular file")
         if self.strong and not take_lease(self.fd):
-            raise Busy(f"somebody has {self.path} open", hint="again later")
+            raise Busy(f"another process has {self.path} open", hint="again later")
 
     def __enter__(self) -> Self:
         return self
@@ -191,12 +195,12 @@ class Target:
         os.close(self.fd)
 
     def check_header(self, *marks: Mark) -> None:
-        """Refuse a file that begins otherwise than recorded; raises NoPlace."""
+        """Raise NoPlace if the file's first line is not one of the recorded ones."""
         if header_hash(self.fd) not in {mark.header for mark in marks}:
             raise NoPlace(f"another session is now at {self.path}")
 
     def is_untouched(self, mark: Mark) -> bool:
-        """Tell whether it is the marked file, as it was marked."""
+        """Return whether this is the marked file, unchanged since it was marked."""
         now = os.fstat(self.fd)
         known = mark.identity
         return (now.st_ino, now.st_size, now.st_mtime_ns) == (
@@ -208,10 +212,11 @@ class Target:
     def put(
         self, late: bytes, successor: Mark, carried: int, is_named: IsNamed, *, again: bool
     ) -> Insert | None:
-        """Append the missing part of `late`, or say where it must be inserted.
+        """Append the missing part of `late`, or return where it must be inserted.
 
-        `carried` bytes were appended for earlier late bytes, right after the marked size; `again`
-        means that these ones may have been carried before.
+        Args:
+            carried: bytes appended for earlier late bytes, directly after the marked size.
+            again: these bytes may have been carried before.
         """
         now = os.fstat(self.fd)
         end = successor.identity.size + carried
@@ -227,18 +232,21 @@ class Target:
         return None
 
     def date_back(self, written_ns: int) -> None:
-        """Give it the time when its last line was written: those put back at `written_ns`."""
+        """Set the file's modification time to the time of its last line.
+
+        `written_ns`: when the late lines were written (epoch nanoseconds).
+        """
         os.utime(self.fd, ns=(os.fstat(self.fd).st_atime_ns, max(self.mtime_ns, written_ns)))
 
     def _continues(self, mark: Mark, now: os.stat_result) -> bool:
-        """Tell whether it begins with the marked file, though it may be a copy of it."""
+        """Return whether the file begins with the marked file, or with a copy of it."""
         size = mark.identity.size
         return now.st_size >= size and tail_hash(self.fd, size) == mark.tail
 
     def _not_here(self, late: bytes, is_named: IsNamed, *, again: bool) -> bytes:
-        """The lines of `late` that stand nowhere in the file.
+        """Return the lines of `late` that the file does not have.
 
-        A line without an id may stand there for another like it, unless it was carried before.
+        A line without an id may equal another line of the file, so it is compared only if `again`.
         """
         lines = _lines(late)
         wanted = {line for line in lines if again or _has_id(line, is_named)}
@@ -281,11 +289,11 @@ def _has_id(line: bytes, is_named: IsNamed) -> bool:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    # Never splitlines: it parts at more than line feeds.
+    # Never splitlines: it splits at more than line feeds.
     return [line + b"\n" for line in data.split(b"\n")[:-1]]
 
 
-# --- damage of a displaced file by a power cut, and whether anything of it is lost ---
+# --- damage of a displaced file by a power cut ---
 
 
 def only_lacks(
@@ -295,10 +303,15 @@ def only_lacks(
     successor: Mark,
     places: Iterable[Path],
 ) -> bool:
-    """Whether a displaced file has no bytes but zeros and those that its successor has.
+    """Return whether a displaced file has only bytes that its successor has too, and zeros.
 
-    The successor is looked for in `places`: at the path, or displaced in turn. The bytes under
-    the edits are not compared: they were durable elsewhere before the file was displaced.
+    The bytes under the edits are not compared: they were durable elsewhere before the file was
+    displaced.
+
+    Args:
+        displaced: descriptor of the displaced file.
+        size: its size before the edits, in bytes.
+        places: possible paths of the successor, which may have been displaced in turn.
     """
     known = successor.identity.size
     return any(
@@ -312,7 +325,7 @@ def only_lacks(
 
 
 def begins_a_line(piece: bytes, session: Path, *marks: Mark) -> bool:
-    """Whether a line of the session begins with `piece`, the beginning of a line."""
+    """Return whether a line of the session begins with `piece`."""
     for fd in _opened(session):
         if header_hash(fd) in {mark.header for mark in marks}:
             with open(fd, "rb", buffering=_BLOCK, closefd=False) as file:
@@ -321,13 +334,13 @@ def begins_a_line(piece: bytes, session: Path, *marks: Mark) -> bool:
 
 
 def ends_in_zeros(fd: int) -> bool:
-    """Whether a file ends as none does that was written whole."""
+    """Return whether a file ends in a zero byte, which no complete file does."""
     size = os.fstat(fd).st_size
     return size > 0 and os.pread(fd, 1, size - 1) == b"\0"
 
 
 def _opened(path: Path) -> Iterator[int]:
-    """A descriptor of the file there, if it is a plain file that can be read."""
+    """Yield a descriptor of the file, if it is a plain file that can be read."""
     with suppress(OSError):
         fd = files.open_plain(path)
         try:
@@ -361,11 +374,11 @@ def _same_or_zeros(displaced: int, at: int, successor: int, there: int, length: 
                 if not all(a in (0, b) for a, b in zip(one, other, strict=False)):
                     return False
         if len(left) < count:
-            break  # it ends here
+            break  # the displaced file ends here
     return True
 
 
-# --- late bytes that have no session to go back to: kept until a person looks at them ---
+# --- orphans: late bytes without a session, kept until a person decides about them ---
 
 _BYTES = ".late"
 _ABOUT = ".json"
@@ -376,25 +389,25 @@ _BROKEN = (OSError, LookupError, TypeError, ValueError, OverflowError, Recursion
 class Orphan:
     """Bytes that a program wrote for a session and that could not be put into it."""
 
-    file: Path  # the bytes, as they were written
+    file: Path  # holds the bytes as they were written
     session: str
-    target: str  # path of the session file they were meant for
+    target: str  # path of the session file that they belong to
     reason: str
     size: int  # bytes
     found_at_ns: int  # epoch
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The bytes, and the file that describes them."""
+        """The file with the bytes and the file that describes them."""
         return tuple(dict.fromkeys((self.file, self.file.with_suffix(_ABOUT))))
 
     def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
+        """Return the fields of the API."""
         return {**asdict(self), "file": str(self.file)}
 
 
 def list_orphans(layout: Layout) -> list[Orphan]:
-    """Every orphan under the root, the oldest first; raises BsdError if they cannot be listed."""
+    """Return all orphans under the root, oldest first; raises BsdError if they cannot be listed."""
     try:
         found = list(_orphans(layout.orphans))
     except OSError as error:
@@ -403,14 +416,14 @@ def list_orphans(layout: Layout) -> list[Orphan]:
 
 
 def forget_orphan(orphan: Orphan) -> None:
-    """Remove an orphan; raises OSError."""
-    for path in orphan.files:  # as long as the last is there it is told of
+    """Delete an orphan; raises OSError."""
+    for path in orphan.files:  # the description goes last: until then, the orphan is listed
         path.unlink(missing_ok=True)
 
 
 def _orphans(directory: Path) -> Iterator[Orphan]:
     for about in directory.glob(f"*{_ABOUT}"):
-        with suppress(FileNotFoundError):  # it has just been dealt with
+        with suppress(FileNotFoundError):  # it was just removed
             try:
                 told = json.loads(read_plain(about, LARGEST_NOTE))
                 yield Orphan(
@@ -422,15 +435,20 @@ def _orphans(directory: Path) -> Iterator[Orphan]:
                     found_at_ns=int(told["found_at_ns"]),
                 )
             except _BROKEN as error:
-                reason = f"what is told of them cannot be read: {error}"
+                reason = f"their description cannot be read: {error}"
                 yield Orphan(about, "(unknown)", "", reason, 0, about.lstat().st_mtime_ns)
 
 
 def keep_orphan(layout: Layout, name: str, source: int, start: int, about: Orphan) -> Orphan:
-    """Copy `about.size` bytes of an open file from `start`; durable when this returns.
+    """Copy `about.size` bytes of an open file, from `start`, into an orphan. Durable on return.
 
-    `name` tells these bytes from all others: keeping them twice makes one orphan. So do bytes of
-    one session that are the same.
+    Args:
+        name: identifies the bytes: storing them twice makes one orphan. Equal bytes of one session
+            also make only one.
+        source: descriptor of the open file.
+
+    Raises:
+        OSError: the copy failed, or the directory leads out of the root.
     """
     try:
         layout.refuse_outside(layout.orphans)

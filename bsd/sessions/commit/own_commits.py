@@ -1,6 +1,6 @@
-"""A process's memory of its own commits, handed to the next process that works on a session.
+"""A process's memory of its own commits, passed on to the next process that works on a session.
 
-Without it, late lines are put back a little later: at the next look at all that is in flight.
+Without it, late lines are put back a little later, by the next recovery of all commits in flight.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from bsd.core.layout import SessionName
 from bsd.sessions.commit.record import FILE
 from bsd.transcripts.change import Identity
 
-# Of one session: the records that its commits left, each with the displaced file as it was when it
-# was last looked at; the file as bsd left it, and when others had last written to it (epoch ns).
+# For one session: (records, last_commit). `records` maps the record of each commit to the displaced
+# file's identity at the last check. `last_commit` is the identity of the session file as bsd left
+# it, and the time of the last write by another program before (epoch nanoseconds).
 CommitMemory = tuple[dict[Path, Identity | None], tuple[Identity, int] | None]
 
-_MANY = 1000  # sessions; then useless entries are dropped
-_USEFUL_NS = 2 * 3600 * 10**9  # no session needs as long a time of quiet
+_MANY = 1000  # sessions; beyond, outdated entries are dropped
+_USEFUL_NS = 2 * 3600 * 10**9  # longer than any session must be quiet
 
 
 class OwnCommits:
@@ -33,7 +34,7 @@ class OwnCommits:
         return self._left.get(session, {}), self._own.get(session)
 
     def take_over(self, session: SessionName, memory: CommitMemory) -> None:
-        """Replace the memory of a session by another process's."""
+        """Replace the memory of a session by that of another process."""
         self._left.pop(session, None)
         self._own.pop(session, None)
         self.learn(session, memory)
@@ -48,7 +49,7 @@ class OwnCommits:
             self._tidy(own[0].mtime_ns)
 
     def _tidy(self, now_ns: int) -> None:
-        """Forget entries that are of no use any more, once there are many."""
+        """Drop outdated entries once there are many."""
         if len(self._own) + len(self._left) < self._look_at:
             return
         own, left = self._own.items(), self._left.items()
@@ -57,16 +58,19 @@ class OwnCommits:
         self._look_at = max(_MANY, 2 * (len(self._own) + len(self._left)))
 
     def remember(self, session: SessionName, record: Path) -> None:
-        """Note that a commit by this process has left a record."""
+        """Note the record that a commit of this process left."""
         self._left.setdefault(session, {})[record] = None
 
     def note_own(self, session: SessionName, before: Identity, after: Identity) -> None:
-        """Note that bsd wrote the present file of a session, and found it as `before`."""
+        """Note that bsd changed a session's file from `before` to `after`."""
         used = self.used_before(session, before)
         self._own[session] = after, before.mtime_ns if used is None else used
 
     def used_before(self, session: SessionName, found: Identity) -> int | None:
-        """Return when others wrote last (epoch ns), if a session is as this process left it."""
+        """Return when another program last wrote to a session (epoch nanoseconds).
+
+        None unless the session is as this process left it.
+        """
         left = self._own.get(session)
         if left is None:
             return None
@@ -77,10 +81,9 @@ class OwnCommits:
         return None
 
     def touched(self, session: SessionName) -> dict[Path, Identity | None]:
-        """Return the files that commits by this process have left, and that changed since.
+        """Return the records of commits whose displaced file changed since `note_watched`.
 
-        Records, the oldest first, whose displaced file has changed since `note_watched`; with that
-        file as it is now, None if there is none.
+        Oldest first, each with the identity of its displaced file now; None if the file is gone.
         """
         left = self._left.get(session)
         if left is None:
@@ -93,7 +96,7 @@ class OwnCommits:
         return {record: file for record, file in now.items() if not file or file != left[record]}
 
     def note_watched(self, session: SessionName, record: Path, file: Identity | None) -> None:
-        """Note that nothing was to be done about a displaced file as it was then."""
+        """Note that a displaced file, as it was then, needed no action."""
         self._left.get(session, {})[record] = file
 
 

@@ -1,9 +1,9 @@
-"""The one way a session file is changed: build the new file, exchange it in (DESIGN §4).
+"""The one way in which a session file is changed: build the new file, exchange it in (DESIGN §4).
 
-Steps, in the order in which `after_step` hears of them: checked, kept, begun, built, dressed,
-synced, recorded, locked, idle; then those of exchange.py: opened, leased_old, leased_new,
-verified, exchanged, recognised, draining, drained, (noted, carried,) released; then unlocked,
-durable. Giving up ends with discarded, or after an exchange with (truncated, let_in,
+`after_step` is called with these steps, in order: checked, kept, begun, built, dressed, synced,
+recorded, locked, idle; then those of `exchange`: opened, leased_old, leased_new, verified,
+exchanged, recognised, draining, drained, (noted, carried,) released; then unlocked, durable. A
+commit that gives up ends with discarded or, after an exchange, with (truncated, let_in,
 carried_back,) put_back, undone, unlocked and durable.
 """
 
@@ -34,7 +34,7 @@ from bsd.sessions.commit.record import Draft, EditedSpan, Edits, Mark
 from bsd.transcripts.change import Change, Identity
 
 _log: BoundLogger = structlog.get_logger(module="commit")
-# Less than this between two edits is cheaper to read and write with them than to copy apart.
+# A shorter gap between two edits is read and written with them, which costs less than a copy.
 _SMALL_GAP = 64 << 10
 _GATHER = 2 << 20
 _BLOCK = 1 << 20
@@ -50,7 +50,7 @@ _NO_COPY_HERE = {
 _NO_EXCHANGE_HERE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.EBUSY}
 
 
-# --- the new file: untouched bytes copied in the kernel, edits spliced in ---
+# --- the new file: the kernel copies unchanged bytes, edits are spliced in ---
 
 
 class FileChanged(Exception):
@@ -58,7 +58,7 @@ class FileChanged(Exception):
 
 
 def splice(source: int, target: int, change: Change) -> Edits:
-    """Write the changed file to `target`, an empty file; raises FileChanged, OSError."""
+    """Write the changed file to `target`, which is empty; raises FileChanged, OSError."""
     gathered: list[bytes] = []
     pending, hashes, spans, at = 0, hashlib.sha256(), [], 0
 
@@ -108,7 +108,10 @@ def _read(source: int, offset: int, length: int) -> bytes:
 
 
 def copy_range(source: int, offset: int, target: int, length: int) -> None:
-    """Append `length` bytes of `source` to `target` at its file position, as fast as it goes."""
+    """Append `length` bytes of `source` to `target` at its file position.
+
+    The kernel copies them if it can.
+    """
     while length:
         done = _copy_some(source, offset, target, length)
         if done == 0:
@@ -140,7 +143,7 @@ def mark(fd: int, identity: Identity) -> Mark:
 
 
 def header_hash(fd: int) -> str:
-    """SHA-256 of the first line (of its first 64 KiB, should it be longer)."""
+    """Return the SHA-256 of the first line, or of its first 64 KiB if it is longer."""
     start = os.pread(fd, _HEADER_LIMIT, 0)
     line, end, _ = start.partition(b"\n")
     return hashlib.sha256(line + end).hexdigest()
@@ -151,25 +154,25 @@ def header_hash(fd: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
-    """How a commit ended: committed, or given up for a reason with the session as it was."""
+    """The outcome of a commit: committed, or given up for a reason with the session as it was."""
 
     gave_up: GiveUp | None
     detail: str = ""
-    identity: Identity | None = None  # of the file that we left at the path, if committed
-    bytes_written: int = 0  # of the new file, drained growth included
-    drained_bytes: int = 0  # others' growth that was carried over in order
+    identity: Identity | None = None  # of the file at the path, if committed
+    bytes_written: int = 0  # size of the new file, drained growth included
+    drained_bytes: int = 0  # appended by other programs and carried over
     drained_lines: int = 0
-    lease_held_s: float = 0.0  # longest pause that another opener may have felt
-    in_flight: Path | None = None  # record that recovery will finish, if one is left
-    indexed: bool = True  # the originals that are stored; False: there was no room for that
-    operation: int | None = None  # its number in the session's history, if committed
+    lease_held_s: float = 0.0  # longest time that another opener had to wait
+    in_flight: Path | None = None  # record left for recovery, if any
+    indexed: bool = True  # False: no room for the originals in the store's index
+    operation: int | None = None  # number in the session's history, if committed
 
     @property
     def committed(self) -> bool:
         return self.gave_up is None
 
 
-def commit(  # noqa: PLR0913 (every party to the protocol, each by its name)
+def commit(  # noqa: PLR0913 - every party to the protocol, each by name
     change: Change,
     *,
     inflight: InFlight,
@@ -180,12 +183,21 @@ def commit(  # noqa: PLR0913 (every party to the protocol, each by its name)
     now_ns: Callable[[], int] = time.time_ns,
     strength: Callable[[Path], Strength] = filesystem.strength,
 ) -> CommitOutcome:
-    """Make `change`, or give up and leave everything as it was.
+    """Make `change`, or give up and leave the session as it was.
 
-    The caller holds bsd's own lock of the session. `keep` makes the originals durable to which the
-    new lines refer; `still_idle` gives a reason if the session is in use, and is asked under
-    `session_lock` (a Busy from that lock is a giving up). Raises a BsdError for errors that waiting
-    does not cure (disk full, no permission); the session is as it was then, too.
+    The caller holds bsd's lock of the session.
+
+    Args:
+        session_lock: the lock of the session's program. A Busy from it gives up.
+        still_idle: called under `session_lock`; returns a reason if the session is in use.
+        keep: stores the originals to which the new lines refer, durably.
+        after_step: called after each step, for tests.
+        now_ns: returns the time in epoch nanoseconds.
+        strength: returns how far leases can be trusted in a directory.
+
+    Raises:
+        BsdError: an error that waiting does not cure (disk full, no permission). The session is as
+            it was then, too.
     """
     _log.trace("A change is committed", path=str(change.path))
     try:
@@ -202,7 +214,7 @@ def commit(  # noqa: PLR0913 (every party to the protocol, each by its name)
             if not work.handed_over:
                 draft.discard()
                 after_step("discarded")
-        if exchange.exchanged:  # the names are made durable
+        if exchange.exchanged:  # make the names durable
             inflight.own.remember(change.session, draft.record)
             sync_dir(change.path.parent)
             sync_dir(draft.record.parent)
@@ -238,10 +250,10 @@ class _Commit:
         self.now_ns = now_ns
         self.strong = strength.level == "strong"
         self.quiet_ns = strength.quiet_seconds * 1e9
-        self.handed_over = False  # from then on only the record knows the state
+        self.handed_over = False  # True: only the record tells the state
 
     def check(self) -> None:
-        """Refuse a session that is not worth preparing for: another file, too young, in use."""
+        """Raise GivingUp for a session not worth preparing: another file, too young, or in use."""
         path, planned = self.change.path, self.change.planned_on
         try:
             found = path.lstat()
@@ -263,12 +275,12 @@ class _Commit:
         if self.now_ns() - self.change.planned_on.mtime_ns < self.quiet_ns:
             quiet = f"{self.quiet_ns / 1e9:.0f} s of quiet"
             raise GivingUp(GiveUp.TOO_YOUNG, f"this file system needs {quiet}")
-        # The planner has it open yet, and only reads.
+        # The planner still has it open, for reading only.
         if holders := set(filesystem.open_elsewhere(self.change.path)) - {os.getpid()}:
             raise GivingUp(GiveUp.IS_OPEN, f"{described(min(holders))} has the session open")
 
     def prepare(self, draft: Draft) -> Exchange:
-        """Step 0: the new file and its record, complete and durable."""
+        """Do step 0: make the new file and its record, complete and durable."""
         change, changed = self.change, "the session changed while it was copied"
         # Both are closed before the exchange: our own reader would count as an opener.
         with ExitStack() as opened:
@@ -289,7 +301,7 @@ class _Commit:
             except MetadataNotKept as error:
                 raise GivingUp(GiveUp.CANNOT_KEEP_METADATA, str(error)) from error
             if Identity.of(os.fstat(source)) != change.planned_on:
-                # It would be found out under the lease, but fsync is dear.
+                # The check under the lease would find this too, but fsync is expensive.
                 raise GivingUp(GiveUp.CHANGED, changed)
             os.fsync(target)
             self.after_step("synced")
@@ -313,11 +325,11 @@ class _Commit:
         session_lock: AbstractContextManager[object],
         still_idle: Callable[[], str | None],
     ) -> None:
-        """Steps 1-6, up to the release of the session lock."""
+        """Do steps 1-6, up to the release of the session lock."""
         with ExitStack() as held:
             try:
                 held.enter_context(session_lock)
-            except Busy as busy:  # another program's; a Busy from later steps is an error
+            except Busy as busy:  # the program's lock is held; a Busy from later steps is an error
                 raise GivingUp(GiveUp.BUSY, busy.message) from busy
             self.after_step("locked")
             if reason := still_idle():
@@ -332,13 +344,13 @@ class _Commit:
 
 
 def _open_planned(change: Change) -> int:
-    """Open the session for reading, if it is still the file that was planned on."""
+    """Open the session for reading if it is still the planned file; raises GivingUp."""
     try:
         source = open_plain(str(change.path), os.O_RDONLY)
     except FileNotFoundError:
         raise GivingUp(GiveUp.GONE, f"{change.path} is no longer there") from None
     except BlockingIOError:
-        raise GivingUp(GiveUp.IS_OPEN, "somebody else holds a lease on the session") from None
+        raise GivingUp(GiveUp.IS_OPEN, "another process holds a lease on the session") from None
     if Identity.of(os.fstat(source)) != change.planned_on:
         os.close(source)
         raise GivingUp(GiveUp.CHANGED, "the session changed since it was planned")
@@ -346,7 +358,7 @@ def _open_planned(change: Change) -> int:
 
 
 def _explained(path: Path, error: OSError) -> BsdError:
-    """Translate the operating system's refusal for the session at `path`."""
+    """Translate an error of the operating system for the session at `path`."""
     if error.errno in _NO_EXCHANGE_HERE:
         return Unavailable(
             f"{path} was left as it was: {error.strerror}",

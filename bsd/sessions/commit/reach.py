@@ -1,4 +1,4 @@
-"""Whether sessions of a source can be exchanged from this root, and the remedy if not."""
+"""Tells whether sessions of a source can be exchanged from this root, and the remedy if not."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from bsd.core import filesystem
 from bsd.core.layout import Layout
 from bsd.core.sources import Source
 
-# Files in flight lie in the root, since nothing of ours lies in other programs' directories; the
-# kernel exchanges files within one mount only. A unit's ReadWritePaths makes a mount of each path
-# that it names, of one file system though they are.
+# Files in flight lie in the root, since bsd puts no files into other programs' directories. The
+# kernel exchanges files within one mount only. A unit's ReadWritePaths makes each path that it
+# names a mount of its own, even on one file system.
 _CGROUPS = Path("/proc/self/cgroup")
 _UNIT = re.compile(r"/system\.slice/(?:.*/)?([^/]+\.service)$", re.MULTILINE)
-# No unit should open so much for writing: `/`, `/home`.
+# A unit should not open so much for writing: `/`, `/home`.
 _LEAST_STEPS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
-    """The reason why no session of a source can be exchanged, and the remedy."""
+    """Why the sessions of a source cannot be exchanged, and the remedy."""
 
     why: str
     remedy: str
 
 
 def unreached(layout: Layout, source: Source) -> Unreached | None:
-    """Say why sessions in a source cannot be exchanged; None if nothing is known to be amiss.
+    """Return why sessions in a source cannot be exchanged; None if no obstacle is known.
 
-    Changes nothing; None too for a source that is not there.
+    Changes nothing. Also None if the source does not exist.
     """
     try:
         _look(layout, source.path)
@@ -44,7 +44,7 @@ def unreached(layout: Layout, source: Source) -> Unreached | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        # Directories that are open may lie below one that only its mode closes.
+        # A directory may be closed only by its mode while those below it are open.
         if error.errno == errno.EACCES:
             if not _is_read_only(source.path):
                 return None
@@ -59,7 +59,9 @@ def remedy(layout: Layout, source: Source) -> str:
     root, there = os.path.realpath(layout.root), os.path.realpath(source.path)
     with suppress(OSError):
         if os.stat(root).st_dev != os.stat(there).st_dev:
-            return f"put bsd's root on the file system of {there}: files are exchanged within one"
+            return (
+                f"put bsd's root on the file system of {there}: files are exchanged only within one"
+            )
     common = os.path.commonpath([root, there])
     unit = _unit()
     if len(Path(common).parts) < _LEAST_STEPS:
@@ -76,7 +78,7 @@ def remedy(layout: Layout, source: Source) -> str:
 
 
 def source_around(layout: Layout, directory: Path) -> Source | None:
-    """The source in which a directory of sessions lies."""
+    """Return the source that contains a directory of sessions, or None."""
     real = Path(os.path.realpath(directory))
     for source in layout.sources:
         if any(real.is_relative_to(os.path.realpath(top)) for top in _tops(source)):
@@ -91,7 +93,7 @@ def _tops(source: Source) -> Iterator[Path]:
 
 
 def _look(layout: Layout, directory: Path) -> None:
-    """Raise OSError unless a rename could lead from the root's files in flight to a directory."""
+    """Raise OSError unless a file in flight in the root could be renamed into `directory`."""
     places = (layout.inflight, layout.own, layout.root)
     place = next((each for each in places if each.is_dir()), layout.root)
     filesystem.refuse_unless_reached(place / f"{secrets.token_hex(8)}.probe", directory)
@@ -102,7 +104,7 @@ def _is_read_only(path: Path) -> bool:
 
 
 def _unit() -> str | None:
-    """The system's unit in which we run, if we do."""
+    """Return the system unit that bsd runs in; None if it runs in none."""
     try:
         found = _UNIT.search(_CGROUPS.read_text(encoding="utf-8", errors="replace"))
     except OSError:  # not Linux

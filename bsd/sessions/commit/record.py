@@ -1,8 +1,8 @@
-"""A commit in flight: the files that it leaves, and the record that tells of them.
+"""A commit in flight: its two files, `<id>.record` and `<id>.file`.
 
-A commit in flight is two files, `<id>.record` and `<id>.file`. The record is a journal of JSON
-lines: first the intention, then, once the new file is complete and durable, everything that
-recovery needs, then a note before and after bytes are carried from one file to the other.
+The record is a journal of JSON lines. The first line is the intention. The second, written once the
+new file is complete and durable, has everything that recovery needs. Further lines are notes,
+before and after bytes are carried from one file to the other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FILE = ".file"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """By which a file of the session is told from its successor and from all others."""
+    """Identifies a session file, to tell it from its successor and from other files."""
 
     identity: Identity
     header: str  # SHA-256 of its first line
@@ -37,21 +37,21 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Bytes that are being carried, or have been, from one of the two files elsewhere.
+    """A note about bytes that are being carried, or have been, from one of the two files elsewhere.
 
-    Or that its bytes at the time it was displaced are zeros by now; then the numbers are, too.
+    `blanked` notes that the displaced file's original bytes are now zeros; its numbers are 0.
     """
 
     note: str  # carrying | carried (to the other file) | orphaned | blanked
     of: str  # old | new: the file they were read from
     offset: int
     length: int
-    written: int  # bytes put into the other file for them; a missing line end may come on top
+    written: int  # bytes put into the other file, without a line end put before them
     sha256: str
 
 
 class EditedSpan(NamedTuple):
-    """Bytes of the old file that a commit replaces, and how many come in their place."""
+    """Bytes of the old file that a commit replaces, and the number of bytes in their place."""
 
     offset: int
     length: int
@@ -60,7 +60,7 @@ class EditedSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """How the new file was made of the old one."""
+    """How the new file was made from the old one."""
 
     spans: tuple[EditedSpan, ...]
     sha256: str  # of the hashes of the old file's bytes under each span, in order
@@ -74,36 +74,36 @@ class InFlightRecord:
     session: SessionName
     target: Path  # the session file
     created_ns: int
-    carries_late: bool = False  # the bytes that only the new file has stand nowhere else
+    carries_late: bool = False  # the new file holds bytes that exist nowhere else
     strong: bool = False
-    old: Mark | None = None  # None: the new file was never complete, nothing was exchanged
+    old: Mark | None = None  # None: the new file was never complete, so no exchange
     new: Mark | None = None
-    edits: Edits | None = None  # older versions did not tell
+    edits: Edits | None = None  # None in records of older versions
     notes: tuple[Note, ...] = ()
 
     @property
     def file(self) -> Path:
-        """The in-flight name: the new file before the exchange, the old one after it."""
+        """The in-flight file: the new file before the exchange, the old one after it."""
         return self.path.with_suffix(FILE)
 
     @property
     def is_blank(self) -> bool:
-        """Whether the bytes of the displaced file are zeros, or were about to become them."""
+        """True if the displaced file's bytes are zeros, or were about to become zeros."""
         return any(note.note == "blanked" for note in self.notes)
 
     def done_with(self, of: str) -> list[Note]:
-        """The notes of bytes of one of the two files that are carried, or are an orphan."""
+        """Return the notes of bytes of the file `of` that were carried or became an orphan."""
         done = ("carried", "orphaned")
         return [note for note in self.notes if note.of == of and note.note in done]
 
     def accounted_for(self, of: str, mark: Mark) -> int:
-        """Up to where the bytes of one of the two files stand elsewhere."""
+        """Return the offset in the file `of` up to which all bytes also exist elsewhere."""
         ends = [note.offset + note.length for note in self.done_with(of)]
         return max([mark.identity.size, *ends])
 
 
 class Draft:
-    """The two files of a commit, while their process makes them."""
+    """The two files of a commit while its process makes them."""
 
     def __init__(self, directory: Path) -> None:
         name = secrets.token_hex(8)
@@ -113,7 +113,7 @@ class Draft:
     def begin(
         self, session: SessionName, target: Path, now_ns: int, *, carries_late: bool = False
     ) -> int:
-        """Write the record's first line, create the new file; return its descriptor."""
+        """Write the record's first line and create the new file; return the file's descriptor."""
         intent = {
             "record": _FORMAT,
             "session": str(session),
@@ -126,14 +126,14 @@ class Draft:
         return os.open(self.file, flags, 0o600)
 
     def complete(self, old: Mark, new: Mark, edits: Edits, *, strong: bool) -> None:
-        """Make the record durable, and both names with it: from here on recovery can tell."""
+        """Make the record and both names durable. From here on, recovery knows the state."""
         marks = {"old": asdict(old), "new": asdict(new)}
         told = {"edits": edits.spans, "edited": edits.sha256}
         _append(self.record, {"ready": True, "strong": strong, **marks, **told}, sync=True)
         sync_dir(self.record.parent)
 
     def discard(self) -> None:
-        """Remove both, of a commit that exchanged nothing; the record goes last."""
+        """Remove both files of a commit without an exchange, the record last."""
         for path in (self.file, self.record):
             with suppress(FileNotFoundError):
                 path.unlink()
@@ -145,7 +145,7 @@ def add_note(record: Path, note: Note) -> None:
 
 
 def note_line(note: Note) -> bytes:
-    """The bytes by which a note is appended to a record."""
+    """Return the bytes that append a note to a record."""
     return _line(asdict(note))
 
 
@@ -165,9 +165,11 @@ def _append(path: Path, value: dict[str, Any], flags: int = 0, *, sync: bool = F
 
 
 def read_record(path: Path) -> InFlightRecord | None:
-    """Read a journal; None if not even its first line came to be.
+    """Read a record; return None if even its first line is incomplete.
 
-    Raises OSError, and Conflict for a journal that this bsd cannot read.
+    Raises:
+        OSError: the file cannot be read.
+        Conflict: this version of bsd cannot read the record.
     """
     raw = read_plain(path, LARGEST_RECORD)
     lines = [line for line in map(_parsed, raw.split(b"\n")) if line is not None]
@@ -186,14 +188,14 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
         value = json.loads(line)
     except RecursionError:
-        return {}  # whole, and nothing that we write
+        return {}  # complete, but not written by bsd
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
 
 
 def _is_begun(raw: bytes) -> bool:
-    """Whether these bytes are a first line cut by a crash: nothing, zeros, or a part."""
+    """Return whether these bytes are a first line cut off by a crash: empty, zeros, or a part."""
     begun = raw.strip(b"\n\0")
     return _BEGINNING.startswith(begun[: len(_BEGINNING)])
 
@@ -244,7 +246,7 @@ def _note(line: dict[str, Any]) -> Note:
     numbers = {name: _whole(line[name]) for name in ("offset", "length", "written")}
     note = Note(**{**line, **numbers})
     if note.note not in _NOTES or note.of not in ("old", "new"):
-        raise ValueError(f"{note.note!r} of {note.of!r} says nothing")
+        raise ValueError(f"{note.note!r} of {note.of!r} is no valid note")
     _whole(note.offset + note.length)
     return note
 
@@ -257,7 +259,7 @@ def _whole(number: object, limit: int = 1 << 63, *, least: int = 0) -> int:
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or "\0" in value:
-        raise ValueError(f"{value!r} is no text")
+        raise ValueError(f"{value!r} is not text")
     os.fsencode(value)
     return value
 

@@ -1,7 +1,7 @@
-"""Finishes or undoes commits in flight: at start, and regularly after that (DESIGN §4).
+"""Finishes or undoes commits in flight, at start and regularly afterwards (DESIGN §4).
 
-displaced.py decides the outcome of each record. An action that destroys content has the words
-blanked in the files that a commit displaced (SPEC §7a).
+`displaced` decides the outcome of each record. For actions that destroy content, this module also
+blanks the files that commits displaced (SPEC §7a).
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def recover(
     records: Iterable[Path] | None = None,
     keep_displaced: bool = False,
 ) -> list[Recovered]:
-    """Deal with `records`, or with every record under the root, as far as that is possible now.
+    """Process `records`, or all records under the root, as far as possible now.
 
-    One that fails stops no other; call it again for the unfinished ones. Costs one listing of the
-    in-flight directories if there is nothing to do.
+    An error in one record does not stop the others. Call again for the unfinished ones. Without
+    commits in flight, this costs one listing of the in-flight directories.
 
     Args:
         access: how sessions are locked; None: by the usual locks.
-        keep_displaced: displaced files stay, however old.
+        keep_displaced: keep displaced files, even if they are old enough to be removed.
     """
     access = access or Access.to(inflight.layout)
     given = Given(inflight, access, now_ns, after_step, strength, keep_displaced)
@@ -62,13 +62,14 @@ def recover(
 
 
 def retire(inflight: InFlight, *, now_ns: Callable[[], int] = time.time_ns) -> list[Recovered]:
-    """Finish due work that needs no session: displaced files that no program wrote to in time.
+    """Finish due records that need no session: displaced files that no program wrote to in time.
 
-    For commands that only read, or destroy: late lines wait for one that may change sessions.
+    For commands that only read, or destroy content. Late lines wait for a command that may change
+    sessions.
     """
 
     def refuse(_name: SessionName, _path: Path) -> AbstractContextManager[object]:
-        raise Busy("late lines are put back by whoever changes sessions")
+        raise Busy("late lines are put back by a command that changes sessions")
 
     due = []
     for path in inflight.records():
@@ -81,16 +82,18 @@ def retire(inflight: InFlight, *, now_ns: Callable[[], int] = time.time_ns) -> l
 
 
 def _remove_strays(inflight: InFlight, now_ns: Callable[[], int]) -> list[Recovered]:
-    """Remove files of commits that no record names any more, once they are old enough."""
+    """Remove files of commits that no record names, once they are old enough."""
     results = []
     for file in inflight.strays():
         try:
             if now_ns() - file.lstat().st_mtime_ns >= KEEP_NS:
                 file.unlink()
-                results.append(Recovered(State.ABANDONED, file, detail="nobody's any more"))
+                results.append(
+                    Recovered(State.ABANDONED, file, detail="no record names it any more")
+                )
         except FileNotFoundError:
             pass
-        except OSError as error:  # a directory, or in one that is closed to us
+        except OSError as error:  # it is a directory, or its directory is not writable
             problem = os_problem(error, f"removing {file}").message
             results.append(Recovered(State.FAILED, file, detail=problem))
     return results
@@ -104,19 +107,19 @@ def _recovered(path: Path, given: Given) -> Recovered | None:
             return _remove_unwritten(path, given.now_ns())
         session = record.session
         with given.access.own_lock(session):
-            record = given.inflight.read(path)  # its owner may have gone on until just now
+            record = given.inflight.read(path)  # its process may have changed it until now
             if record is None:
                 return None
             record = _where_it_lies(record, given.inflight.layout)
             done = Displaced(record, given).run()
             program = given.access.program(session)
             if isinstance(program.lock_state(record.target), Stale):
-                # A commit held it when its process died; to take a stale lock is to remove it.
+                # A commit held it when its process died. Taking a stale lock removes it.
                 with suppress(Busy), given.access.session_lock(session, record.target):
                     pass
             return done
     except FileNotFoundError:
-        return None  # finished by its owner meanwhile
+        return None  # its process has finished it meanwhile
     except Busy as busy:
         return Recovered(State.BUSY, path, session, busy.message)
     except BsdError as error:
@@ -125,13 +128,13 @@ def _recovered(path: Path, given: Given) -> Recovered | None:
         at = f" ({error.filename})" if error.filename else ""
         message = os_problem(error, f"recovering {path}{at}").message
         return Recovered(State.FAILED, path, session, message)
-    except Exception as error:  # noqa: BLE001 - an error in one does not stop the others
+    except Exception as error:  # noqa: BLE001 - an error in one record does not stop the others
         _log.exception("A record in flight cannot be dealt with", record=str(path))
         return Recovered(State.FAILED, path, session, f"{path} cannot be dealt with: {error!r}")
 
 
 def _where_it_lies(record: InFlightRecord, layout: Layout) -> InFlightRecord:
-    """The record of a session that its program has moved since, into its archive or out of it."""
+    """Return the record with the session's present path, if its program has moved the file."""
     if os.path.lexists(record.target) or not layout.holds(record.target):
         return record
     with suppress(BsdError):
@@ -142,27 +145,30 @@ def _where_it_lies(record: InFlightRecord, layout: Layout) -> InFlightRecord:
 
 
 def _remove_unwritten(path: Path, now_ns: int) -> Recovered | None:
-    """Remove a record without a first line: its process ended before it made anything else."""
+    """Remove a record without a first line: its process ended before it made any other file."""
     if now_ns - path.lstat().st_mtime_ns < KEEP_NS:
-        return None  # its process may be about to write it
+        return None  # its process may be about to write the first line
     path.with_suffix(FILE).unlink(missing_ok=True)
     path.unlink()
     return Recovered(State.ABANDONED, path)
 
 
 def blank(record: InFlightRecord) -> None:
-    """Overwrite the content of a displaced file and the late lines that came from it, durably.
+    """Overwrite the content of a displaced file, and the late lines carried from it, with zeros.
 
-    A displaced file stays for a minute, since a program may be about to open it (DESIGN §4). All
-    that it held stands in the session, its store or its history; only later bytes count. So its
-    bytes become zeros in place, and late lines are put back as ever.
+    A displaced file stays for a minute, since a program may be about to open it (DESIGN §4). The
+    session, its store or its history has all its content, so only later bytes matter. Its bytes
+    become zeros in place, durably, and later lines are still put back.
 
-    The caller holds bsd's own lock of the session, and has recovered the record. Raises Busy if
-    the file is open elsewhere, or is not the one that was displaced; OSError.
+    The caller holds bsd's lock of the session, and has recovered the record.
+
+    Raises:
+        Busy: the file is open elsewhere, or is not the one that was displaced.
+        OSError: the file cannot be overwritten.
     """
     in_use = Busy(
-        f"session {record.session} was changed a moment ago, and somebody still has the file open"
-        " as it was before",
+        f"session {record.session} was changed a moment ago, and a program still has the former"
+        " file open",
         hint="again once it is closed, or in a minute",
     )
     try:
@@ -177,7 +183,7 @@ def blank(record: InFlightRecord) -> None:
         known = {of: mark for of, mark in marks.items() if mark and mark.identity.ino == was.st_ino}
         if not (stat.S_ISREG(was.st_mode) and known):
             raise in_use
-        # An appender loses nothing, so only readers matter, as far as they can be seen.
+        # A program that appends loses no bytes, so only readers matter, as far as bsd sees them.
         if record.strong:
             alone = take_lease(fd)
         else:
@@ -185,7 +191,7 @@ def blank(record: InFlightRecord) -> None:
         if not alone:
             raise in_use
         [(of, mark)] = known.items()
-        # Told before: recovery would take a file with other bytes for one that was rewritten.
+        # Note it first, or recovery would count the changed bytes as rewritten by a program.
         if not record.is_blank:
             add_note(record.path, Note("blanked", of, 0, 0, 0, ""))
         end = min(was.st_size, record.accounted_for(of, mark))
@@ -193,7 +199,7 @@ def blank(record: InFlightRecord) -> None:
             done, length = 0, min(_BLOCK, end - start)
             while done < length:
                 done += os.pwrite(fd, bytes(length - done), start + done)
-        # Recovery tells by the times whether a program wrote to it.
+        # Recovery tells by the modification time whether a program wrote to the file.
         os.utime(fd, ns=(was.st_atime_ns, was.st_mtime_ns))
         os.fsync(fd)
     finally:

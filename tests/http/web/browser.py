@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from tests.needs import require_program
-from tests.waiting import DEADLINE_SECONDS
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 SCREENSHOTS = os.environ.get("SCREENSHOTS")  # set: they are made anew
 _FOLDER = Path(__file__).parents[3] / "contrib" / "screenshots"
@@ -82,6 +82,14 @@ def watched(browser: Browser, address: str, **how: Any) -> Iterator[Watched]:
         assert not seen.wrong, seen.wrong
     finally:
         context.close()
+
+
+def until(page: Page, condition: str, arg: object = None) -> None:
+    """Wait until a JavaScript expression, or a function of `arg`, is true.
+
+    `Page.wait_for_function` evaluates text in the page again, which its policy forbids.
+    """
+    wait_for(lambda: page.evaluate(condition, arg), condition)
 
 
 def screenshot(page: Page, name: str) -> None:

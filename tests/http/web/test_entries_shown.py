@@ -19,7 +19,7 @@ from bsd.core.logs import close_logs
 from bsd.http.server import ApiServer
 from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon
-from tests.http.web.browser import chromium, watched
+from tests.http.web.browser import chromium, until, watched
 from tests.http.web.sample import message, text
 from tests.openclaw_tree import add_session, set_idle
 from tests.searching import read_all
@@ -122,7 +122,7 @@ def test_an_entry_that_was_found_is_in_sight(browser: Browser, tmp_path: Path) -
         assert page.locator("main").evaluate("(main) => main.scrollTop") == 0
         page.go_back()
         expect(page.locator(".entry").first).to_be_visible()
-        page.wait_for_function("document.getElementById('main').scrollTop === 300")
+        until(page, "document.getElementById('main').scrollTop === 300")
         # By a link it is the entry again that is wanted.
         page.go_back()
         hit.get_by_role("link").click()

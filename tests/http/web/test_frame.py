@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, CDPSession, Page, Route, expect
 from bsd.http.server import ApiServer
 from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon
-from tests.http.web.browser import chromium, watched
+from tests.http.web.browser import chromium, until, watched
 from tests.http.web.looks import too_wide
 from tests.http.web.sample import hostile_session, message, short_session, text
 from tests.openclaw_tree import add_session
@@ -116,10 +116,10 @@ def test_a_long_session_is_read_without_end(browser: Browser, tmp_path: Path) ->
         page.keyboard.press("End")
         entry = page.locator(".entry[data-index='2000']")
         focused = "(at) => document.activeElement.closest('.entry')?.dataset.index === at"
-        page.wait_for_function(focused, arg="2000")
+        until(page, focused, arg="2000")
         assert page.locator(".entry").count() < 60
         page.keyboard.press("Home")
-        page.wait_for_function(focused, arg="0")
+        until(page, focused, arg="0")
         page.keyboard.press("End")
         expect(entry.locator(".value")).to_have_text(re.compile("^a{1000}"))
         entry.get_by_role("button", name="Actions on entry 2000").click()

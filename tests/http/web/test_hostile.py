@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.http.api import serving
-from tests.http.web.browser import Watched, chromium, watched
+from tests.http.web.browser import Watched, chromium, until, watched
 from tests.http.web.sample import HOSTILE, fill_root
 from tests.http.web.test_frame import OPEN, address_of
 
@@ -122,12 +122,12 @@ def test_the_detector_detects(browser: Browser, address: str) -> None:
             " document.body.append(Object.assign(new Image(), {src: 'http://127.0.0.2:9/x'})) }",
             HOSTILE,
         )
-        page.wait_for_function("window.violations.length >= 2")
+        until(page, "window.violations.length >= 2")
         assert any("127.0.0.2" in one for one in seen.wrong), seen.wrong
         seen.wrong.clear()
     with watched(browser, address) as seen:
         seen.page.set_content(f"<body>{HOSTILE}</body>")
-        seen.page.wait_for_function("window.hacked !== undefined")
+        until(seen.page, "window.hacked !== undefined")
         seen.page.evaluate("delete window.hacked")
         seen.wrong.clear()
 

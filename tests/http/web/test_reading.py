@@ -19,7 +19,7 @@ from bsd.core.logs import close_logs
 from bsd.http.server import ApiServer
 from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon
-from tests.http.web.browser import chromium, watched
+from tests.http.web.browser import chromium, until, watched
 from tests.http.web.looks import findings, too_wide
 from tests.http.web.sample import message, text
 from tests.openclaw_tree import add_session, set_idle
@@ -217,7 +217,8 @@ def _keys(page: Page, address: str) -> None:
     expect(state).to_have_text("1 of 1")
     entry_of(page, 7).locator(".entry-open").focus()
     page.keyboard.press("c")
-    page.wait_for_function(
+    until(
+        page,
         "link => navigator.clipboard.readText().then((text) => text === link)",
         arg=f"{address}/#/s/main/talk?at=7",
     )
@@ -236,7 +237,7 @@ def _hits(page: Page) -> None:
     find.press("Enter")
     expect(page.get_by_role("search").get_by_role("status")).to_have_text("1 of 1")
     expect(entry_of(page, 7)).to_be_in_viewport()
-    page.wait_for_function("() => [...CSS.highlights.get('hits')].length === 1")
+    until(page, "() => [...CSS.highlights.get('hits')].length === 1")
     assert "q=Sundays" in page.url
     find.press("Escape")
     expect(find).to_have_value("")
@@ -270,17 +271,18 @@ def test_thousands_of_entries_are_a_handful_of_rows(browser: Browser, tmp_path: 
         # What the reader sees stays where it is while other entries are loaded and measured.
         place = f"document.querySelector(`[data-index='{MANY // 2}']`).getBoundingClientRect().top"
         before = page.evaluate(place)
-        page.wait_for_function(f"() => document.querySelector('#main').scrollHeight > 50 * {MANY}")
+        until(page, f"() => document.querySelector('#main').scrollHeight > 50 * {MANY}")
         # The bar above the entries may come just now: the list follows it with the next frame.
-        page.wait_for_function(f"(before) => Math.abs({place} - before) <= 2", arg=before)
+        until(page, f"(before) => Math.abs({place} - before) <= 2", arg=before)
         # Anywhere by the scroll bar: it is loaded there.
         main = page.locator("main")
         main.evaluate("(main) => main.scrollTo(0, main.scrollHeight / 4)")
-        page.wait_for_function(
+        until(
+            page,
             """() => [...document.querySelectorAll('.entries > .block:not(.gap)')].some((one) => {
                 const { top, bottom } = one.getBoundingClientRect();
                 return top < 400 && bottom > 300;
-            })"""
+            })""",
         )
         assert MANY // 10 < shown(page)[0] < 0.45 * MANY
         known = shown(page)

@@ -262,7 +262,7 @@ def test_a_session_whose_agent_is_gone_keeps_nobody_waiting(scene: Scene) -> Non
 
 def test_a_read_refuses_what_recovery_would(scene: Scene) -> None:
     record = write(evil(scene), told_of(scene))
-    with pytest.raises(Conflict, match="not believed") as caught:
+    with pytest.raises(Conflict, match="is refused") as caught:
         scene.inflight.read(record)
     assert caught.value.hint
     assert scene.layout.places_of(SessionName("main", "s1")) == [scene.path]
