@@ -13,8 +13,8 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all soak bench growth lint format lock generated deb release booted compat compat-install \
-	clean .venv
+.PHONY: help demo test test-all soak bench growth lint format lock generated docs deb release booted compat \
+	compat-install clean .venv
 
 help: ## this list
 	@grep -hE '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / · /' | column -t -s '·'
@@ -73,8 +73,14 @@ lock: ## resolve pyproject.toml's requirements anew
 	$(BIN)/python .ci/lock.py > requirements.lock.new
 	mv requirements.lock.new requirements.lock
 
-generated: .venv ## write man page, completions and config/config.json anew
+generated: .venv ## write man page, completions, config/config.json and generated documents anew
 	$(BIN)/python packaging/generate.py
+
+# The cache of the generator would lie beside its configuration.
+docs: .venv ## build the documents into build/docs/; broken links and files from the network are errors
+	$(BIN)/zensical build --strict --clean --config-file .zensical.toml
+	rm -rf .cache
+	$(BIN)/python packaging/check_site.py build/docs
 
 deb: .venv ## build the Debian package, into dist/
 	$(BIN)/python packaging/build_deb.py dist
@@ -95,7 +101,7 @@ compat: compat-install ## only the tests with the real readers; nothing is skipp
 	CI=true $(BIN)/python -m pytest -p no:cacheprovider tests/compat
 
 clean: ## remove what can be made again
-	rm -rf .venv .bench build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
+	rm -rf .venv .bench .cache build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
 		.hypothesis tests/compat/node_modules tests/compat/codex/node_modules
 	find bsd tests .ci -name __pycache__ -type d -prune -exec rm -rf {} +
 

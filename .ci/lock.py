@@ -22,7 +22,7 @@ def main() -> None:
         *project["build-system"]["requires"],
         *project["project"]["dependencies"],
         *itertools.chain(*project["project"]["optional-dependencies"].values()),
-        *project["dependency-groups"]["dev"],
+        *itertools.chain(*project["dependency-groups"].values()),
     ]
     pip = [sys.executable, "-m", "pip", "--quiet", "install", "--dry-run", "--ignore-installed"]
     answer = subprocess.run([*pip, "--report", "-", *wanted], check=True, stdout=subprocess.PIPE)
@@ -30,7 +30,7 @@ def main() -> None:
         (re.sub(r"[-_.]+", "-", item["metadata"]["name"]).lower(), _version(item["metadata"]))
         for item in json.loads(answer.stdout)["install"]
     )
-    print("# Made by `make lock` from pyproject.toml (project, extras, dev group, build backend).")
+    print("# Made by `make lock` from pyproject.toml (project, extras, groups, build backend).")
     for name, version in chosen:
         print(f"{name}=={version}")
 

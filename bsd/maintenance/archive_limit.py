@@ -1,9 +1,10 @@
 """The size of the archive, and the parts to delete so that it fits `archive_max_bytes`.
 
-Packs and copies of sessions together are bounded. First go copies of sessions that are still in
-their places, since nothing is lost by that now; then the oldest. A copy goes whole. A session that
-is gone goes with its packs, at the age of the youngest part: without its values it would be of no
-use. Sizes are bytes, times epoch seconds.
+The limit covers packs and copies of sessions together. Copies of sessions whose transcripts still
+exist are deleted first, because no content is lost with them; then the oldest parts. A copy is
+deleted as a whole. The last copy of a deleted session is deleted together with the session's packs,
+at the age of the youngest of these files, because the copy is useless without its values. Sizes
+are bytes, times epoch seconds.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ from bsd.store.snapshots import (
     snapshot_directories,
 )
 
-# Bytes in the store to bytes in the archive, as long as that holds nothing: as it was measured with
-# the shortest of recorded sessions.
+# Ratio of bytes in the store to bytes in the archive, assumed while the archive is empty. It was
+# measured with the shortest of the recorded sessions.
 USUAL_RATIO = 4.0
-_NEARLY = 0.9  # of the limit: then status warns
+_NEARLY = 0.9  # share of the limit from which `bsd status` warns
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +49,18 @@ class ArchiveUse:
 
     packs: int = 0
     lines: int = 0
-    content: int = 0  # of the lines, as they were
-    kept: int = 0  # of the packs
-    oldest: float | None = None  # when the first line came
+    content: int = 0  # bytes of the original lines
+    kept: int = 0  # bytes of the packs
+    oldest: float | None = None  # when the first line was archived
     newest: float | None = None
 
     @property
     def ratio(self) -> float | None:
-        """How many bytes of content one byte of the archive keeps."""
+        """Bytes of content per byte of the archive; None if the archive is empty."""
         return self.content / self.kept if self.kept else None
 
     def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
+        """Return the fields of the JSON answer."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         for name in ("oldest", "newest"):
             fields[name] = None if fields[name] is None else iso_utc(fields[name])
@@ -67,7 +68,7 @@ class ArchiveUse:
 
 
 def archive_use(layout: Layout) -> ArchiveUse:
-    """Add up the summaries of the packs; damaged ones are left out. Raises BsdError."""
+    """Add up the summaries of all packs, damaged packs excepted. Raises BsdError."""
     summaries = [
         summary
         for directory in archive_directories(layout)
@@ -90,10 +91,11 @@ class ArchivePart:
     """Files of the archive that are deleted together.
 
     Attributes:
-        place: the directory of a copy, or a pack.
-        age_from: in this order parts go, those that are `spare` before all others.
-        gone: the session that goes with all that is kept of it.
-        spare: the copy of a session that is in its place.
+        place: the directory of a copy, or the path of a pack.
+        age_from: time from which the age counts. Older parts are deleted first, after all parts
+            that are `spare`.
+        gone: the copy of a deleted session, which is then forgotten.
+        spare: True for the copy of a session whose transcript still exists.
     """
 
     place: Path
@@ -108,20 +110,20 @@ class ArchivePart:
 
 
 class ArchiveOverLimit(RetentionTarget):
-    """The parts that have to go so that the archive takes no more than `limit` bytes.
+    """The parts to delete so that the archive takes no more than `limit` bytes.
 
     Attributes:
         used: bytes that the archive takes now.
-        is_near: whether hardly any room is left.
-        going: the parts that have to go, by their place, in this order.
-        packs: deletes the packs that go alone.
+        is_near: True if the archive takes at least 90 % of the limit.
+        going: the parts to delete by their place, in the order of deletion.
+        packs: the target that deletes packs without a copy of their session.
 
     Raises:
         BsdError, OSError: the archive cannot be read.
     """
 
     name = "archived"
-    keep = NEVER  # by age nothing of it goes
+    keep = NEVER  # the limit decides, not the age
 
     def __init__(
         self,
@@ -183,13 +185,13 @@ class ArchiveOverLimit(RetentionTarget):
             return self.packs.delete(place.parent, lambda pack: pack.path == place)
         with lock_of(self.layout, place.parent, 0.0):
             if part.spare and not _is_spare(self.layout, place):
-                return Cleaned()  # its session has gone meanwhile
+                return Cleaned()  # the session was deleted meanwhile
             delete_snapshot(place)
         return Cleaned(1, part.size)
 
 
 def _is_spare(layout: Layout, directory: Path) -> bool:
-    """Return True for the copy of a session that is in its place."""
+    """Return True for the copy of a session whose transcript still exists."""
     with suppress(Unavailable):
         copy = read_snapshot(directory)
         return copy is not None and copy.gone_at is None and not is_deleted(layout, copy.name)
@@ -208,6 +210,6 @@ def _copied_at(directory: Path) -> float:
     with suppress(Unavailable):
         if copy := read_snapshot(directory):
             return copy.kept_at
-    with suppress(OSError):  # a damaged copy does not tell its own time
+    with suppress(OSError):  # the time inside a damaged copy cannot be read
         return directory.stat().st_mtime
     return 0.0

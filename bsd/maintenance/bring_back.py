@@ -1,15 +1,16 @@
-"""Brings sessions back that their program has deleted, from their snapshots in the archive.
+"""Brings sessions that their program has deleted back from their snapshots in the archive.
 
-All files are written beside their places first, with values inline as restore-all leaves them; then
-each gets its name, unless that is taken, and the transcript last: programs find a session by its
-transcript. Files of the project's memory that are gone come back with it. A call that was killed is
-repeated by the user; its temporary files are removed by the next call, by `forget`, or by the
-daemon (`sweep_returning`). Steps, as `after_step` is told them: staged, then placed for each file,
-then listed.
+All files are first written under temporary names beside their targets, with values inline as
+restore-all leaves them. Then each file gets its name unless that name is taken. The transcript is
+last, because programs find a session by its transcript. Missing files of the project's memory
+come back together with the session.
 
-The path of a file is made from the session's name, and a file belongs to the owner of its
-directory, whatever user the snapshot names. No symbolic link is followed on the way
-(`core/directories`).
+If a call is killed, the user repeats it. The next call, `forget` or the daemon (`sweep_returning`)
+removes its temporary files. `after_step` is called with the names of the steps: `staged`, `placed`
+for each file, `listed`.
+
+The path of a file is made from the session's name. A file gets the owner of its directory, not the
+user that the snapshot names. Symbolic links on the way are not followed (`core/directories`).
 """
 
 from __future__ import annotations
@@ -69,12 +70,14 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 
 @dataclass(frozen=True, slots=True)
 class BroughtBack:
-    """What came back. Sizes are bytes."""
+    """The session that came back. Sizes are bytes."""
 
     session: str
-    id: Annotated[str, Field(description="What it was called in the archive")]
-    path: Annotated[str, Field(description="Of its transcript")]
-    sessions: Annotated[list[str], Field(description="All that came back, those with it included")]
+    id: Annotated[str, Field(description="The id of its copy in the archive")]
+    path: Annotated[str, Field(description="The path of its transcript")]
+    sessions: Annotated[
+        list[str], Field(description="All sessions that came back: it and its parts")
+    ]
     files: int
     bytes: int
     resume: Annotated[
@@ -82,58 +85,62 @@ class BroughtBack:
     ] = None
     unavailable: Annotated[
         dict[str, str],
-        Field(description="What stays a placeholder: session and key, and why"),
+        Field(description="Values that stay placeholders: the session and key, and the reason"),
         OMIT_EMPTY,
     ] = field(default_factory=dict)
     left_out: Annotated[
-        list[str], Field(description="What was not copied, and why"), OMIT_EMPTY
+        list[str], Field(description="Files that the copy does not hold, and why"), OMIT_EMPTY
     ] = field(default_factory=list)
     keys: Annotated[
-        list[str], Field(description="Its keys in its owner's list, put back"), OMIT_EMPTY
+        list[str],
+        Field(description="Its keys that were put back into its program's list"),
+        OMIT_EMPTY,
     ] = field(default_factory=list)
     memory: Annotated[
         list[str],
-        Field(description="Files of the project's memory that were gone, and are back"),
+        Field(description="Missing files of the project's memory that came back"),
         OMIT_EMPTY,
     ] = field(default_factory=list)
     memory_stays: Annotated[
         list[str],
-        Field(description="Files of it that are not as they were copied: those stay"),
+        Field(description="Files of the memory that differ from their copies and stay as they are"),
         OMIT_EMPTY,
     ] = field(default_factory=list)
     keys_taken: Annotated[
         list[str],
-        Field(description="Keys that name another session by now: those stay"),
+        Field(description="Keys that name another session now and stay as they are"),
         OMIT_EMPTY,
     ] = field(default_factory=list)
     advice: Annotated[
-        str | None, Field(description="What its program may do with it"), OMIT_EMPTY
+        str | None,
+        Field(description="Problems to expect, such as that its program deletes old sessions"),
+        OMIT_EMPTY,
     ] = None
     name: Internal[SessionName | None] = None
 
 
 @dataclass(frozen=True, slots=True)
 class _ReturningFile:
-    """One file that comes back."""
+    """A file to bring back."""
 
-    whose: str  # the id of a snapshot, or the agent whose memory it is of
+    whose: str  # the id of the snapshot, or the agent to whose memory the file belongs
     path: str  # in the copy
     target: Path
-    top: Path  # the agent's directory, or another one of its program, which the path must not leave
+    top: Path  # a directory of the agent's program that the target must not leave
     mode: int
     mtime_ns: int
     content: Callable[[], Iterator[bytes]]
-    is_head: bool = False  # the transcript of the session that was asked for
+    is_head: bool = False  # the transcript of the requested session
 
     @property
     def temporary(self) -> Path:
-        """A hidden file beside the target, which no program takes for a session."""
+        """A hidden file beside the target that programs do not take for a session."""
         about = f"{self.whose} {self.path}"
         digest = hashlib.sha256(about.encode("utf-8", "surrogateescape")).hexdigest()[:16]
         return self.target.with_name(f".{digest}.bsd-restored")
 
     def looks_placed(self) -> bool:
-        """True if the target's time and mode are those that an earlier call gave it."""
+        """Return True if the target has the time and mode that an earlier call gave it."""
         try:
             found = self.target.lstat()
         except OSError:
@@ -152,19 +159,19 @@ def bring_back(
     budget: RetryBudget | None = None,
     after_step: Step = no_step,
 ) -> BroughtBack:
-    """Put a deleted session back in its place, with the sessions that are parts of it.
+    """Put a deleted session back in its place, together with the sessions that are parts of it.
 
     Args:
         layout: the root.
         head: the snapshot of the session.
-        renamed: the name under which it comes back; None: its own.
-        actor: for log and audit.
-        budget: how long another bsd that works on the session is waited for.
+        renamed: the name under which the session comes back; None: its former name.
+        actor: the actor named in log and audit.
+        budget: how long to wait for another bsd process that works on the session.
         after_step: for tests.
 
     Raises:
         Conflict: another file is in the way.
-        Invalid: its program would not find a session of this name.
+        Invalid: the agent's program would not find a session of this name.
         Busy, Forbidden, LeftAlone, Unavailable.
     """
     budget = budget or RetryBudget()
@@ -175,7 +182,7 @@ def bring_back(
 class _BringBack:
     layout: Layout
     head: Snapshot
-    name: SessionName  # the new one
+    name: SessionName  # the new name
     actor: str
     budget: RetryBudget
     after_step: Step
@@ -246,7 +253,7 @@ class _BringBack:
         return program
 
     def _files(self, snapshot: Snapshot) -> Iterator[_ReturningFile]:
-        """Yield the files of one session, its transcript last."""
+        """Yield the files of one session, the transcript last."""
         top = self._directory(snapshot)
         for file in reversed(snapshot.files):
             target = self._target(snapshot, file, top)
@@ -263,7 +270,7 @@ class _BringBack:
             )
 
     def _missing_memory(self) -> MissingMemory:
-        """Return the missing files of the project's memory, if the session stays in its project."""
+        """Return the missing files of the project's memory; none if the agent changes."""
         agent = self.name.agent
         is_same = agent == self.head.name.agent
         return missing_memory(self.layout, agent) if is_same else MissingMemory()
@@ -286,11 +293,11 @@ class _BringBack:
         return top / f"{self.name.session}{ENDING}"
 
     def _directory(self, snapshot: Snapshot) -> Path:
-        """Return the directory of the agent to which the session will belong."""
+        """Return the session directory of the agent to which the session will belong."""
         layout, here = self.layout, self.layout.sessions_dir(self.name.agent)
         if snapshot is self.head:
             return here
-        # A part lies below a directory that has the name of the session.
+        # A part lies below a directory named after the session.
         former = layout.sessions_dir(self.head.name.agent)
         return here / self._renamed(
             str(layout.sessions_dir(snapshot.name.agent).relative_to(former))
@@ -313,14 +320,14 @@ class _BringBack:
         return SessionName(source.agent_at(top / below) or old.agent, old.session)
 
     def _refuse_taken(self, files: Sequence[_ReturningFile]) -> None:
-        """Raise before anything is written, if another file is in the way."""
-        for file in reversed(files):  # the transcript's message says most
+        """Raise Conflict, before the first write, if another file is in the way."""
+        for file in reversed(files):  # the message about the transcript says most
             inside(file.target.parent, file.top)
             for directory in file.target.parents:
                 if directory.is_dir():
                     break
                 if os.path.lexists(directory):
-                    problem = f"{directory} is there, and is no directory"
+                    problem = f"{directory} exists and is not a directory"
                     raise Conflict(problem, hint=_MOVE_AWAY)
             if not os.path.lexists(file.target) or file.looks_placed():
                 continue
@@ -329,14 +336,14 @@ class _BringBack:
                     f"there is a session {self.name} again: {file.target}",
                     hint=f"`bsd archive bring-back {self.head.id} --as AGENT/SESSION`",
                 )
-            problem = f"{file.target} is there, and is not what would come back"
+            problem = f"{file.target} exists and differs from the file to bring back"
             raise Conflict(problem, hint=_MOVE_AWAY)
 
     # --- content ---
 
     def _write_beside(self, files: Sequence[_ReturningFile]) -> None:
         make_directories(self.staging)
-        # As latin-1, since a path may be no UTF-8.
+        # As latin-1, because a path need not be valid UTF-8.
         paths = [os.fsencode(file.temporary).decode("latin-1") for file in files]
         write_journal(self.staging / _JOURNAL, {"temporary": paths})
         for file in files:
@@ -365,8 +372,8 @@ class _BringBack:
     def _with_values(self, name: SessionName, source: InBlocks) -> Iterator[bytes]:
         """Yield the transcript with all values inline, as restore-all leaves it.
 
-        A plan holds so many bytes at most; if one does not suffice, the transcript is staged as the
-        plan leaves it, and planned again.
+        The size of a plan is limited. If a plan cannot cover the whole transcript, its result is
+        written to a staging file, and the next plan starts from that file.
         """
         layout = self.layout
         fmt = format_of(source, program_of(layout, name.agent))
@@ -396,24 +403,24 @@ class _BringBack:
             yield from _edited(source, ())
 
     def _keep_forgotten(self, snapshot: Snapshot) -> None:
-        """Under another name, too, a session does not get back the lines that it has forgotten."""
+        """Copy the hashes of forgotten lines to the new name, so that the lines stay forgotten."""
         layout, name = self.layout, self._new_name(snapshot)
         if name != snapshot.name:
             hashes = forgotten_in(layout.history_dir(snapshot.name))
             note_forgotten(layout.history_dir(name), name, hashes)
 
-    # --- the end ---
+    # --- the program's list, and the answer ---
 
     def _list_again(self) -> PutBack:
-        """Put the session into its program's list, if it stood there when it was copied."""
+        """Put the session into its program's list if it was listed when it was copied."""
         head = self.head
         if head.listed is None or self.name != head.name:
             return PutBack()
         try:
             return self.program.list_again(head.listed, wait=_REGISTRY_WAIT_SECONDS)
-        except Conflict as problem:  # Busy, too: the session itself is back
-            _log.warning("The owner's list was left as it is", problem=problem.message)
-            self.advice.append(f"its owner's list was left as it is: {problem.message}")
+        except Conflict as problem:  # Busy is a Conflict, too; the session itself is back
+            _log.warning("The program's list was left as it is", problem=problem.message)
+            self.advice.append(f"its program's list was left as it is: {problem.message}")
             return PutBack()
 
     def _answer(
@@ -440,7 +447,8 @@ class _BringBack:
         if self.program.deletes is not None:
             since = iso_utc(head.transcript.was.mtime_ns / 1e9)[:10]
             self.advice.append(
-                f"{self.program.deletes}, and this one is of {since}: `touch {path}` makes it young"
+                f"{self.program.deletes}, and this session is of {since}: "
+                f"`touch {path}` renews its time"
             )
         return BroughtBack(
             session=str(name),
@@ -474,14 +482,14 @@ def _edited(source: InBlocks, edits: Iterable[Edit]) -> Iterator[bytes]:
 
 
 def _place(file: _ReturningFile) -> None:
-    """Give a file its name durably; raises Conflict if another file has it by now."""
+    """Give a file its name durably; raises Conflict if another file has the name by now."""
     with opened(file.target.parent) as directory:
         try:
             _link(file.temporary.name, file.target.name, directory)
         except FileExistsError:
             same = file.looks_placed() and filecmp.cmp(file.temporary, file.target, shallow=False)
             if not same:
-                problem = f"{file.target} has just appeared, and is not what would come back"
+                problem = f"{file.target} has just appeared and differs from the file to bring back"
                 raise Conflict(problem, hint=_MOVE_AWAY) from None
         os.fsync(directory)
         with suppress(FileNotFoundError):
@@ -489,7 +497,10 @@ def _place(file: _ReturningFile) -> None:
 
 
 def _link(source: str, target: str, directory: int) -> None:
-    """Give a file a second name, or another one where there are no links; replaces nothing."""
+    """Link a file to its target, or rename it where hard links fail.
+
+    Raises FileExistsError if the target exists.
+    """
     try:
         os.link(source, target, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
     except OSError as error:
@@ -500,7 +511,7 @@ def _link(source: str, target: str, directory: int) -> None:
         os.rename(source, target, src_dir_fd=directory, dst_dir_fd=directory)
 
 
-# --- after a kill ---
+# --- temporary files of killed calls ---
 
 
 def _returning(layout: Layout) -> Path:
@@ -517,7 +528,7 @@ def sweep_returning(layout: Layout) -> None:
 
 
 def clear_returning(layout: Layout, name: SessionName) -> None:
-    """Remove those of one session, whose own lock the caller holds."""
+    """Remove the temporary files of one session. The caller holds the session's own lock."""
     for staging in _stagings(layout):
         if staging.name.rpartition("@")[0] == layout.store_name(name):
             _clear(layout, staging)
@@ -531,7 +542,7 @@ def _stagings(layout: Layout) -> list[Path]:
 
 
 def _clear(layout: Layout, staging: Path) -> None:
-    """Remove the temporary files of one call, whose names its journal has."""
+    """Remove the temporary files that the journal of one call names, and its staging directory."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
         for text in read_journal(layout, staging / _JOURNAL)["temporary"]:
             path = Path(os.fsdecode(text.encode("latin-1")))

@@ -1,7 +1,7 @@
-"""The list of agents and sessions: by stat and the indexes, without reading transcripts whole.
+"""The list of agents and sessions, made from stat and the indexes without reading transcripts.
 
-Title and time of the newest message come from `maintenance/titles.py`; status, label and parent
-from the list that the session's program keeps.
+Titles and the times of the newest messages come from `maintenance/titles.py`; status, label and
+parent come from the list that the session's program keeps.
 """
 
 from __future__ import annotations
@@ -45,35 +45,35 @@ class ListedSession:
     size: int
     updated: float  # time of the newest message, else of the file
     mtime: float  # of its file
-    title: str | None  # given by people, else the first prompt; one line
+    title: str | None  # the title a user gave, else the first prompt; a single line
     label: str | None  # its key in its program's list
-    status: str | None  # by that list, or by the directory in which it lies
+    status: str | None  # from that list, else from the directory that holds the file
     parent: str | None  # session id of its parent
-    extracted_entries: int  # with a placeholder
-    extracted_bytes: int  # of their original lines
-    saved_bytes: int | None  # by which the lines are shorter than these; None: not known
-    no_session: str | None = None  # why the file is no session, though something of it is stored
+    extracted_entries: int  # entries with a placeholder
+    extracted_bytes: int  # size of their original lines
+    saved_bytes: int | None  # how much shorter the lines are than the originals; None: not known
+    no_session: str | None = None  # why the file is not a session although values are stored
     resume: str | None = None  # the command that continues it in its program
-    waits: Left | None = None  # how the daemon has left it, if it waits for its prompt cache
+    waits: Left | None = None  # the daemon's note, if the session waits for its prompt cache
     left_alone: str | None = None  # why this root does not edit it
     paused: Pause | None = None
 
 
-# Files that programs have archived themselves, by agent.
+# Session files that the programs themselves have archived, by agent.
 _Files = Mapping[str, list[os.DirEntry[str]]]
 _File = tuple[str, os.stat_result]
 
 
 @dataclass(frozen=True, slots=True)
 class AgentInfo:
-    """One agent; `note` says why its sessions are not listed or not edited, if so."""
+    """One agent. `note` says why sessions of it are not listed or not edited; None if all are."""
 
     schema_name: ClassVar[str] = "Agent"
 
     name: str
     sessions: int
     note: str | None
-    sqlite: bool = False  # its sessions are in SQLite: nothing is edited
+    sqlite: bool = False  # its sessions are in SQLite, which bsd does not edit
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +84,20 @@ class Agents:
 
 
 def agents(layout: Layout) -> list[AgentInfo]:
-    """Return all agents, unreadable ones included; raises ConfigError, Forbidden."""
+    """Return all agents, unreadable agents included; raises ConfigError, Forbidden."""
     away = layout.program_archive()
     return [_agent(layout, name, away) for name in _agent_names(layout, away)]
 
 
 def links(layout: Layout) -> Iterator[AgentInfo]:
-    """Yield the agents that are links below sources: they are not followed, and the note says so.
+    """Yield agents that are symbolic links below sources. bsd does not follow them; `note` says so.
 
     Raises ConfigError.
     """
     exclusions = layout.exclusions()
     for source in layout.sources:
         found: list[tuple[str, Path]] = []
-        with suppress(OSError):  # `unreadable` says why
+        with suppress(OSError):  # `unreadable` reports the problem
             for _ in source.directories(links=found):
                 pass
         for agent, link in found:
@@ -121,10 +121,11 @@ def titled(
     since: float | None = None,
     until: float | None = None,
 ) -> Iterator[tuple[SessionName, str]]:
-    """Yield the titles of sessions that have one, in the order of `sessions`; opens no store.
+    """Yield the sessions that have a title, with it, in the order of `sessions`; opens no store.
 
-    `since`: only sessions that were written to then or later, `until`: not from then on; in epoch
-    seconds.
+    Args:
+        since: only sessions last updated at this time or later (epoch seconds).
+        until: only sessions last updated before this time (epoch seconds).
     """
     titles = Titles(layout, agent)
     for agent_name, found in groupby(with_stats(layout, agent), lambda each: each[0].agent):
@@ -143,20 +144,22 @@ def titled(
 def names(
     layout: Layout, agent: str | None = None, *, strays: bool = True
 ) -> Iterator[SessionName]:
-    """Yield the names of all sessions, newest file first within an agent; costs a stat each."""
+    """Yield the names of all sessions, newest file first within an agent; stats each file."""
     return (name for name, _ in with_stats(layout, agent, strays=strays))
 
 
 def with_stats(
     layout: Layout, agent: str | None = None, *, after: str | None = None, strays: bool = True
 ) -> Iterator[tuple[SessionName, os.stat_result]]:
-    """Yield as `names`, with the stat of each file; agents that cannot be read are left out.
+    """Yield the names of all sessions with the stat of each file, in the order of `names`.
+
+    Agents that cannot be read are left out.
 
     Args:
         layout: the root.
-        agent: only this agent, which must be readable.
+        agent: only this agent. If it cannot be read, BsdError is raised.
         after: only agents that come after this one.
-        strays: include files that are no sessions, but from which an earlier version extracted.
+        strays: include files that are not sessions but from which an earlier version extracted.
     """
     if agent is not None and (exclusion := layout.exclusions().agent(agent)):
         raise exclusion.refusal(agent)
@@ -169,13 +172,13 @@ def with_stats(
         except BsdError:
             if agent:
                 raise
-            continue  # `agents` says why
+            continue  # `agents` reports the problem
         for session, stat in sorted(files, key=lambda one: one[1].st_mtime_ns, reverse=True):
             yield SessionName(name, session), stat
 
 
 def no_files(layout: Layout) -> Iterator[tuple[SessionName, Path]]:
-    """Yield links, directories and pipes that have the name of a session file."""
+    """Yield links, directories and pipes that are named like session files."""
     exclusions = layout.exclusions()
     for agent in _agent_names(layout, layout.program_archive()):
         with suppress(BsdError, OSError):  # `agents` reports the problem
@@ -188,7 +191,7 @@ def no_files(layout: Layout) -> Iterator[tuple[SessionName, Path]]:
 
 
 def renamed_by_program(layout: Layout, agent: str) -> Iterator[tuple[SessionName, Path]]:
-    """Yield the transcripts that an agent's program renamed, with the session of each.
+    """Yield the transcripts that an agent's program has renamed, each with its session.
 
     Raises BsdError.
     """
@@ -207,9 +210,9 @@ def renamed_by_program(layout: Layout, agent: str) -> Iterator[tuple[SessionName
 
 
 def unreadable(layout: Layout) -> Iterator[tuple[str, BsdError]]:
-    """Yield the agents and sources that `names` leaves out since they cannot be read, and why.
+    """Yield the agents and sources that `names` leaves out because they cannot be read, and why.
 
-    Agents whose directory leads out of the root are none of these: bsd does not work on them.
+    Agents whose directory leads out of the root are not included: bsd does not work on them.
     """
     for source in layout.sources:
         try:
@@ -218,7 +221,7 @@ def unreadable(layout: Layout) -> Iterator[tuple[str, BsdError]]:
             for _ in source.archived_files():
                 pass
         except (FileNotFoundError, NotADirectoryError):
-            continue  # its program has never run, or it is not mounted: `doctor` tells
+            continue  # its program has never run, or the source is not mounted: see `doctor`
         except OSError as error:
             yield source.name, os_problem(error, f"reading {error.filename or source.path}")
     away = layout.program_archive()
@@ -244,7 +247,7 @@ def all_agents(layout: Layout) -> list[str]:
 
 
 def _agent_names(layout: Layout, away: _Files) -> list[str]:
-    """Return all agents but those that are excluded; raises ConfigError, Forbidden."""
+    """Return all agents that are not excluded; raises ConfigError, Forbidden."""
     exclusions = layout.exclusions()
     return [agent for agent in _all_agents(layout, away) if not exclusions.agent(agent)]
 
@@ -269,7 +272,7 @@ def _all_agents(layout: Layout, away: _Files) -> list[str]:
         ) from None
     except OSError as error:
         raise os_problem(error, f"reading {layout.agents}") from error
-    # A directory called like an agent of a source could not be told from that.
+    # A directory named like an agent of a source could not be distinguished from that agent.
     return sorted(name for name in names if layout.source_of(name) is None) + in_sources
 
 
@@ -296,7 +299,7 @@ def _agent(layout: Layout, name: str, away: _Files) -> AgentInfo:
 
 
 def _passed_over(layout: Layout, agent: str) -> str | None:
-    """Name the transcripts that are left alone for their names, or as links."""
+    """Name the transcripts that bsd ignores because of their names or because they are links."""
     odd = []
     with suppress(OSError), os.scandir(layout.sessions_dir(agent)) as found:
         odd = sorted(item.name for item in found if _is_odd(item))
@@ -308,7 +311,7 @@ def _passed_over(layout: Layout, agent: str) -> str | None:
 
 
 def _sync_copies(layout: Layout, agent: str) -> str | None:
-    """Name the files that a sync program has made beside sessions."""
+    """Name the conflict copies that a sync program has made beside sessions."""
     copies: list[str] = []
     with suppress(OSError), os.scandir(layout.sessions_dir(agent)) as found:
         copies = sorted(item.name for item in found if is_sync_copy(item.name))
@@ -320,7 +323,7 @@ def _sync_copies(layout: Layout, agent: str) -> str | None:
 
 
 def _twice(layout: Layout, agent: str, away: _Files) -> str | None:
-    """Name archived transcripts that lie in the agent's directory, too: the latter count."""
+    """Name the archived transcripts that also lie in the agent's directory, which has priority."""
     directory = layout.sessions_dir(agent)
     paths = [file.path for file in away.get(agent, ()) if os.path.lexists(directory / file.name)]
     if not paths:
@@ -345,7 +348,7 @@ def _is_odd(item: os.DirEntry[str]) -> bool:
 def _session_files(
     layout: Layout, agent: str, away: _Files, stored: StoredFiles | None = None
 ) -> list[_File]:
-    """Return the files in the agent's directory, and those that its program has archived."""
+    """Return the session files in the agent's directory and those that its program has archived."""
     directory, program = layout.sessions_dir(agent), program_of(layout, agent)
     exclusions = layout.exclusions()
     files: list[_File] = []
@@ -386,7 +389,7 @@ def _stat_of_file(item: os.DirEntry[str]) -> os.stat_result | None:
 
 
 def status_of(layout: Layout, name: SessionName, entry: Registered | None) -> str | None:
-    """Return the status of a session by its program's list, or by the directory it lies in."""
+    """Return a session's status from its program's list, else from the directory it lies in."""
     return entry.status if entry else layout.archived_as(name)
 
 
@@ -401,10 +404,10 @@ def describe(
     entry = next(registry.find(name.session), None)
     there = out or _stored(layout, name)
     no_session = program.why_no_session(f"{name.session}{ENDING}")
-    # Most sessions with placeholders have a store: then nothing is read.
+    # `foreign_reason` reads no file if the session has a store, as most with placeholders have.
     foreign = foreign_reason(layout, name) if out and out.entries else None
     pause = None
-    with suppress(BsdError):  # each edit is refused with this
+    with suppress(BsdError):  # every edit is refused with this error
         pause = pause_of(layout, name)
     return ListedSession(
         name=name,
@@ -432,26 +435,31 @@ def resume_command(layout: Layout, name: SessionName) -> str | None:
     if program.why_no_session(f"{name.session}{ENDING}"):
         return None
     directory = None
-    with suppress(BsdError, OSError):  # it has just gone
+    with suppress(BsdError, OSError):  # the file has just been deleted
         stat = layout.session_file(name).lstat()
         directory = Titles(layout, only=name).of(name, stat).directory
     return program.resume_command(name.session, directory)
 
 
 def _stored(layout: Layout, name: SessionName) -> TakenOut:
-    """Return the extracted values in store and archive of a session with uncounted lines.
+    """Sum the values in store and archive, for a session whose placeholders are not counted.
 
-    That includes values that were restored since.
+    The sum includes values that were restored since.
     """
     store = SessionStore(layout, name)
     sizes = store.archive.entries() if store.archive else {}
-    # An entry that was restored and extracted again is there more than once: the last one counts.
+    # An entry that was restored and extracted again has several records: the last one counts.
     sizes |= {record.entry_id: record.size for record in store.index.records.values()}
     return TakenOut(len(sizes), sum(sizes.values()), 0)
 
 
 def find_session(layout: Layout, text: str) -> SessionName:
-    """Parse `agent/session`, or a session id that only one agent has (seeds 000, 001)."""
+    """Resolve `agent/session`, or a session id that only one agent has (seeds 000, 001).
+
+    Raises:
+        NotFound: no agent has a session of this id.
+        Invalid: several agents have such a session, or the name is not valid.
+    """
     if "/" in text:
         return SessionName.parse(text)
     check_name(text, "session")
@@ -469,17 +477,17 @@ def find_session(layout: Layout, text: str) -> SessionName:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A session of a family; `parent` is None for the one that was asked for."""
+    """A session of a family; `parent` is None for the requested session."""
 
     name: SessionName
     parent: SessionName | None
 
 
 def family(layout: Layout, head: SessionName) -> list[Member]:
-    """Return a session with its descendants; each once, parents before children."""
+    """Return a session and its descendants, each once, parents before children."""
     registry = program_of(layout, head.agent).registry()
     found = {head: Member(head, None)}
-    for member in (queue := [found[head]]):  # it grows while it is walked
+    for member in (queue := [found[head]]):  # the loop appends to this list
         for child in _children(registry, member.name):
             if child not in found:
                 found[child] = Member(child, member.name)
@@ -488,7 +496,7 @@ def family(layout: Layout, head: SessionName) -> list[Member]:
 
 
 def children(layout: Layout, head: SessionName) -> list[str]:
-    """Return the names of the descendants that are there and would be deleted, too."""
+    """Return the names of the descendants that exist and would be deleted as well."""
     return [
         str(member.name)
         for member in family(layout, head)[1:]
@@ -500,33 +508,34 @@ def _children(registry: Registry, parent: SessionName) -> Iterator[SessionName]:
     for session in registry.children(parent.session):
         try:
             yield SessionName(parent.agent, session)
-        except BsdError:  # a name that no session can have
+        except BsdError:  # not a valid session name
             continue
 
 
-# --- figures of sessions, which the search index counts while it reads them ---
+# --- figures of sessions, counted when the search index reads them ---
 
 _STALE_SECONDS = 24 * 3600.0
 
 
 def is_stale(updated: float, now: float) -> bool:
-    """True if nothing was written to a session for a day. Epoch seconds."""
+    """Return True if a session was not written to for a day. Both times are epoch seconds."""
     return now - updated > _STALE_SECONDS
 
 
 def counted(
     layout: Layout, infos: Collection[ListedSession]
 ) -> dict[SessionName, tuple[Statistics, bool]]:
-    """Return the figures of sessions that the index has; reads none, and creates nothing.
+    """Return the figures that the index has of sessions; opens no session, creates no index.
 
-    With each, whether they are of the whole file as it is now.
+    Returns:
+        By session: the figures, and whether they cover the whole present file.
     """
 
     def read(index: SearchIndex) -> dict[str, Known]:
         return index.known_among(str(info.name) for info in infos)
 
     known: dict[str, Known] = {}
-    # A list of sessions without these figures is better than none.
+    # A list of sessions without these figures is better than an error.
     with suppress(BsdError, OSError):
         known = ask(layout.search_db, read, known)
     return {
@@ -537,15 +546,15 @@ def counted(
 
 
 def spending(layout: Layout, agent: str | None = None) -> dict[str, tuple[float, int]]:
-    """Return the cost (US dollars) and the tokens of sessions, by name, that the index has read."""
+    """Return the cost (US dollars) and the tokens of the sessions in the index, by name."""
     nothing: dict[str, tuple[float, int]] = {}
-    with suppress(BsdError, OSError):  # then none has a cost, and all are listed
+    with suppress(BsdError, OSError):  # then sessions are listed without a cost
         return ask(layout.search_db, lambda index: index.spending(agent), nothing)
     return nothing
 
 
 def warm(layout: Layout, infos: Collection[ListedSession]) -> dict[SessionName, Statistics]:
-    """Return the figures of sessions that the index has read as they are now."""
+    """Return the figures of those sessions that the index has read in their present state."""
     found = counted(layout, infos).items()
     return {name: statistics for name, (statistics, is_current) in found if is_current}
 

@@ -1,7 +1,7 @@
-"""Crash journals of `forget`, `bring-back` and redactions: by these a killed call is finished.
+"""Crash journals of `forget`, `bring-back` and redactions, from which a killed call is finished.
 
 A journal is written before the first change and removed after the last one. It holds names, times
-and hashes, and nothing of a session's content. It is believed only if it is bsd's own file.
+and hashes, but no content of a session. bsd reads a journal only if the file is bsd's own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VERSION = 1
 _ENDING = ".json"
 _ORIGIN = re.compile(r"[0-9a-f]{16}")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
-_SHORT_HASH = 8  # hex digits: the fewest that name a secret in a command
+_SHORT_HASH = 8  # hex digits: the minimum that a command accepts as the name of a secret
 _REDACTED = re.compile(r"[0-9a-f]{8}")
 
 
@@ -38,7 +38,7 @@ def write_journal(path: Path, document: dict[str, Any]) -> None:
 
 
 def read_journal(layout: Layout, path: Path) -> Any:
-    """Return the document of a journal; raises OSError, ValueError, LookupError or TypeError."""
+    """Return the document of a journal; raises OSError, ValueError, LookupError, TypeError."""
     document = orjson.loads(read_ours(path, layout.root, LARGEST_RECORD))
     if document["version"] != _VERSION:
         raise ValueError(f"it is of version {document['version']!r:.20}")
@@ -46,7 +46,7 @@ def read_journal(layout: Layout, path: Path) -> Any:
 
 
 def remove_journal(path: Path) -> None:
-    """Remove a journal; if that fails, the call is finished once more, which changes nothing."""
+    """Remove a journal. If that fails, the call is finished again later, without any effect."""
     with suppress(OSError):
         path.unlink()
         sync_dir(path.parent)
@@ -60,16 +60,16 @@ class ForgetJournal:
     session: SessionName
     at: float
     entry: str | None = None
-    origin: str | None = None  # of the only snapshot that goes; None: all that is kept
+    origin: str | None = None  # origin of the only snapshot to forget; None: all stored data
     hashes: frozenset[str] = frozenset()  # `sha256:…` of the stored lines of session or entry
 
     @classmethod
     def new(cls, layout: Layout, name: SessionName, at: float) -> ForgetJournal:
-        """Return the journal of a call that begins; it is not written yet."""
+        """Return the journal of a new call, not yet written."""
         return cls(layout.forgetting / f"{secrets.token_hex(8)}{_ENDING}", name, at)
 
     def write(self) -> None:
-        """Write it durably; raises Unavailable, Forbidden."""
+        """Write the journal durably; raises Unavailable, Forbidden."""
         document = {
             "session": str(self.session),
             "at": self.at,
@@ -81,7 +81,7 @@ class ForgetJournal:
 
     @classmethod
     def read(cls, layout: Layout, path: Path) -> ForgetJournal:
-        """Read the journal of a call; raises FileNotFoundError, Forbidden, Conflict, BsdError."""
+        """Read a journal; raises FileNotFoundError, Conflict, Forbidden, BsdError."""
         try:
             document = read_journal(layout, path)
             entry, origin = text_or_none(document["entry"]), text_or_none(document["origin"])
@@ -92,28 +92,28 @@ class ForgetJournal:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise os_problem(error, f"reading the note {path}") from error
+            raise os_problem(error, f"reading the journal {path}") from error
         except (ValueError, LookupError, TypeError, BsdError) as error:
             raise Conflict(
-                f"the note {path} of what is being forgotten cannot be read: {error}",
-                hint="was it written by a newer bsd? nothing is forgotten by it",
+                f"the journal {path} of `bsd archive forget` cannot be read: {error}",
+                hint="if a newer bsd wrote it, run that version; this one ignores the journal",
             ) from error
 
 
 def _refuse_odd(origin: str | None, hashes: frozenset[str]) -> None:
     if origin is not None and not _ORIGIN.fullmatch(origin):
-        raise ValueError(f"{origin!r:.40} is the origin of no copy")
+        raise ValueError(f"{origin!r:.40} is not the origin of a copy")
     if not all(map(_HASH.fullmatch, hashes)):
-        raise ValueError("a hash is none")
+        raise ValueError("a hash is not valid")
 
 
 def _refuse_no_hash(short: str) -> None:
     if not _REDACTED.fullmatch(short):
-        raise ValueError(f"{short!r:.40} is no hash of a secret")
+        raise ValueError(f"{short!r:.40} is not the hash of a secret")
 
 
 def forget_journals(layout: Layout) -> Iterator[tuple[Path, ForgetJournal | BsdError]]:
-    """Yield the journals of calls that are under way or were killed, or why one is not usable."""
+    """Yield the journals of running and killed calls; for an unusable journal, the error."""
     for path in sorted(layout.forgetting.glob(f"[!.]*{_ENDING}")):
         try:
             yield path, ForgetJournal.read(layout, path)
@@ -127,7 +127,7 @@ def forget_journals(layout: Layout) -> Iterator[tuple[Path, ForgetJournal | BsdE
 class RedactionJournal:
     """The crash journal of one redaction. `at`: when it began, epoch seconds.
 
-    `hash` is only the beginning of the secret's hash: enough to name it in a command.
+    `hash`: the first 8 hex digits of the secret's hash, enough to name the secret in a command.
     """
 
     path: Path
@@ -140,13 +140,13 @@ class RedactionJournal:
     def new(
         cls, layout: Layout, hash: str, rule: str, at: float, sessions: Iterable[SessionName]
     ) -> RedactionJournal:
-        """Return the journal of a redaction that begins; it is not written yet."""
+        """Return the journal of a new redaction, not yet written."""
         short = hash[:_SHORT_HASH]
         path = layout.redacting / f"{short}{_ENDING}"
         return cls(path, short, rule, at, tuple(sorted(sessions)))
 
     def write(self) -> None:
-        """Write it durably; raises Unavailable, Forbidden."""
+        """Write the journal durably; raises Unavailable, Forbidden."""
         names = [str(name) for name in self.sessions]
         document = {"hash": self.hash, "rule": self.rule, "at": self.at, "sessions": names}
         write_journal(self.path, document)
@@ -163,16 +163,16 @@ class RedactionJournal:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise os_problem(error, f"reading the note {path}") from error
+            raise os_problem(error, f"reading the journal {path}") from error
         except (ValueError, LookupError, TypeError, BsdError) as error:
             raise Conflict(
-                f"the note {path} of a redaction cannot be read: {error}",
-                hint="`bsd secrets` lists the secrets that are left; then remove the note",
+                f"the journal {path} of a redaction cannot be read: {error}",
+                hint="`bsd secrets` lists the secrets that are left; then remove the journal",
             ) from error
 
 
 def redaction_journals(layout: Layout) -> Iterator[tuple[Path, RedactionJournal | BsdError]]:
-    """Yield the journals of redactions under way or killed, or why one is not usable."""
+    """Yield the journals of running and killed redactions; for an unusable journal, the error."""
     for path in sorted(layout.redacting.glob(f"[!.]*{_ENDING}")):
         try:
             yield path, RedactionJournal.read(layout, path)

@@ -1,6 +1,6 @@
-"""What sessions and bsd take on disk, noted once a day: `<root>/.brainsurgeon/sizes.jsonl`.
+"""The disk use of sessions and of bsd, noted once a day in `<root>/.brainsurgeon/sizes.jsonl`.
 
-A line is about 400 bytes. Days on which no daemon ran have none.
+A line takes about 400 bytes. Days on which no daemon ran have no line.
 """
 
 from __future__ import annotations
@@ -21,34 +21,39 @@ from bsd.core.layout import Layout
 from bsd.maintenance.catalog import with_stats
 
 _ROOT_KIND = "openclaw"
-# The figures of the status that are noted.
+# The figures of the status that a line records.
 _PARTS = ("store", "archive", "index", "history", "databases", "copies", "trash", "saved")
 _MOST_DAYS = 3660
 
 
 @dataclass(frozen=True, slots=True)
 class SizesOfDay:
-    """The sizes as they were at a moment of a day. Bytes."""
+    """The sizes at a moment of a day, in bytes."""
 
     at: Annotated[str, Field(description="ISO 8601")]
     sessions: Annotated[dict[str, int], Field(description="Bytes of sessions by agent's program")]
-    counts: Annotated[dict[str, int], Field(description="How many sessions, likewise")]
-    disk: Annotated[dict[str, int], Field(description="Bytes of bsd, by what they are for")]
+    counts: Annotated[
+        dict[str, int], Field(description="The number of sessions by agent's program")
+    ]
+    disk: Annotated[dict[str, int], Field(description="Bytes that bsd takes, by purpose")]
 
 
 @dataclass(frozen=True, slots=True)
 class DailySizes:
-    """The days that were noted, the first one first."""
+    """The recorded days, oldest first."""
 
     days: list[SizesOfDay]
 
 
 def note_sizes(layout: Layout, disk: Callable[[], Mapping[str, Any]], now: float) -> bool:
-    """Note the sizes, unless that was done on this day (UTC); returns whether a line was written.
+    """Append a line with the sizes, unless this day (UTC) has one already.
 
     Args:
-        disk: returns the figures as in the status; asked if a line is written.
+        disk: returns the figures as in the status; called only if a line is written.
         now: epoch seconds.
+
+    Returns:
+        True if a line was written.
 
     Raises:
         OSError: the file cannot be written.
@@ -77,7 +82,7 @@ def note_sizes(layout: Layout, disk: Callable[[], Mapping[str, Any]], now: float
 
 
 def read_sizes(path: Path) -> list[SizesOfDay]:
-    """Return the days that were noted; lines that are damaged are left out."""
+    """Return the recorded days, oldest first, without damaged lines."""
     days: list[SizesOfDay] = []
     with suppress(FileNotFoundError), plain_stream(path) as file:
         while line := file.readline(LARGEST_NOTE):

@@ -1,7 +1,7 @@
 """Sessions that their program has deleted, known by their snapshots.
 
-A session is deleted by its program if there is no transcript in its place, or that of another
-session. Sessions that were deleted through bsd are in the trash and follow its rules.
+A program has deleted a session if the transcript's place is empty or holds the transcript of
+another session. Sessions deleted with bsd are in the trash and follow the rules of the trash.
 """
 
 from __future__ import annotations
@@ -34,20 +34,23 @@ from bsd.transcripts.change import Written
 from bsd.transcripts.reader import InBlocks, Transcript, TranscriptFile, parse_entry
 
 _LINES_READ = 50
-_HINT = "`bsd archive list` shows what there is"
+_HINT = "`bsd archive list` shows the copies"
 
 
 def is_deleted(layout: Layout, name: SessionName) -> bool:
-    """True if there is no transcript in the session's place; False if that cannot be told."""
+    """Return True if the session's transcript does not exist; False if that cannot be determined.
+
+    If the source itself does not exist, for example because it is not mounted, return False.
+    """
     source = layout.source_of(name.agent)
     try:
         os.stat(
             source.path if source else layout.agents
-        )  # else all seemed deleted with their mount
+        )  # an unmounted directory must not make its sessions look deleted
         os.lstat(layout.transcript(name))
     except (FileNotFoundError, NotADirectoryError):
         return source is None or source.path.is_dir()
-    except (BsdError, OSError):  # a link out of the root, a directory that is closed to us
+    except (BsdError, OSError):  # a link out of the root, a directory without access
         return False
     return False
 
@@ -55,13 +58,13 @@ def is_deleted(layout: Layout, name: SessionName) -> bool:
 def deleted_sessions(
     layout: Layout, agent: str | None = None, *, strictly: bool = False
 ) -> list[Snapshot]:
-    """Return the snapshots of deleted sessions, those that were used last first.
+    """Return the snapshots of deleted sessions, the most recently used first.
 
     Args:
         layout: the root.
         agent: only sessions of this agent.
-        strictly: raise BsdError or OSError for a snapshot that cannot be read now, and include
-            sessions whose program's directory is not there. A damaged snapshot is left out anyway.
+        strictly: raise BsdError or OSError if a snapshot cannot be read now, and include sessions
+            whose program's directory does not exist. Damaged snapshots are left out in any case.
     """
     trashed = {name for name, _ in transcripts(layout)}
     copied = CopiedVersions(layout).versions
@@ -82,17 +85,17 @@ def deleted_sessions(
 
 
 def find_deleted(layout: Layout, text: str) -> Snapshot:
-    """Return the snapshot of the deleted session that is meant.
+    """Return the snapshot of a deleted session by its name or id.
 
     Args:
         layout: the root.
         text: AGENT/SESSION, or the id of a snapshot.
 
     Raises:
-        NotFound: no deleted session is called so.
-        Conflict: the session is in its place.
-        Invalid: several are called so.
-        Unavailable: its snapshot is damaged.
+        NotFound: no deleted session has this name.
+        Conflict: the session still exists.
+        Invalid: several deleted sessions have this name.
+        Unavailable: the snapshot is damaged.
     """
     found = deleted_sessions(layout)
     chosen = [snapshot for snapshot in found if snapshot.id == text]
@@ -100,8 +103,8 @@ def find_deleted(layout: Layout, text: str) -> Snapshot:
         name = SessionName.parse(text)
         chosen = [snapshot for snapshot in found if snapshot.name == name]
         if not chosen and snapshots_of(layout, name) and not is_deleted(layout, name):
-            raise Conflict(f"session {name} is not gone: it lies where it lay", hint=_HINT)
-        if not chosen:  # its program may have begun and ended a session there meanwhile
+            raise Conflict(f"session {name} was not deleted: its file is in its place", hint=_HINT)
+        if not chosen:  # since the list was made, the program may have deleted the session
             chosen = [each for each in deleted_sessions(layout) if each.name == name]
     if not chosen:
         with suppress(Invalid, FileNotFoundError):
@@ -111,7 +114,7 @@ def find_deleted(layout: Layout, text: str) -> Snapshot:
         raise NotFound(f"there is no copy of {text} in the archive", hint=_HINT)
     if len(chosen) > 1:
         which = ", ".join(snapshot.id for snapshot in chosen)
-        raise Invalid(f"{len(chosen)} sessions were called {text}", hint=f"one of {which}")
+        raise Invalid(f"{len(chosen)} sessions were named {text}", hint=f"one of {which}")
     return chosen[0]
 
 
@@ -120,7 +123,7 @@ def deleted_parts(layout: Layout, head: SessionName) -> list[Snapshot]:
     found: dict[SessionName, Snapshot] = {}
     for snapshot in deleted_sessions(layout):
         if snapshot.parent == str(head):
-            with suppress(BsdError):  # its agent is none of this program's
+            with suppress(BsdError):  # its agent is not of this program
                 program = program_of(layout, snapshot.name.agent)
                 if parent_of(layout, program) == snapshot.parent:
                     found.setdefault(snapshot.name, snapshot)
@@ -128,7 +131,7 @@ def deleted_parts(layout: Layout, head: SessionName) -> list[Snapshot]:
 
 
 def open_or_snapshot(layout: Layout, name: SessionName) -> InBlocks:
-    """Open a session, or the latest snapshot if it is deleted; raises NotFound, Forbidden, Busy."""
+    """Open a session, or its latest snapshot if it is deleted; raises NotFound, Forbidden, Busy."""
     try:
         return TranscriptFile(layout.session_file(name))
     except NotFound:
@@ -143,13 +146,13 @@ def open_or_snapshot(layout: Layout, name: SessionName) -> InBlocks:
 
 
 def _has_one_snapshot(archive: Path) -> bool:
-    with suppress(OSError):  # `snapshots_in` says why
+    with suppress(OSError):  # `snapshots_in` reports the problem
         return len(list(snapshot_directories(archive))) == 1
     return False
 
 
 def _versions(layout: Layout) -> dict[str, Written]:
-    """Return how the transcripts in their places are now, by the names of their stores."""
+    """Return the present state of all existing transcripts, by the names of their stores."""
     with suppress(ConfigError):  # a root without agents
         found = catalog.with_stats(layout)
         return {layout.store_name(name): Written.of(stat) for name, stat in found}
@@ -157,10 +160,13 @@ def _versions(layout: Layout) -> dict[str, Written]:
 
 
 def _is_deleted(layout: Layout, snapshot: Snapshot, trashed: set[SessionName]) -> bool:
-    """True if the session is in neither its place nor the trash; False if that cannot be told."""
+    """Return True if the session is neither in its place nor in the trash.
+
+    False if that cannot be determined. A transcript of another session in its place does not count.
+    """
     if is_deleted(layout, snapshot.name):
         return snapshot.gone_at is not None or snapshot.name not in trashed
-    if layout.excluded(snapshot.name):  # not opened
+    if layout.excluded(snapshot.name):  # excluded sessions are not opened
         return False
     try:
         path = layout.session_file(snapshot.name)
@@ -177,10 +183,10 @@ def _is_deleted(layout: Layout, snapshot: Snapshot, trashed: set[SessionName]) -
 
 
 def origin_of(source: Transcript, program: AgentProgram) -> str:
-    """Return 16 hex digits that tell a session from another one of the same name.
+    """Return 16 hex digits that distinguish a session from another session of the same name.
 
-    They are a hash of the id of its first message, which no extraction changes; without messages,
-    of the header's id; without that, of the first line.
+    They are a hash of the id of the first message, which extraction never changes; if there is no
+    message, of the header's id; if there is no header id, of the first line.
     """
     fmt = format_of(source, program)
     first: bytes | None = None
@@ -197,7 +203,10 @@ def origin_of(source: Transcript, program: AgentProgram) -> str:
 
 
 def has_grown(snapshot: Snapshot, source: Transcript) -> bool:
-    """True if this is the file that was copied, which may have had no message then."""
+    """Return True if this is the copied file, to which messages may have been added since.
+
+    The origin of a file changes if it is copied before its first message.
+    """
     was, now = snapshot.transcript.was, source.identity
     if (was.dev, was.ino) != (now.dev, now.ino) or snapshot.gone_at is not None:
         return False
@@ -207,7 +216,7 @@ def has_grown(snapshot: Snapshot, source: Transcript) -> bool:
 
 
 def parent_of(layout: Layout, program: AgentProgram) -> str | None:
-    """Return the name of the session that the sessions of this agent are parts of, if any."""
+    """Return the name of the session of which this agent's sessions are parts, if any."""
     path = program.part_of
     if path is None:
         return None

@@ -1,4 +1,4 @@
-"""The bytes that bsd takes on disk and saves there, in all, and by hour from the audit log."""
+"""The bytes that bsd takes and saves on disk: the totals, and the savings by hour (audit log)."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _DISK_BLOCK = 512  # the unit of st_blocks, on every system
 
 @dataclass(frozen=True, slots=True)
 class InFlightUse:
-    """Replaced versions of sessions that are watched for a minute, and go then."""
+    """Replaced versions of sessions, which bsd watches for a minute and then deletes."""
 
     files: int = 0
     bytes: int = 0
-    due_at: float | None = None  # when the last of them may go (epoch seconds)
+    due_at: float | None = None  # when the last of them may be deleted (epoch seconds)
 
     def as_json(self) -> dict[str, Any]:
         due = None if self.due_at is None else iso_utc(self.due_at)
@@ -47,18 +47,17 @@ class InFlightUse:
 
 @dataclass(frozen=True, slots=True)
 class DiskBalance:
-    """The bytes that left sessions, the bytes that bsd keeps for that, and the difference.
+    """The bytes removed from sessions, the bytes that bsd keeps for them, and the difference.
 
-    The same figure everywhere. The bytes that left are those by which sessions that are in their
-    places are shorter, by the markers that stand in them. The bytes that bsd keeps are the blocks
-    that the disk has given out.
+    All interfaces show this figure. Removed bytes count only for existing sessions, by the markers
+    in them. Kept bytes are the allocated disk blocks.
     """
 
-    left: int
+    left: int  # bytes removed from sessions
     kept: dict[str, int]  # by purpose
-    whole_sessions: dict[str, int]  # copies, trash, replaced versions: not bytes that left
-    uncounted: int  # sessions of which the bytes that left are not known
-    packed: int  # the sum of `kept` once the store is packed
+    whole_sessions: dict[str, int]  # copies, trash, replaced versions: no removed bytes
+    uncounted: int  # number of sessions whose removed bytes are not known
+    packed: int  # the estimated sum of `kept` when the whole store is in the archive
 
     @property
     def net(self) -> int:
@@ -69,7 +68,7 @@ class DiskBalance:
         return self.net - sum(self.whole_sessions.values())
 
     def as_json(self) -> dict[str, Any]:
-        """The fields of the contract."""
+        """Return the fields of the JSON answer."""
         kept = sum(self.kept.values())
         return {
             "saved": self.left,
@@ -82,15 +81,15 @@ class DiskBalance:
         }
 
 
-# Of sessions that the index does not know as they are, so many bytes are read at most.
+# Limit of the bytes read from sessions that the index does not know in their present state.
 BUDGET = 1 << 30
-_BLOCKS = 4096  # the unit in which most file systems give out bytes
+_BLOCKS = 4096  # the allocation unit of most file systems
 
 
 def disk_use(layout: Layout, budget: int = BUDGET) -> dict[str, Any]:
-    """Return the bytes that the disk has given out, by purpose, and the `DiskBalance`.
+    """Return the allocated bytes by purpose, and the fields of the `DiskBalance`.
 
-    Files that cannot be looked at count 0.
+    Files whose stat fails count as 0.
     """
     in_flight = in_flight_use(layout)
     state, index = _database(layout.state_db), _database(layout.search_db)
@@ -120,9 +119,9 @@ def disk_use(layout: Layout, budget: int = BUDGET) -> dict[str, Any]:
 
 
 def _all_out(layout: Layout, budget: int) -> tuple[TakenOut, int]:
-    """Return the extracted values of all sessions in their places, and the number not counted.
+    """Sum the extracted values of all existing sessions; also return how many are not counted.
 
-    Of sessions that the index does not know as they are, up to `budget` bytes are read.
+    Up to `budget` bytes are read from sessions that the index does not know in their present state.
     """
     titles = Titles(layout)
     titles.budget = budget
@@ -145,9 +144,9 @@ def _copies_of_sessions(layout: Layout) -> list[Path]:
 
 
 def _packed(layout: Layout) -> int:
-    """Return the bytes that the store will take in the archive, by the ratio of its packs.
+    """Estimate the bytes that the store will take in the archive, from the ratio of its packs.
 
-    As long as there are none, by the least that was measured.
+    While there are no packs, the estimate uses the smallest measured ratio.
     """
     ratio = USUAL_RATIO
     with suppress(BsdError, OSError):
@@ -162,7 +161,7 @@ def _packed(layout: Layout) -> int:
 
 
 def in_flight_use(layout: Layout) -> InFlightUse:
-    """Return the files of commits that are not finished yet."""
+    """Return the disk use of commits that are not finished yet."""
     files = size = 0
     due_at: float | None = None
     for directory in InFlight(layout).directories():
@@ -175,19 +174,20 @@ def in_flight_use(layout: Layout) -> InFlightUse:
 
 
 def _taken(place: Path, but: Collection[Path] = ()) -> int:
-    """Return the bytes on disk of all below a directory (or of a file), directories too."""
+    """Return the allocated bytes of a file, or of a directory and everything below it."""
     return sum(found.st_blocks * _DISK_BLOCK for _, found in _all(place, but))
 
 
 def _files(place: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file below a directory, links not followed."""
+    """Yield every file below a directory without following links."""
     return (one for one in _all(place) if stat.S_ISREG(one[1].st_mode))
 
 
 def _all(place: Path, but: Collection[Path] = ()) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the files and directories below a directory, or the file itself, with their stats.
 
-    Names are strings: there are some for each session, and a `Path` of each takes twice the time.
+    Names are strings, because there are several per session and making a `Path` of each takes
+    twice the time.
     """
     left_out = set(map(str, but))
     if str(place) in left_out:
@@ -219,29 +219,31 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class SavedInHour:
-    """How sessions became shorter in one hour, and longer again."""
+    """The bytes by which sessions became shorter and longer in one hour."""
 
     at: Annotated[str, Field(description="When the hour began")]
     saved: Annotated[int, Field(description="Bytes by which sessions became shorter")]
     given_back: Annotated[
-        int, Field(description="Bytes by which they became longer: restored, undone")
+        int, Field(description="Bytes by which sessions became longer through restore and undo")
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class SavedOfAgent(SavedInHour):
-    """The same of one agent's program."""
+    """The same for one agent's program."""
 
-    agent: Annotated[str, Field(description="Of a source its name; of OpenClaw the agent's")]
+    agent: Annotated[
+        str, Field(description="The source's name; for OpenClaw, the name of the agent")
+    ]
     tokens: Annotated[
         int | None,
-        Field(description="Tokens that are no longer sent, an estimate; null: none were noted"),
+        Field(description="Estimated tokens that are no longer sent; null: no estimate was noted"),
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """Bytes saved over time; hours of which nothing is to be told are left out."""
+    """Bytes saved over time; hours without a change are left out."""
 
     step_seconds: int
     points: list[SavedInHour]
@@ -262,17 +264,17 @@ class _Sum:
 
 
 class SavedByHour:
-    """Adds up an audit log. May be asked from several threads."""
+    """Sums of an audit log by hour and agent. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._file: tuple[int, int] | None = None  # device and inode of the log that was read
         self._offset = 0
-        self._hours: dict[int, dict[str, _Sum]] = {}  # sums of agents
+        self._hours: dict[int, dict[str, _Sum]] = {}  # sums by agent, by start of the hour
 
     def savings(self) -> Savings:
-        """Read on and return the sums; raises Unavailable, Forbidden."""
+        """Read the lines added to the log and return the sums; raises Unavailable, Forbidden."""
         with self._lock:
             self._read()
             hours = [(iso_utc(hour), sums) for hour, sums in sorted(self._hours.items())]
@@ -301,7 +303,7 @@ class SavedByHour:
         try:
             file = plain_file(self._path)
         except FileNotFoundError:
-            return  # rotated or never written; the sums stay
+            return  # rotated away or never written; the sums stay
         with file:
             stat = os.fstat(file.fileno())
             if self._file != (stat.st_dev, stat.st_ino) or stat.st_size < self._offset:
@@ -335,7 +337,7 @@ class SavedByHour:
 
 
 def _saved_by(change: dict[str, Any]) -> int:
-    """By how much a change made a session shorter."""
+    """Return the bytes by which a change made a session shorter; negative if longer."""
     if "bytesSaved" in change:
         return int(change["bytesSaved"])
     return int(change["bytesBefore"]) - int(change["bytesAfter"])

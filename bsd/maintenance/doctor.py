@@ -1,7 +1,7 @@
 """Checks whether bsd can do its work on this machine and in this directory (`bsd doctor`).
 
-Nothing is locked or repaired. Two empty files are created for a moment in bsd's own directory, to
-see whether names can be exchanged there.
+The checks take no locks and repair no files. A check may create two empty files in bsd's own
+directory for a moment, to find out whether the file system can exchange names.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from bsd.transcripts.agents.programs import elsewhere, program_of
 _INOTIFY = Path("/proc/sys/fs/inotify")
 _LIBRARIES = ("click", "filelock", "orjson", "pydantic", "rich", "structlog", "watchdog")
 _FINDINGS_SHOWN = 5
-# A commit makes a second copy of the session, and the store keeps the values that leave it.
+# A commit makes a second copy of the session, and the store keeps the extracted values.
 _COPIES_OF_THE_LARGEST = 2
 _COMFORTABLE_FREE_BYTES = 1 << 30
 
 
 class Level(StrEnum):
-    """How a check went."""
+    """The outcome of a check."""
 
     OK = "ok"
     WARN = "warn"  # works, with a limitation
@@ -87,7 +87,7 @@ def versions() -> Check:
     for name in _LIBRARIES:
         try:
             known.append(f"{name} {version(name)}")
-        except PackageNotFoundError:  # a copy without its metadata works as well
+        except PackageNotFoundError:  # a library without metadata works, too
             known.append(f"{name} ?")
     message = (
         f"bsd {__version__}, Python {platform.python_version()}, "
@@ -98,16 +98,17 @@ def versions() -> Check:
 
 def _root(layout: Layout) -> Iterator[Check]:
     if not is_there(layout.root):
-        message = f"{layout.root} is not there yet: the first command that writes makes it"
+        message = f"{layout.root} does not exist yet: the first command that writes creates it"
         yield Check("root", Level.OK, message)
         return
     owner, us = layout.root.stat().st_uid, os.geteuid()
     if owner == us:
-        yield Check("root", Level.OK, f"{layout.root} is ours")
+        yield Check("root", Level.OK, f"{layout.root} belongs to the user who runs bsd")
     elif us == 0:
         message = f"{layout.root} belongs to uid {owner}, and bsd runs as root"
-        hint = "run bsd as that user, or it cannot use later what root creates now"
-        yield Check("root", Level.WARN, message, hint)  # through the library: commands become it
+        hint = "run bsd as that user, or the user cannot use the files that root creates"
+        # Reached only through the library: commands switch to the owner.
+        yield Check("root", Level.WARN, message, hint)
     else:
         message = f"{layout.root} belongs to uid {owner}, and bsd runs as uid {us}"
         hint = "run bsd as the owner: only the owner may hold leases and keep file owners"
@@ -123,19 +124,19 @@ def _root(layout: Layout) -> Iterator[Check]:
 
 
 def _owners(layout: Layout) -> Iterator[Check]:
-    """Everything that bsd keeps must belong to the owner of the root."""
+    """Check that all files of bsd belong to the owner of the root."""
     if not is_there(layout.root):
         return
     found = wrongly_owned(layout.root, os.environ)
     if not found:
-        yield Check("owners", Level.OK, "what bsd keeps belongs to whom the root belongs")
+        yield Check("owners", Level.OK, "all files of bsd belong to the owner of the root")
         return
     shown = ", ".join(f"{path} (uid {uid})" for path, uid in found[:_FINDINGS_SHOWN])
     more = ", …" if len(found) > _FINDINGS_SHOWN else ""
-    message = f"{_counted(len(found), 'thing')} of bsd's not the root's owner's: {shown}{more}"
+    message = f"{_counted(len(found), 'file')} of bsd not owned by the root's owner: {shown}{more}"
     hint = f"`sudo bsd --root {layout.root} doctor --repair`"
     if any(uid != 0 for _, uid in found):
-        hint += " for what is root's; for the rest, chown"
+        hint += " for the files of the superuser; chown for the others"
     yield Check("owners", Level.FAIL, message, hint)
 
 
@@ -150,7 +151,7 @@ def _session_directories(layout: Layout) -> list[Path]:
     for agent in catalog.agents(layout):
         try:
             found.append(layout.sessions_dir(agent.name))
-        except BsdError:  # named by the check of the agents
+        except BsdError:  # `_agents` reports the problem
             continue
     return [path for path in (*found, *layout.archived_dirs()) if path.is_dir()]
 
@@ -166,10 +167,10 @@ def _privacy(layout: Layout) -> Iterator[Check]:
     wide = [path for path in ours if path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077]
     if wide:
         names = " ".join(map(str, wide))
-        message = f"others may read what bsd keeps: {names}"
+        message = f"other users may read files of bsd: {names}"
         yield Check("privacy", Level.WARN, message, f"chmod go= {names}")
     else:
-        yield Check("privacy", Level.OK, "what bsd keeps is closed to others")
+        yield Check("privacy", Level.OK, "other users cannot read the files of bsd")
 
 
 def _agents(layout: Layout) -> Iterator[Check]:
@@ -192,33 +193,33 @@ def _agents(layout: Layout) -> Iterator[Check]:
 def _sources(layout: Layout) -> Iterator[Check]:
     for source in layout.sources:
         if not source.path.is_dir():
-            message = f"there is no {source.path}, which the settings name as {source.name}"
-            yield Check("sources", Level.WARN, message, "mend `path` under [[sources]] in bsd.toml")
+            message = f"there is no {source.path}, the directory of the source {source.name}"
+            yield Check("sources", Level.WARN, message, "correct `path` in bsd.toml, [[sources]]")
             continue
         away = source.archived_in
         message = f"{source.name} is {source.path}" + (f", with {away}" if away else "")
         if why := elsewhere(layout, source, look_inside=True):
             hint = f"`bsd sources claim {source.name}` moves it here"
-            yield Check("sources", Level.WARN, f"{message}, and only looked at: {why}", hint)
+            yield Check("sources", Level.WARN, f"{message}, and only read: {why}", hint)
         if found := unreached(layout, source):
             yield Check("sources", Level.FAIL, found.why, found.remedy)
         else:
             yield Check("sources", Level.OK, message)
         if os.geteuid() == 0 != (owner := source.path.stat().st_uid):
             message = f"{source.name} belongs to uid {owner}, and bsd runs as root"
-            hint = "let that user run bsd, with a root of their own: they may rename and link there"
+            hint = "let that user run bsd with a root of their own: the user can rename files there"
             yield Check("sources", Level.WARN, message, hint)
         if (
             source.program_archive
             and (named := source.path.parent / source.program_archive.called).is_symlink()
         ):
-            message = f"{named} is a symbolic link, and bsd follows none there"
-            hint = "replace it by a directory, or the sessions in it are not looked after"
+            message = f"{named} is a symbolic link, which bsd does not follow"
+            hint = "replace it with a directory, so that bsd finds the sessions in it"
             yield Check("sources", Level.WARN, message, hint)
 
 
 def _memory(layout: Layout) -> Iterator[Check]:
-    """Notes that a program keeps for a project are copied, unless they lie behind a link."""
+    """Warn about project memories that are not copied because they lie behind a link."""
     linked = []
     with suppress(ConfigError):  # a root without agents
         for agent in catalog.agents(layout):
@@ -227,8 +228,8 @@ def _memory(layout: Layout) -> Iterator[Check]:
                 if place is not None and place.is_symlink():
                     linked.append(str(place))
     if linked:
-        message = f"a symbolic link, so nothing of it is copied: {', '.join(linked)}"
-        yield Check("memory", Level.WARN, message, "back up the directory that it leads to")
+        message = f"memory behind a symbolic link is not copied: {', '.join(linked)}"
+        yield Check("memory", Level.WARN, message, "back up the directory to which the link leads")
 
 
 def _mounts(layout: Layout) -> Iterator[Check]:
@@ -238,7 +239,7 @@ def _mounts(layout: Layout) -> Iterator[Check]:
     inflight = InFlight(layout)
     for path in seen.values():
         found = strength(path)
-        # Trying leaves a trace in a directory of bsd's own, so only where there is a doubt.
+        # The trial writes to a directory of bsd, so it is made only in case of doubt.
         known = inflight.can_exchange(path) if found.level == "weak" else None
         yield _mount(path, without_exchange(found) if known is False else found, tried=bool(known))
 
@@ -249,7 +250,7 @@ def _mount(path: Path, found: Strength, *, tried: bool) -> Check:
         message = f"none: {where}; {found.why}, so sessions there are left alone"
         return Check("leases", Level.FAIL, message, MOVE_ELSEWHERE)
     if found.level == "strong":
-        message = f"strong: {where}; a write lease proves that nobody has a session open"
+        message = f"strong: {where}; a write lease proves that no program has a session open"
         return Check("leases", Level.OK, message)
     message = (
         f"weak: {where}; {found.why}. bsd waits for "
@@ -258,7 +259,7 @@ def _mount(path: Path, found: Strength, *, tried: bool) -> Check:
         "writes, writes into the replaced file"
     )
     if not tried:
-        message += "; whether it exchanges names at all shows at the first change"
+        message += "; the first change shows whether the file system can exchange names at all"
     hint = "keep the sessions on ext4, xfs, btrfs, f2fs, zfs or tmpfs"
     return Check("leases", Level.WARN, message, hint)
 
@@ -266,11 +267,11 @@ def _mount(path: Path, found: Strength, *, tried: bool) -> Check:
 def _space(layout: Layout) -> Iterator[Check]:
     largest = max((stat.st_size for _, stat in catalog.with_stats(layout)), default=0)
     place = layout.root
-    while not is_there(place):  # it is made where this is
+    while not is_there(place):  # the root will be created below this directory
         place = place.parent
     free = shutil.disk_usage(place).free
     message = f"{free / 2**20:,.0f} MB free; the largest session has {largest / 2**20:,.1f} MB"
-    hint = "free some space: a commit copies the session, and the store keeps what leaves it"
+    hint = "free some space: a commit copies the session, and the store keeps extracted values"
     if free < _COPIES_OF_THE_LARGEST * largest:
         yield Check("space", Level.FAIL, message, hint)
     elif free < _COMFORTABLE_FREE_BYTES:
@@ -322,13 +323,13 @@ def _locks(layout: Layout) -> Iterator[Check]:
 
 def _lock_files(layout: Layout) -> Iterator[tuple[Path, LockState]]:
     for agent in catalog.agents(layout):
-        with suppress(BsdError):  # named by the check of the agents
+        with suppress(BsdError):  # `_agents` reports the problem
             yield from program_of(layout, agent.name).lock_files()
 
 
 _LOCK_HINTS = {
-    "stale": "nothing: the next program that needs the session removes it",
-    "unusable": "nothing yet: bsd respects it until it is 30 minutes old",
+    "stale": "no action needed: the next program that needs the session removes the lock",
+    "unusable": "no action needed yet: bsd respects the lock until it is 30 minutes old",
 }
 
 
@@ -337,7 +338,7 @@ def _in_flight(layout: Layout) -> Iterator[Check]:
     message = f"{_counted(found.files, 'replaced version')} of sessions in flight"
     if found.due_at is not None and found.due_at < time.time():
         message += f" ({format_size(found.bytes)}), due since {iso_utc(found.due_at)}"
-        yield Check("in flight", Level.WARN, message, "`bsd verify` lets go what is due")
+        yield Check("in flight", Level.WARN, message, "`bsd verify` removes those that are due")
     else:
         yield Check("in flight", Level.OK, message)
     for path, why in islice(InFlight(layout).planted(), _FINDINGS_SHOWN):
@@ -346,9 +347,9 @@ def _in_flight(layout: Layout) -> Iterator[Check]:
 
 
 def clock(layout: Layout) -> Check:
-    """Tell whether the next retention run deletes by age."""
+    """Check whether the next retention run will trust the clock and delete by age."""
     if why := check_clock(layout, "retention").doubt:
-        hint = "the next run deletes nothing; `bsd retention --trust-clock` if the clock is right"
+        hint = "the next run deletes no files; `bsd retention --trust-clock` if the clock is right"
         return Check("clock", Level.WARN, why, hint)
     return Check("clock", Level.OK, "no reason to doubt it")
 
@@ -360,20 +361,20 @@ def _store(layout: Layout) -> Iterator[Check]:
     summary = f"{placeholders}, {_counted(found.files, 'stored file')}"
     summary += f", {found.expired} expired" if found.expired else ""
     if gone := sum(finding.kind == "no_transcript" for finding in found.findings):
-        message = f"{_counted(gone, 'store')} of sessions whose transcripts are not there"
+        message = f"{_counted(gone, 'store')} of sessions whose transcripts do not exist"
         yield Check("store", Level.OK, message, "`bsd verify` says where they may be")
     if large := [one.where for one in found.findings if one.kind == "too_large_in_memory"]:
         message = f"{_counted(len(large), 'line')} that would take too much memory: {large[0]}"
-        hint = "nothing: only these lines are left alone; `bsd verify` lists them"
+        hint = "no action needed: bsd skips only these lines; `bsd verify` lists them"
         yield Check("sessions", Level.WARN, message, hint)
     for finding in found.findings:
         if finding.kind == "elsewhere":
             message = f"{finding.where} is left alone: {finding.message}"
             yield Check("sessions", Level.WARN, message, finding.hint)
     if not open_findings:
-        yield Check("store", Level.OK, f"{summary}, all as they should be")
+        yield Check("store", Level.OK, f"{summary}, all intact")
         return
-    hint = "`bsd verify` lists all of it, `bsd verify --repair` mends what can be mended"
+    hint = "`bsd verify` lists all problems, `bsd verify --repair` repairs those it can"
     yield Check("store", Level.FAIL, f"{summary}, {_counted(len(open_findings), 'problem')}", hint)
     for finding in open_findings[:_FINDINGS_SHOWN]:
         message = f"{finding.kind}: {finding.where}: {finding.message}"

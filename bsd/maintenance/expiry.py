@@ -1,4 +1,4 @@
-"""Deleting by age: the interface of a retention target, one run over it, and its forecast.
+"""Deletion by age: the interface of a retention target, a run over a target, and its forecast.
 
 The targets themselves are in `targets.py`. Times are epoch seconds, sizes bytes.
 """
@@ -25,7 +25,7 @@ _log = structlog.stdlib.get_logger(module="retention")
 
 @dataclass(frozen=True, slots=True)
 class ExpirableFile:
-    """One file, or a directory that goes as a whole; its age counts from `mtime`."""
+    """A file, or a directory that is deleted as a whole; its age counts from `mtime`."""
 
     path: Path
     size: int
@@ -37,9 +37,9 @@ Expired = Callable[[ExpirableFile], bool]
 
 @dataclass(frozen=True, slots=True)
 class SessionFiles:
-    """The files of one session in a target, as they were found without a lock.
+    """The files of one session in a target, listed without a lock.
 
-    `is_untidy`: there are leftovers of an operation that was killed, of any age.
+    `is_untidy`: True if there are leftovers of a killed operation, whatever their age.
     """
 
     files: list[ExpirableFile]
@@ -48,7 +48,7 @@ class SessionFiles:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """How much was deleted (bytes), and how much could not be: seed 000's fields."""
+    """The number of deleted files, their bytes, and the number of errors (fields of seed 000)."""
 
     cleaned: int = 0
     bytes: int = 0
@@ -61,14 +61,16 @@ class Cleaned:
 
 
 class RetentionTarget(ABC):
-    """One kind of content, which is kept as long as one setting says.
+    """A kind of content that is kept for the duration of a setting.
 
-    Each session's files lie in one place (a directory or a file) and go under the session's lock.
+    The files of a session lie in a single place (a directory or a file) and are deleted under the
+    session's lock.
 
     Attributes:
         name: as in `Deleted 15 extracted files`.
         keep: a duration, or `never`.
-        destroys: False if nothing is lost: then it goes also if the clock is in doubt.
+        destroys: False if deletion loses no content. Such files are deleted even if the clock is
+            in doubt.
     """
 
     name: ClassVar[str]
@@ -81,21 +83,24 @@ class RetentionTarget(ABC):
 
     @abstractmethod
     def look(self, place: Path) -> SessionFiles:
-        """Return the files that lie in a place now; raises OSError."""
+        """Return the files in a place without taking its lock; raises OSError."""
 
     @abstractmethod
     def delete(self, place: Path, expired: Expired) -> Cleaned:
-        """Delete the files that are expired when read under the lock; raises BsdError, OSError."""
+        """Delete the files that are expired, tested again under the lock.
+
+        Raises BsdError, OSError.
+        """
 
     def tidy(self, place: Path) -> None:  # noqa: B027 - some targets have no leftovers
         """Remove leftovers; raises Busy at once if the session is locked."""
 
     def why_held(self, time: RunTime) -> str | None:
-        """Return why nothing may be deleted by age; None if the clock is believed."""
+        """Return why files may not be deleted by age; None if the clock is trusted."""
         return time.doubt if self.destroys and lifetime_seconds(self.keep) is not None else None
 
     def expired(self, time: RunTime) -> Expired:
-        """Return the predicate that tells files that are old enough."""
+        """Return a predicate that is true for files older than `keep`."""
         lifetime = lifetime_seconds(self.keep)
         if lifetime is None or self.why_held(time):
             return lambda _: False
@@ -108,11 +113,11 @@ def clean(
     stopping: Callable[[], bool] = lambda: False,
     progress: Callable[[Cleaned], None] = lambda _: None,
 ) -> Cleaned:
-    """Delete the files that are old enough; failures and a clock in doubt are logged.
+    """Delete the files that are old enough; log failures and a clock in doubt.
 
     Args:
-        stopping: asked before each session; the rest then goes with the next run.
-        progress: is told after each session how much is done.
+        stopping: called before each session; if it returns True, the next run deletes the rest.
+        progress: called after each session with the sum so far.
     """
     if held := target.why_held(time):
         _log.warning("[RETENTION] Nothing is deleted", target=target.name, problem=held)
@@ -126,7 +131,7 @@ def clean_expired(
     stopping: Callable[[], bool],
     progress: Callable[[Cleaned], None] = lambda _: None,
 ) -> Cleaned:
-    """Delete the files for which `expired` is true, as `clean` does."""
+    """Delete the files for which `expired` is true, with the arguments of `clean`."""
     done = Cleaned()
     try:
         for place in target.places():
@@ -145,7 +150,7 @@ def clean_expired(
 
 def _clean_place(target: RetentionTarget, place: Path, expired: Expired) -> Cleaned:
     try:
-        # Without the lock: most sessions have nothing expired, and need not be locked for that.
+        # First without the lock, because most sessions have no expired files.
         found = target.look(place)
         if any(map(expired, found.files)):
             return target.delete(place, expired)
@@ -154,7 +159,7 @@ def _clean_place(target: RetentionTarget, place: Path, expired: Expired) -> Clea
                 target.tidy(place)
         return Cleaned()
     except FileNotFoundError:
-        return Cleaned()  # it went by itself
+        return Cleaned()  # deleted meanwhile
     except (BsdError, OSError) as error:
         problem = os_problem(error, f"in {place}")
         _log.warning("[RETENTION] Not deleted", where=str(place), problem=problem.message)
@@ -163,7 +168,7 @@ def _clean_place(target: RetentionTarget, place: Path, expired: Expired) -> Clea
 
 @dataclass(frozen=True, slots=True)
 class ExpiredFile:
-    """One file that goes, and since when it is old enough. Times are ISO 8601."""
+    """A file to be deleted, and the time since which it is old enough. Times are ISO 8601."""
 
     path: str
     size: int
@@ -173,29 +178,29 @@ class ExpiredFile:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a run at `at` (epoch seconds) would delete, and what comes after it."""
+    """The files that a run at `at` (epoch seconds) would delete, and the next expiry after it."""
 
     at: Internal[float]
     keep: str
-    going: Internal[tuple[ExpirableFile, ...]]  # the oldest first
-    next_expiry: Internal[float | None]  # of the files that stay
+    going: Internal[tuple[ExpirableFile, ...]]  # oldest first
+    next_expiry: Internal[float | None]  # the earliest of the files that stay
     cleaned: int = field(init=False, default=0)
     bytes: int = field(init=False, default=0)
     staying: int
-    held: Annotated[str | None, Field(description="Why nothing is deleted, whatever its age")] = (
-        None
-    )
+    held: Annotated[
+        str | None, Field(description="Why the run deletes no files, however old they are")
+    ] = None
     expires: Annotated[
         str | None,
         Field(
-            description="When the first of what stays will be old enough",
+            description="When the first of the files that stay will be old enough",
             serialization_alias="next_expiry",
         ),
     ] = field(init=False, default=None)
     files: tuple[ExpiredFile, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
-        """Fill the members that follow from others."""
+        """Compute the fields that derive from others."""
         lifetime = lifetime_seconds(self.keep) or 0.0
         files = tuple(
             ExpiredFile(
@@ -212,10 +217,10 @@ class Forecast:
 
 
 def forecast(target: RetentionTarget, time: RunTime) -> Forecast:
-    """Return the files that `clean` would delete; changes nothing. Raises BsdError."""
+    """Return the files that `clean` would delete, without deleting them. Raises BsdError."""
     lifetime, expired = lifetime_seconds(target.keep), target.expired(time)
     going: list[ExpirableFile] = []
-    staying: list[float] = []  # times of files
+    staying: list[float] = []  # modification times
     for place in target.places():
         with suppress(OSError):
             for file in target.look(place).files:

@@ -1,8 +1,8 @@
 """Files of bsd in a root that do not belong to the root's owner.
 
-Older versions worked as the superuser in any root and left files there that the owner cannot use.
-Only the superuser can give them back; it follows no links, since the owner may rename and link in
-these directories.
+Older versions, run as the superuser, left files in a root that the owner cannot use. Only the
+superuser can give them back. It follows no links, because the owner can rename files and make links
+in these directories.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from bsd.core.layout import Layout
 from bsd.transcripts.agents.programs import claims_directory, program_of
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_KINDS = {stat.S_IFDIR, stat.S_IFREG}  # a socket that is left over is replaced by its next owner
-_STATE = (".local", "state")  # both of which may have been made for the claims
+_KINDS = {stat.S_IFDIR, stat.S_IFREG}  # the next daemon replaces a socket that is left over
+_STATE = (".local", "state")  # both directories may have been made for the claims
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def wrongly_owned(root: Path, environ: Mapping[str, str]) -> list[tuple[Path, int]]:
-    """Return bsd's files in a root, and its claims of sources, that have another owner, by uid.
+    """Return the files of bsd in a root, and its claims of sources, that have another owner.
 
-    A directory that cannot be read is named itself. Agents may have users of their own: in their
-    directories only files of the superuser count.
+    The number with each path is the owner's uid. If a directory cannot be read, only its own owner
+    is checked. Agents may run as users of their own, so in the directories of agents only files of
+    the superuser count.
     """
     owner, agents = root.stat().st_uid, Path(os.path.realpath(root), "agents")
     found = ((one.path, one.status.st_uid) for one in _all(root, environ))
@@ -40,10 +41,18 @@ def wrongly_owned(root: Path, environ: Mapping[str, str]) -> list[tuple[Path, in
 
 
 def give_back(root: Path, environ: Mapping[str, str], uid: int, gid: int) -> int:
-    """As the superuser, give all its files among them to a user; return how many that were.
+    """As the superuser, give the superuser's files among those of bsd to a user.
 
-    `environ` is the user's environment. Files with several hard links stay: the other names may
-    lie anywhere. Raises OSError.
+    Files with several hard links stay as they are, because the other names may lie anywhere.
+
+    Args:
+        environ: the user's environment.
+
+    Returns:
+        The number of files that changed their owner.
+
+    Raises:
+        OSError.
     """
     of_root = (found for found in _all(root, environ) if found.status.st_uid == 0)
     return sum(_give(found, uid, gid) for found in of_root)
@@ -51,8 +60,8 @@ def give_back(root: Path, environ: Mapping[str, str], uid: int, gid: int) -> int
 
 class _OwnedFile(NamedTuple):
     path: Path
-    name: str  # … in the directory that is open
-    directory: int
+    name: str  # relative to `directory`
+    directory: int  # an open descriptor
     status: os.stat_result
 
 
@@ -66,7 +75,7 @@ def _all(root: Path, environ: Mapping[str, str]) -> Iterator[_OwnedFile]:
 
 
 def _walk(top: Path, ours: Callable[[tuple[str, ...]], bool]) -> Iterator[_OwnedFile]:
-    """Yield bsd's files below a directory, by their names; follows no link, enters no mount."""
+    """Yield bsd's files below a directory, chosen by name; follows no links, enters no mounts."""
     real = os.path.realpath(top)
     if not os.path.isdir(real) or not os.access(real, os.R_OK | os.X_OK):
         return
@@ -84,7 +93,7 @@ def _walk(top: Path, ours: Callable[[tuple[str, ...]], bool]) -> Iterator[_Owned
 
 
 def _of_root(root: Path, names: tuple[str, ...]) -> bool:
-    """True if bsd makes a file of these names below a root."""
+    """Return True if bsd creates files with this path below a root."""
     match names:
         case (".brainsurgeon" | "extracted" | "trash" | "archive", *_):
             return True
@@ -102,11 +111,11 @@ def _of_root(root: Path, names: tuple[str, ...]) -> bool:
 
 
 def _give(found: _OwnedFile, uid: int, gid: int) -> bool:
-    """Give a file away, if it is still the same one and has no other hard link."""
+    """Change a file's owner if it is still the same file and has no other hard link."""
     flags = _DIRECTORY if stat.S_ISDIR(found.status.st_mode) else _FILE
     try:
         descriptor = os.open(found.name, flags, dir_fd=found.directory)
-    except OSError:  # gone, or a link by now
+    except OSError:  # deleted, or replaced by a link
         return False
     try:
         now = os.fstat(descriptor)

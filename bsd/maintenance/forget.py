@@ -1,10 +1,13 @@
 """Forgets a session, or one entry of it, for good: in store, archive, history, trash and index.
 
-Other sessions get the lines that they refer to before (`rehome_references`), and the answer names
-every session that still keeps the same. Nothing goes before its replacement is durable. A journal
-(`<root>/.brainsurgeon/forgetting/`, without content) is written first, so that `finish_forgetting`
-finishes a call that was killed, and takes nothing that has come since. Steps, as `after_step` is
-told them: handed, history, store, packed, archive, beside, index, ended.
+First the stored lines to which other sessions refer are copied to those sessions
+(`rehome_references`). The answer names every session that still keeps the same content. A file is
+deleted only when its replacement is durable.
+
+A crash journal without content (`<root>/.brainsurgeon/forgetting/`) is written first. After a kill,
+`finish_forgetting` finishes the call, and spares all content that was stored since. `after_step` is
+called with the names of the steps: `handed`, `history`, `store`, `packed`, `archive`, `beside`,
+`index`, `ended`.
 """
 
 from __future__ import annotations
@@ -78,32 +81,33 @@ _CONTENT_FORGOTTEN = encode_string("[content forgotten]")
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What is known no more. Sizes are bytes."""
+    """The result of forgetting a session or an entry. Sizes are bytes."""
 
     session: str
     entry: str | None
     files: int
     bytes: int
     kept_by: Annotated[
-        list[str], Field(description="Sessions that still keep it: copies, forks, children")
+        list[str],
+        Field(description="Sessions that still keep the same content: copies, forks, children"),
     ]
     in_transcript: Annotated[
-        bool, Field(description="Whether the session is in its place, and may still say it")
+        bool, Field(description="Whether the transcript exists and may still hold the content")
     ]
     said_in: Annotated[
         list[str],
-        Field(description="What belongs to the session and says the same, of an entry's texts"),
+        Field(description="Files that belong to the session and contain texts of the entry"),
     ] = field(default_factory=list)
 
 
 class Forget:
-    """Forgets sessions and entries; sessions that are excluded are no exception.
+    """Forgets sessions and entries, those of excluded sessions included.
 
     Args:
         layout: the root.
         trash_keep: the setting `trash_retention`.
-        actor: for log and audit.
-        budget: how long another bsd that works on a session is waited for.
+        actor: the actor named in log and audit.
+        budget: how long to wait for another bsd process that works on a session.
         after_step: for tests.
     """
 
@@ -122,17 +126,17 @@ class Forget:
         self._budget = budget or RetryBudget()
         self._after_step = after_step
         self._idle_policy = IdlePolicy(layout, self._budget, InFlight(layout))
-        self._files = self._bytes = 0  # that went, in the present call
+        self._files = self._bytes = 0  # deleted in the present call
 
     def session(self, name: SessionName, snapshot: Snapshot | None = None) -> Forgotten:
-        """Forget all that is kept of a session; its transcript stays, if it is in its place.
+        """Forget all stored data of a session. A transcript that exists stays.
 
         Args:
             name: the session.
-            snapshot: only this one, if there are others of the same name.
+            snapshot: forget only this snapshot, if the session exists or has other snapshots.
 
         Raises:
-            NotFound: nothing is kept.
+            NotFound: no data of the session is stored.
             Busy, Unavailable.
         """
         layout = self._layout
@@ -152,17 +156,17 @@ class Forget:
                     self._idle_policy.blank([name])
                     kept_by = sessions_like(layout, name, snapshot)
                     journal = replace(journal, hashes=self._stored_hashes(name))
-                    with suppress(Unavailable):  # a full disk: forgetting makes room
+                    with suppress(Unavailable):  # the disk may be full, and forgetting frees space
                         journal.write()
                     kept_by += self._forget_session(journal)
             if snapshot is None:
                 self._empty_trash(name)
         if not self._files:
-            raise NotFound(f"nothing is kept of {name}", hint="`bsd archive list`")
+            raise NotFound(f"bsd stores no data of {name}", hint="`bsd archive list`")
         return self._answer(name, None, list(dict.fromkeys(kept_by)))
 
     def entry(self, name: SessionName, entry: str) -> Forgotten:
-        """Forget everything that is kept of one entry; raises NotFound, Busy, Unavailable."""
+        """Forget all stored data of one entry; raises NotFound, Busy, Unavailable."""
         layout = self._layout
         self._begin(name)
         journal = replace(ForgetJournal.new(layout, name, self._budget.clock()), entry=entry)
@@ -179,7 +183,9 @@ class Forget:
                 *sessions_with_entries(layout, name, [entry]),
             }
         if not (self._files or lines):
-            raise NotFound(f"nothing is kept of entry {entry} of {name}", hint=f"`bsd show {name}`")
+            raise NotFound(
+                f"bsd stores no data of entry {entry} of {name}", hint=f"`bsd show {name}`"
+            )
         return replace(self._answer(name, entry, sorted(kept_by)), said_in=said_in)
 
     def lines(
@@ -189,19 +195,19 @@ class Forget:
         entries: Collection[str | None],
         change: Callable[[Line], bytes],
     ) -> int:
-        """Forget stored lines of a session, and what undo keeps of entries; change its copies.
+        """Forget stored lines of a session and the undo history of entries; change its snapshots.
 
-        Unlike `entry`, this leaves other lines of these entries in the store, and has no journal:
-        the caller looks for what is left, and asks again.
+        Unlike `entry`, this leaves other stored lines of these entries in place and writes no
+        journal. After a kill, the caller searches for the lines that are left and calls again.
 
         Args:
             name: the session.
-            hashes: of the stored lines, `sha256:…`.
-            entries: the entries of whose former lines the history keeps none.
-            change: returns a line of a snapshot as it shall be.
+            hashes: the hashes of the stored lines, `sha256:…`.
+            entries: the entries whose former lines the history forgets.
+            change: returns the new bytes of a line of a snapshot.
 
         Returns:
-            How many lines of the history and of snapshots were changed.
+            The number of changed lines in the history and in snapshots.
 
         Raises:
             Busy, Unavailable.
@@ -223,25 +229,25 @@ class Forget:
                 records = store.index.records.values()
                 store.index.replace([record for record in records if record.ref not in gone])
             self._forget_packed(archive, _digests(hashes), None)
-            # Before the copies, too, by which the next call knows that there is something to do.
+            # Before the snapshots change, because after a kill they show that work is left.
             forget_sessions(layout.search_db, [name])
             for snapshot in snapshots_in(archive, strictly=True):
                 changed = rewrite_snapshot(snapshot, change, self._budget.clock())
-                if not changed:  # a process that was killed may have left former parts
+                if not changed:  # a killed process may have left former parts
                     tidy_snapshot(snapshot, self._budget.clock(), strictly=True)
                 lines += changed
             contents_of(layout).changed()
             clear_returning(layout, name)
-            forget_sessions(layout.search_db, [name])  # it is indexed again, as it is now
+            forget_sessions(layout.search_db, [name])  # the session is indexed anew
         return lines
 
     def finish(self, journal: ForgetJournal) -> None:
-        """Finish a call that was killed; raises Busy, Unavailable, Forbidden."""
+        """Finish a killed call; raises Busy, Unavailable, Forbidden."""
         layout, name = self._layout, journal.session
         self._files = self._bytes = 0
         with self._locked(name):
             if not journal.path.exists():
-                return  # the call was not killed, and has ended
+                return  # the call was not killed and has ended
             if journal.origin is not None:
                 directory = snapshot_directory(layout, name, journal.origin)
                 snapshot = None
@@ -258,14 +264,15 @@ class Forget:
         remove_journal(journal.path)
         self._answer(name, journal.entry, [])
 
-    # --- the files to delete; `before` (epoch seconds): those there by then, None: all ---
+    # --- deletion; `before` (epoch seconds): only files no newer than this; None: all files ---
 
     def _forget_session(self, journal: ForgetJournal, before: float | None = None) -> list[str]:
-        """Return the sessions whose stores still have some of its lines."""
+        """Forget a whole session; return the sessions whose stores still have lines of it."""
         layout, name = self._layout, journal.session
         store, archive = layout.store_dir(name), layout.archive_dir(name)
-        # Before the files, by which the next call knows that there is something to do; and after
-        # them, as another process may have indexed them meanwhile.
+        # The index forgets the session before the files are deleted, because after a kill the
+        # files show that work is left; and again afterwards, because another process may have
+        # indexed the session meanwhile.
         forget_sessions(layout.search_db, [name])
         departing = Departing(name, (store, archive), layout.transcript(name))
         rehome_references(
@@ -280,7 +287,7 @@ class Forget:
         self._after_step("store")
         self._clear(archive, before)
         self._after_step("archive")
-        if stays and journal.hashes:  # now there is room for it
+        if stays and journal.hashes:  # the deletion has freed disk space for this note
             note_forgotten(history, name, journal.hashes)
         contents_of(layout).changed()
         for directory in drafts_of(layout, name):
@@ -297,7 +304,7 @@ class Forget:
         return kept_by
 
     def _forget_snapshot(self, name: SessionName, directory: Path) -> None:
-        """Remove one snapshot, of which something may be gone already."""
+        """Remove one snapshot, which may be partly removed already."""
         forget_sessions(self._layout.search_db, [name])
         self._count(directory)
         with suppress(FileNotFoundError):
@@ -319,7 +326,7 @@ class Forget:
                 self._bytes += item.size + item.extracted_bytes
 
     def _forget_entry(self, journal: ForgetJournal, before: float | None = None) -> int:
-        """Return how many lines of the history and of snapshots were of the entry."""
+        """Forget one entry; return the number of its lines in the history and in snapshots."""
         layout, name, entry = self._layout, journal.session, str(journal.entry)
         archive = layout.archive_dir(name)
         if journal.hashes:
@@ -334,7 +341,7 @@ class Forget:
         self._after_step("archive")
         contents_of(layout).changed()
         clear_returning(layout, name)
-        forget_sessions(layout.search_db, [name])  # it is indexed again, as it is now
+        forget_sessions(layout.search_db, [name])  # the session is indexed anew
         self._after_step("index")
         return lines
 
@@ -354,10 +361,10 @@ class Forget:
             store.index.replace([record for record in records if record.ref not in refs])
 
     def _forget_packed(self, archive: Path, hashes: set[bytes], before: float | None) -> None:
-        """Write packs anew without these lines; an old pack goes when the new one is durable.
+        """Rewrite packs without these lines; an old pack is deleted once the new one is durable.
 
-        A damaged pack that was set aside goes whole, since it may hold the entry; its readable
-        lines are in another pack.
+        A damaged pack that was set aside is deleted whole, because it may hold the entry. Its
+        readable lines are in another pack.
         """
         for path in SessionArchive(archive).set_aside():
             if not _is_later(path, before):
@@ -385,10 +392,10 @@ class Forget:
                 path.unlink()
             sync_dir(archive)
 
-    # --- before ---
+    # --- preparation ---
 
     def _begin(self, name: SessionName) -> None:
-        """Raise NotFound, before anything is locked, unless something may be kept of a session."""
+        """Raise NotFound, before any lock is taken, if no data of the session is stored."""
         layout, store = self._layout, self._layout.store_name(name)
         self._files = self._bytes = 0
         history = layout.history_dir(name)
@@ -401,10 +408,10 @@ class Forget:
             or any(orphan.session == str(name) for orphan in list_orphans(layout))
             or ask(layout.search_db, lambda index: index.known_as(name), None)
         ):
-            raise NotFound(f"nothing is kept of {name}", hint="`bsd archive list`")
+            raise NotFound(f"bsd stores no data of {name}", hint="`bsd archive list`")
 
     def _stored_hashes(self, name: SessionName, entry: str | None = None) -> frozenset[str]:
-        """Return the hashes of the lines in store and archive of a session, or of one entry."""
+        """Return the hashes of the stored lines of a session or entry, in store and archive."""
         layout, contents = self._layout, contents_of(self._layout)
         contents.changed()
         own = (layout.store_dir(name), layout.archive_dir(name))
@@ -413,7 +420,7 @@ class Forget:
         return frozenset(each.hash for each in contents.of_entry(entry) if each.directory in own)
 
     def _refuse_unreadable(self, name: SessionName, hashes: Collection[str]) -> None:
-        """Raise, before anything goes, if a file that may hold the entry cannot be read."""
+        """Raise, before the first deletion, if a file that may hold the entry cannot be read."""
         layout = self._layout
         archive = layout.archive_dir(name)
         for directory in (layout.store_dir(name), archive):
@@ -427,7 +434,7 @@ class Forget:
                     pack.check()
 
     def _texts(self, name: SessionName, entry: str, hashes: Collection[str]) -> set[str]:
-        """Return the texts of an entry, inline and stored, as far as they can be read."""
+        """Return the texts of an entry, inline and stored, that can be read."""
         layout = self._layout
         with suppress(BsdError, OSError), open_or_snapshot(layout, name) as source:
             if (fmt := format_of(source, program_of(layout, name.agent))) is not None:
@@ -440,7 +447,7 @@ class Forget:
 
     @contextmanager
     def _locked(self, name: SessionName) -> Iterator[None]:
-        """Hold the session's own lock, and explain errors of the file system and of packs."""
+        """Hold bsd's lock of the session; convert errors of the file system and of packs."""
         budget = self._budget
         with own_lock(self._layout, name, budget.wait, sleep=budget.sleep):
             try:
@@ -448,12 +455,12 @@ class Forget:
             except OSError as error:
                 raise os_problem(error, f"forgetting {name}") from error
             except PackDamaged as error:
-                hint = "`bsd verify --repair` mends what can be"
+                hint = "`bsd verify --repair`"
                 raise Unavailable(str(error), hint=hint) from error
 
     @contextmanager
     def _journaled(self, journal: ForgetJournal) -> Iterator[None]:
-        """Remove the journal when all is done, or if it failed before anything went."""
+        """Remove the journal at the end, or if the call fails before the first deletion."""
         try:
             yield
         except (BsdError, OSError):
@@ -508,24 +515,24 @@ class Forget:
 
 
 def finish_forgetting(layout: Layout, *, actor: str, budget: RetryBudget | None = None) -> int:
-    """Finish the calls that were killed; one whose session is busy waits for a later run.
+    """Finish killed calls. If the session is busy, the call waits for a later run.
 
-    Nothing is forgotten by a journal that is not bsd's own, or cannot be read; it is left alone.
+    A journal that is not bsd's own or cannot be read is skipped.
 
     Returns:
-        How many cannot be finished; the log says why.
+        The number of calls that cannot be finished; the log says why.
     """
     failed = 0
     forget = Forget(layout, actor=actor, budget=replace(budget or RetryBudget(), wait=0.0))
     for path, journal in forget_journals(layout):
         if isinstance(journal, BsdError):
-            _log.warning("A note of what is being forgotten is left alone", problem=journal.message)
+            _log.warning("A journal of forgetting is ignored", problem=journal.message)
             AuditLog(layout.audit_file).refused(path, journal.message, actor)
             continue
         session = journal.session
         try:
             forget.finish(journal)
-            _log.info(f"What was begun has been forgotten of {session}", entry=journal.entry)
+            _log.info(f"Finished the interrupted forgetting of {session}", entry=journal.entry)
         except Busy as busy:
             _log.debug("Forgetting waits", session=str(session), why=busy.message)
         except (BsdError, OSError) as error:
@@ -556,7 +563,7 @@ def _all_below(directory: Path) -> Iterator[Path]:
 
 
 def _remove_empty(directory: Path) -> None:
-    with suppress(OSError):  # something is left in it
+    with suppress(OSError):  # the directory is not empty
         directory.rmdir()
 
 
@@ -564,7 +571,7 @@ def _remove_empty(directory: Path) -> None:
 
 
 def _forget_in_snapshot(layout: Layout, snapshot: Snapshot, entry: str, now: float) -> int:
-    """Write a snapshot anew without the values of an entry; return how many lines that changed."""
+    """Rewrite a snapshot without the values of an entry; return the number of changed lines."""
     with closing(SnapshotReader(snapshot)) as source:
         fmt = format_of(source, program_of(layout, snapshot.name.agent))
     if fmt is None:
@@ -573,7 +580,7 @@ def _forget_in_snapshot(layout: Layout, snapshot: Snapshot, entry: str, now: flo
 
 
 def _without_values(line: Line, fmt: TranscriptFormat, entry_id: str) -> bytes:
-    """Return a line, each value replaced by a note if it is of the entry."""
+    """Return a line; if it is of the entry, with a note in place of each value."""
     if not may_be_entry(fmt, [entry_id])(line.raw) or (entry := parse_entry(line.raw)) is None:
         return line.raw
     info = fmt.info(entry)

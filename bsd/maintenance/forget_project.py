@@ -1,10 +1,13 @@
-"""Forgets all sessions of a project for good, wherever something is kept of them.
+"""Forgets all stored data of a project's sessions for good.
 
-For users who have deleted a project on purpose, with `claude purge` for example: the archive then
-keeps nothing of the project. Each session is forgotten as a single one is (`forget.py`),
-with the sessions that are parts of it; then the copy of the project's memory. A session that cannot
-be forgotten stops no other. A project is a directory: its sessions are those that began in it or
-below it, as their lines say, and those that their program keeps in a directory named after it.
+This is for users who have deleted a project on purpose, for example with `claude purge`, and want
+no data of it in the archive. `forget.py` forgets each session together with its parts; then the
+copy of the project's memory is deleted. If a session cannot be forgotten, the run continues with
+the others.
+
+A project is a directory. Its sessions are those whose lines name the directory, or a directory
+below it, as the place where they began, and those that their program keeps in a directory named
+after the project.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from bsd.transcripts.reader import TranscriptFile
 
 @dataclass(frozen=True, slots=True)
 class KeptSession:
-    """A session of a project, and how much is kept of it. `size`: bytes."""
+    """A session of a project, and the files that bsd stores of it. `size`: bytes."""
 
     name: SessionName
     files: int
@@ -47,12 +50,12 @@ class KeptSession:
 
 @dataclass(frozen=True, slots=True)
 class KeptProject:
-    """The stored data of a project: sessions, and copies of its memory by agent (files, bytes)."""
+    """The stored data of a project: its sessions, and the copies of its memory."""
 
     agents: tuple[str, ...]
     sessions: tuple[KeptSession, ...]
-    memory: dict[str, tuple[int, int]]
-    unread: dict[SessionName, BsdError]  # it is not known in which directory these began
+    memory: dict[str, tuple[int, int]]  # files and bytes by agent
+    unread: dict[SessionName, BsdError]  # sessions whose directory could not be read, and why
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +68,15 @@ class ForgetResult:
 
 
 def find_project(layout: Layout, text: str) -> KeptProject:
-    """Return the sessions and the memory that are kept of a project.
+    """Return the stored sessions and memory of a project.
 
     Args:
         layout: the root.
-        text: an agent's name, or the directory of the project: with a slash, or `.`.
+        text: an agent's name, or the project's directory (a path with a slash, or `.`).
 
     Raises:
-        NotFound: nothing is kept of it, and no session of it is there.
-        Invalid: no agent can have such a name.
+        NotFound: the project has neither stored data nor sessions.
+        Invalid: `text` is not a valid name of an agent.
     """
     called = _agents_called(layout, text)
     names = set(_all_names(layout))
@@ -94,8 +97,8 @@ def find_project(layout: Layout, text: str) -> KeptProject:
     if not chosen and not memory:
         where = ", ".join(called) or text
         raise NotFound(
-            f"nothing is kept of {text}" + ("" if where == text else f" ({where})"),
-            hint="`bsd archive list` and `bsd sessions` show names of agents",
+            f"bsd stores no data of {text}" + ("" if where == text else f" ({where})"),
+            hint="`bsd archive list` and `bsd sessions` show the names of agents",
         )
     orphans, trashed = list_orphans(layout), ids(layout)
     sessions = tuple(_kept(layout, name, orphans, trashed) for name in sorted(chosen))
@@ -106,17 +109,19 @@ def find_project(layout: Layout, text: str) -> KeptProject:
 def forget_project(
     forgetting: Forget, layout: Layout, project: KeptProject, *, actor: str
 ) -> Iterator[ForgetResult]:
-    """Forget the sessions of a project one by one, parts before their sessions; then its memory.
+    """Forget the sessions of a project, parts before their sessions, then its memory.
+
+    Generator: each step yields the result for a session.
 
     Raises:
         BsdError: the copy of the memory cannot be deleted.
     """
     for session in sorted(project.sessions, key=lambda each: _parent(layout, each.name) is None):
         if session.in_place and not session.files:
-            continue  # its indexed text stands in its transcript
+            continue  # only its transcript and its indexed text exist, and both stay
         try:
             yield ForgetResult(session.name, forgetting.session(session.name))
-        except NotFound:  # it went meanwhile
+        except NotFound:  # deleted meanwhile
             continue
         except (BsdError, OSError) as error:
             yield ForgetResult(session.name, None, os_problem(error, f"forgetting {session.name}"))
@@ -140,15 +145,15 @@ def _is_path(text: str) -> bool:
 
 
 def _paths(text: str) -> tuple[str, str]:
-    """Return a path as it was typed, and with its links resolved."""
+    """Return the absolute path as typed, and the same path with its links resolved."""
     path = os.path.abspath(os.path.expanduser(text))
     return path, os.path.realpath(path)
 
 
 def _agents_called(layout: Layout, text: str) -> tuple[str, ...]:
-    """Return the agents that a user may mean; there need not be any.
+    """Return the agents that `text` may mean; these agents need not exist.
 
-    Of a path: the agent whose sessions lie there, and those that are named after it.
+    A path means the agent whose sessions lie there, and the agents named after that directory.
     """
     if not _is_path(text):
         return (check_name(text, "agent"),)
@@ -157,7 +162,7 @@ def _agents_called(layout: Layout, text: str) -> tuple[str, ...]:
 
 
 def _agents_of_projects(layout: Layout, directories: Iterable[str]) -> tuple[str, ...]:
-    """Return the agents under whose names programs keep the sessions of these directories."""
+    """Return the agents to which programs assign the sessions of these directories."""
     found: list[str | None] = []
     for source in layout.sources:
         if (name_of := source.project_directory) is not None:
@@ -166,7 +171,7 @@ def _agents_of_projects(layout: Layout, directories: Iterable[str]) -> tuple[str
 
 
 def _directory_test(text: str) -> Callable[[str], bool]:
-    """Return a test whether a directory is the project's own, or lies below it."""
+    """Return a predicate that is true for the project's directory and directories below it."""
     paths = set(map(PurePath, _paths(text)))
 
     def is_in(directory: str) -> bool:
@@ -179,9 +184,9 @@ def _directory_test(text: str) -> Callable[[str], bool]:
 def _begun_in(
     layout: Layout, text: str, names: Collection[SessionName]
 ) -> tuple[dict[SessionName, set[str]], dict[SessionName, BsdError]]:
-    """Return the sessions that began in a directory or below it, and those that are unreadable.
+    """Return the sessions that began in or below a directory, and the unreadable sessions.
 
-    Without those that are parts of others: they go with their session.
+    Parts of other sessions are left out: they are forgotten with their session.
     """
     found: dict[SessionName, set[str]] = {}
     unread: dict[SessionName, BsdError] = {}
@@ -202,9 +207,9 @@ def _begun_in(
 def _directories_of(
     layout: Layout, name: SessionName, trashed: Collection[tuple[SessionName, TrashPlace]]
 ) -> set[str]:
-    """Return the directories in which a session began: in its place, in copies, in the trash.
+    """Return the directories in which a session began, by its transcript, snapshots and trash.
 
-    Empty if no line says it. Raises BsdError, OSError.
+    Empty if no line names a directory. Raises BsdError, OSError.
     """
     program = program_of(layout, name.agent)
     found = {copy.working_directory for copy in snapshots_of(layout, name)}
@@ -225,7 +230,7 @@ def _is_part_of(
 
 
 def _parent(layout: Layout, name: SessionName) -> SessionName | None:
-    """Return the session that a session is a part of, if it is one's."""
+    """Return the session of which a session is a part, if any."""
     with suppress(BsdError):
         parent = parent_of(layout, program_of(layout, name.agent))
         return SessionName.parse(parent) if parent else None
@@ -233,7 +238,7 @@ def _parent(layout: Layout, name: SessionName) -> SessionName | None:
 
 
 def _all_names(layout: Layout) -> Iterator[SessionName]:
-    """Yield the names of all sessions that are there, or of which something is kept."""
+    """Yield the names of all sessions that exist or have stored data; names may repeat."""
     with suppress(ConfigError):  # a root without agents
         yield from catalog.names(layout)
     for top in (layout.extracted, layout.archive, layout.history):
@@ -242,7 +247,7 @@ def _all_names(layout: Layout) -> Iterator[SessionName]:
                 if (name := layout.session_of_store(store)) is not None:
                     yield name
                     continue
-                # A name that was cut stands whole in the files there.
+                # The directory's name holds a shortened name; the files in it hold the whole name.
                 if (name := session_named_in(top / store / INDEX_FILE)) is not None:
                     yield name
                 if top == layout.archive:

@@ -1,6 +1,6 @@
-"""The title of sessions that were found, and the command that continues each in its program.
+"""The titles of found sessions, and the commands that continue them in their programs.
 
-Sessions that are gone are among them: their commands work once they are brought back.
+Deleted sessions are included. Their commands work after the sessions are brought back.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from bsd.transcripts.agents.programs import program_of
 
 
 class FoundSession(NamedTuple):
-    """A session that was found."""
+    """A session found by a search."""
 
     title: str | None = None
-    resume: str | None = None  # the command that continues it; None: its program has none
+    resume: str | None = None  # the command that continues it; None if its program has no command
     gone: bool = False  # its program has deleted it
 
 
 def describe_found(
     layout: Layout, names: Collection[SessionName]
 ) -> dict[SessionName, FoundSession]:
-    """Describe sessions, each of `names`.
+    """Return a description of each session in `names`.
 
-    Titles and directories are those that the search index has, even if a session was written to
-    since; one that the index does not know is looked at itself, or its copy.
+    Titles and directories come from the search index, even if a session was written to since. If
+    the index does not know a session, they come from its transcript or its copy.
     """
     known: dict[str, tuple[str | None, str | None]] = {}
-    with suppress(BsdError, OSError):  # then each session is looked at
+    with suppress(BsdError, OSError):  # without the index, each session is read
         known = ask(layout.search_db, lambda index: index.begun(map(str, names)), known)
     return {name: _describe(layout, name, known.get(str(name))) for name in names}
 
@@ -45,7 +45,7 @@ def _describe(
     layout: Layout, name: SessionName, known: tuple[str | None, str | None] | None
 ) -> FoundSession:
     gone, title, resume = is_deleted(layout, name), None, None
-    with suppress(BsdError, OSError):  # it has just gone, or nothing serves its agent
+    with suppress(BsdError, OSError):  # just deleted, or its agent has no program
         program = program_of(layout, name.agent)
         if known is not None:
             title, directory = known

@@ -1,9 +1,9 @@
-"""Reads sessions into the search index: appended lines, or else the session as a whole.
+"""Reads sessions into the search index: only the appended lines, or else the whole session.
 
-A session is open only while its bytes are read, as an open file stands in the way of a commit
-(DESIGN §4). So that this takes bounded memory, and other processes can use the index in between, a
-huge session is read in several parts. A line whose text is as it was keeps its row in the index,
-also if the text lies in the store or an archive by now.
+A session is open only while its bytes are read, because an open file blocks a commit (DESIGN §4).
+A huge session is read in several parts, so that memory stays bounded and other processes can use
+the index in between. A line whose text is unchanged keeps its row in the index, even if the text
+has moved to the store or an archive.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from bsd.transcripts.reader import Line, Transcript, parse_entry, parse_kept
 
 _log = structlog.stdlib.get_logger(module="search")
 
-PART_BYTES = 8 << 20  # of a session that are in memory at once; most are smaller
+PART_BYTES = 8 << 20  # size of a part; most sessions are smaller
 _GUARDED = 4096  # bytes before the offset that must be unchanged
-_LATEST_MS = 1 << 53  # an entry may say anything
+_LATEST_MS = 1 << 53  # limit of plausible times; an entry may hold any number
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A session that is not as it was; `size` is about how many bytes are to be read."""
+    """A session that changed since it was indexed; `size`: approximate number of bytes to read."""
 
     name: SessionName
     size: int = 0
@@ -56,19 +56,19 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class ReadOn:
-    """How the reading of a session ended."""
+    """The outcome of reading a session."""
 
     due: Due
-    more: bool = False  # it is huge, and there is more to read
-    dropped: bool = False  # rows are dead that are to be swept out of the index
+    more: bool = False  # the session is huge, and parts of it are still to be read
+    dropped: bool = False  # dead rows are to be swept out of the index
 
 
 class Unread(NamedTuple):
     """The result of `find_due`."""
 
     due: list[Due]
-    gone: list[str]  # names of sessions that are no more
-    up_to: str | None = None  # the last agent that it looked at; None: it looked at all
+    gone: list[str]  # names of sessions that no longer exist
+    up_to: str | None = None  # the last agent that was checked; None: all agents were checked
 
 
 # --- new lines ---
@@ -83,15 +83,17 @@ def find_due(
     most: float = float("inf"),
     going_on: Callable[[], object] = lambda: None,
 ) -> Unread:
-    """Find the sessions that are not as they were read, and those that are gone, by stat alone.
+    """Find the sessions that have changed since they were indexed, and those that are gone.
+
+    Only the stat of each file is read.
 
     Args:
-        layout: of the root.
+        layout: the root.
         index: the search index.
-        agent: look only at sessions of this agent.
-        after: look only at agents after this one.
-        most: stop behind the agent with which so many sessions are found.
-        going_on: called for each agent; it may raise to end the search.
+        agent: only sessions of this agent.
+        after: only agents that come after this one.
+        most: stop after the agent with which the number of found sessions reaches this limit.
+        going_on: called for each agent; may raise to end the search.
     """
     order = partial(catalog.agent_order, layout)
     due: list[Due] = []
@@ -101,7 +103,7 @@ def find_due(
     if after is not None:
         left = {each for each in left if order(each) > order(after)}
     stats = catalog.with_stats(layout, agent, after=after)
-    # Agent by agent: of very many sessions only a few are in memory at once.
+    # Agent by agent, so that only a part of a large number of sessions is in memory at once.
     for name, found in groupby(stats, lambda each: each[0].agent):
         going_on()
         left.discard(name)
@@ -121,7 +123,7 @@ def find_due(
 def _due_among(
     found: Iterable[tuple[SessionName, os.stat_result]], known: dict[str, tuple[int, ...]]
 ) -> Iterator[Due]:
-    """Yield those that are not as they were; all of `found` are taken out of `known`."""
+    """Yield the sessions that have changed; removes all of `found` from `known`."""
     for name, stat in found:
         before, now = known.pop(str(name), None), _file_of(Identity.of(stat))
         if before != now:
@@ -130,12 +132,12 @@ def _due_among(
 
 
 def _with_copies(layout: Layout, index: SearchIndex, agent: str | None, found: Unread) -> Unread:
-    """Sessions that are gone and of which the archive has a copy stay, or are read."""
+    """Keep deleted sessions whose copy is in the archive; add those that are to be read."""
     due, gone, up_to = found
     try:
         copies = deleted_sessions(layout, agent)
-    except BsdError as problem:  # it is not known which they are; others can be searched
-        _log.warning("Sessions that are gone cannot be searched", problem=problem.message)
+    except BsdError as problem:  # the list of copies is unknown; other sessions can be searched
+        _log.warning("Deleted sessions cannot be searched", problem=problem.message)
         return Unread(due, [], up_to)
     kept = {str(copy.name): copy for copy in reversed(copies) if is_deleted(layout, copy.name)}
     if up_to is None:
@@ -149,9 +151,9 @@ def _with_copies(layout: Layout, index: SearchIndex, agent: str | None, found: U
 
 
 def has_changed(layout: Layout, known: Known) -> bool:
-    """Return whether a session is not as it was read.
+    """Return True if a session has changed since it was indexed.
 
-    Raises NotFound, Forbidden, OSError; LeftAlone for one that is excluded.
+    Raises NotFound, Forbidden, OSError; LeftAlone if the session is excluded.
     """
     name = SessionName.parse(known.name)
     layout.refuse_excluded(name)
@@ -160,7 +162,7 @@ def has_changed(layout: Layout, known: Known) -> bool:
 
 
 def _file_of(identity: Identity) -> tuple[int, int, int, int, int]:
-    """Return a file's state, in integers that SQLite can hold."""
+    """Return a file's state as integers that SQLite can hold."""
     dev, ino = signed(identity.dev), signed(identity.ino)
     return dev, ino, identity.size, signed(identity.mtime_ns), signed(identity.ctime_ns)
 
@@ -179,10 +181,11 @@ def read_session(layout: Layout, index: SearchIndex, name: SessionName) -> None:
 def read_some(
     layout: Layout, index: SearchIndex, wanted: Iterable[Due], seconds: float
 ) -> list[ReadOn]:
-    """Read sessions for so many seconds, and at least one; of a huge session only a part.
+    """Read sessions for `seconds`, but at least one; a huge session only in part.
 
-    All in one transaction: each makes a piece of the index that is merged again and again. If one
-    cannot be read, each has a transaction of its own. Raises sqlite3.Error.
+    All reads share a transaction, because each transaction adds a segment to the index that must be
+    merged repeatedly. If a session cannot be read, the sessions so far are read again, each in a
+    transaction of its own. Raises sqlite3.Error.
     """
     end, done = time.monotonic() + seconds, []
     dues = list(wanted)
@@ -194,7 +197,7 @@ def read_some(
                     break
     except (sqlite3.Error, MemoryError):
         raise
-    except Exception:  # noqa: BLE001 - logged once it is known of which session
+    except Exception:  # noqa: BLE001 - `_read_alone` logs it with the session's name
         return [_read_alone(layout, index, due) for due in dues[: len(done) + 1]]
     return done
 
@@ -206,7 +209,7 @@ def _read_alone(layout: Layout, index: SearchIndex, due: Due) -> ReadOn:
     except NotFound:
         with index.change():
             return ReadOn(due, dropped=index.forget(str(due.name)) > 0)
-    except Busy:  # it was shortened meanwhile, and will be due again
+    except Busy:  # the session was shortened meanwhile and will be due again
         return ReadOn(due)
     except BsdError as problem:
         _log.warning("A session cannot be searched", session=str(due.name), problem=problem.message)
@@ -218,10 +221,16 @@ def _read_alone(layout: Layout, index: SearchIndex, due: Due) -> ReadOn:
 
 
 def read_part(layout: Layout, index: SearchIndex, due: Due) -> bool:
-    """Read a session into the index, or the next part of a huge one; return whether more is left.
+    """Read a session, or the next part of a huge session, into the index.
 
-    The caller opened a `change()`. Raises NotFound, also for a session that is excluded by now;
-    Busy, Forbidden.
+    The caller has opened a `change()`.
+
+    Returns:
+        True if more is left to read.
+
+    Raises:
+        NotFound: the session does not exist or has been excluded meanwhile.
+        Busy, Forbidden.
     """
     name = due.name
     if layout.excluded(name):
@@ -236,10 +245,10 @@ def read_part(layout: Layout, index: SearchIndex, due: Due) -> bool:
         offset, first = (known.offset, known.lines) if known and appended else (0, 0)
         lines, more = _take_lines(source, offset, first)
         end = offset + sum(len(line.raw) for line in lines)
-        # If the last line has no end, more of it may come: then the session is read as a whole.
+        # A last line without a newline may be continued: then the whole session is read next time.
         ended = not lines or lines[-1].raw.endswith(b"\n")
         guard = _guard(source, end) if ended else b""
-    # The file is closed: the rest may take its time.
+    # The file is closed, so the rest blocks no commit.
     statistics = Statistics.loads(known.statistics) if known and appended else Statistics()
     reader = LineReader(layout, name, fmt)
     dev, ino, size, mtime, ctime = file if not more else (*file[:2], end, 0, 0)
@@ -249,7 +258,7 @@ def read_part(layout: Layout, index: SearchIndex, due: Due) -> bool:
         store=layout.store_name(name),
         dev=dev,
         ino=ino,
-        size=size,  # of a part: as of a file that ended there
+        size=size,  # after a part: as if the file ended there
         mtime=mtime,
         ctime=ctime,
         offset=end,
@@ -259,7 +268,7 @@ def read_part(layout: Layout, index: SearchIndex, due: Due) -> bool:
         away=False,
     )
     if known is None:
-        index.note(row)  # its rows need its number
+        index.note(row)  # the rows of its lines need its number
     indexed = (reader.words(line, statistics) for line in lines)
     index.set_lines(name, indexed, first, row.lines if more else None)
     away = reader.asked_store or (known is not None and appended and known.away)
@@ -268,7 +277,7 @@ def read_part(layout: Layout, index: SearchIndex, due: Due) -> bool:
 
 
 def _take_lines(source: Transcript, offset: int, first: int) -> tuple[list[Line], bool]:
-    """Return the lines of a part, and whether there are more."""
+    """Return the lines of a part, and whether more lines follow."""
     lines: list[Line] = []
     size = 0
     for line in source.lines(offset, first):
@@ -306,14 +315,14 @@ class LineReader:
     def __init__(self, layout: Layout, name: SessionName, fmt: TranscriptFormat | None) -> None:
         self._store = SessionStore(layout, name)
         self._fmt = fmt
-        self.asked_store = False  # some text had left its line
+        self.asked_store = False  # True once a text was read from store or archive
 
     def words(self, line: Line, statistics: Statistics) -> IndexedLine:
-        """Return a line as the index holds it, and count it in `statistics`."""
+        """Return the row of a line for the index, and count the line in `statistics`."""
         fmt, entry = self._fmt, parse_entry(line.raw)
         if entry is None:
             return IndexedLine(line.index, line.offset, "")
-        if fmt is None:  # in a foreign format it is not known which text is a user's
+        if fmt is None:  # an unknown format does not show which texts are the user's
             statistics.take(entry, None, None, len(line.raw))
             return IndexedLine(line.index, line.offset, "")
         info, title = fmt.info(entry), fmt.title(entry)
@@ -330,7 +339,7 @@ class LineReader:
         )
 
     def read(self, line: Line) -> LineText | None:
-        """Return the text of a line; None if it has none for the index."""
+        """Return the index text of a line; None if the line has no such text."""
         fmt, entry = self._fmt, parse_entry(line.raw)
         if entry is None or fmt is None:
             return None
@@ -340,7 +349,7 @@ class LineReader:
         return LineText(line.index, info.id, text, inline)
 
     def _original(self, raw: bytes, fmt: TranscriptFormat) -> Entry | None:
-        """Return the entry of a line as it was before values left it, from store or archive."""
+        """Return the original entry of a line from store or archive; None if it has no marker."""
         entry = parse_entry(raw)
         if entry is None or (marker := Marker.of(entry)) is None:
             return None
@@ -352,10 +361,10 @@ class LineReader:
 def _touched(
     entry: Entry, info: EntryInfo, original: Callable[[], Entry | None]
 ) -> tuple[TouchedFile, ...]:
-    """The files that the calls of an entry name."""
+    """Return the files that the calls of an entry name."""
     return tuple(each for call in info.calls for each in touched_by(entry, call, original))
 
 
 def _seconds(time_ms: float | None) -> int | None:
-    """The time of an entry in whole epoch seconds, if it can be one."""
+    """Return the time of an entry in whole epoch seconds; None if it is not plausible."""
     return int(time_ms // 1000) if time_ms is not None and abs(time_ms) < _LATEST_MS else None

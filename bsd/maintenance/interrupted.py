@@ -1,4 +1,4 @@
-"""Finishes or undoes interrupted operations: deletes, restores, forget, commits."""
+"""Finishes or undoes interrupted operations: deletes, restores, `forget`, commits."""
 
 from __future__ import annotations
 
@@ -27,15 +27,18 @@ def recover(
 ) -> list[Recovered]:
     """Finish or undo all interrupted operations under a root, as far as that is possible now.
 
-    To be called once at start, and then regularly; returns the result for each commit in flight.
+    The daemon calls this at start and then regularly.
+
+    Returns:
+        The result for each commit in flight.
     """
     if layout.has_moves():
         budget = RetryBudget(clock=clock)
-        # By no setting, so that broken settings stop no recovery.
+        # Not the setting, so that broken settings do not stop the recovery.
         trash = Trash(layout, NEVER, actor=actor, budget=budget)
         try:
             trash.recover()
-        except BsdError as problem:  # commits can be recovered all the same
+        except BsdError as problem:  # commits can still be recovered
             _log.error("Deletes and restores cannot be finished", problem=problem.message)
         finish_forgetting(layout, actor=actor, budget=budget)
     return recover_commits(inflight, now_ns=lambda: int(clock() * 1e9))

@@ -1,8 +1,9 @@
-"""Crash journals: operations of trash, forget and bring-back, written before their first step.
+"""Crash journals of the trash (deletes, restores, removals), in `.brainsurgeon/moving`.
 
-A journal is one small JSON file in `.brainsurgeon/moving`. It is durable before the first step of
-an operation and removed after the last, so that the next call of bsd can finish or undo it if
-the process was killed. The files on disk, the steps and their order belong to the operations.
+A journal is a small JSON file. It is durable before the first step of an operation and removed
+after the last step. If the process is killed, the next call of bsd uses the journal to finish or
+undo the operation. The operations themselves define their files, their steps and the order of
+these.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ class Journal:
     """One operation that has begun and not ended.
 
     Attributes:
-        aim: the kind of operation; each kind has values of its own.
+        path: the journal's file.
+        aim: the kind of operation, which determines the content of `details`.
         actor: as in the audit log.
-        at: when it began, epoch seconds.
-        details: data of this kind of operation that is needed to go on: JSON values.
+        at: when the operation began, epoch seconds.
+        details: the JSON values that are needed to continue the operation.
     """
 
     path: Path
@@ -55,18 +57,18 @@ class Journal:
         """Return a journal that is not written yet.
 
         Args:
-            key: a name that no other operation with this aim has at the same time.
+            key: a name that is unique among the running operations with this aim.
         """
         directory = layout.refuse_outside(layout.moving)
         return cls(directory / f"{key}.{aim}{_ENDING}", aim, actor, at, details)
 
     def write(self) -> None:
-        """Make the journal durable as it is now; raises OSError."""
+        """Write the journal durably in its present state; raises OSError."""
         document = {"aim": self.aim, "actor": self.actor, "at": self.at, **self.details}
         write_private(self.path, json.dumps(document).encode())
 
     def end(self) -> None:
-        """Remove the journal: the operation is complete, or nothing of it happened."""
+        """Remove the journal, because the operation is complete or was undone."""
         self.path.unlink(missing_ok=True)
         sync_dir(self.path.parent)
 
@@ -76,13 +78,13 @@ def read_journal(layout: Layout, path: Path) -> Journal:
 
     Raises:
         FileNotFoundError: the operation has ended.
-        Conflict: bsd has not written this file, or it cannot be understood.
+        Conflict: bsd did not write this file, or its content is not valid.
         OSError: the file cannot be read.
     """
     if why := why_not_our_file(path.lstat(), makers(layout.root)):
         raise Conflict(
-            f"the journal {path} is left alone, it is not bsd's own: {why}",
-            hint="look at who put it there, then move it away",
+            f"the journal {path} is ignored, it is not bsd's own: {why}",
+            hint="find out which program wrote it, then move it away",
         )
     try:
         document: dict[str, Any] = dict(read_json(path))
@@ -93,7 +95,7 @@ def read_journal(layout: Layout, path: Path) -> Journal:
 
 
 def read_json(path: Path) -> Any:
-    """Return the JSON value in a file; raises ValueError if it is no JSON or too long, OSError."""
+    """Return the JSON value in a file; raises OSError, ValueError (no JSON, or too large)."""
     data = read_plain(path, LARGEST_RECORD)
     if is_too_large(data):
         raise ValueError(f"{path} would take too much memory")
@@ -101,17 +103,17 @@ def read_json(path: Path) -> Any:
 
 
 def cannot_be_read(path: Path, error: Exception) -> Conflict:
-    """Return the problem of a journal whose content is not as its operation writes it."""
+    """Return the error for a journal whose content is not valid."""
     return Conflict(
         f"the journal {path} cannot be read: {error!r}",
-        hint="was it written by a newer bsd? what it is about is left as it is",
+        hint="if a newer bsd wrote it, run that version; this one leaves its files as they are",
     )
 
 
 def pending_journals(layout: Layout, *aims: str) -> Iterator[Path]:
-    """Yield the journals with one of these aims, also those of running processes; raises BsdError.
+    """Yield the journals with any of these aims, those of running processes included.
 
-    The file name tells the aim, so that a journal that cannot be read is found, too.
+    The aim is part of the file name, so unreadable journals are found as well. Raises BsdError.
     """
     directory = layout.refuse_outside(layout.moving)
     try:

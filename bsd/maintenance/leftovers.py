@@ -1,8 +1,8 @@
 """Stores without a transcript, and late bytes without a place in their session.
 
-Programs delete transcripts, compress, rename or move them. Their extracted values stay in the store
-until `retention` ends, which is no fault; the user is told where the transcript may be. Late bytes
-are compared with their session, which may have them already.
+Programs delete, compress, rename and move transcripts. The extracted values of such a session stay
+in the store until `retention` ends, which is not a fault; the user is told where the transcript may
+be. Late bytes are compared with their session, which may already contain them.
 """
 
 from __future__ import annotations
@@ -38,39 +38,44 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class StoreWithoutTranscript:
-    """A store with content, of a session without transcript."""
+    """A store that has content but belongs to a session without a transcript."""
 
     directory: Path
-    session: SessionName | None  # None: the name was too long to stand in the directory's
+    session: SessionName | None  # None: the directory's name holds only a shortened name
     files: int
     size: int  # bytes
-    where: tuple[str, ...]  # where the transcript may be, the likeliest first
-    beside: bool = False  # its program has the file under a longer name
+    where: tuple[str, ...]  # where the transcript may be, the most likely place first
+    beside: bool = False  # its program keeps the file under a longer name
 
     @property
     def message(self) -> str:
-        """Describe it in one sentence."""
+        """The description for the user, a single sentence."""
         stored = "1 stored file" if self.files == 1 else f"{self.files} stored files"
-        where = "; ".join(self.where) or "its program or somebody has deleted it"
-        return f"{stored} ({self.size:,} bytes) of a session whose transcript is not there: {where}"
+        where = "; ".join(self.where) or "its program or a user has deleted it"
+        return f"{stored} ({self.size:,} bytes) of a session without a transcript: {where}"
 
     @property
     def hint(self) -> str:
-        """Return the advice for the user: mostly that nothing is to be done."""
+        """The advice for the user: usually that no action is needed."""
         if self.beside:
-            return "nothing, unless you need it: its program can bring the file back"
+            return (
+                "no action needed, unless you miss the session: its program can bring the file back"
+            )
         what = f"`bsd delete {self.session} --permanent`" if self.session else "deleting it"
-        return f"nothing: it is kept as long as `retention` says; {what} removes it now"
+        return f"no action needed: `retention` decides how long it is kept; {what} removes it now"
 
 
 def stores_without_transcript(layout: Layout) -> Iterator[StoreWithoutTranscript]:
-    """All of them; reads nothing but the first lines of other sessions, if there is one at all."""
+    """Yield all stores without a transcript.
+
+    If there is such a store, the first lines of other sessions are read to find its conversation.
+    """
     places = _KnownSessions(layout)
     for store in _directories(layout.extracted):
         if store in places.stores or not (sizes := _stored(layout.extracted / store)):
             continue
         name = layout.session_of_store(store)
-        with suppress(BsdError):  # the catalog's `unreadable` names these sessions
+        with suppress(BsdError):  # `catalog.unreadable` reports the problem
             if name is not None and is_there(layout, name):
                 continue
         size = sum(sizes)
@@ -84,9 +89,9 @@ def stores_without_transcript(layout: Layout) -> Iterator[StoreWithoutTranscript
 
 
 def kept_beside(layout: Layout, name: SessionName, *, strictly: bool = False) -> list[Path]:
-    """The session's file under longer names: compressed, put aside, or a backup.
+    """Return files whose names begin with that of the session's file: compressed, renamed, backups.
 
-    `strictly`: raise OSError for a directory that cannot be read.
+    `strictly`: raise OSError if a directory cannot be read.
     """
     found: list[Path] = []
     absent = (FileNotFoundError, NotADirectoryError)
@@ -131,9 +136,9 @@ def _stored(store: Path) -> list[int]:
 
 
 def is_there(layout: Layout, name: SessionName) -> bool:
-    """Return True if anything is at the transcript's place.
+    """Return True if a file of any kind is at the transcript's place.
 
-    Raises BsdError if that cannot be told: content is deleted on account of the answer.
+    Raises BsdError if that cannot be determined, because callers delete content if it is False.
     """
     try:
         return files.is_there(layout.transcript(name))
@@ -144,7 +149,7 @@ def is_there(layout: Layout, name: SessionName) -> bool:
 
 
 class _KnownSessions:
-    """The places of sessions; each kind of look-up is made once, when it is needed."""
+    """The places of sessions; each look-up table is made on first use."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -155,7 +160,7 @@ class _KnownSessions:
 
     @cached_property
     def stores(self) -> set[str]:
-        """The names of the stores of all sessions whose transcripts are there."""
+        """The names of the stores of all sessions that have a transcript."""
         return {self._layout.store_name(name) for name in self._names}
 
     @cached_property
@@ -171,22 +176,22 @@ class _KnownSessions:
         return {name for name, _ in transcripts(self._layout)}
 
     def of(self, name: SessionName) -> Iterator[str]:
-        """Say where the transcript of `name` may be."""
+        """Yield sentences that say where the transcript of `name` may be."""
         if name in self._trashed:
             yield "it is in the trash (`bsd trash list`)"
         if aside := kept_beside(self._layout, name):
             yield f"its program keeps it as {_listed(map(str, aside))}"
         same = self._by_file.get(name.session, [])
         if same:
-            yield f"a file of that name is {_listed(map(str, same))}"
+            yield f"a session of the same name is {_listed(map(str, same))}"
         ids = {*self._ids_of(name), *_UUID.findall(name.session)}
         kin = {other for id_ in ids for other in self._by_conversation.get(id_, ())}
         if kin := kin - {*same, name}:
-            yield f"the same conversation goes on in {_listed(map(str, sorted(kin)))}"
+            yield f"the same conversation continues in {_listed(map(str, sorted(kin)))}"
         yield from self._agent_of(name)
 
     def _agent_of(self, name: SessionName) -> Iterator[str]:
-        """Say why an agent's directory may hold no transcript."""
+        """Yield reasons why the directory of an agent may have no transcript."""
         try:
             directory = self._layout.sessions_dir(name.agent)
             if database := program_of(self._layout, name.agent).database():
@@ -195,7 +200,7 @@ class _KnownSessions:
         except (FileNotFoundError, NotADirectoryError):
             if ":" in name.agent and self._layout.source_of(name.agent) is None:
                 source = name.agent.partition(":")[0]
-                yield f"no source is called {source}, as the settings are now"
+                yield f"no source is named {source} in the present settings"
             else:
                 yield f"its directory {directory} is gone"
         except OSError as error:
@@ -204,13 +209,13 @@ class _KnownSessions:
             yield error.message
 
     def _ids_of(self, name: SessionName) -> tuple[str, ...]:
-        """Return the ids by which its program may know the session; its directory may be gone."""
+        """Return the ids under which its program may know the session."""
         with suppress(BsdError):
             return program_of(self._layout, name.agent).ids_in(name.session)
         return (name.session,)
 
     def _ids_in(self, name: SessionName) -> set[str]:
-        """The conversations that a session says it is, or comes from."""
+        """Return the ids of the conversations that a session is or comes from, by its entries."""
         with suppress(BsdError, OSError), TranscriptFile(self._layout.session_file(name)) as source:
             entries = first_entries(line.raw for line in source.lines())
             named = map(program_of(self._layout, name.agent).conversations, entries)
@@ -231,10 +236,10 @@ def _listed(names: Iterator[str]) -> str:
 
 
 def adds_nothing(layout: Layout, orphan: Orphan) -> bool:
-    """Return True if each of its lines stands in the session or is stored.
+    """Return True if the session or its store has all content of an orphan.
 
-    Zeros, which a power cut leaves, say nothing; of a line that was begun the session has, or
-    had, one that begins so.
+    Zero bytes, which a power cut leaves, are ignored. An incomplete last line counts as present if
+    a line of the session or of its store begins with it.
     """
     try:
         name = SessionName.parse(orphan.session)
@@ -245,12 +250,12 @@ def adds_nothing(layout: Layout, orphan: Orphan) -> bool:
         return all(_is_stored(stored, line) for line in left) and (
             not begun or _begins_one(begun, session, SessionStore(layout, name))
         )
-    except BsdError:  # of no session that is there, or one of the two cannot be read
+    except BsdError:  # the session does not exist, or one of the files cannot be read
         return False
 
 
 def _said(file: Path) -> tuple[Counter[bytes], bytes]:
-    """The hashes of its whole lines, and the beginning of one at its end."""
+    """Return the hashes of a file's complete lines, and its incomplete last line."""
     lines: Counter[bytes] = Counter()
     try:
         with TranscriptFile(file) as source:
@@ -259,13 +264,13 @@ def _said(file: Path) -> tuple[Counter[bytes], bytes]:
                     return lines, line.raw.strip(b"\0")
                 if said := line.raw.strip(b"\0"):
                     lines[hashlib.sha256(said).digest()] += 1
-    except NotFound:  # it was taken away meanwhile
+    except NotFound:  # removed meanwhile
         pass
     return lines, b""
 
 
 def _standing(session: Path, wanted: Counter[bytes]) -> Counter[bytes]:
-    """How often each of these lines stands in the session."""
+    """Count how often each of these lines occurs in the session."""
     found: Counter[bytes] = Counter()
     with TranscriptFile(session) as source:
         for line in source.lines():
@@ -275,7 +280,7 @@ def _standing(session: Path, wanted: Counter[bytes]) -> Counter[bytes]:
 
 
 def _is_stored(stored: Contents, line: bytes) -> bool:
-    """Return True if a store has the whole line, as it was taken out."""
+    """Return True if a store has the complete original line with this hash."""
     return any(place.line() is not None for place in stored.with_hash(f"sha256:{line.hex()}"))
 
 

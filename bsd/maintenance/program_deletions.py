@@ -1,4 +1,4 @@
-"""Sessions that agents' programs delete by their age, by rules of their own. Reads no session."""
+"""Sessions that agents' programs delete by age under their own rules. No session is read."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bsd.transcripts.change import Written
 
 @dataclass(frozen=True, slots=True)
 class DueSession:
-    """A session that its program deletes. Size in bytes, times in epoch seconds.
+    """A session that its program will delete. Size in bytes, times in epoch seconds.
 
     Attributes:
         rule: the program's own rule, as a sentence.
-        due_at: from then on the program deletes it; mostly when it is started the next time.
-        is_copied: the archive has a copy of it.
+        due_at: time from which the program deletes it, usually at the program's next start.
+        is_copied: True if the archive has a copy of it.
     """
 
     name: SessionName
@@ -33,14 +33,14 @@ class DueSession:
 
 
 def due_sessions(layout: Layout, until: float) -> Iterator[DueSession]:
-    """Yield the sessions that their programs delete until a moment, an agent after the other.
+    """Yield the sessions that their programs will delete before `until`, agent by agent.
 
-    Parts of sessions, such as subagents, are among them. Raises ConfigError, Forbidden.
+    Parts of sessions, such as subagents, are included. Raises ConfigError, Forbidden.
     """
     listed = catalog.with_stats(layout, strays=False)
     for agent, found in groupby(listed, lambda each: each[0].agent):
         sessions = list(found)
-        with suppress(BsdError):  # its directory is gone meanwhile
+        with suppress(BsdError):  # the agent's directory was deleted meanwhile
             program = program_of(layout, agent)
             if program.deletes is None or program.kept_for_seconds is None:
                 continue

@@ -1,10 +1,10 @@
 """Copies of the notes that a program keeps for all sessions of a project.
 
-Claude Code's `memory/` lies beside the sessions of a project. Its files are copied as they are, to
-`<root>/archive/<agent>/memory/`, whenever they changed: once for the project, not for each session.
-The copy has the files that were there when a run last found any; a directory that is empty or gone
-leaves the copy as it is. The files come back with a session of the project that is brought back; a
-file that is in its place stays. No symbolic link is followed.
+Claude Code keeps `memory/` beside the sessions of a project. Whenever its files change, they are
+copied unmodified to `<root>/archive/<agent>/memory/`, once per project rather than per session. The
+copy has the files of the last run that found any: if the directory is empty or missing, the copy
+stays as it is. When a session of the project is brought back, missing files of the memory come back
+too; existing files stay. Symbolic links are not followed.
 """
 
 from __future__ import annotations
@@ -46,21 +46,26 @@ _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 class CopiedMemory:
     """The result of a run for the notes of one project."""
 
-    files: list[Path] = field(default_factory=list)  # that were new or had changed
-    left_out: list[str] = field(default_factory=list)  # which file is not copied, and why
+    files: list[Path] = field(default_factory=list)  # new and changed files, now copied
+    left_out: list[str] = field(default_factory=list)  # files that are not copied, with the reason
 
 
 def memory_of(layout: Layout, agent: str) -> Path | None:
-    """Return where the notes of an agent lie, or would; raises BsdError."""
+    """Return the directory of an agent's notes, which need not exist; raises BsdError.
+
+    None if the agent's program keeps no notes.
+    """
     name = program_of(layout, agent).memory
     return None if name is None else layout.sessions_dir(agent) / name
 
 
 def copy_memory(layout: Layout, agent: str) -> CopiedMemory:
-    """Copy the notes that changed, and drop the copies of those that are gone beside others.
+    """Copy the notes that changed, and delete the copies of notes that no longer exist.
+
+    If there are no notes at all, or some cannot be read, no copy is deleted.
 
     Raises:
-        OSError: the disk is full; the copies are as good as before.
+        OSError: the disk is full. The earlier copies are intact.
         BsdError: the agent's directory leads elsewhere.
     """
     source, done = memory_of(layout, agent), CopiedMemory()
@@ -71,7 +76,7 @@ def copy_memory(layout: Layout, agent: str) -> CopiedMemory:
         return done
     place = layout.memory_dir(agent)
     before = dict(_files_below(place, []))
-    if not done.left_out:  # else a file may be there that cannot be seen
+    if not done.left_out:  # else a missing file may only be unreadable
         _drop(place, before.keys() - found.keys())
     for below, status in found.items():
         was = before.get(below)
@@ -84,7 +89,7 @@ def copy_memory(layout: Layout, agent: str) -> CopiedMemory:
 
 
 def _copy(path: Path, copy: Path, done: CopiedMemory) -> None:
-    """Copy one file; a problem with it is noted, unless the disk is full."""
+    """Copy one file. Problems go to `done.left_out`; a full disk raises OSError."""
     try:
         data, mtime_ns = _read(path)
         write_private(copy, data)
@@ -92,19 +97,19 @@ def _copy(path: Path, copy: Path, done: CopiedMemory) -> None:
     except OSError as error:
         if error.errno in _DISK_FULL:
             raise
-        if not isinstance(error, FileNotFoundError):  # it has just gone
+        if not isinstance(error, FileNotFoundError):  # else the file was just deleted
             done.left_out.append(os_problem(error, f"reading {path}").message)
     else:
         done.files.append(path)
 
 
 def _drop(place: Path, gone: Iterable[str]) -> None:
-    """Delete copies, and the directories that are empty then."""
+    """Delete copies, and the directories that become empty."""
     for below in gone:
         path = place / below
         path.unlink(missing_ok=True)
         for directory in path.relative_to(place).parents:
-            with suppress(OSError):  # something is in it
+            with suppress(OSError):  # the directory is not empty
                 (place / directory).rmdir()
 
 
@@ -113,7 +118,7 @@ def _version(status: os.stat_result) -> tuple[int, int]:
 
 
 def _read(path: Path) -> tuple[bytes, int]:
-    """Return the content of a file and its time; raises OSError, if it changes meanwhile, too."""
+    """Return a file's content and mtime; raises OSError, also if the file changes meanwhile."""
     with opened(path.parent) as directory:
         descriptor = open_plain(path.name, directory=directory)
     with open(descriptor, "rb") as file:
@@ -128,17 +133,17 @@ def _read(path: Path) -> tuple[bytes, int]:
 
 
 def _files_below(top: Path, left_out: list[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the files of a directory, by their paths below it.
+    """Yield the files below a directory, with their relative paths.
 
-    Anything that is neither a file nor a directory, or cannot be read, is reported to `left_out`.
+    Items that are neither a file nor a directory, or cannot be read, are reported in `left_out`.
     """
     try:
         mode = top.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return
     if not stat.S_ISDIR(mode):
-        what = "a symbolic link" if stat.S_ISLNK(mode) else "no directory"
-        left_out.append(f"{top} is {what}: nothing of it is copied")
+        what = "a symbolic link" if stat.S_ISLNK(mode) else "not a directory"
+        left_out.append(f"{top} is {what}: it is not copied")
         return
 
     def fail(error: OSError) -> None:
@@ -159,7 +164,7 @@ def _files_below(top: Path, left_out: list[str]) -> Iterator[tuple[str, os.stat_
                         return
                     yield str(path.relative_to(top)), status
                 elif not stat.S_ISDIR(status.st_mode):
-                    left_out.append(f"{path} is no plain file: it is not copied")
+                    left_out.append(f"{path} is not a regular file: it is not copied")
 
 
 # --- bringing back ---
@@ -167,7 +172,7 @@ def _files_below(top: Path, left_out: list[str]) -> Iterator[tuple[str, os.stat_
 
 @dataclass(frozen=True, slots=True)
 class MemoryFile:
-    """A copied file of which nothing is in its place."""
+    """A copied file whose original is missing."""
 
     below: str
     copy: Path
@@ -175,7 +180,7 @@ class MemoryFile:
     mtime_ns: int
 
     def read(self, layout: Layout) -> bytes:
-        """Return the content of the copy; raises OSError, UntrustedFile too."""
+        """Return the content of the copy; raises OSError, UntrustedFile."""
         return read_ours(self.copy, layout.root, _LARGEST_FILE)
 
 
@@ -189,7 +194,10 @@ class MissingMemory:
 
 
 def missing_memory(layout: Layout, agent: str) -> MissingMemory:
-    """Compare the copy of a project's notes with the present files; raises nothing."""
+    """Compare the copy of a project's notes with the present files.
+
+    Problems go to `left_out`; the function raises neither BsdError nor OSError.
+    """
     missing = MissingMemory()
     try:
         source, place = memory_of(layout, agent), layout.memory_dir(agent)
@@ -198,8 +206,8 @@ def missing_memory(layout: Layout, agent: str) -> MissingMemory:
         for below, status in _files_below(place, missing.left_out):
             found = MemoryFile(below, place / below, source / below, status.st_mtime_ns)
             if (obstacle := _obstacle(found.target, source)) is not None:
-                what = "a symbolic link" if obstacle.is_symlink() else "no directory"
-                missing.left_out.append(f"{obstacle} is {what}: {found.target} does not come back")
+                what = "a symbolic link" if obstacle.is_symlink() else "not a directory"
+                missing.left_out.append(f"{obstacle} is {what}: {found.target} cannot come back")
             elif not os.path.lexists(found.target):
                 try:
                     os.close(open_ours(found.copy, layout.root))
@@ -215,7 +223,7 @@ def missing_memory(layout: Layout, agent: str) -> MissingMemory:
 
 
 def _obstacle(target: Path, top: Path) -> Path | None:
-    """Return the file that lies in the place of a directory on the way to a file, if any."""
+    """Return the link or file that blocks a directory on the way to `target`, if any."""
     for directory in target.parents:
         if os.path.lexists(directory) and (directory.is_symlink() or not directory.is_dir()):
             return directory
@@ -234,7 +242,7 @@ def _is_same(found: MemoryFile, layout: Layout) -> bool:
 
 
 def forget_memory(layout: Layout, agent: str) -> tuple[int, int]:
-    """Delete the copy of a project's notes for good; return how many files, and their bytes."""
+    """Delete the copy of a project's notes for good; return the number of files and their bytes."""
     place = layout.memory_dir(agent)
     sizes = [status.st_size for _, status in _files_below(place, [])]
     if os.path.lexists(place):
@@ -246,7 +254,7 @@ def forget_memory(layout: Layout, agent: str) -> tuple[int, int]:
 
 
 def memory_copies(layout: Layout) -> Iterator[tuple[str, Path]]:
-    """Yield each agent of whose notes there is a copy, and where that is; raises BsdError."""
+    """Yield the agents whose notes have a copy, and its directory; raises BsdError."""
     try:
         names = sorted(os.listdir(layout.refuse_outside(layout.archive)))
     except (FileNotFoundError, NotADirectoryError):
@@ -261,9 +269,9 @@ def memory_copies(layout: Layout) -> Iterator[tuple[str, Path]]:
 
 
 class LoneMemories(RetentionTarget):
-    """Copies of notes of projects that are gone, with all copies of their sessions.
+    """Copies of notes whose project is gone and no longer has copies of sessions.
 
-    The age counts from when the copy was last changed.
+    The age counts from the last change of the copy.
     """
 
     name = "memory"
@@ -291,14 +299,14 @@ class LoneMemories(RetentionTarget):
         return Cleaned(files, size)
 
     def _is_lone(self, agent: str) -> bool:
-        """True if neither the project's directory nor a copy of a session of it is there."""
+        """Return True if neither the project's directory nor a copy of its sessions exists."""
         source = self.layout.source_of(agent)
         if source is None or not source.path.is_dir():
-            return False  # it may be on a disk that is not mounted
+            return False  # the source may be on a disk that is not mounted
         try:
             if is_there(self.layout.sessions_dir(agent)):
                 return False
-        except (BsdError, OSError):  # that cannot be told
+        except (BsdError, OSError):  # unknown, so the copy is kept
             return False
         archives = self.layout.archive.glob(f"{self.layout.memory_dir(agent).parent.name}_*")
         return not any(name.startswith(COPY) for each in archives for name in os.listdir(each))

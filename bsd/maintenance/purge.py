@@ -1,8 +1,8 @@
-"""Deletes what bsd itself keeps under a root, when a user leaves bsd for good.
+"""Deletes bsd's own data under a root when a user uninstalls bsd for good.
 
-Only paths that bsd has made are deleted, never the root as a whole: it may be the directory of an
-agent's program. bsd.toml and the sessions stay. The caller has seen to it that no daemon runs, and
-that nothing which sessions need is left here.
+Only paths that bsd has created are deleted, never the root as a whole, because the root may be the
+directory of an agent's program. bsd.toml and the sessions stay. The caller must make sure that no
+daemon runs and that sessions no longer need the stored data.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from bsd.core.layout import Layout
 from bsd.maintenance.trashed import TrashPlace, ids
 from bsd.sessions.commit.inflight import InFlight
 
-_CUT = re.compile("_.*~[0-9a-f]{16}$")  # the end of a store's name that was too long
+_CUT = re.compile("_.*~[0-9a-f]{16}$")  # the end of a store's name that was shortened
 
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """The paths that were deleted, and why others could not be, by path."""
+    """The deleted paths, and by path the reasons why others could not be deleted."""
 
     deleted: tuple[str, ...]
     failed: dict[str, str]
 
 
 def own_paths(layout: Layout) -> Iterator[Path]:
-    """Yield the paths under a root that bsd has made, settings and records last.
+    """Yield the paths under a root that bsd has created, settings and records last.
 
-    Facts of agents are among them only if the root is no directory of an agent's program: there
-    its memory plugin may have made the database.
+    The database of facts is included only if the root has no agents of OpenClaw, because OpenClaw's
+    memory plugin may have created that database.
     """
     for place in (layout.extracted, layout.archive):
         yield from _stores(layout, place)
-    with suppress(BsdError, OSError):  # a trash that cannot be read stays
+    with suppress(BsdError, OSError):  # an unreadable trash stays
         for each in ids(layout):
             yield from TrashPlace(layout.trash_dir(), each).parts
     if not layout.agents.is_dir():
@@ -50,14 +50,14 @@ def own_paths(layout: Layout) -> Iterator[Path]:
 
 
 def _stores(layout: Layout, place: Path) -> Iterator[Path]:
-    """Yield the directories of sessions in a place, the place itself if it is a link.
+    """Yield the directories of sessions in a directory; if that is a link, only the link.
 
-    Its name is a common one: anything else that lies there is not bsd's.
+    Its name is common (such as `archive`), so other content in it does not belong to bsd.
     """
     if place.is_symlink():
         yield place
         return
-    with suppress(OSError):  # there is none; or deleting it tells why it cannot be read
+    with suppress(OSError):  # it does not exist, or its deletion reports the problem
         for path in sorted(place.iterdir()):
             is_cut = _CUT.search(path.name) is not None
             if path.is_dir() and (is_cut or layout.session_of_store(path.name) is not None):
@@ -65,9 +65,9 @@ def _stores(layout: Layout, place: Path) -> Iterator[Path]:
 
 
 def purge(layout: Layout) -> Purged:
-    """Delete the paths of `own_paths`; one that cannot be deleted does not stop the others.
+    """Delete the paths of `own_paths`, and continue after failures.
 
-    The root and directories in it that bsd shares with others go only if they are empty.
+    The root, and directories in it that other programs may use, are deleted only if they are empty.
     """
     deleted: list[str] = []
     failed: dict[str, str] = {}
@@ -87,7 +87,7 @@ def purge(layout: Layout) -> Purged:
     beside = (layout.trash, layout.log_file.parent, layout.facts_db.parent)
     shared = (layout.extracted, layout.archive, *beside, layout.root)
     for directory in shared:
-        with suppress(OSError):  # it holds something of others
+        with suppress(OSError):  # it holds files of other programs
             directory.rmdir()
             deleted.append(str(directory))
     return Purged(tuple(deleted), failed)

@@ -1,9 +1,9 @@
-"""Finds the sessions that refer to stored lines, and those with the same lines as an entry.
+"""Finds the sessions that refer to stored lines, and the sessions that contain the same entries.
 
-A session refers to a stored line by the hash in the marker of an entry; if its program has dropped
-the marker, by a placeholder; or by its undo history. Where a line of a hash lies, the index of the
-stores says (`store/contents.py`). A session that holds the text inline refers to nothing, so such
-sessions are found by reading.
+A session refers to a stored line by the hash in the marker of an entry, by a placeholder if its
+program has dropped the marker, or by its undo history. `store/contents.py` finds the place of a
+stored line by its hash. A session that holds the text inline has no reference, so such sessions are
+found by reading them.
 """
 
 from __future__ import annotations
@@ -47,31 +47,35 @@ _MOST_TEXTS, _SHORTEST_TEXT = 32, 12  # characters
 
 @dataclass(frozen=True, slots=True)
 class ReferringSession:
-    """A session in its place, renamed by its program, deleted, or in the trash."""
+    """An existing session, or one that was renamed by its program, deleted, or trashed."""
 
     name: SessionName
-    transcript: Path  # of a deleted session: the directory of its snapshot
+    transcript: Path  # for a deleted session, the directory of its snapshot
     history: Path
-    store: Path | None = None  # in the trash; None: the session's store in its place
-    snapshot: Snapshot | None = None  # of a deleted session
+    store: Path | None = None  # the store in the trash; None: the session's usual store
+    snapshot: Snapshot | None = None  # only for a deleted session
 
     def open(self) -> InBlocks:
-        """Open the transcript, or the snapshot."""
+        """Open the transcript or the snapshot."""
         return SnapshotReader(self.snapshot) if self.snapshot else TranscriptFile(self.transcript)
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A stored line that a session names. `index`: line number, 0-based; None: only the history."""
+    """A reference of a session to a stored line.
+
+    `index`: 0-based number of the referring line; None: only the history refers to it.
+    """
 
     marker: Marker
     index: int | None
 
 
 class References:
-    """Finds references under one root. It remembers transcripts without any: they are read once.
+    """Finds references under a root.
 
-    Sessions that are excluded are read, too: else they would lose the lines that they refer to.
+    Excluded sessions are read, too, or they would lose the lines that they refer to. Transcripts
+    without references are remembered, so that each object reads them only once.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -79,7 +83,7 @@ class References:
         self._without: dict[Path, Identity] = {}
 
     def sessions(self) -> Iterator[ReferringSession]:
-        """Yield all sessions, those in their place first, those in the trash last.
+        """Yield all sessions: existing and renamed ones first, then deleted ones, then the trash.
 
         Raises BsdError, OSError if a directory or a snapshot cannot be read.
         """
@@ -97,7 +101,7 @@ class References:
             yield ReferringSession(name, place.transcript, place.history, place.store)
 
     def _agents(self) -> Iterator[str]:
-        """All agents but those whose directory leads out of the root."""
+        """Yield all agents except those whose directory leads out of the root."""
         with suppress(ConfigError):  # a root without agents
             for agent in catalog.agents(self.layout):
                 with suppress(BsdError):
@@ -112,17 +116,18 @@ class References:
         *,
         every: bool = False,
     ) -> list[Reference]:
-        """Return the references of a session: those of its lines, then those of its history alone.
+        """Return the references in a session's lines, then those in its undo history.
 
         Args:
-            session: one of `sessions`.
-            hashes: of the stored lines that matter; lines that name none of them are not parsed.
+            session: a session from `sessions`.
+            hashes: the hashes of the wanted stored lines. Lines that name no such hash are not
+                parsed.
             places: the same stored lines, by the key of their entry.
-            every: all stored lines matter.
+            every: all stored lines are wanted.
 
         Raises:
             Busy: the session was moved meanwhile.
-            BsdError, OSError: it cannot be read, or a stored line cannot.
+            BsdError, OSError: the session or a stored line cannot be read.
         """
         in_history = (
             Marker(*each, size=0, keys=(), at="") for each in named_files(session.history)
@@ -162,8 +167,8 @@ class References:
             problem = f"{session.transcript} has just been moved"
             raise Busy(problem, hint="again in a moment") from error
         except LeftAlone as error:
-            problem = f"{session.transcript}: {error.message}, and it may need what would go"
-            raise LeftAlone(problem, hint="mend that file, or move it away") from error
+            problem = f"{session.transcript}: {error.message}, and may need lines to be deleted"
+            raise LeftAlone(problem, hint="repair that file, or move it away") from error
         return found
 
 
@@ -174,15 +179,18 @@ def _may_refer(raw: bytes) -> bool:
 def _names(
     raw: bytes, hashes: Container[str], places: Mapping[int, Collection[StoredPlace]]
 ) -> bool:
-    """True if a line may refer to one of these stored lines."""
+    """Return True if a line may refer to a stored line in `hashes` or `places`.
+
+    Raises BsdError, OSError if the stored line that a bare placeholder may mean cannot be read.
+    """
     if any(match[2].decode() in hashes for match in NAMED_FILE.finditer(raw)):
         return True
     if NEEDLES[0] in raw:
-        return False  # only its marker counts, which names none of them
+        return False  # the line has a marker, and the marker names another stored line
     keys = {entry_key(id_) for id_ in mentioned_ids(raw.decode("utf-8", "replace"))}
     named = [place for key in keys & places.keys() for place in places[key]]
     for place in named:
-        place.readable_line()  # raises: nothing else tells the value of the placeholder
+        place.readable_line()  # raises if unreadable: only this line tells the missing value
     return bool(named)
 
 
@@ -194,7 +202,7 @@ def _markers(
     raw: bytes,
     index: int,
 ) -> list[Marker]:
-    """Return the markers of an entry, without those that were copied from another entry."""
+    """Return the markers of an entry, except markers copied from another entry."""
     if fmt is None:
         return [marker] if (marker := Marker.of(entry)) else []
     return [
@@ -205,7 +213,7 @@ def _markers(
 
 
 def _marker_alone(raw: bytes) -> Entry | None:
-    """Return an entry with only the marker of a line that is too large to be parsed."""
+    """Return an entry that has only the marker, for a line that is too large to be parsed."""
     with suppress(SpliceError):
         span = find(raw, [(MARKER,)])[(MARKER,)]
         return parse_entry(b'{"%b":%b}' % (MARKER.encode(), raw[slice(*span)]))
@@ -216,7 +224,7 @@ def _marker_alone(raw: bytes) -> Entry | None:
 
 
 def sessions_with_stored(layout: Layout, name: SessionName, hashes: Collection[str]) -> list[str]:
-    """Return the other sessions whose stores or archives hold one of these lines."""
+    """Return the other sessions whose store or archive holds any of these lines."""
     contents = contents_of(layout)
     found = set()
     for hash_ in hashes:
@@ -227,9 +235,10 @@ def sessions_with_stored(layout: Layout, name: SessionName, hashes: Collection[s
 
 
 def sessions_with_entries(layout: Layout, name: SessionName, entries: Sequence[str]) -> list[str]:
-    """Return the other sessions of the same program in which one of these entries stands.
+    """Return the other sessions of the same program that contain any of these entries.
 
-    Sessions in their places, read one after the other; and the ids of snapshots of deleted ones.
+    Existing sessions are read and returned by name. Deleted sessions are read from their snapshots
+    and returned by the ids of these.
     """
     mine, found = layout.source_of(name.agent), []
     if not entries:
@@ -249,9 +258,10 @@ def sessions_with_entries(layout: Layout, name: SessionName, entries: Sequence[s
 
 
 def sessions_like(layout: Layout, name: SessionName, snapshot: Snapshot | None) -> list[str]:
-    """Return the other sessions that hold one of the first messages of this one: forks, copies.
+    """Return the other sessions that contain any of a session's first messages: forks and copies.
 
-    `snapshot`: of which session of this name the messages count; None: of the one in its place.
+    `snapshot`: read the messages from this snapshot; None: from the transcript, or from the latest
+    snapshot if there is no transcript.
     """
     path = layout.transcript(name)
     with suppress(BsdError, OSError):
@@ -269,7 +279,7 @@ def sessions_like(layout: Layout, name: SessionName, snapshot: Snapshot | None) 
 
 
 def _holds(layout: Layout, name: SessionName, source: Transcript, entries: Sequence[str]) -> bool:
-    """True if one of these is an entry of the session, and is not only mentioned there."""
+    """Return True if the session has any of these entries, rather than only mentioning its id."""
     fmt = format_of(source, program_of(layout, name.agent))
     return fmt is not None and any(lines_of(source, fmt, entries))
 
@@ -286,7 +296,10 @@ def lines_of(
 
 
 def may_be_entry(fmt: TranscriptFormat, entries: Collection[str]) -> Callable[[bytes], bool]:
-    """Return a test without parsing that is false for most lines of other entries."""
+    """Return a predicate for lines that works without parsing.
+
+    It is true for all lines of these entries and false for most other lines.
+    """
     made_of = {entry: fmt.made_of(entry) for entry in entries}
     patterns = {pattern for pattern in made_of.values() if pattern is not None}
     needles = [encode_string(entry) for entry, pattern in made_of.items() if pattern is None]
@@ -299,14 +312,14 @@ def may_be_entry(fmt: TranscriptFormat, entries: Collection[str]) -> Callable[[b
 
 
 def texts_of(fmt: TranscriptFormat, lines: Sequence[bytes]) -> set[str]:
-    """Return the values of entries as text, short ones included."""
+    """Return the texts of all values in these lines, short values included."""
     entries = [entry for line in lines if (entry := parse_kept(line)) is not None]
     values = (value for entry in entries for value in fmt.values(entry, 1))
     return {value.text for value in values if value.text is not None}
 
 
 def belongings_with(layout: Layout, name: SessionName, texts: Collection[str]) -> list[str]:
-    """Return the files of a session that have one of these texts: results, subagents, copies."""
+    """Return the files of a session that contain any of these texts: results, subagents, copies."""
     needles = set(_needles(texts))
     if not needles:
         return []
@@ -332,7 +345,7 @@ def belongings_with(layout: Layout, name: SessionName, texts: Collection[str]) -
 
 
 def _parts(layout: Layout, name: SessionName) -> Iterator[tuple[str, InBlocks]]:
-    """Yield the sessions that are parts of this one, open; in their places, or deleted."""
+    """Yield the parts of a session, opened: existing sessions, and snapshots of deleted ones."""
     for agent in catalog.agents(layout):
         if parent_of(layout, program_of(layout, agent.name)) == str(name):
             for part in catalog.names(layout, agent.name):
@@ -344,7 +357,7 @@ def _parts(layout: Layout, name: SessionName) -> Iterator[tuple[str, InBlocks]]:
 
 
 def _needles(texts: Collection[str]) -> Iterator[bytes]:
-    """Yield the longest line of each text, as it is and as JSON may have it."""
+    """Yield the longest line of each text, unescaped and in the forms that JSON may have."""
     for text in islice(texts, _MOST_TEXTS):
         row = max(text.splitlines(), key=len, default="").strip()
         if len(row) >= _SHORTEST_TEXT:

@@ -1,9 +1,10 @@
-"""Before a store or an archive goes for good, other sessions get the lines that they refer to.
+"""Copies stored lines to the sessions that refer to them before a store or archive is deleted.
 
-Programs copy entries, markers included, into other sessions, and the original of such an entry
-lies in the store of the session from which it was extracted. If that store holds the only copy,
-one of the sessions that refer to the line gets it into its own store, with its time, by which
-retention goes. Lines that only an undo history refers to count, too, so that undo still works.
+Programs copy entries, markers included, into other sessions, while the original of such an entry
+lies in the store of the session from which it was extracted. If that store holds the only copy, the
+line is copied to the store of a session that refers to it. The copy keeps its timestamp, from which
+retention counts the age. Lines that only an undo history refers to are copied too, so that undo
+still works.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ from bsd.store.pack import Pack, PackDamaged
 
 _log = structlog.stdlib.get_logger(module="trash")
 
-_MOST_BYTES = 16 * 1024 * 1024  # of lines held in memory
+_MOST_BYTES = 16 * 1024 * 1024  # limit of the lines held in memory
 
 
 @dataclass(frozen=True, slots=True)
 class Departing:
-    """A session's store and archive that go for good, and the transcript that goes with them."""
+    """The store, archive and transcript of a session that are to be deleted for good."""
 
     name: SessionName
     stores: tuple[Path, ...]
     transcript: Path
 
 
-# A departing line, and the reference of another session to it.
+# The reference of another session to a line that is to be deleted, and the line's place.
 _NeededLine = tuple[Reference, StoredPlace]
 
 
@@ -57,22 +58,22 @@ def rehome_references(
     actor: str,
     at_once: bool = False,
 ) -> None:
-    """Give other sessions the lines that would go; durable when this returns.
+    """Copy lines that are to be deleted to the other sessions that refer to them.
 
-    If it raises, nothing may go.
+    The copies are durable when this returns. If it raises, the caller must not delete the files.
 
     Args:
-        references: of the root; the same object for several calls saves reading.
-        departing: the sessions and files that are deleted for good.
-        locked: the sessions whose own lock the caller holds.
-        budget: how long another bsd that works on a session is waited for.
-        actor: for log and audit.
-        at_once: wait for no session.
+        references: the references of the root. Reusing the object for several calls saves reading.
+        departing: the sessions and files to be deleted for good.
+        locked: the sessions whose bsd lock the caller holds.
+        budget: how long to wait for another bsd process that works on a session.
+        actor: the actor named in log and audit.
+        at_once: do not wait for locks.
 
     Raises:
-        Busy: a session that needs a line is being worked on.
+        Busy: a session that needs a line is in use.
         Unavailable: the disk is full.
-        BsdError: a session cannot be read, and may need a line.
+        BsdError: a session that may need a line cannot be read.
     """
     contents_of(references.layout).changed()
     try:
@@ -83,10 +84,10 @@ def rehome_references(
                 wait = 0.0 if at_once else budget.wait
                 lock = own_lock(references.layout, name, wait, sleep=budget.sleep)
                 locks.enter_context(lock)
-            # Once more under the locks: a session may have changed, or moved, meanwhile.
+            # Again under the locks, because a session may have changed or moved meanwhile.
             again = move.needs() if needs else {}
             if {session.name for session in again} - {session.name for session in needs}:
-                raise Busy("sessions that need what would go have just changed", hint="again later")
+                raise Busy("sessions that need these lines have just changed", hint="again later")
             for session, lines in again.items():
                 files, size = move.store(session, lines)
                 if files == 0:
@@ -101,7 +102,7 @@ def rehome_references(
                     bytes=size,
                 )
     except OSError as error:
-        where = error.filename or "what other sessions may need"
+        where = error.filename or "stored lines that other sessions may need"
         raise os_problem(error, f"reading {where}") from error
 
 
@@ -116,7 +117,7 @@ class _Rehoming:
         self._damaged = self._damaged_pack()
 
     def _lines_only_here(self) -> dict[str, StoredPlace]:
-        """Return the lines, by hash, that lie whole in no store that stays."""
+        """Return the lines, by hash, of which no intact copy would remain."""
         here = {
             each.hash: each for store in self._stores for each in self._contents.of_store(store)
         }
@@ -129,9 +130,9 @@ class _Rehoming:
         )
 
     def _damaged_pack(self) -> PackDamaged | None:
-        """Return the damage of a departing pack whose index cannot be read: it may hold any line.
+        """Return the damage of a departing pack with a broken index, which may hold any line.
 
-        Raises OSError, BsdError for a store or pack that cannot be read now.
+        Raises OSError, BsdError if a store or pack cannot be read now.
         """
         found = None
         for store in self._stores:
@@ -148,7 +149,7 @@ class _Rehoming:
         return found
 
     def needs(self) -> dict[ReferringSession, list[_NeededLine]]:
-        """Return the sessions that refer to departing lines; each line counts once."""
+        """Return the sessions that refer to departing lines, with these; each line occurs once."""
         left, damaged = dict(self._only_here), self._damaged
         places: dict[int, list[StoredPlace]] = defaultdict(list)
         for place in left.values():
@@ -183,17 +184,17 @@ class _Rehoming:
     def _refuse_missing(
         self, session: ReferringSession, references: list[Reference], damaged: PackDamaged
     ) -> None:
-        """Raise Unavailable if a line can be read nowhere: the damaged pack may hold it."""
+        """Raise Unavailable for a line without a readable copy, which the damaged pack may hold."""
         for hash_ in {reference.marker.hash for reference in references} - self._only_here.keys():
             if not any(place.line() is not None for place in self._contents.with_hash(hash_)):
                 raise Unavailable(
-                    f"the pack {damaged}; {session.name} may need what it holds",
-                    hint="`bsd verify --repair` mends what can be mended; if it lies in the trash, "
-                    "bring its session back before",
+                    f"the pack {damaged}; {session.name} may need its lines",
+                    hint="`bsd verify --repair`; if the pack lies in the trash, restore its "
+                    "session first",
                 ) from damaged
 
     def store(self, session: ReferringSession, needed: list[_NeededLine]) -> tuple[int, int]:
-        """Store the lines for a session; return how many files that made, and their bytes."""
+        """Store the lines for a session; return the number of files and their bytes."""
         own = SessionStore(self._layout, session.name, session.store)
         files = size = 0
         for portion in _portions(needed):
@@ -213,13 +214,13 @@ class _Rehoming:
                 if (record := self._record(place)) is not None:
                     index = record.index if reference.index is None else reference.index
                     records.append(replace(record, file=f"{keep.ref}.json", index=index))
-            with suppress(Unavailable):  # a cache
+            with suppress(Unavailable):  # the index is only a cache
                 own.index.add(records)
             files, size = files + len(keeps), size + sum(keep.size for keep in keeps)
         return files, size
 
     def _record(self, place: StoredPlace) -> Record | None:
-        """Return the record of a line in the departing index or pack."""
+        """Return the record of a line from the index or pack that is to be deleted."""
         if place.pack:
             return place.record()
         store = SessionStore(self._layout, SessionName("store", "any"), place.directory)
@@ -229,12 +230,12 @@ class _Rehoming:
 def _portions(
     needed: list[_NeededLine],
 ) -> Iterator[list[tuple[Reference, StoredPlace, bytes]]]:
-    """Read the lines, so many bytes at a time."""
+    """Read the lines and yield them in portions of about `_MOST_BYTES`."""
     portion, size = [], 0
     for reference, place in needed:
         line = place.readable_line()
         if line is None:
-            continue  # it expired meanwhile
+            continue  # expired meanwhile
         portion.append((reference, place, line))
         size += len(line)
         if size >= _MOST_BYTES:

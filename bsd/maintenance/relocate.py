@@ -1,8 +1,8 @@
-"""Moves files and directories, and never leaves less than a whole.
+"""Moves files and directories so that a complete copy always exists.
 
-Every function may be cut off anywhere and called again: it goes on from the files that it finds.
-It changes files only through descriptors of the directories (`core/directories`): a user who
-may rename in one of them cannot lead it elsewhere by a link.
+Each function may be interrupted at any point and called again: it continues from the files that it
+finds. Files are changed only through descriptors of their directories (`core/directories`), so a
+user with write access to a directory cannot redirect the changes with a link.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from bsd.sessions.commit.protocol import FileChanged, copy_range
 
 _log = structlog.stdlib.get_logger(module="trash")
 
-# As file systems that know no hard links say it.
+# The error numbers of file systems without hard links.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 def rename(source: Path, target: Path) -> None:
-    """Rename a file or directory durably; raises OSError (EXDEV: they are on two mounts)."""
+    """Rename a file or directory durably; raises OSError (EXDEV: the mounts differ)."""
     with opened(source.parent) as here, opened(target.parent) as there:
         os.rename(source.name, target.name, src_dir_fd=here, dst_dir_fd=there)
         os.fsync(there)
@@ -36,7 +36,7 @@ def rename(source: Path, target: Path) -> None:
 
 
 def set_mode(path: Path, mode: int) -> None:
-    """Set the permissions of a plain file, which may be gone; never more than these."""
+    """Set the permission bits of a regular file, without set-id bits; a missing file is ignored."""
     with suppress(FileNotFoundError):
         descriptor = open_in_place(path)
         try:
@@ -46,23 +46,23 @@ def set_mode(path: Path, mode: int) -> None:
 
 
 def open_in_place(path: Path, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of a plain file, no link on the way to it; raises as `open_plain`."""
+    """Open a regular file without following links on its path; raises as `open_plain`."""
     with opened(path.parent) as directory:
         return open_plain(path.name, flags, directory=directory)
 
 
 def _copy_file(source: Path, target: Path) -> None:
-    """Copy a file with its times, mode, owner and attributes; durable but for its name."""
+    """Copy a file with its times, mode, owner and attributes; durable except for its name."""
     fd = open_in_place(source)
     try:
-        remove_file(target)  # left by a killed call, or another user's
+        remove_file(target)  # a leftover of a killed call, or another user's file
         copy = open_in_place(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             found = os.fstat(fd)
             copy_range(fd, 0, copy, found.st_size)
             try:
                 keep_metadata(fd, copy)
-            except MetadataNotKept as error:  # its content counts; mode and times are recorded
+            except MetadataNotKept as error:  # not fatal: the content, mode and times are kept
                 _log.warning("A copy has lost attributes", path=str(source), problem=str(error))
             os.utime(copy, ns=(found.st_atime_ns, found.st_mtime_ns))
             os.fsync(copy)
@@ -75,13 +75,19 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def link_back(source: Path, target: Path, temporary: Path) -> None:
-    """Give a file its old name, and take away its present one; replaces nothing.
+    """Give a file its old name and remove its present name, without replacing another file.
 
-    `temporary` lies beside `target` and is used across mounts. Raises FileExistsError if another
-    file is at `target`, OSError.
+    Args:
+        source: the present path.
+        target: the old path.
+        temporary: a path beside `target`, used if source and target are on different mounts.
+
+    Raises:
+        FileExistsError: another file is at `target`.
+        OSError.
     """
     with opened(source.parent) as here, opened(target.parent) as there:
-        if not is_there(here, source.name):  # it has been given back; that may have been all
+        if not is_there(here, source.name):  # an earlier call has moved it
             _remove(there, temporary.name)
             return
         try:
@@ -103,7 +109,10 @@ def link_back(source: Path, target: Path, temporary: Path) -> None:
 
 
 def _link(here: int, source: str, there: int, target: str) -> None:
-    """Give a file a second name (where there are no links: another name) unless it is taken."""
+    """Link a file to a second name, or rename it where hard links fail.
+
+    Raises FileExistsError if another file has the name.
+    """
     if _same_file(here, source, there, target):
         return
     try:
@@ -127,7 +136,7 @@ def _remove(directory: int, name: str) -> None:
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove a directory and all in it, following no link, durably; it may be gone."""
+    """Remove a directory with its content durably, without following links; it may be missing."""
     with suppress(FileNotFoundError), opened(directory.parent) as above:
         found = look(above, directory.name)
         if found is not None and stat.S_ISLNK(found.st_mode):
@@ -138,6 +147,6 @@ def remove_tree(directory: Path) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file; it may be gone."""
+    """Remove a file, which may be missing."""
     with suppress(FileNotFoundError), opened(path.parent) as directory:
         os.unlink(path.name, dir_fd=directory)

@@ -1,8 +1,8 @@
-"""Retention: moves and deletes files that have been kept long enough (SPEC §7, §7a).
+"""Retention: moves and deletes files that are older than their settings allow (SPEC §7, §7a).
 
-Each target has a setting that says how long it is kept. Originals that leave the store are packed
-into the archive if `archive` is on. If the clock is in doubt (`core/clock.py`), a run deletes
-nothing; files that only move into the archive move all the same.
+A setting per target says how long its files are kept. If `archive` is on, originals that leave the
+store are packed into the archive. If the clock is in doubt (`core/clock.py`), a run deletes no
+files by age, but still moves files into the archive.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ from bsd.store.pack import PACK, SET_ASIDE
 
 _log: BoundLogger = structlog.get_logger(module="retention")
 
-_HELD = "Why nothing is deleted: the clock is not believed"
+_HELD = "Why the run deletes no files: the clock is in doubt"
 
 
 @dataclass(frozen=True, slots=True)
 class CleanedPlace:
-    """What a run has deleted in one place (bytes), and how much could not be."""
+    """The files that a run has deleted in one place, their bytes, and the number of errors."""
 
     keep: str
     held: Annotated[str | None, Field(description=_HELD)]
     cleaned: int
     bytes: int
     errors: int
-    packed: Internal[int | None] = None  # bytes of new packs; None: nothing is packed
+    packed: Internal[int | None] = None  # bytes of new packs; None if the place is not packed
 
     @classmethod
     def of(cls, target: RetentionTarget, time: RunTime, done: Cleaned, keep: str) -> CleanedPlace:
@@ -75,7 +75,7 @@ class CleanedPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """What was deleted, or with dry_run what would be: of what was extracted, and of the rest."""
+    """The result of a run, or with `dry_run` its forecast: the store, and the other places."""
 
     store: Internal[CleanedPlace | Forecast]
     dry_run: bool
@@ -86,8 +86,8 @@ class Retention:
     archived_bytes: Annotated[
         int | None,
         Field(
-            description="What the extracted files take in the archive (before they do: about); "
-            "null: they are deleted for good"
+            description="The bytes that the extracted files take in the archive (with dry_run, an "
+            "estimate); null: the files are deleted for good"
         ),
     ]
     archive: CleanedPlace | Forecast
@@ -95,11 +95,11 @@ class Retention:
     history: CleanedPlace | Forecast
     trash: CleanedPlace | Forecast
     problem: Annotated[
-        str | None, Field(description="Why it is not noted that there was a run"), OMIT_EMPTY
+        str | None, Field(description="Why the run could not be recorded"), OMIT_EMPTY
     ] = None
 
     def __post_init__(self) -> None:
-        """Fill the members that are those of the store."""
+        """Copy the fields of the store."""
         for name in ("keep", "held", "cleaned", "bytes"):
             object.__setattr__(self, name, getattr(self.store, name))
 
@@ -107,17 +107,17 @@ class Retention:
     def held_places(self) -> dict[str, str]:
         """Map the places that the clock protects from deletion to the reason."""
         places = {
-            "what was extracted": self.store.held,
+            "the store": self.store.held,
             "the archive": self.archive.held,
-            "the sessions that are gone": self.sessions.held,
-            "history and trash": self.trash.held,  # they are kept equally long
+            "the copies of deleted sessions": self.sessions.held,
+            "history and trash": self.trash.held,  # both have the same setting
         }
         return {what: why for what, why in places.items() if why is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CleanedAll(Retention):
-    """What a run has deleted."""
+    """The result of a run."""
 
     store: Internal[CleanedPlace]
     archive: CleanedPlace
@@ -133,14 +133,14 @@ class CleanedAll(Retention):
 
     @property
     def failures(self) -> int:
-        """How much could not be deleted, wherever it lies."""
+        """The number of items that could not be deleted, in all places."""
         places = (self.store, self.archive, self.sessions, self.history, self.trash)
         return sum(place.errors for place in places)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastAll(Retention):
-    """What a run would delete."""
+    """The forecast of a run."""
 
     store: Internal[Forecast]
     archive: Forecast
@@ -164,9 +164,9 @@ class RetentionRun:
     """One run over all targets, or over one of them.
 
     Args:
-        trust_clock: the wall clock is right, although it was set.
-        wait: seconds, for a session on which another bsd works.
-        stopping: asked before each session; the rest then goes with the next run.
+        trust_clock: the wall clock is right although it was set.
+        wait: seconds to wait for a session on which another bsd process works.
+        stopping: called before each session; if it returns True, the next run deletes the rest.
     """
 
     def __init__(
@@ -195,11 +195,11 @@ class RetentionRun:
         forget: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> CleanedAll:
-        """Move and delete everything that has been kept long enough.
+        """Move and delete all files that are old enough.
 
         Args:
-            forget: originals that leave the store are deleted, also if the setting `archive` is on.
-            progress: is told how many bytes have left the store, of how many.
+            forget: delete originals that leave the store, even if the setting `archive` is on.
+            progress: called with the bytes that have left the store and the bytes that will.
         """
         layout = self._layout
         _log.trace("Retention begins", root=str(layout.root))
@@ -231,12 +231,12 @@ class RetentionRun:
         archive_keep: str = NEVER,
         progress: Callable[[int, int], None] | None = None,
     ) -> CleanedPlace:
-        """Clean the store of all sessions, also of those that no longer exist, and audit it.
+        """Clean the stores of all sessions, deleted sessions included, and record it in the audit.
 
         Args:
-            into_archive: the files are packed before they are deleted, and are not lost.
+            into_archive: pack the files into the archive before they are deleted.
             archive_keep: the setting `archive_retention`.
-            progress: as of `clean_all`.
+            progress: as for `clean_all`.
         """
         layout = self._layout
         packed_at = self._time.now if into_archive else None
@@ -244,7 +244,7 @@ class RetentionRun:
             layout, keep, wait=self._wait, packed_at=packed_at, archive_keep=archive_keep
         )
         if into_archive:
-            # A problem is logged if there is anything to pack.
+            # If there are files to pack, packing them logs the problem.
             with suppress(OSError, BsdError):
                 make_private_dir(layout.refuse_outside(layout.archive))
         with letting_go(layout, store.deleted):
@@ -267,16 +267,19 @@ class RetentionRun:
     def _shown(
         self, store: ExtractedFiles, show: Callable[[int, int], None] | None
     ) -> Callable[[Cleaned], None]:
-        """Return a function that shows how much of the store is done, if anything shows it."""
+        """Return a callback for `clean` that reports the progress to `show`, if given."""
         if show is None:
             return lambda _: None
         total = 0
-        with suppress(BsdError):  # the run reports it
+        with suppress(BsdError):  # the run reports the problem
             total = forecast(store, self._time).bytes
         return lambda done: show(min(done.bytes, total), total)
 
     def clean_archive(self, keep: str, most: int) -> CleanedPlace:
-        """Delete packs that are older than `keep`, then those over `most` bytes; 0: no limit."""
+        """Delete packs older than `keep`, then parts until the archive fits `most` bytes.
+
+        `most` 0: no limit.
+        """
         packs = ArchivePacks(self._layout, keep, wait=self._wait)
         with letting_go(self._layout, packs.deleted):
             done = clean(packs, self._time, self._stopping)
@@ -307,16 +310,16 @@ class RetentionRun:
         self._audit(done, "archive_retention", **more)
 
     def clean_gone(self, keep: str) -> CleanedPlace:
-        """Forget sessions that have been gone for longer than `keep`; each is audited."""
+        """Forget sessions that were deleted longer than `keep` ago; record each in the audit."""
         forgetting = Forget(self._layout, actor=self._actor, budget=self._budget)
         sessions = self._clean(GoneSessions(self._layout, keep, forgetting), keep)
         notes = clean(LoneMemories(self._layout, keep), self._time, self._stopping)
         return replace(sessions, errors=sessions.errors + notes.errors)
 
     def clean_history(self, keep: str) -> CleanedPlace:
-        """Forget operations that are older than `keep`: they can no longer be undone.
+        """Delete the history of operations older than `keep`, which can then not be undone.
 
-        Drafts of edits, which hold the same texts, go too.
+        Drafts of edits, which hold the same texts, are deleted as well.
         """
         history = HistoryFiles(self._layout, keep, wait=self._wait)
         errors = self._clean_drafts(history)
@@ -325,9 +328,9 @@ class RetentionRun:
         return CleanedPlace.of(history, self._time, done, keep)
 
     def clean_trash(self, keep: str) -> CleanedPlace:
-        """Delete for good the trash that is older than `keep`; each session is audited.
+        """Delete trash older than `keep` for good; record each session in the audit.
 
-        Counts files. Operations that a killed process has left half done are finished first.
+        The result counts files. Interrupted operations of the trash are finished first.
         """
         trash = Trash(self._layout, keep, actor=self._actor, budget=self._budget)
         trash.recover()
@@ -338,9 +341,10 @@ class RetentionRun:
         return CleanedPlace.of(target, self._time, done, keep)
 
     def _clean_drafts(self, history: HistoryFiles) -> int:
-        """Delete drafts that were not touched for as long as history is kept.
+        """Delete drafts that are older than the history is kept.
 
-        Returns how many could not be deleted.
+        Returns:
+            The number of drafts that could not be deleted.
         """
         lifetime = lifetime_seconds(history.keep)
         if lifetime is None or history.why_held(self._time):
@@ -374,14 +378,14 @@ class RetentionRun:
                 files_removed=done.cleaned,
                 bytes=done.bytes,
                 errors=done.errors,
-                **more,  # type: ignore[arg-type]  # none is called agent or session_id
+                **more,  # type: ignore[arg-type]  # none is named agent or session_id
             )
 
 
 def forecast_all(
     layout: Layout, config: PruningConfig, time: RunTime, *, forget: bool = False
 ) -> ForecastAll:
-    """Return the files that a run would move and delete; changes nothing. Raises BsdError."""
+    """Return the files that a run would move and delete, without doing so. Raises BsdError."""
     into_archive = config.archive and not forget
     packed_at = time.now if into_archive else None
     store = forecast(ExtractedFiles(layout, config.retention, packed_at=packed_at), time)
@@ -420,33 +424,33 @@ def in_plain_words(config: PruningConfig) -> str:
     keep = config.retention
     if lifetime_seconds(keep) is None:
         return (
-            "What bsd takes out of sessions is kept for ever (retention is `never`). "
-            "`bsd config set retention 30d` would let it go after 30 days."
+            "bsd keeps extracted values for ever (`retention` is `never`). "
+            "`bsd config set retention 30d` removes them from the store after 30 days."
         )
     if config.archive:
         return (
-            f"What bsd takes out of sessions is kept for {keep} as it is (the setting "
-            "`retention`) and then moved, compressed, into the archive, from which it can be "
-            f"restored as before{_archive_end(config)}. To have it deleted instead: `bsd config "
-            "set archive false`. `bsd retention --dry-run` shows what goes next."
+            f"bsd keeps extracted values uncompressed for {keep} (the setting "
+            "`retention`) and then moves them, compressed, into the archive, from which they can "
+            f"be restored as before{_archive_end(config)}. To delete them instead: `bsd config "
+            "set archive false`. `bsd retention --dry-run` lists the files that are due next."
         )
     return (
-        f"What bsd takes out of sessions is kept for {keep} (the setting `retention`) and "
-        "then deleted for good: its placeholder stays, but can no longer be restored. To keep it "
+        f"bsd keeps extracted values for {keep} (the setting `retention`) and then deletes "
+        "them for good: their placeholders stay, but can no longer be restored. To keep values "
         "longer: `bsd config set retention 30d`; for ever: `bsd config set retention never`, or "
         "compressed: `bsd config set archive true`. "
-        "`bsd retention --dry-run` shows what goes next."
+        "`bsd retention --dry-run` lists the files that are due next."
     )
 
 
 def _archive_end(config: PruningConfig) -> str:
     if lifetime_seconds(config.archive_retention) is None:
         return " (for ever: `archive_retention` is never)"
-    return f" ({config.archive_retention} long: `archive_retention`)"
+    return f" (for {config.archive_retention}: `archive_retention`)"
 
 
 WHAT_IS_NEW = (
-    "New: what `retention` takes out of the store is no longer deleted but moved, compressed, into "
-    "the archive, and can be restored from there; to delete it as before: `bsd config set archive "
-    "false`."
+    "New: values that leave the store after `retention` are no longer deleted but moved, "
+    "compressed, into the archive, and can be restored from there. To delete them as before: "
+    "`bsd config set archive false`."
 )

@@ -1,6 +1,6 @@
 """Searches all text of sessions, stores and archives without an index.
 
-The lines come from `stored_lines`. Only those that may hold the words are parsed
+The lines come from `stored_lines`. Only lines that may contain the words are parsed
 (`Matcher.candidates`).
 """
 
@@ -48,7 +48,7 @@ _PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """The result of a search; `place` is None if it came to the end."""
+    """The result of a search; `place` is None if the search is complete."""
 
     hits: list[SearchHit]
     place: ScanPosition | None
@@ -58,10 +58,12 @@ class Scanned:
 
 @dataclass(slots=True)
 class FullScan:
-    """One search through everything; or, with `only`, through the originals of one session.
+    """One search through all text; with `only`, through the stored originals of one session.
 
-    `progress` is told bytes done and in all; `stopping` is asked after each piece of about 1 MB;
-    `failed` is told of files that cannot be read; the search goes on with the others.
+    Args:
+        progress: called with the bytes searched so far and the total.
+        stopping: called after each piece of about 1 MB; if it returns True, the search pauses.
+        failed: called for files that cannot be read; the search continues with the others.
     """
 
     layout: Layout
@@ -77,7 +79,10 @@ class FullScan:
     _formats: dict[SessionName, TranscriptFormat | None] = field(init=False, default_factory=dict)
 
     def run(self, position: ScanPosition | None = None) -> Scanned:
-        """Search on until enough is found, `stopping` says so, or all was read; raises Invalid."""
+        """Search until `limit` hits are found, `stopping` returns True, or all text is read.
+
+        `position`: the `place` of an earlier result, to continue from. Raises Invalid.
+        """
         wanted = WantedSessions(self.layout, self.agent, self.wanted)
         alone = self.only or self.wanted.session
         if self.only is None and alone is not None and not self._is_wanted(alone, wanted):
@@ -102,7 +107,7 @@ class FullScan:
         return Scanned(hits, None if is_over else came_to, max(came_to.scanned, 0), came_to.total)
 
     def _is_wanted(self, session: SessionName, wanted: WantedSessions) -> bool:
-        """Return whether the one session that the filter names meets its other conditions."""
+        """Return True if the session that the filter names meets the filter's other conditions."""
         is_gone = is_deleted(self.layout, session)
         if self.wanted.of_gone not in (None, is_gone):
             return False
@@ -130,7 +135,7 @@ class FullScan:
                 self._look_at(matcher, text, lines.session, called, index, about, away=False)
 
     def _look_at_stored(self, matcher: Matcher, lines: StoredLines) -> None:
-        """Search an original; of values that are known to be extracted, only those."""
+        """Search an original; if its extracted values are known, only these values."""
         entry, fmt = parse_entry(lines.data), self._format_of(lines.session)
         about = _about(entry, fmt)
         if self.wanted.fits(*about):
@@ -145,7 +150,7 @@ class FullScan:
         raw: bytes,
         only: list[ValuePath] | None = None,
     ) -> str:
-        """Return the text of a line that is searched; of `only` these values, if there are any."""
+        """Return the searched text of a line; if `only` has paths, the text of these values."""
         if (part := self.wanted.part) is not None:
             return part_words(entry, fmt, part, only or None) if entry and fmt else ""
         if entry is None:
@@ -153,9 +158,9 @@ class FullScan:
         return words_at(entry, only) if only else all_words_of(entry)
 
     def _format_of(self, name: SessionName) -> TranscriptFormat | None:
-        """Return the format of a session; its file need not be there any more."""
+        """Return the format of a session, which may be deleted; None if it is not known."""
         if name not in self._formats:
-            self._formats.clear()  # they come one after the other
+            self._formats.clear()  # sessions are read one after the other
             self._formats[name] = None
             with suppress(BsdError, OSError), open_or_snapshot(self.layout, name) as source:
                 self._formats[name] = format_of(source, program_of(self.layout, name.agent))
@@ -181,7 +186,7 @@ class FullScan:
 
 
 def _about(entry: Entry | None, fmt: TranscriptFormat | None) -> tuple[str | None, float | None]:
-    """The role of an entry, and when it was written (epoch seconds), as far as they are known."""
+    """Return the role and the time (epoch seconds) of an entry; None for each if not known."""
     if entry is None or fmt is None:
         return None, None
     info = fmt.info(entry)

@@ -1,9 +1,9 @@
-"""Full-text search: asks the index, and brings it up to date (`indexing`) where a caller waits.
+"""Full-text search in the index, which is brought up to date (`indexing`) if the caller can wait.
 
-The index says in which lines words are; their text is read from session, store or archive. It also
-says which files the calls of each session name. The
-filter of lists (`SessionFilter`) finds sessions by words in their names, titles and text. Text that
-is not in the index is found by `scan`.
+The index tells which lines contain the words; the text of these lines is read from session, store
+or archive. The index also tells which files the calls of each session name. `SessionFilter`, the
+filter of lists, finds sessions by words in their names, titles and texts. Text that is not in the
+index is found by `scan`.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from bsd.transcripts.reader import InBlocks, Line
 _log = structlog.stdlib.get_logger(module="search")
 _retention_log = structlog.stdlib.get_logger(module="retention")
 
-Progress = Callable[[int, int], None]  # bytes read, of so many
+Progress = Callable[[int, int], None]  # called with the bytes read so far and the total
 Failed = Callable[[SessionName, BsdError], None]  # called for each session that cannot be read
-# Some of the lines that the index names may be gone by now, or be lines of one entry.
+# Extra rows: some lines in the index may no longer exist, or several may belong to an entry.
 _SPARE = 20
-# The index does not know which text was taken out: so many lines are looked at for live ones.
+# Limit of the lines read to find live text, because the index does not know what was extracted.
 _MOST_LOOKED_AT = 500
-# Words that are in no title are looked for in the text in at most so many combinations.
+# Limit of the combinations of words for which a list of sessions searches the text.
 _MOST_QUESTIONS = 8
 NO_INDEX = "the search index is switched off (search_index is false)"
 
@@ -59,7 +59,7 @@ NO_INDEX = "the search index is switched off (search_index is false)"
 # --- entries ---
 
 
-def search(  # noqa: PLR0913 - wishes, each by its name
+def search(  # noqa: PLR0913 - options, each passed by name
     layout: Layout,
     words: str,
     *,
@@ -70,21 +70,21 @@ def search(  # noqa: PLR0913 - wishes, each by its name
     has_words: bool = True,
     wanted: SearchFilter = NO_FILTER,
 ) -> list[SearchHit]:
-    """Return entries that hold all the words, the best first; the index is updated before.
+    """Update the index, then return the entries that contain all words, the best first.
 
-    A session that cannot be read stops no other.
+    Sessions that cannot be read are skipped.
 
     Args:
-        has_words: the setting `search_index`. If it is False, nothing is found, and the index
-            loses its words.
-        wanted: conditions that entries have to meet.
+        has_words: the setting `search_index`. If it is False, the result is empty, and the words
+            are removed from the index.
+        wanted: conditions that entries must meet.
 
     Raises:
-        Invalid: there is no word in `words`.
-        Unavailable: SQLite has no FTS5, the disk is full.
+        Invalid: `words` contains no word.
+        Unavailable: SQLite has no FTS5, or the disk is full.
         Busy: another process uses the index.
     """
-    match_expression(words)  # before the work, not after it
+    match_expression(words)  # raises Invalid before the index is updated
 
     def work(index: SearchIndex) -> list[FoundRow]:
         index.follow_setting(has_words)
@@ -104,7 +104,7 @@ def bring_up_to_date(
     failed: Failed | None = None,
     has_words: bool = True,
 ) -> None:
-    """Read into the index what is new; raises as `search`, which describes the arguments."""
+    """Read new and changed sessions into the index; arguments and errors as for `search`."""
 
     def work(index: SearchIndex) -> None:
         index.follow_setting(has_words)
@@ -140,7 +140,7 @@ def search_as_it_is(
     limit: int = 20,
     wanted: SearchFilter = NO_FILTER,
 ) -> list[SearchHit]:
-    """As `search`, in the index as it is; no session is read as a whole."""
+    """Search the index in its present state; otherwise as `search`. Only found lines are read."""
     match_expression(words)
     none: list[FoundRow] = []
 
@@ -158,7 +158,7 @@ def _rows_wanted(
     limit: int,
     wanted: SearchFilter,
 ) -> list[FoundRow]:
-    """Return the lines that meet the conditions; `hits_of` looks whether their text is live."""
+    """Return the lines that meet the conditions; `hits_of` tests whether their text is live."""
     if wanted.needs_all:
         return []
     among = wanted_by_index(index, agent, wanted)
@@ -193,16 +193,17 @@ def files_named(
     failed: Failed | None = None,
     has_words: bool = True,
 ) -> list[UsedFile]:
-    """Return the files that calls name and whose paths end with `path`, in no order.
+    """Return the files that calls name and whose paths end with `path`, in no particular order.
 
     Args:
-        path: whole components, without case; a `*` at its end stands for any rest of a name.
-        update: bring the index up to date before.
-        has_words: the setting `search_index`; if it is False, no file is known.
+        path: whole components of a path, case-insensitive; a `*` at the end matches the rest of
+            a name.
+        update: bring the index up to date first.
+        has_words: the setting `search_index`; if it is False, no files are known.
 
     Raises:
-        Invalid: no file has this path.
-        Unavailable: SQLite has no FTS5, the disk is full.
+        Invalid: no file can have this path.
+        Unavailable: SQLite has no FTS5, or the disk is full.
         Busy: another process uses the index.
     """
     pattern = PathPattern(path)
@@ -234,9 +235,9 @@ def search_gone(
     read: bool = False,
     progress: Progress | None = None,
 ) -> list[SearchHit]:
-    """Return entries of sessions that are gone, the best first; raises as `search`.
+    """Return entries of deleted sessions, the best first; raises as `search`.
 
-    Searches the index; with `read` the sessions that it does not know yet are read before.
+    `read`: first read deleted sessions that the index does not know yet.
     """
     match_expression(words)
     gone = _gone_sessions(layout, agent)
@@ -264,7 +265,7 @@ def _read_all(
         try:
             read_session(layout, index, each.name)
         except (NotFound, Busy):
-            continue  # deleted or shortened meanwhile: the next search sees it as it is then
+            continue  # deleted or shortened meanwhile; the next search reads it again
         except BsdError as problem:
             _log.warning(
                 "A session cannot be searched", session=str(each.name), problem=problem.message
@@ -284,17 +285,17 @@ def hits_of(
     *,
     live: bool = False,
 ) -> list[SearchHit]:
-    """Return the entries of these lines, each once, in their order.
+    """Return the entries of these lines, each once, in the order of the lines.
 
-    A line that does not hold the words any more is left out. A session that cannot be read is
-    named without its text.
+    A line that no longer contains the words is left out. If a session cannot be read, its hits have
+    no text.
 
     Args:
-        live: only entries whose words are not taken out of their sessions.
+        live: only entries whose words are still inline in their sessions.
     """
     hits: dict[tuple[SessionName, str | int], SearchHit] = {}
     exclusions = layout.exclusions()
-    if exclusions:  # the index may still know them
+    if exclusions:  # the index may still have rows of excluded sessions
         rows = [
             row for row in rows if not exclusions.session(row.session.agent, row.session.session)
         ]
@@ -332,7 +333,7 @@ def _hits_in(
     except NotFound:
         return
     except (BsdError, OSError) as problem:
-        _log.debug("What was found cannot be read", session=str(name), problem=str(problem))
+        _log.debug("Found lines cannot be read", session=str(name), problem=str(problem))
         for row in rows:
             nothing = Snippet("", ())
             about = (row.score, row.role, row.time)
@@ -354,7 +355,7 @@ def _hits_in(
 def _texts_of(
     source: InBlocks, reader: LineReader, rows: list[FoundRow]
 ) -> Iterator[tuple[FoundRow, LineText]]:
-    """Yield the lines, where they were or, if the session was rewritten, by their numbers."""
+    """Yield the lines of these rows, found by offset or, after a rewrite, by line number."""
     moved = {}
     for row in rows:
         line = _line_at(source, row)
@@ -393,14 +394,12 @@ def by_title(
     but: Collection[SessionName] = (),
     wanted: SearchFilter = NO_FILTER,
 ) -> list[tuple[SessionName, str]]:
-    """Return sessions whose titles hold all the words, with the titles; none is read as a whole.
-
-    Sessions that are gone come last.
+    """Return the sessions whose titles contain all words, with the titles; deleted sessions last.
 
     Args:
-        but: sessions that were found by their text: most titles are the first question asked.
-        wanted: conditions; of a title only those count that are of its session, and a condition
-            that no title meets (a role, text that was taken out) leaves none.
+        but: sessions to leave out, found by their text; most titles repeat the first prompt.
+        wanted: conditions; with those that a title cannot meet (a role, extracted text), the
+            result is empty.
     """
     if wanted.role or wanted.session or wanted.needs_all:
         return []
@@ -415,7 +414,7 @@ def by_title(
             for name, title in catalog.titled(
                 layout, agent, since=wanted.since, until=wanted.until
             ):
-                with suppress(OSError, BsdError):  # it has just gone
+                with suppress(OSError, BsdError):  # just deleted
                     if fits(name, title) and sessions.has(name, layout.session_file(name).lstat()):
                         yield name, title
         if wanted.of_gone is not False:
@@ -430,12 +429,12 @@ def by_title(
 def _titles_in_index(
     layout: Layout, terms: list[str], agent: str | None, wanted: SearchFilter
 ) -> Iterator[tuple[SessionName, str, str | None]]:
-    """Yield titles that may hold these words, of sessions that are gone or not.
+    """Yield titles that may contain these words, of existing and deleted sessions.
 
-    With each, the directory in which its session began.
+    Each comes with its session and the directory in which the session began.
     """
     titles: dict[str, KnownTitle] = {}
-    with suppress(BsdError, OSError):  # titles of other sessions are better than none
+    with suppress(BsdError, OSError):  # the titles of existing sessions are still found
         titles = ask(layout.search_db, lambda index: index.titles_with(terms, agent), titles)
     exclusions = layout.exclusions()
     for text, known in titles.items():
@@ -447,26 +446,26 @@ def _titles_in_index(
 
 
 def sessions_with(layout: Layout, words: str, agent: str | None = None) -> set[SessionName]:
-    """Return the sessions with an entry that holds all words, or words that begin so.
+    """Return the sessions with an entry that contains all words or words beginning with them.
 
-    Searches the index; nothing is read or created. Raises Unavailable, Busy.
+    Searches the index in its present state and creates no index. Raises Unavailable, Busy.
     """
 
     def question(index: SearchIndex) -> set[str]:
         try:
             return index.sessions_with(words, agent=agent)
-        except Invalid:  # signs, or too many words
+        except Invalid:  # only punctuation, or too many words
             return set()
 
     none: set[str] = set()
-    # Those that are excluded, the list leaves out.
+    # The caller's list leaves out excluded sessions.
     return {SessionName.parse(name) for name in ask(layout.search_db, question, none)}
 
 
 class SessionFilter:
-    """The words by which a list of sessions is filtered; one that no name holds may be text.
+    """The words that filter a list of sessions, found in names or in the sessions' texts.
 
-    `problem` says why text was not looked at, if it was not.
+    `problem`: why texts were not searched; None if they were.
     """
 
     def __init__(self, layout: Layout, words: str | None, agent: str | None) -> None:
@@ -481,7 +480,7 @@ class SessionFilter:
                 self._models = ask(layout.search_db, lambda index: index.models(agent), {})
 
     def fits(self, name: SessionName, called: Iterable[str | None]) -> bool:
-        """Return whether each word is in the session's text, name, models, or in `called`."""
+        """Return True if each word is in the session's text, name or models, or in `called`."""
         if not self.terms:
             return True
         names = " ".join(filter(None, called))
@@ -502,30 +501,31 @@ class SessionFilter:
 
     @contextmanager
     def _noting_trouble(self) -> Iterator[None]:
-        # Sessions that are found by their names are better than no answer.
+        # Sessions found by name are better than an error.
         try:
             yield
         except BsdError as trouble:
             self.problem = trouble.message
 
 
-# --- deleted content leaves the index, even if the process that deletes is killed ---
+# --- removing deleted content from the index, even if the deleting process is killed ---
 
 
 @contextmanager
 def letting_go(layout: Layout, deleted: Mapping[str, list[str]]) -> Iterator[None]:
-    """Delete stored originals inside this context; then their text leaves the index.
+    """Delete stored originals inside this context; at its end, their text leaves the index.
 
-    Files go first, then their words. In between a mark lies beside the settings: after a crash,
-    `catch_up` has all sessions read again of which text was read from store or archive.
+    The files are deleted first, then their words. Meanwhile a marker file lies beside the settings,
+    so that after a crash `catch_up` reads all sessions again whose indexed text comes from store or
+    archive.
 
     Args:
-        layout: of the root.
-        deleted: gets the refs that are deleted, by the name of the store's directory.
+        layout: the root.
+        deleted: filled by the caller with the deleted refs, by the name of the store's directory.
     """
     marked = False
     if layout.search_db.exists():
-        with suppress(OSError):  # deleting must not need room
+        with suppress(OSError):  # deletion must work on a full disk
             write_private(layout.letting_go, b"")
             marked = True
     forgotten = True
@@ -540,7 +540,7 @@ def letting_go(layout: Layout, deleted: Mapping[str, list[str]]) -> Iterator[Non
 
 
 def catch_up(layout: Layout) -> None:
-    """Finish the forgetting of a killed process; a problem is logged, and left to the next run."""
+    """Finish the work of a killed `letting_go`; log a problem and leave it to the next run."""
     if not layout.letting_go.exists():
         return
 
@@ -563,17 +563,17 @@ def catch_up(layout: Layout) -> None:
 
 
 def forget_stored(layout: Layout, gone: Iterable[str]) -> bool:
-    """Take the text of deleted originals out of the index, for good.
+    """Remove the text of deleted originals from the index for good.
 
-    Their sessions are read again, if text of them was read from store or archive, or if they are
-    not as they were read: then it may have stood in their lines.
+    Their sessions are read again if their indexed text comes partly from store or archive, or if
+    the sessions have changed since, because the text may have been inline then.
 
     Args:
-        layout: of the root.
-        gone: the names of directories of stores that have lost files.
+        layout: the root.
+        gone: the names of the store directories that have lost files.
 
     Returns:
-        Whether there was no problem; a problem is logged.
+        True if all went well; a problem is logged.
     """
 
     def drop(index: SearchIndex) -> None:
@@ -588,11 +588,11 @@ def forget_stored(layout: Layout, gone: Iterable[str]) -> bool:
 
 
 def _read_or_forget(layout: Layout, index: SearchIndex, known: Known) -> None:
-    """Read a session again; one that cannot be read is forgotten."""
+    """Read a session into the index again; if it cannot be read, remove it from the index."""
     try:
         if known.away or has_changed(layout, known):
             read_session(layout, index, SessionName.parse(known.name))
     except (BsdError, OSError) as problem:
-        _log.debug("Forgotten, as it cannot be read", session=known.name, problem=str(problem))
+        _log.debug("Removed, as it cannot be read", session=known.name, problem=str(problem))
         with index.change():
             index.forget(known.name)

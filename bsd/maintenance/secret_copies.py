@@ -1,8 +1,8 @@
-"""Finds the files that hold a secret and that a redaction does not change, and names the others.
+"""Finds copies of a secret that a redaction leaves, and names the places that it cleans.
 
-Of bsd's own files, and of those that lie beside sessions: files of sync programs, compressed and
-renamed sessions, databases, the sessions that are excluded. Where bsd cannot look, `unreached` says
-so in words.
+The search covers bsd's own files and the files beside sessions: files of sync programs, compressed
+and renamed sessions, databases, and excluded sessions. `unreached` describes the places that bsd
+cannot search.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-import zstandard
-
 from bsd.core.errors import BsdError, ConfigError, os_problem
 from bsd.core.files import plain_stream
 from bsd.core.layout import Layout, SessionName
+from bsd.core.zstd import zstd
 from bsd.maintenance import catalog
 from bsd.maintenance.references import belongings_with
 from bsd.planning.redact_text import LeftInPlace, SecretText
@@ -27,18 +26,18 @@ from bsd.store.snapshots import snapshot_directories
 from bsd.transcripts.agents.programs import kind_of, other_roots, program_of
 
 _BLOCK = 1 << 20
-_LONGEST = 16 << 10  # bytes of a secret and its escapes
-_COMPRESSED = ".zst"  # packs are such files, too
+_LONGEST = 16 << 10  # limit of the bytes of a secret with its escapes
+_COMPRESSED = ".zst"  # packs have this ending, too
 
 
 def files_with(layout: Layout, text: SecretText, names: Iterable[SessionName]) -> Iterator[str]:
-    """Yield the files that hold a secret.
+    """Yield the files that contain a secret.
 
-    Those of bsd's own, those that lie beside sessions, and what belongs to the sessions `names`.
-    Files that cannot be read are left out.
+    The search covers bsd's own files, the files beside sessions, and the files that belong to the
+    sessions `names`. Files that cannot be read are left out.
     """
     for path in (*_own_files(layout), *_beside_sessions(layout)):
-        with suppress(BsdError, OSError, zstandard.ZstdError):
+        with suppress(BsdError, OSError, EOFError, zstd.ZstdError):
             if stat.S_ISREG(path.lstat().st_mode) and _holds(path, text):
                 yield str(path)
     beside = (belongings_with(layout, name, [text.text]) for name in names)
@@ -53,9 +52,9 @@ def files_with(layout: Layout, text: SecretText, names: Iterable[SessionName]) -
 def changed_by_redaction(
     layout: Layout, names: Collection[SessionName], needed: Collection[SessionName]
 ) -> tuple[Path, ...]:
-    """Return the places in which nothing is left of a secret once these sessions are redacted.
+    """Return the places that no longer contain a secret once these sessions are redacted.
 
-    `needed`: those of them whose stored text stays, since another session needs it.
+    `needed`: the sessions of `names` whose stored text stays because another session needs it.
     """
     places = [layout.history_dir(name) for name in names]
     for name in names:
@@ -75,16 +74,16 @@ def not_searched(layout: Layout) -> Iterator[LeftInPlace]:
         yield LeftInPlace(where, "", f"it was not searched: {problem.message}")
     for source in layout.sources:
         if not source.path.is_dir():
-            yield LeftInPlace(source.name, "", f"it was not searched: {source.path} is not there")
+            yield LeftInPlace(source.name, "", f"it was not searched: {source.path} does not exist")
 
 
 def unreached(layout: Layout) -> tuple[str, ...]:
-    """Return in words where copies of a session may lie that bsd does not know."""
+    """Return phrases for places that may hold copies of a session and that bsd cannot search."""
     roots = (f"the root {root}: `bsd --root {root} secrets` looks there" for root in _roots(layout))
     return (
         "the model provider, to which the session was sent",
         "backups, snapshots of file systems, and other machines",
-        "what the agent wrote into other files, and the history of the shell",
+        "other files that the agent wrote, and the history of the shell",
         *roots,
     )
 
@@ -101,7 +100,7 @@ def _own_files(layout: Layout) -> Iterator[Path]:
 
 
 def _beside_sessions(layout: Layout) -> Iterator[Path]:
-    """Yield files in the directories of sessions that are no sessions, or are excluded."""
+    """Yield files in session directories that are not sessions, or whose session is excluded."""
     known: set[Path] = set()
     with suppress(ConfigError):  # a root without agents
         known.update(layout.transcript(name) for name in catalog.names(layout))
@@ -123,11 +122,11 @@ def _holds(path: Path, text: SecretText) -> bool:
     with plain_stream(path, _BLOCK) as stream:
         if not path.name.endswith(_COMPRESSED):
             return _is_in(stream, text)
-        with zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True) as plain:
+        with zstd.ZstdFile(stream) as plain:
             return _is_in(plain, text)
 
 
-def _is_in(stream: IO[Any] | zstandard.ZstdDecompressionReader, text: SecretText) -> bool:
+def _is_in(stream: IO[Any] | zstd.ZstdFile, text: SecretText) -> bool:
     end = b""
     while block := stream.read(_BLOCK):
         if text.is_in(end + block):
@@ -137,7 +136,7 @@ def _is_in(stream: IO[Any] | zstandard.ZstdDecompressionReader, text: SecretText
 
 
 def why_unwritable(path: Path) -> BsdError | None:
-    """Return why this process cannot replace a file; None if it may be able to."""
+    """Return why this process cannot replace a file; None if there is no known obstacle."""
     code = 0
     with suppress(OSError):  # reading the file reports the problem
         if os.statvfs(path).f_flag & os.ST_RDONLY:

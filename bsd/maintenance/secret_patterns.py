@@ -1,10 +1,10 @@
 """Finds keys and passwords in lines of JSON, by the rules of gitleaks (`secret_rules.json`).
 
-The rules are written by `packaging/secret_rules.py`. Running more than two hundred regular
-expressions over every byte would take minutes for a gigabyte. So each rule is tried only near
-literal text without which it cannot match (`_Finder`), and at no more than `_MOST_PLACES` places
-of a megabyte, each at most `_Rule.after` bytes long. That bounds the time that hostile text can
-take. Nothing here reads a session, and nothing here prints a secret.
+`packaging/secret_rules.py` writes the rules. Running more than two hundred regular expressions over
+every byte would take minutes for a gigabyte. Therefore each rule is tried only near literal text
+without which it cannot match (`_Finder`), at no more than `_MOST_PLACES` places per megabyte, and
+over at most `_Rule.after` bytes from each place. That bounds the time that hostile text can take.
+This module does not read sessions and does not print secrets.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import Any
 import orjson
 
 _RULES = Path(__file__).with_name("secret_rules.json")
-_MOST_PLACES = 2000  # where one rule is tried, in each megabyte of a text
+_MOST_PLACES = 2000  # limit of the places per megabyte at which a rule is tried
 _BEFORE = 120  # bytes before a literal from which a rule is tried
-_NAME = 44  # bytes before an operator in which the name of what is assigned ends
+_NAME = 44  # bytes before an operator in which the assigned name ends
 _SLACK = 16
-_PIECE, _OVERLAP = 4 << 20, 32 << 10  # bytes of a long line
+_PIECE, _OVERLAP = 4 << 20, 32 << 10  # bytes; a long line is searched in pieces
 _MOST_NAMES = 1 << 16
-_SHOWN = 4  # characters of a secret that a person may see
+_SHOWN = 4  # characters of a secret that are shown to users
 _SHORTEST = 5  # characters
 _GENERIC = "generic-api-key"
 
-# Escapes of JSON, also in JSON that stands in a string of JSON, with more backslashes.
+# Escapes of JSON, including those of JSON inside a JSON string, with several backslashes.
 _ESCAPES = (
     (b"\\n", b"\n"),
     (b"\\r", b"\n"),
@@ -43,13 +43,13 @@ _ESCAPES = (
     (b"\\\n", b"\n"),
 )
 _CODE = re.compile(rb"\\+u(?![dD][89a-fA-F]|00[01][0-8bcefBCEF])([0-9a-fA-F]{4})")
-# A value with a digit: the rules for assignments take no other for a secret.
+# A value with a digit: the rules for assignments accept no other values as secrets.
 _ASSIGNED = re.compile(rb"[=:>,|][\x60'\"\s=]{0,5}(?=[a-z_.+/~@-]{0,64}[0-9])(?=[\w.=+/~@-]{5})")
-# Bytes that a name is made of; everything else ends it.
+# The bytes of a name; any other byte ends it.
 _NAME_BYTES = b"abcdefghijklmnopqrstuvwxyz0123456789_.- \t"
 _ENDS = bytes(byte if byte in _NAME_BYTES else 0 for byte in range(256))
 _AROUND = b"\x00 \t"
-# Ids of entries, calls and requests: programs write one or more into every line.
+# Ids of entries, calls and requests, which programs write into every line.
 _UUID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _ID = re.compile(rb"(?:toolu|call|msg|req|resp|rs|fc|srvtoolu|chatcmpl|run|session)[_-][\w-]+")
 REDACTED = re.compile(r"\[redacted-[a-z0-9-]+\]")
@@ -57,7 +57,7 @@ REDACTED = re.compile(r"\[redacted-[a-z0-9-]+\]")
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A text that a rule takes for a secret. Its `repr` does not show it."""
+    """A text that matches a rule for secrets. Its `repr` does not show the text."""
 
     rule: str
     text: str
@@ -67,17 +67,17 @@ class Secret:
 
     @property
     def hash(self) -> str:
-        """The first 16 hex digits of the SHA-256 of the text, by which people name it."""
+        """The first 16 hex digits of the SHA-256 of the text, by which users name the secret."""
         return hash_of(self.text)
 
     @property
     def masked(self) -> str:
-        """Its first characters and its length; of a short one, fewer characters."""
+        """The first characters of the text, fewer if it is short, and its length."""
         return masked(self.text)
 
     @property
     def replacement(self) -> str:
-        """The text that takes its place."""
+        """The text that replaces the secret."""
         return f"[redacted-{self.rule}]"
 
 
@@ -94,13 +94,13 @@ def masked(text: str) -> str:
 
 
 def entropy(text: bytes) -> float:
-    """Return the Shannon entropy of a text, in bits a byte."""
+    """Return the Shannon entropy of a text, in bits per byte."""
     size = len(text)
     return -sum(n / size * math.log2(n / size) for n in Counter(text).values())
 
 
 class _Rule:
-    """One rule; its regular expression is compiled when it is first tried."""
+    """A rule; its regular expression is compiled on first use."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.id: str = document["id"]
@@ -127,7 +127,7 @@ class _Rule:
         return re.compile(b"|".join(words)) if words else None
 
     def at(self, text: bytes, place: int) -> tuple[int, int] | None:
-        """Return [start, end) of the secret in a match that begins at a place, if there is one."""
+        """Return [start, end) of the secret if the rule matches at a place."""
         end = min(len(text), place + self.after + _SLACK)
         match = self.regex.match(text, place, end)
         return self._secret(text, match, end) if match else None
@@ -140,7 +140,7 @@ class _Rule:
 
     def _secret(self, text: bytes, match: re.Match[bytes], end: int) -> tuple[int, int] | None:
         if match.end() == end < len(text):
-            return None  # it goes on: where it ends is not known
+            return None  # the match may continue, so its end is not known
         group = self._document.get("secretGroup") or next(
             (at for at in range(1, self.regex.groups + 1) if match[at]), 0
         )
@@ -163,7 +163,7 @@ class _Rule:
 
 
 def _start_of_name(text: bytes, at: int) -> int:
-    """Return where the word begins that goes on at a place, at most 50 bytes before it."""
+    """Return the start of the word that continues at a place, at most 50 bytes before it."""
     head = text[max(0, at - 50) : at]
     word = re.search(rb"[\w.-]*\Z", head)
     return at - (len(word[0]) if word else 0)
@@ -174,7 +174,7 @@ def _compiled(patterns: Iterable[str]) -> tuple[re.Pattern[bytes], ...]:
 
 
 class _Finder:
-    """All rules, and where each is tried."""
+    """All rules, and the literal texts near which each is tried."""
 
     def __init__(self) -> None:
         document = orjson.loads(_RULES.read_bytes())
@@ -192,18 +192,18 @@ class _Finder:
         self._by_head = {
             head: [rule for rule in by_kind["prefix"] if _has_head(rule, head)] for head in heads
         }
-        # Not a look behind: this way the engine passes over letters and digits quickly.
+        # Not a lookbehind: in this form the engine skips letters and digits quickly.
         self._heads = re.compile(rb"[^a-z0-9](" + _trie(heads) + rb")")
         self._names: dict[bytes, tuple[_Rule, ...]] = {}
 
     def find(self, text: bytes) -> list[tuple[int, int, str]]:
-        """Return [start, end) of each secret in a text without escapes, in order, and its rule."""
+        """Return (start, end, rule id) of each secret in a text without escapes, in order."""
         found: dict[tuple[int, int], str] = {}
         lower = text.lower()
         for rule, span in (*self._prefixed(text, lower), *self._near_to(text, lower)):
             found.setdefault(span, rule.id)
         taken = sorted(found)
-        # A rule for one service says more than the one for any assignment.
+        # A rule for a particular service has priority over the generic rule for assignments.
         for rule, (start, end) in self._assigned_in(text, lower):
             if rule.id != _GENERIC:
                 found[start, end] = rule.id
@@ -248,7 +248,7 @@ class _Finder:
                         yield rule, span
 
     def _rules_of(self, name: bytes) -> tuple[_Rule, ...]:
-        """Return the rules for a secret that is assigned to a name."""
+        """Return the rules for secrets that are assigned to this name."""
         rules = self._names.get(name)
         if rules is None:
             rules = tuple(
@@ -265,12 +265,12 @@ def _most_places(text: bytes) -> int:
 
 
 def _has_head(rule: _Rule, head: bytes) -> bool:
-    """Whether a rule is tried where `head` was found, of which one of its own is a beginning."""
+    """Return True if `head` begins with any literal of the rule, which is then tried there."""
     return any(head.startswith(own) for own in rule.heads)
 
 
 def _trie(words: list[bytes]) -> bytes:
-    """Return a pattern for the longest of these words, sorted, by their common beginnings."""
+    """Return a pattern that matches the longest of these sorted words, grouped by prefixes."""
     by_first: dict[bytes, list[bytes]] = {}
     for word in words:
         if word:
@@ -288,12 +288,12 @@ def _finder() -> _Finder:
 
 
 def rules_version() -> str:
-    """Return the version of gitleaks whose rules these are."""
+    """Return the version of gitleaks from which the rules come."""
     return _finder().version
 
 
 def without_escapes(line: bytes) -> bytes:
-    """Return a line of JSON with the escapes of its strings resolved, without backslashes."""
+    """Return a line of JSON with the escapes of its strings resolved and backslashes removed."""
     if b"\\" in line:
         if b"\\u00" in line:
             line = _CODE.sub(lambda code: chr(int(code[1], 16)).encode(), line)
@@ -303,9 +303,9 @@ def without_escapes(line: bytes) -> bytes:
 
 
 def secrets_in(line: bytes) -> list[Secret]:
-    """Return the secrets in a line of JSON, or in any text, each once.
+    """Return the secrets in a line of JSON or any other text, each once.
 
-    A long line is searched in pieces, which overlap by more than the longest secret that is found.
+    A long line is searched in pieces, which overlap by more than the length of a secret.
     """
     found: dict[str, Secret] = {}
     for start in range(0, max(1, len(line)), _PIECE):

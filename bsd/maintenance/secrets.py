@@ -1,7 +1,7 @@
-"""Finds keys and passwords in sessions, stores and archives, and where each of them stands.
+"""Finds keys and passwords in sessions, stores and archives, with the places of each.
 
-What a secret is, `secret_patterns` says; which lines there are, `stored_lines`. A secret is named
-by the beginning of its hash; its text leaves this module only for the caller that redacts it.
+`secret_patterns` recognises secrets, `stored_lines` reads the lines. A secret is named by the
+beginning of its hash. Its text leaves this module only for the caller that redacts it.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.reader import parse_entry
 from bsd.transcripts.spans import format_path
 
-MOST_SECRETS = 2000  # of one search
-MOST_PLACES = 200  # that are listed of one secret
+MOST_SECRETS = 2000  # limit of the secrets that a search collects
+MOST_PLACES = 200  # limit of the places listed per secret
 
 
 @dataclass(frozen=True, slots=True)
 class SecretPlace:
-    """One entry in which a secret stands."""
+    """An entry that contains a secret."""
 
     session: SessionName
     entry_id: str | None
-    index: int  # 0-based line number; of a stored line, that when it was taken out
+    index: int  # 0-based line number; for a stored line, its number when it was extracted
     where: TextPlace
-    keys: tuple[str, ...]  # of the values; none: it stands in no text of the entry
+    keys: tuple[str, ...]  # paths of the values; empty if it is not in a text of the entry
 
 
 @dataclass(slots=True)
 class FoundSecret:
-    """A secret, and the entries in which it stands; `more` are not listed."""
+    """A secret and the entries that contain it; `more`: number of entries that are not listed."""
 
     secret: Secret
     places: list[SecretPlace] = field(default_factory=list)
@@ -47,7 +47,7 @@ class FoundSecret:
 
 @dataclass(slots=True)
 class SecretSearch:
-    """One search for secrets through everything, or through some sessions.
+    """One search for secrets in all text, or in some sessions.
 
     `progress`, `stopping` and `failed` are those of `StoredLineReader`.
     """
@@ -62,14 +62,14 @@ class SecretSearch:
     unlisted: int = field(init=False, default=0)  # places of secrets beyond `MOST_SECRETS`
 
     def run(self, position: ScanPosition | None = None) -> ScanPosition:
-        """Search on from a position; return how far it came, as `StoredLineReader.run`."""
+        """Search from a position; return the position reached, as `StoredLineReader.run` does."""
         reader = StoredLineReader(
             self.layout, self.agent, self.only, self.progress, self.stopping, self.failed
         )
         return reader.run(self.look, position)
 
     def look(self, lines: StoredLines) -> None:
-        """Search lines that were read."""
+        """Search lines from the reader."""
         for index, line in enumerate(lines.data.split(b"\n"), lines.index):
             for secret in secrets_in(line):
                 self._note(lines, index, line, secret)
@@ -84,7 +84,7 @@ class SecretSearch:
         if lines.place is TextPlace.COPIED and any(
             place.session == lines.session for place in known.places
         ):
-            return  # it is known of this session
+            return  # already found in this session
         if len(known.places) >= MOST_PLACES:
             known.more += 1
             return

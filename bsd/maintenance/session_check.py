@@ -1,6 +1,6 @@
-"""Checks one session against its store: every placeholder has its original, every file its record.
+"""Checks a session against its store: every placeholder has its original, every file its record.
 
-`maintenance/verify.py` checks all sessions, and the files that do not belong to one session.
+`maintenance/verify.py` checks all sessions, and the files that do not belong to a single session.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _MISSING = {
         "missing_file",
         "the file {}.json that holds its values is gone, and no pack of the archive has them",
     ),
-    Missing.CORRUPT: ("corrupt_file", "the file {}.json is not what was stored (its hash differs)"),
-    Missing.FOREIGN: ("foreign_file", "the file {}.json holds another entry than this one"),
+    Missing.CORRUPT: ("corrupt_file", "the file {}.json has changed since it was stored"),
+    Missing.FOREIGN: ("foreign_file", "the file {}.json holds a different entry"),
     Missing.UNREADABLE: (
         "missing_file",
         "the file {}.json that holds its values is gone; {trouble}",
@@ -50,39 +50,39 @@ class Finding:
     message: str
     repaired: bool = False
     hint: str | None = None
-    harmless: bool = False  # information; nothing is wrong
-    damaged: Annotated[DamagedLines | None, OMIT_EMPTY] = None  # of `damaged_lines`
+    harmless: bool = False  # information, not a problem
+    damaged: Annotated[DamagedLines | None, OMIT_EMPTY] = None  # only for `damaged_lines`
 
     @property
     def is_open(self) -> bool:
-        """True if something is still wrong."""
+        """True if this is a problem that is not repaired."""
         return not (self.repaired or self.harmless)
 
 
 @dataclass(slots=True)
 class Verification:
-    """The result of `verify`: the checked items, and the findings."""
+    """The result of `verify`: the numbers of checked items, and the findings."""
 
-    clean: bool = True  # nothing is wrong, or every problem was repaired
+    clean: bool = True  # no problems, or every problem was repaired
     sessions: int = 0
     elsewhere: list[str] = field(default_factory=list)  # sources of other roots, with the reason
     placeholders: int = 0
-    expired: int = 0  # of these: their content was kept for as long as the settings say
-    unmarked: int = 0  # of these: some program has dropped the marker beside them
+    expired: int = 0  # placeholders whose content was deleted in accordance with the settings
+    unmarked: int = 0  # placeholders whose marker was dropped by a program
     files: int = 0
     packed: int = 0  # lines in the packs of the archive
-    damaged_lines: int = 0  # in sessions; kept as they are
+    damaged_lines: int = 0  # in sessions; bsd leaves them as they are
     findings: list[Finding] = field(default_factory=list)
 
 
 def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
-    """Remove leftovers of a crash from a session's store, and mend its index if that lacks a file.
+    """Remove crash leftovers from a session's store; repair its index if that is incomplete.
 
     Returns:
-        True if the index was mended.
+        True if the index was repaired.
 
     Raises:
-        Busy: another bsd works on the session for `wait` seconds.
+        Busy: another bsd process works on the session for more than `wait` seconds.
         NotFound, BsdError: the session cannot be read.
     """
     with own_lock(layout, name, wait):
@@ -91,20 +91,23 @@ def reindex(layout: Layout, name: SessionName, *, wait: float = 30.0) -> bool:
         if not set(store.refs()) - _refs(store.index.records.values()) and not store.index.broken:
             return False
         check = SessionCheck(layout, name, Verification(), repair=True)
-        check.check_lines()  # the lines name the values of the files
+        check.check_lines()  # the markers in the lines are needed to make records
         check.check_index()
         return True
 
 
 class SessionCheck:
-    """One session and its store. Findings go to `result`; `unmarked` entries could be re-marked.
+    """A check of one session and its store. Findings go to `result`.
 
     Args:
         layout: the root.
         name: the session.
-        result: of the whole run.
-        repair: mend modes, leftovers and the index.
-        expired_before: content of markers before this time (ISO 8601) may have expired.
+        result: the result of the whole run.
+        repair: repair modes, leftovers and the index.
+        expired_before: the content of markers from before this time (ISO 8601) may have expired.
+
+    Attributes:
+        unmarked: ids of entries whose lost markers can be put back.
     """
 
     def __init__(
@@ -130,8 +133,8 @@ class SessionCheck:
     def check(self) -> None:
         """Check everything; raises BsdError, OSError."""
         if why := self._program.why_no_session(self._path.name):
-            message = f"something was taken out of it, though it is no session: {why}"
-            hint = f"`bsd restore-all {self._name}` puts it back"
+            message = f"bsd has extracted values from it, but it is not a session: {why}"
+            hint = f"`bsd restore-all {self._name}` puts the values back"
             found = Finding("no_session", str(self._name), message, hint=hint, harmless=True)
             self._result.findings.append(found)
         self.check_lines()
@@ -160,8 +163,8 @@ class SessionCheck:
             for line in source.lines():
                 if is_too_large(line.raw):
                     where = f"{self._name} #{line.index}"
-                    message = f"{len(line.raw):,} bytes that would take too much memory, "
-                    message += "so it is left alone"
+                    message = f"{len(line.raw):,} bytes would take too much memory, "
+                    message += "so bsd skips this line"
                     finding = Finding("too_large_in_memory", where, message, harmless=True)
                     self._result.findings.append(finding)
                     continue
@@ -173,7 +176,7 @@ class SessionCheck:
         self._note_damage(damaged.lines)
 
     def _note_damage(self, damaged: DamagedLines) -> None:
-        """Tell of damaged lines: nothing of bsd's is wrong with them."""
+        """Report damaged lines, which are harmless for bsd."""
         if damaged.count:
             self._result.damaged_lines += damaged.count
             where, message = str(self._name), damaged.in_words()
@@ -202,12 +205,12 @@ class SessionCheck:
                 continue
             value = value_at(entry, path)
             is_all = isinstance(value, str) and is_placeholder(value)
-            may_be_ours = name == info.id or is_all  # else the text mentions a placeholder
+            may_be_ours = name == info.id or is_all  # otherwise the text mentions a placeholder
             if may_be_ours and markers.may_be_lost(entry, info, line.index, name):
                 self._check_alone(entry_id, path, info)
 
     def _check_alone(self, entry_id: str, path: ValuePath, info: EntryInfo) -> None:
-        """A placeholder without marker, for which nothing is stored."""
+        """Report a placeholder that has neither a marker nor a stored original."""
         self._result.placeholders += 1
         self._result.unmarked += 1
         written = iso_utc(info.time_ms / 1000) if info.time_ms is not None else ""
@@ -217,9 +220,9 @@ class SessionCheck:
         self._found(
             "unmarked_placeholder",
             f"{self._name} {entry_id}",
-            f"a placeholder stands in {format_path(path)} without its `_extracted` member, and "
-            "no store of this root has what it stands for",
-            hint="bring the store directory of the session it came from back from a backup",
+            f"the placeholder in {format_path(path)} has lost its `_extracted` member, and "
+            "no store of this root has its content",
+            hint="restore the store directory of the original session from a backup",
         )
 
     def _check_marker(
@@ -235,7 +238,7 @@ class SessionCheck:
                 kind,
                 f"{self._name} {entry_id}",
                 message.format(marker.ref, trouble=self._store.trouble()),
-                hint="bring it back from a backup into the session's store directory",
+                hint="restore the file to the session's store directory from a backup",
             )
         else:
             self._marked[marker.ref] = entry_id, marker
@@ -267,7 +270,10 @@ class SessionCheck:
             self._mended("leftover", str(path), "was left by an interrupted extraction")
 
     def check_index(self) -> None:
-        """Check that the index names each file, and nothing else; `check_lines` came before."""
+        """Check that the index names all files of the store and no others.
+
+        `check_lines` must have been called before.
+        """
         index, store = self._store.index, self._store
         there = set(store.refs())
         records = {ref: record for record in index.records.values() if (ref := record.ref) in there}
@@ -285,7 +291,7 @@ class SessionCheck:
             index.replace(sorted(records.values(), key=lambda record: record.extracted_at))
 
     def _record(self, ref: str) -> Record | None:
-        """Make the record of a stored file from the file and from the session's marker."""
+        """Make the record of a stored file from the file and the session's marker."""
         line = self._store.read(ref)
         entry = parse_entry(line) if line is not None else None
         if line is None or entry is None:

@@ -1,13 +1,13 @@
-"""Takes snapshots of sessions, so that one that its program deletes can be brought back (SPEC §7a).
+"""Takes snapshots of sessions, from which deleted sessions can be brought back (SPEC §7a).
 
-A session is copied when it has been idle for a day, and again after it changed; so is the newest
-file of a session that its program renamed. A session that its program will delete soon is copied
-without waiting, the one that goes first before the others. A session that is as it was when it was
-copied costs a stat. A run holds bsd's own lock of the session that it reads, and opens the session
-as any reader does, so that neither its program nor a commit waits for it; a session that is busy is
-copied by a later run.
+A session is copied after it has been idle for a day, and again after each change. If its program
+has renamed the session's files, the newest of them is copied. A session that its program will
+delete soon is copied without waiting, in the order of deletion. A session that has not changed
+since its last copy costs only a stat.
 
-Which sessions are deleted, `maintenance/deleted_sessions.py` says.
+A run holds bsd's lock of the session that it reads and opens the session as an ordinary reader, so
+that neither the program nor a commit waits for the copy. If the session is busy, a later run copies
+it. `maintenance/deleted_sessions.py` tells which sessions are deleted.
 """
 
 from __future__ import annotations
@@ -59,24 +59,24 @@ from bsd.transcripts.reader import TranscriptFile
 _log = structlog.stdlib.get_logger(module="archive")
 
 _REST_SECONDS = 24 * 3600.0
-SOON_SECONDS = 7 * 24 * 3600.0  # before its program deletes a session, it is copied at once
-# The bytes that one run reads, since other jobs of the daemon wait for it; the next run goes on.
+SOON_SECONDS = 7 * 24 * 3600.0  # a session whose deletion is nearer than this is copied at once
+# Limits of a run, because other jobs of the daemon wait for it; the next run continues.
 _MOST_BYTES, _MOST_SESSIONS = 256 << 20, 1000
-_LOCK_SECONDS = 10.0  # for which another bsd that works on a session is waited for
-# Each snapshot is checked for damage in one of so many turns of such a length, once a week.
+_LOCK_SECONDS = 10.0  # how long to wait for another bsd process that works on a session
+# Each snapshot is checked for damage once a week: a week has 1008 turns of 600 seconds.
 _TURN_SECONDS, _TURNS = 600, 1008
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotScope:
-    """Which sessions a run copies.
+    """The sessions that a run copies.
 
     Args:
-        first: only sessions that their program deletes by their age; these are urgent.
-        at_once: no session waits until it has been idle for a day, and the run copies all.
-        names: only these sessions, with those that are parts of them; empty: all.
-        dry_run: report which sessions would be copied, and change nothing.
+        first: only sessions that their program deletes by age, which are urgent.
+        at_once: copy sessions without waiting for a day of idleness, and without the run's limits.
+        names: only these sessions and their parts; empty: all sessions.
+        dry_run: only report the sessions that would be copied.
     """
 
     first: bool = False
@@ -86,7 +86,7 @@ class SnapshotScope:
 
 
 class SnapshotStatus(StrEnum):
-    """The result for a session that a run was to copy."""
+    """The status of a session after a run."""
 
     COPIED = "copied"
     UNCHANGED = "unchanged"
@@ -108,25 +108,25 @@ class SnapshotOutcome:
 class SnapshotTotals:
     """The result of a run. Sizes are bytes."""
 
-    sessions: int = 0  # with a new or renewed snapshot
+    sessions: int = 0  # sessions with a new or renewed snapshot
     read: int = 0
-    packed: int = 0  # of the bytes read, those that no snapshot had
+    packed: int = 0  # bytes read that no snapshot had before
     gone: list[SessionName] = field(default_factory=list)  # found deleted for the first time
-    memory: list[Path] = field(default_factory=list)  # files of projects' notes that were copied
-    left_out: list[str] = field(default_factory=list)  # which of these are not copied, and why
-    complete: bool = True  # False: the next run has more to do
+    memory: list[Path] = field(default_factory=list)  # copied files of projects' notes
+    left_out: list[str] = field(default_factory=list)  # notes that were not copied, and why
+    complete: bool = True  # False: more sessions are left for the next run
     # Sessions that their program deletes soon and that could not be copied, each with the reason.
     not_copied: dict[SessionName, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A session in its place, or renamed by its program; `renamed` is its file then."""
+    """A session to copy. `renamed`: its file, if its program has renamed it."""
 
     name: SessionName
     written: Written
     renamed: Path | None = None
-    deleted_at: float = math.inf  # by its program, epoch seconds
+    deleted_at: float = math.inf  # when its program deletes it, epoch seconds
 
 
 def take_snapshots(
@@ -139,18 +139,18 @@ def take_snapshots(
     report: Callable[[SnapshotOutcome], None] = lambda _: None,
     most_bytes: int = _MOST_BYTES,
 ) -> SnapshotTotals:
-    """Copy the sessions that are due, and note which sessions are deleted.
+    """Copy the sessions that are due, and record which sessions are deleted.
 
-    Problems with single sessions are logged, and do not end the run.
+    Problems with single sessions are logged and do not end the run.
 
     Args:
         layout: the root.
-        keep: the setting `archive_sessions`.
-        budget: `quiet` is as the settings say.
-        scope: which sessions; None: all that are due.
-        stopping: asked before each session and each line.
-        report: is called for each session that was to be copied.
-        most_bytes: after so many the run ends, unless the scope is `at_once`.
+        keep: the setting `archive_sessions`; if it is off, no session is copied.
+        budget: times of waiting; `quiet` comes from the settings.
+        scope: the sessions to copy; None: all that are due.
+        stopping: called before each session and each line; True ends the run.
+        report: called with the result for each session.
+        most_bytes: the run ends after reading this number of bytes, unless the scope is `at_once`.
     """
     scope = scope or SnapshotScope()
     bytes_left = math.inf if scope.at_once else most_bytes
@@ -165,7 +165,7 @@ def take_snapshots(
 
 
 def retake_snapshot(layout: Layout, name: SessionName, budget: RetryBudget) -> bool:
-    """Make the damaged snapshot of a session in its place anew; False if that is not possible."""
+    """Replace the damaged snapshot of an existing session; return False if that fails."""
     try:
         status = layout.session_file(name).lstat()
     except (BsdError, OSError):
@@ -211,7 +211,7 @@ class _Run:
             self._note_deleted(in_place)
 
     def _copy_memories(self, agents: list[str]) -> None:
-        """Copy the files that programs keep for a whole project, of the projects in the scope."""
+        """Copy the notes of the projects in the scope."""
         wanted = {name.agent for name in self.scope.names}
         for agent in agents:
             if self.stopping():
@@ -232,7 +232,7 @@ class _Run:
     def _sort_candidates(
         self, agents: list[str], now: float
     ) -> tuple[set[str], list[_Candidate], list[_Candidate]]:
-        """Return the stores of sessions in place, the sessions to copy, and those to check."""
+        """Return the stores of existing sessions, the sessions to copy, and those to check."""
         in_place: set[str] = set()
         due, unchanged = [], []
         for candidate in _candidates(self.layout, agents, set(map(str, self.scope.names))):
@@ -258,7 +258,7 @@ class _Run:
             return True
         if self.scope.first and candidate.deleted_at == math.inf:
             return False
-        # A time in the future comes from a clock that was put back since.
+        # A time in the future means that the clock was set back since.
         age = now - candidate.written.mtime_ns / 1e9
         if self.scope.at_once or age >= _REST_SECONDS or age < 0:
             return True
@@ -279,9 +279,9 @@ class _Run:
             return False
 
     def copy(self, candidate: _Candidate, *, check: bool = False) -> bool:
-        """Copy a session, unless it is busy; False if the run must end, since the disk is full.
+        """Copy a session unless it is busy; return False if the disk is full and the run must end.
 
-        `check`: read the data in its snapshot, and count on nothing that is damaged.
+        `check`: verify the data in its snapshot, and do not reuse damaged data.
         """
         name = candidate.name
         try:
@@ -305,7 +305,7 @@ class _Run:
 
     def _copy(self, candidate: _Candidate, *, check: bool) -> None:
         layout, name = self.layout, candidate.name
-        # A worker may be extracting from it: a copy wanted now does not wait for another run.
+        # A worker may be extracting from the session: an urgent copy waits for the lock.
         is_wanted_now = self.scope.at_once or self.scope.first
         wait = _LOCK_SECONDS if is_wanted_now else 0.0
         with own_lock(layout, name, wait, sleep=self.budget.sleep):
@@ -333,13 +333,13 @@ class _Run:
         self.report(SnapshotOutcome(candidate.name, status, size, problem))
 
     def _note_deleted(self, in_place: set[str]) -> None:
-        """Note since when a session is deleted: its time in the archive counts from then."""
+        """Record when deleted sessions were found deleted; their retention counts from then."""
         for archive in archive_directories(self.layout):
             if archive.name in in_place:
                 continue
             for snapshot in snapshots_in(archive):
                 name = snapshot.name
-                if self.layout.excluded(name):  # not looked at, even whether it is there
+                if self.layout.excluded(name):  # excluded sessions are not checked at all
                     continue
                 if snapshot.gone_at is None and is_deleted(self.layout, name):
                     with suppress(BsdError, OSError), own_lock(self.layout, name, 0.0):
@@ -352,11 +352,11 @@ def _is_turn_of(store: str, now: float) -> bool:
     return zlib.crc32(store.encode()) % _TURNS == int(now / _TURN_SECONDS) % _TURNS
 
 
-# --- which sessions there are ---
+# --- the sessions to consider ---
 
 
 def _candidates(layout: Layout, agents: list[str], wanted: set[str]) -> Iterator[_Candidate]:
-    """Yield all sessions of these agents in their places, and the newest renamed file of others.
+    """Yield the existing sessions of these agents, and the newest renamed files of other sessions.
 
     `wanted`: only sessions of these names, and parts of them; empty: all.
     """
@@ -376,7 +376,7 @@ def _candidates(layout: Layout, agents: list[str], wanted: set[str]) -> Iterator
 
 
 def _agents(layout: Layout) -> Iterator[str]:
-    """Yield the agents whose sessions this root copies: another root copies its own."""
+    """Yield the agents whose sessions this root copies, without agents that other roots serve."""
     with suppress(ConfigError):  # a root without agents
         others = {source.name for source in layout.sources if elsewhere(layout, source)}
         for agent in catalog.agents(layout):
@@ -398,9 +398,10 @@ def _renamed(layout: Layout, agent: str, in_place: set[SessionName]) -> Iterable
 
 
 def deletion_of(program: AgentProgram) -> Callable[[Written], float]:
-    """Return when a program deletes a session that was last written to then; epoch seconds.
+    """Return a function that tells when a program deletes a session (epoch seconds).
 
-    A part of a session goes with the session, if that is there; else by its own age.
+    The function takes the state of the session's file. A part of a session is deleted with the
+    session if that exists, else by its own age.
     """
     kept_for = program.kept_for_seconds
     if kept_for is None:
@@ -413,10 +414,10 @@ def deletion_of(program: AgentProgram) -> Callable[[Written], float]:
 
 
 def _used_before_bsd(layout: Layout, candidate: _Candidate) -> float | None:
-    """Return the time of the newest entry, if bsd was the last to write to the session.
+    """Return the time of the newest entry (epoch seconds) if bsd wrote to the session last.
 
-    Epoch seconds. None if the time of the file counts: programs may have written to it since, or
-    bsd does not change that time, or no entry has a time.
+    None if the file's own time is to be used: a program may have written to it since, bsd does not
+    change that time, or no entry has a time.
     """
     program = program_of(layout, candidate.name.agent)
     if program.keeps_mtime:
@@ -428,17 +429,17 @@ def _used_before_bsd(layout: Layout, candidate: _Candidate) -> float | None:
         path = candidate.renamed or layout.session_file(candidate.name)
         with TranscriptFile(path) as source:
             newest = ends_in(source, program).newest_ms
-    except (BsdError, OSError):  # never changed by bsd, or copying it reports the problem
+    except (BsdError, OSError):  # never changed by bsd, or copying will report the problem
         return None
     return None if newest is None else newest / 1000
 
 
-# --- copying one ---
+# --- copying a session ---
 
 
 @dataclass(slots=True)
 class _SessionCopying:
-    """Makes or renews the snapshot of one session, whose own lock is held."""
+    """Makes or renews the snapshot of one session, whose bsd lock is held."""
 
     layout: Layout
     candidate: _Candidate
@@ -455,7 +456,10 @@ class _SessionCopying:
         self.program = program_of(self.layout, self.candidate.name.agent)
 
     def run(self, *, check: bool) -> None:
-        """Raises Busy if the session changes meanwhile, OSError, Unavailable."""
+        """Write the snapshot; raises Busy if the session changes meanwhile, OSError, Unavailable.
+
+        `check`: verify the data of the present snapshot.
+        """
         name, now = self.candidate.name, self.now
         others = snapshots_of(self.layout, name)
         origin = origin_of(self.source, self.program)
@@ -493,11 +497,11 @@ class _SessionCopying:
                 write_snapshot(replace(other, gone_at=now))
 
     def _before(self, directory: Path) -> dict[str, SnapshotFile]:
-        """Return the files of the snapshot as it is, by path; none of a damaged one."""
+        """Return the files of the present snapshot by path; empty if it is missing or damaged."""
         try:
             before = read_snapshot(directory)
         except Unavailable as problem:
-            _log.warning("A damaged copy is made anew", problem=problem.message)
+            _log.warning("A damaged copy is replaced", problem=problem.message)
             return {}
         return {file.path: file for file in before.files} if before else {}
 
@@ -506,7 +510,7 @@ class _SessionCopying:
     ) -> Iterator[SnapshotFile]:
         agent = self.candidate.name.agent
         source_of = self.layout.source_of(agent)
-        # As its program is told where they are: the links above it are not resolved.
+        # The path as its program names it: links above it are not resolved.
         top = source_of.directory(agent) if source_of else None
         top = top or self.layout.sessions_dir(agent)
         for path in self.program.belongings(self.candidate.name.session):
@@ -518,7 +522,7 @@ class _SessionCopying:
                     yield file
             except Busy:
                 raise
-            except (BsdError, OSError) as error:  # a link, a pipe, another user's file
+            except (BsdError, OSError) as error:  # a link, a pipe or another user's file
                 if isinstance(error, OSError) and error.errno in _DISK_FULL:
                     raise
                 problem = os_problem(error, f"reading {path}")
@@ -536,7 +540,7 @@ class _SessionCopying:
         status = path.lstat()
         was = before.get(below)
         if was is not None and not writer.has(was.parts):
-            was = None  # a pack of it is damaged or missing
+            was = None  # a pack of the file is damaged or missing
         if was is not None and path != self.path and was.was.written == source.identity.written:
             parts = was.parts
         else:

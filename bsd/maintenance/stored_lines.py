@@ -1,7 +1,7 @@
-"""Reads every line that bsd can get at: of sessions, of stores, of archive packs and of copies.
+"""Reads all lines within bsd's reach: of sessions, stores, archive packs, copies and history.
 
-The newest sessions are read first. A reader can stop anywhere and go on from that `ScanPosition`
-later. A deleted session is read from its snapshot.
+The newest sessions are read first. A reader can stop at any point and continue later from its
+`ScanPosition`. A deleted session is read from its snapshot.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ LIVE_AND_ARCHIVED = range(_TRANSCRIPT, _PACKS + 1)
 LIVE = range(_TRANSCRIPT, _STORE)
 STORED = range(_STORE, _PACKS)
 ARCHIVED = range(_PACKS, _PACKS + 1)
-_PIECE = 1 << 20  # bytes of a pack's lines between two looks at whether to stop
+_PIECE = 1 << 20  # bytes of a pack's lines between two calls of `stopping`
 
 
 class ScanPosition(NamedTuple):
-    """Progress of a search, in bytes of files; a pack counts with its compressed size."""
+    """The progress of a search, in bytes of files; a pack counts with its compressed size."""
 
-    began: int  # epoch ns: sessions that changed since come last, so that none is left out
+    began: int  # epoch ns; sessions that change later are read last, so that none is missed
     scanned: int = 0
     total: int = 0
-    late: int = 0  # with `age` and `name`: the session that it has come to
+    late: int = 0  # `late`, `age` and `name` identify the current session
     age: int = -(1 << 63)
     name: str = ""
-    part: int = _TRANSCRIPT  # of that session
-    at: str = ""  # the last line of the transcript, the last file of the store, or line of a pack
+    part: int = _TRANSCRIPT  # the current part of that session
+    at: str = ""  # the last item read: a line of the transcript or a pack, or a file of the store
 
     @property
     def key(self) -> tuple[int, int, str]:
@@ -58,7 +58,7 @@ class ScanPosition(NamedTuple):
         return self.late, self.age, self.name
 
     def dumps(self) -> str:
-        """As text for a URL."""
+        """Return the position as text for a URL."""
         return orjson.dumps([*self]).hex()
 
     @classmethod
@@ -68,28 +68,29 @@ class ScanPosition(NamedTuple):
             values = orjson.loads(bytes.fromhex(text))
             if [type(one) for one in values] == [type(one) for one in cls(0)]:
                 return cls(*values)
-        raise Invalid("this is no cursor of a search", hint="begin without one")
+        raise Invalid("this is not a cursor of a search", hint="begin without a cursor")
 
 
 class TextPlace(StrEnum):
-    """Where a line lies."""
+    """The place of a line."""
 
     TRANSCRIPT = "transcript"
     EXTRACTED = "extracted"  # in the store
-    ARCHIVED = "archived"  # in a pack, or in the copy of a session that is gone
-    COPIED = "copied"  # in another copy of a session, or in what undo keeps of it
+    ARCHIVED = "archived"  # in a pack, or in the copy of a deleted session
+    COPIED = "copied"  # in another copy of a session, or in its undo history
 
 
 @dataclass(frozen=True, slots=True)
 class StoredLines:
-    """Lines that were read together: a stretch of a transcript, or one stored line.
+    """A piece of text: several lines of a transcript, or a stored line.
 
     Attributes:
-        index: line number of the first, 0-based; of a stored line, that when it was taken out.
-        entry_id: of a stored line, as far as it is known.
-        keys: of a stored line: the paths of the values that were taken out, if they are known.
-        format: of the transcript, if it is known.
-        is_stored: this is one line of a store or a pack.
+        index: 0-based number of the first line; for a stored line, its number when it was
+            extracted.
+        entry_id: id of the entry of a stored line, if known.
+        keys: paths of the extracted values of a stored line, if known.
+        format: format of the transcript, if known.
+        is_stored: True for a single line of a store or a pack.
     """
 
     session: SessionName
@@ -102,20 +103,24 @@ class StoredLines:
     is_stored: bool = False
 
 
-_Piece = tuple[int, str, int]  # the part, its end, and its bytes in the files
+_Piece = tuple[int, str, int]  # the part, the position after it, and its bytes in the files
 Look = Callable[[StoredLines], object]
 
 
 @dataclass(slots=True)
 class StoredLineReader:
-    """One reading of everything, or of some sessions.
+    """Reads the lines of all sessions, or of some.
 
-    `parts` are those of a session that are read. `gone`: only sessions that their program has
-    deleted, or only the others. `has` says whether a session is read, given the stat of its file;
-    `has_gone` the same of a deleted session, given the directory in which it began. Neither is
-    asked about the sessions in `only`.
-    `progress` is told bytes done and in all; `stopping` is asked after each piece of about 1 MB;
-    `failed` is told of files that cannot be read; the reading goes on with the others.
+    Args:
+        agent: only sessions of this agent.
+        only: only these sessions, without calling `has` and `has_gone`; empty: all.
+        progress: called with the bytes read so far and the total.
+        stopping: called after each piece of about 1 MB; True pauses the reading.
+        failed: called for files that cannot be read; the reading continues with the others.
+        parts: the parts of a session to read.
+        gone: True: only sessions that their program has deleted; False: only existing sessions.
+        has: tells whether to read an existing session, given the stat of its file.
+        has_gone: tells whether to read a deleted session, given the directory in which it began.
     """
 
     layout: Layout
@@ -130,10 +135,10 @@ class StoredLineReader:
     has_gone: Callable[[SessionName, str | None], bool] = lambda _name, _directory: True
 
     def run(self, look: Look, position: ScanPosition | None = None) -> ScanPosition:
-        """Show all lines to `look`, from `position` on; return how far this came.
+        """Call `look` with all lines, starting from `position`.
 
         Returns:
-            The position to go on from; its `scanned` is its `total` if everything was read.
+            The position to continue from. Its `scanned` equals its `total` if all lines were read.
         """
         began = position.began if position else time.time_ns()
         sessions = sorted(
@@ -154,7 +159,7 @@ class StoredLineReader:
                     position = position._replace(part=part, at=at, scanned=scanned)
                     self.progress(min(scanned, position.total), position.total)
                     if self.stopping():
-                        # A session grows while it is read: what is left must not look like nothing.
+                        # Sessions may have grown, but an unfinished search must not look complete.
                         return position._replace(scanned=min(scanned, position.total - 1))
         return position._replace(scanned=position.total)
 
@@ -208,7 +213,7 @@ class StoredLineReader:
             except NotFound:
                 continue  # deleted since it was listed
             except PackDamaged as problem:
-                hint = "`bsd verify --repair` mends what can be"
+                hint = "`bsd verify --repair`"
                 self.failed(name, Unavailable(str(problem), hint=hint))
             except (BsdError, OSError) as problem:
                 self.failed(name, os_problem(problem, f"reading {name}"))
@@ -218,7 +223,7 @@ class StoredLineReader:
         with open_or_snapshot(self.layout, name) as source:
             size = source.identity.size
             if offset and (offset > size or source.read(offset - 1, 1) != b"\n"):
-                offset = number = 0  # it was rewritten since
+                offset = number = 0  # the transcript was rewritten since
             fmt = format_of(source, program_of(self.layout, name.agent))
             place = TextPlace.ARCHIVED if is_deleted(self.layout, name) else TextPlace.TRANSCRIPT
             for lines in source.whole_lines(offset):
@@ -266,7 +271,7 @@ class StoredLineReader:
             raise problem
 
     def _in_copies(self, name: SessionName, look: Look, at: str) -> Iterator[_Piece]:
-        """All that lies in copies, also what a process left there that was killed."""
+        """Read all packs of a session's copies, including leftovers of killed processes."""
         last, _, number = at.partition(":")
         for directory in snapshot_directories(self.layout.archive_dir(name)):
             for path in packs_in(directory):
@@ -297,7 +302,7 @@ class StoredLineReader:
 def _stored(
     name: SessionName, place: TextPlace, data: bytes, index: Any, entry_id: Any, keys: Any
 ) -> StoredLines:
-    """A stored line; `index` is its line number, or the ref that begins with it."""
+    """Return a stored line; `index`: its line number, or a ref that begins with that number."""
     if isinstance(index, str):
         number = index.partition("_")[0]
         index = int(number) if number.isdigit() and len(number) < 18 else 0

@@ -1,4 +1,4 @@
-"""Files that are no sessions, but from which an earlier version has extracted."""
+"""Files that are not sessions but from which an earlier version of bsd extracted values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bsd.transcripts.agents.program import ENDING
 
 
 class StoredFiles:
-    """The files of which bsd has stored something; looked up once, and only if needed."""
+    """The files from which bsd stores values. The stores are listed once, on first use."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -21,13 +21,13 @@ class StoredFiles:
     def _stores(self) -> set[str]:
         found: set[str] = set()
         for top in (self._layout.extracted, self._layout.archive):
-            # One that cannot be read hides no session, and `bsd verify` names it.
+            # An unreadable directory hides no session, and `bsd verify` reports it.
             with suppress(OSError, BsdError):
                 found.update(os.listdir(self._layout.refuse_outside(top)))
         return found
 
     def has(self, agent: str, file: str) -> bool:
-        """Return whether something is stored of a file in an agent's directory."""
+        """Return True if bsd stores values of a file in an agent's directory."""
         if not file.endswith(ENDING) or not self._stores:
             return False
         with suppress(Invalid):

@@ -1,7 +1,7 @@
-"""The retention targets: extracted originals, history, archive packs, trash, gone sessions.
+"""The retention targets: extracted originals, history, archive packs, trash, deleted sessions.
 
-Extracted originals are either deleted or packed into the archive first, durably. The data of
-excluded sessions stays where it is, whatever its age. `archive_limit.py` bounds the archive's size.
+Extracted originals are either deleted, or first packed durably into the archive. The data of
+excluded sessions stays at any age. `archive_limit.py` limits the archive's size.
 """
 
 from __future__ import annotations
@@ -46,22 +46,23 @@ from bsd.transcripts.reader import parse_kept
 _log = structlog.stdlib.get_logger(module="retention")
 
 _STORED = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.json")
-_LEFTOVER = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.tmp")  # of an extraction that was killed
+_LEFTOVER = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?\.tmp")  # of a killed extraction
 _OPERATION = re.compile(r"\d{6,}_[a-z_]+\.(?:jsonl|pending)")
-# Notes that last as long as the session; if it is gone, they are kept as long as its history.
+# Notes that are kept as long as the session exists, and then as long as its history.
 _LASTING = re.compile(
     "|".join(map(re.escape, (UNDONE, RESTORED, FORGOTTEN))) + rf"|\w+{re.escape(DAMAGED)}"
 )
-# An extraction holds a session's lock for a moment; a longer lock is left to the next run.
+# An extraction holds a session's lock only for a moment. A session that is locked for longer is
+# left to the next run.
 WAIT_SECONDS = 5.0
-_SPAN = 8  # packs become one if their ages differ by no more than such a part of their lifetime
+_SPAN = 8  # packs are merged if their ages differ by at most 1/8 of their lifetime
 
 
 class _IndexedFiles(RetentionTarget):
-    """Files in a directory per session, beside an index.
+    """Files in one directory per session, with an index beside them.
 
     Attributes:
-        deleted: refs of lines that were not packed either, by name of the directory.
+        deleted: refs of lines that were deleted without being packed, by name of the directory.
     """
 
     pattern: re.Pattern[str]
@@ -94,7 +95,7 @@ class _IndexedFiles(RetentionTarget):
         done = Cleaned()
         deleted = self.deleted.setdefault(place.name, [])
         with lock_of(self.layout, place, self._wait):
-            # Looked at anew: an extraction may have used a file again, and renewed its time.
+            # Read again under the lock: an extraction may have reused a file and renewed its time.
             going = sorted(filter(expired, self.look(place).files), key=_by_line)
             left = len(going)
             try:
@@ -105,12 +106,12 @@ class _IndexedFiles(RetentionTarget):
                         deleted.append(file.path.stem)
                     done += unlinked
                 done += Cleaned(errors=left)
-            except (BsdError, OSError, PackDamaged) as error:  # the places before the error count
+            except (BsdError, OSError, PackDamaged) as error:  # the files before the error count
                 _log_not_moved(place, error)
                 done += Cleaned(errors=1)
             try:
                 self._tidy(place)
-            except OSError as error:  # the deleted files count all the same
+            except OSError as error:  # the deleted files still count
                 problem = os_problem(error, f"tidying up {place}").message
                 _log.warning("[RETENTION] Not tidied up", where=str(place), problem=problem)
                 done += Cleaned(errors=1)
@@ -118,7 +119,7 @@ class _IndexedFiles(RetentionTarget):
 
     def _let_go(
         self,
-        place: Path,  # noqa: ARG002 - for those that pack first
+        place: Path,  # noqa: ARG002 - used by subclasses that pack first
         going: list[ExpirableFile],
     ) -> Iterable[ExpirableFile]:
         """Return the files that may be deleted now."""
@@ -132,7 +133,7 @@ class _IndexedFiles(RetentionTarget):
         """Remove leftovers and an empty directory, and bring the index up to date."""
         there = set(os.listdir(place))
         for name in filter(_LEFTOVER.fullmatch, list(there)):
-            (place / name).unlink()  # its writer held the lock that we have now
+            (place / name).unlink()  # its writer is dead: we hold the lock that it held
             there.discard(name)
         path = place / INDEX_FILE
         if there <= {INDEX_FILE}:
@@ -147,16 +148,16 @@ class _IndexedFiles(RetentionTarget):
             return
         try:
             index.replace(left)
-        except BsdError as problem:  # a cache; verify --repair makes it anew
+        except BsdError as problem:  # the index is a cache; `verify --repair` makes it anew
             _log.warning("[RETENTION] Index not updated", path=str(path), problem=problem.message)
 
 
 class ExtractedFiles(_IndexedFiles):
-    """Originals in the store, which are deleted, or packed into the archive.
+    """Originals in the store, which are deleted or packed into the archive.
 
     Args:
         packed_at: the time of new packs, epoch seconds; None: the files are deleted for good.
-        archive_keep: the setting `archive_retention`, which tells which packs may become one.
+        archive_keep: the setting `archive_retention`, which decides which packs are merged.
 
     Attributes:
         packed: the files packed so far.
@@ -188,7 +189,7 @@ class ExtractedFiles(_IndexedFiles):
                 yield place
 
     def look(self, place: Path) -> SessionFiles:
-        # A store that a killed extraction has not finished: nothing refers to its content.
+        # A store that a killed extraction left unfinished, to which no session refers.
         return SessionFiles([], is_untidy=True) if _is_apart(place) else super().look(place)
 
     def _tidy(self, place: Path) -> None:
@@ -201,7 +202,7 @@ class ExtractedFiles(_IndexedFiles):
         return going if self._packed_at is None else self._pack(place, going, self._packed_at)
 
     def _pack(self, place: Path, going: list[ExpirableFile], now: float) -> Iterator[ExpirableFile]:
-        """Yield the files whose lines are in the archive now."""
+        """Pack files into the archive; yield each file once its line is durable there."""
         archive = SessionArchive(self.layout.refuse_outside(self.layout.archive / place.name))
         archive.sweep()
         index = place / INDEX_FILE
@@ -226,13 +227,13 @@ def _is_apart(place: Path) -> bool:
 
 
 def _pack_record(file: ExpirableFile, record: Record | None) -> dict[str, object]:
-    """Return the record in a pack of a line that lay in this file."""
+    """Return the pack's record of the line in this file."""
     if record is not None:
         said: dict[str, object] = orjson.loads(orjson.dumps(record))
-        del said["hash"]  # the pack has it
+        del said["hash"]  # the pack stores the hash itself
         return said
     line = None
-    with suppress(OSError):  # packing it will report the problem
+    with suppress(OSError):  # packing the file will report the problem
         line = parse_kept(read_plain(file.path, LARGEST_LINE))
     name = file.path.name
     return {
@@ -247,7 +248,7 @@ def _pack_record(file: ExpirableFile, record: Record | None) -> dict[str, object
 
 
 def _by_line(file: ExpirableFile) -> tuple[int, str]:
-    """Sort in the order of the session's lines."""
+    """Return a sort key for the order of the session's lines."""
     number = file.path.name.partition("_")[0]
     return int(number) if number.isdecimal() else 0, file.path.name
 
@@ -266,12 +267,12 @@ def _unlink(file: ExpirableFile) -> Cleaned:
 
 def _log_not_moved(place: Path, error: Exception) -> None:
     problem = os_problem(error, f"in {place}") if isinstance(error, OSError) else error
-    hint = "`bsd retention --forget` deletes what is due, which needs no room"
+    hint = "`bsd retention --forget` deletes files that are due, which needs no disk space"
     _log.warning("[RETENTION] Not moved", where=str(place), problem=str(problem), hint=hint)
 
 
 class HistoryFiles(_IndexedFiles):
-    """The data that undo needs; and the notes that last, once session and originals are gone."""
+    """The data that undo needs, and the notes of a session once session and originals are gone."""
 
     name = "history"
     pattern = _OPERATION
@@ -291,7 +292,7 @@ class HistoryFiles(_IndexedFiles):
         return found
 
     def _is_gone(self, place: Path, lasting: list[str]) -> bool:
-        """Return True if there is neither the session nor anything that was taken out of it."""
+        """Return True if neither the session nor values extracted from it exist."""
         layout = self.layout
         if any(is_there(top / place.name) for top in (layout.extracted, layout.archive)):
             return False
@@ -301,22 +302,25 @@ class HistoryFiles(_IndexedFiles):
             layout.session_file(name)
         except NotFound:
             return True
-        except BsdError:  # it cannot be told
+        except BsdError:  # unknown, so the notes stay
             return False
         return False
 
 
 def lock_of(layout: Layout, place: Path, wait: float) -> OwnLock:
-    """Return bsd's own lock of the session whose directory this is."""
+    """Return bsd's lock of the session to which a store directory belongs.
+
+    `wait`: seconds to wait for the lock.
+    """
     return OwnLock(layout.lock_file_of(place.name), wait, name=_apparent_name(place))
 
 
 def _apparent_name(place: Path) -> SessionName:
-    """Return the session that a store directory's name stands for, or a name near it."""
+    """Return the session that a store directory's name means, or a similar name."""
     agent, _, session = place.name.partition("_")
     try:
         return SessionName(agent.replace("~", "_"), session)
-    except BsdError:  # a long name was cut and has a hash, or the directory is not bsd's
+    except BsdError:  # the name was shortened and has a hash, or the directory is not bsd's
         return SessionName("store", re.sub(r"[^A-Za-z0-9._@:+-]", "-", place.name))
 
 
@@ -333,11 +337,11 @@ def _directories(layout: Layout, top: Path) -> Iterator[Path]:
 
 
 def _not_excluded(layout: Layout, places: Iterable[Path]) -> Iterator[Path]:
-    """Leave out the places of sessions that are excluded: they stay as they are."""
+    """Yield the places without those of excluded sessions."""
     exclusions = layout.exclusions()
     for place in places:
         if exclusions:
-            # A long name was cut, and has a hash: then its agent counts.
+            # If the session's name was shortened, only the agent decides.
             name = layout.session_of_store(place.name) or _apparent_name(place)
             if exclusions.session(name.agent, name.session):
                 continue
@@ -345,11 +349,11 @@ def _not_excluded(layout: Layout, places: Iterable[Path]) -> Iterator[Path]:
 
 
 class ArchivePacks(RetentionTarget):
-    """Packs, a directory per session; the age of a pack counts from when its last line came.
+    """Packs in one directory per session; the age of a pack counts from its last added line.
 
     Attributes:
-        deleted: refs of lines that are kept nowhere any more, by name of the directory.
-        newest: when the last line of all deleted packs had come.
+        deleted: refs of lines that no longer exist in packs or store, by name of the directory.
+        newest: the time of the last line of all deleted packs, epoch seconds.
     """
 
     name = "archived"
@@ -371,7 +375,7 @@ class ArchivePacks(RetentionTarget):
         for path in [*archive.packs(), *archive.set_aside()]:
             with suppress(FileNotFoundError):
                 status = path.lstat()
-                newest = status.st_mtime  # a damaged pack does not tell its own time
+                newest = status.st_mtime  # for a damaged pack, whose own time cannot be read
                 with suppress(PackDamaged, OSError), Pack(path) as pack:
                     newest = pack.summary.newest
                 found.append(ExpirableFile(path, status.st_size, newest))
@@ -402,7 +406,7 @@ class ArchivePacks(RetentionTarget):
 
 
 class TrashedSessions(RetentionTarget):
-    """The trash; the age of a session counts from when it was deleted."""
+    """The trash; the age of a session counts from its deletion."""
 
     name = "trash"
 
@@ -422,13 +426,13 @@ class TrashedSessions(RetentionTarget):
     def delete(self, place: Path, expired: Expired) -> Cleaned:
         trashed, sizes = self._sizes(place)
         if any(map(expired, self.look(place).files)):
-            with suppress(NotFound):  # it was restored meanwhile
+            with suppress(NotFound):  # restored meanwhile
                 self._trash.remove(trashed.id)
                 return Cleaned(len(sizes), sum(sizes))
         return Cleaned()
 
     def _sizes(self, meta: Path) -> tuple[TrashPlace, list[int]]:
-        """Return where a session lies in the trash, and the sizes of all its files."""
+        """Return the place of a trashed session, and the sizes of all its files."""
         place = TrashPlace.of(meta)
         sizes = []
         for part in place.parts:
@@ -441,12 +445,12 @@ class TrashedSessions(RetentionTarget):
 
 
 class GoneSessions(RetentionTarget):
-    """Copies of sessions that are gone; the age counts from when that was noticed."""
+    """Copies of deleted sessions; the age counts from when bsd noticed the deletion."""
 
     name = "copied"
 
     def __init__(self, layout: Layout, keep: str, forgetting: Forget | None = None) -> None:
-        self.keep = NEVER if keep == OFF else keep  # if off, only `forget` deletes copies
+        self.keep = NEVER if keep == OFF else keep  # if it is off, only `forget` deletes copies
         self.layout = layout
         self._forgetting = forgetting or Forget(layout)
 

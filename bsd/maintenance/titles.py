@@ -1,8 +1,8 @@
 """Facts for lists of sessions: title, time of the newest message, directory, extracted values.
 
-The search index knows these of sessions that it has read as they are now. Of other sessions the
-first and the last lines are read, and remembered in this process. And `state.db` knows which of
-them wait for their prompt cache.
+The search index has these facts of sessions that have not changed since they were indexed. For
+other sessions, the first and last lines are read and the facts are cached in this process.
+`state.db` tells which sessions wait for their prompt cache.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _HEAD, _TAIL = 256 << 10, 64 << 10  # bytes
 _LONGEST_TAIL = 1 << 20
 _INDEX_WAIT_SECONDS = 1.0
 _MOST_REMEMBERED = 100_000  # sessions
-# A file may be older than its newest entry by so much: clocks differ, programs put times back.
+# Accepted lead of an entry's time over the file's: clocks differ, programs set mtimes back.
 BEYOND_SECONDS = 24 * 3600.0
-_MARKERS_BUDGET = 256 << 20  # bytes that one list reads to count markers
+_MARKERS_BUDGET = 256 << 20  # limit of the bytes that a list reads to count markers
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The title of a session, the time of its newest entry (ms since 1970), its directory."""
+    """The title of a session, the time of its newest entry (ms since 1970), and its directory."""
 
     title: str | None = None
     newest_ms: float | None = None
@@ -48,7 +48,7 @@ class Ends:
 
 
 class Titles:
-    """Titles and times of all sessions, those of an `agent`, or `only` one."""
+    """Titles and times of all sessions, of the sessions of an `agent`, or of the session `only`."""
 
     def __init__(
         self, layout: Layout, agent: str | None = None, only: SessionName | None = None
@@ -58,10 +58,10 @@ class Titles:
         nothing: dict[str, KnownTitle] = {}
         self._indexed = _ask(layout, lambda index: index.titles(agent, only), nothing)
         self._stored = StoredFiles(layout)
-        self.budget = _MARKERS_BUDGET  # bytes that may still be read by `out`
+        self.budget = _MARKERS_BUDGET  # bytes that `out` may still read
 
     def of(self, name: SessionName, stat: os.stat_result) -> Ends:
-        """Return title and time of a session whose file is as `stat` says; empty if unreadable."""
+        """Return the title and time of a session; empty if unreadable. `stat`: of its file."""
         remembered, key = _ends_read(self._layout), str(name)
         if (known := self._in_index(name, stat)) is not None:
             remembered.pop(key, None)
@@ -77,7 +77,7 @@ class Titles:
         return when(self.of(name, stat), stat)
 
     def out(self, name: SessionName, stat: os.stat_result) -> TakenOut | None:
-        """Return how much is extracted; None if it must be read and the budget is used up."""
+        """Return the amount of extracted values; None if unreadable or over the `budget`."""
         key = str(name)
         if self._in_index(name, stat) is not None and (outs := self._outs) is not None:
             return outs.get(key, NOTHING_OUT)
@@ -91,12 +91,12 @@ class Titles:
         return _remember(remembered, key, state, lambda: _count_markers(self._layout, name))
 
     def waits(self, name: SessionName, stat: os.stat_result) -> Left | None:
-        """Return how the daemon left a session that waited for its prompt cache then."""
+        """Return the daemon's note about an unchanged session that waits for its prompt cache."""
         left = self._waiting.get(str(name))
         return left if left is not None and left.file == Written.of(stat) else None
 
     def _in_index(self, name: SessionName, stat: os.stat_result) -> KnownTitle | None:
-        """Return the title and facts of a session in the index, if the file is unchanged since."""
+        """Return the facts of a session in the index; None if its file has changed since."""
         known = self._indexed.get(str(name))
         is_current = known and (known.size, known.mtime) == (stat.st_size, stat.st_mtime_ns)
         return known if is_current else None
@@ -114,12 +114,12 @@ class Titles:
 
 
 def _ask(layout: Layout, question: Callable[[SearchIndex], _T], default: _T) -> _T:
-    with suppress(BsdError, OSError):  # a list without the index is better than none
+    with suppress(BsdError, OSError):  # a list without the index is better than an error
         return ask(layout.search_db, question, default, wait=_INDEX_WAIT_SECONDS)
     return default
 
 
-# The titles of sessions that the index lacks, with the state of the file: one memory a root.
+# Caches for sessions that the index lacks, with the state of each file; one cache per root.
 
 
 @lru_cache(maxsize=8)
@@ -135,10 +135,10 @@ def _markers_read(_: Layout) -> dict[str, tuple[bytes, TakenOut | None]]:
 def _remember(
     memory: dict[str, tuple[bytes, _T]], key: str, state: bytes, read: Callable[[], _T]
 ) -> _T:
-    """Return the facts of a file in this state; reads it now if they are not remembered.
+    """Return the cached facts of a file in this state, or read and cache them.
 
-    None (an error) is not remembered. A full memory keeps its rows: a list asks for all sessions
-    in turn, so dropping the oldest would keep nothing.
+    None (an error) is not cached. A full cache keeps its rows: a list asks for all sessions in
+    turn, so dropping the oldest rows would make the cache useless.
     """
     before = memory.get(key)
     if before is not None and before[0] == state:
@@ -156,15 +156,16 @@ def _count_markers(layout: Layout, name: SessionName) -> TakenOut | None:
             for line in source.lines_holding(f'"{MARKER}"'.encode()):
                 if (entry := parse_entry(line.raw)) is not None:
                     found += out_of(entry, len(line.raw))
-    except (BsdError, OSError):  # opening it says why it cannot be read
+    except (BsdError, OSError):  # opening the session reports the problem
         return None
     return found
 
 
 def when(ends: Ends, stat: os.stat_result) -> float:
-    """Return the time of the newest message, else that of the file (epoch seconds).
+    """Return the time of the newest message, else the mtime of the file (epoch seconds).
 
-    A commit of ours and a copy change the file's time. An entry's time beyond that does not count.
+    Commits of bsd and copying change the mtime. An entry's time that is more than `BEYOND_SECONDS`
+    after the mtime is ignored.
     """
     if ends.newest_ms is None or not 0 < ends.newest_ms / 1000 <= stat.st_mtime + BEYOND_SECONDS:
         return stat.st_mtime
@@ -175,16 +176,16 @@ def _read_ends(layout: Layout, name: SessionName) -> Ends:
     try:
         with TranscriptFile(layout.session_file(name)) as source:
             return ends_in(source, program_of(layout, name.agent))
-    except (BsdError, OSError):  # opening it says why it cannot be read
+    except (BsdError, OSError):  # opening the session reports the problem
         return Ends()
 
 
 def ends_in(
     source: Transcript, program: AgentProgram, change: Callable[[bytes], bytes] = bytes
 ) -> Ends:
-    """Return title and time of an open session, by its first and last lines; raises BsdError.
+    """Return title and time of an open session from its first and last lines; raises BsdError.
 
-    `change`: returns a line as it shall be read.
+    `change`: converts each line before it is parsed.
     """
     size = source.identity.size
     head = source.read(0, min(size, _HEAD))
@@ -196,7 +197,7 @@ def ends_in(
     title, newest, directory = _read(map(change, lines), fmt)
     if size > _HEAD:
         last_title, newest, last_directory = _read(map(change, _last_lines(source)), fmt)
-        # A prompt among the last lines is not the first one.
+        # A prompt among the last lines is not the first prompt.
         if last_title and last_title.rank is not Rank.PROMPT:
             title = better(title, last_title)
         directory = directory or last_directory
@@ -206,7 +207,7 @@ def ends_in(
 def _read(
     lines: Iterable[bytes], fmt: TranscriptFormat
 ) -> tuple[Title | None, float | None, str | None]:
-    """Return the facts in some lines of a session, in the order of `Ends`."""
+    """Return title, time and directory from some lines of a session."""
     title, newest, directory = None, None, None
     for raw in lines:
         if (entry := parse_entry(raw)) is None:
@@ -224,7 +225,7 @@ def _whole_lines(data: bytes, *, at_end: bool) -> list[bytes]:
 
 
 def _last_lines(source: Transcript) -> list[bytes]:
-    """Return the whole lines among the last bytes; among more bytes if there is none."""
+    """Return the complete lines among the last 64 KB, or up to 1 MB if a line is longer."""
     size, length = source.identity.size, _TAIL
     while True:
         start = max(0, size - length)

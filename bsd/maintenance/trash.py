@@ -1,7 +1,8 @@
-"""The trash (SPEC §7): delete, list, bring back, delete for good; a session with its children.
+"""The trash (SPEC §7): delete, list, restore and remove sessions together with their children.
 
-A session goes into the trash by renames inside one file system. Each operation writes a journal
-first and makes its steps in `trash_moves.py`; `recover` finishes or undoes interrupted operations.
+A session moves into the trash by renames within a single file system. Each operation writes a
+journal first. `trash_moves.py` contains the steps; `recover` finishes or undoes interrupted
+operations.
 """
 
 from __future__ import annotations
@@ -70,11 +71,13 @@ _log: BoundLogger = structlog.get_logger(module="trash")
 
 
 class Trash:
-    """Deletes and brings back.
+    """The trash of a root.
 
     Args:
         keep: the setting `trash_retention`.
-        actor: written to audit and log.
+        actor: the actor named in log and audit.
+        budget: how long to wait for busy sessions.
+        after_step: for tests.
     """
 
     def __init__(
@@ -94,12 +97,12 @@ class Trash:
         self._references = References(layout)
         self._idle_policy = IdlePolicy(layout, budget, InFlight(layout))
 
-    # --- looking ---
+    # --- listing ---
 
     def items(self) -> list[Trashed]:
-        """Return all sessions in the trash, the oldest first.
+        """Return all sessions in the trash, oldest first.
 
-        One that has a `problem` cannot be brought back, only deleted for good.
+        A session with a `problem` cannot be restored, only deleted for good.
         """
         hidden = self._moving(Aim.AWAY)
         found = []
@@ -110,11 +113,12 @@ class Trash:
         return found
 
     def find(self, text: str) -> Trashed:
-        """Return the one with this id, or the only one of this session.
+        """Return a trashed session by its id, or by its name if that is unique in the trash.
 
         Raises:
-            NotFound: there is none.
-            Invalid: there are several of this session, or `text` is neither id nor name.
+            NotFound: the trash has no such session.
+            Invalid: the session is in the trash several times, or `text` is neither an id nor a
+                name.
         """
         if "/" not in text:
             place = self._place(text)
@@ -131,7 +135,7 @@ class Trash:
         raise NotFound(f"there is no {text} in the trash", hint="`bsd trash list`")
 
     def doomed(self, name: SessionName) -> list[Trashed]:
-        """Return the sessions that deleting a session would take: itself and its children."""
+        """Return the sessions that a delete would move: the session and its children."""
         self._refuse_others(name)
         return self._as_items(self._family(name))
 
@@ -139,13 +143,13 @@ class Trash:
         return TrashPlace(self.layout.trash_dir(), id_)
 
     def _read(self, place: TrashPlace) -> Trashed:
-        """Return one session in the trash; raises NotFound if it is on its way, or gone."""
+        """Return one session in the trash; raises NotFound if it is gone or being moved."""
         try:
             item = read_meta(self.layout, place.meta)
         except FileNotFoundError:
             if place.id in self._moving(*Aim) or not place.is_there:
                 raise NotFound(f"{place.id} is not in the trash now", hint="again later") from None
-            problem = f"{place.meta} is gone: of what it said only the files beside it are known"
+            problem = f"{place.meta} is gone: only the names of the files beside it are known"
             item = known_from_names(self.layout, place, problem)
         except Conflict as damaged:
             item = known_from_names(self.layout, place, damaged.message)
@@ -159,7 +163,7 @@ class Trash:
         return None if lifetime is None else trashed_at + lifetime
 
     def _moving(self, *aims: Aim) -> set[str]:
-        """Return the ids of sessions that a process is moving, or was when it was killed."""
+        """Return the ids of sessions in journals with these aims: moves under way or killed."""
         found = set()
         for path in pending_moves(self.layout):
             with suppress(OSError, Conflict):
@@ -173,11 +177,15 @@ class Trash:
     def delete(self, name: SessionName, *, permanent: bool = False) -> Deleted:
         """Move a session and its children to the trash, or delete them for good.
 
-        All of them or, if one is in use, none.
+        If any of them is in use, none is deleted.
+
+        Args:
+            permanent: delete for good, without the trash.
 
         Raises:
             NotFound, Busy, Forbidden.
-            LeftAlone: only its program can delete it, or the trash is on another file system.
+            LeftAlone: only its program can delete the session, or the trash is on another file
+                system.
         """
         _log.trace("A session is deleted", session=str(name))
         self._refuse_others(name)
@@ -192,7 +200,7 @@ class Trash:
                 for each in names:
                     gateway.enter_context(self._idle_policy.program_lock(each, waiting.left))
                 self._idle_policy.refuse_unless(names)
-                self._refuse_others(name)  # it may be back by now
+                self._refuse_others(name)  # its transcript may have come back meanwhile
                 if permanent:
                     self._idle_policy.blank(names)
                 items = self._as_items(members)
@@ -208,9 +216,9 @@ class Trash:
         return Deleted.of(moves.items, permanent=permanent)
 
     def _refuse_others(self, name: SessionName) -> None:
-        """Raise LeftAlone for a session that only its program can delete, or that is none.
+        """Raise LeftAlone if only its program can delete the session, or if it is not a session.
 
-        The remaining files of a session whose transcript is gone are not refused.
+        The remaining data of a session without a transcript may be deleted.
         """
         program = program_of(self.layout, name.agent)
         hint = "delete them with the program that owns them"
@@ -223,19 +231,19 @@ class Trash:
             return
         if stands:
             raise LeftAlone(f"{name}: {program.undeletable}", hint=hint)
-        with _explained(f"looking for what is left of {name}"):
+        with _explained(f"looking for files of {name}"):
             beside = kept_beside(self.layout, name, strictly=True)
         for kept in beside:
             raise LeftAlone(f"{name} lies in {kept}: {program.undeletable}", hint=hint)
 
     def _family(self, name: SessionName) -> list[Member]:
-        """Return the session and its children; raises NotFound if nothing at all is left of it."""
+        """Return the session and its children; raises NotFound if the session has no data left."""
         layout = self.layout
         members = []
         for member in family(layout, name):
             layout.refuse_excluded(member.name)
             if is_there(layout, member.name):
-                layout.session_file(member.name)  # raises unless it is a plain file
+                layout.session_file(member.name)  # raises unless it is a regular file
             else:
                 program = program_of(layout, member.name.agent)
                 kept = (layout.store_dir(member.name), layout.archive_dir(member.name))
@@ -249,12 +257,12 @@ class Trash:
 
     @contextmanager
     def _family_locked(self, name: SessionName) -> Iterator[list[Member]]:
-        """Yield the family under bsd's own locks, also of children that appear meanwhile."""
+        """Yield the family under bsd's locks, including children that appear meanwhile."""
         names: set[SessionName] = set()
         while True:
             with ExitStack() as locks:
                 names |= {member.name for member in self._family(name)}
-                # In one order everywhere: so two that each want several never wait in a ring.
+                # Always in the same order, so that processes cannot deadlock.
                 for each in sorted(names):
                     locks.enter_context(self._own_lock(each))
                 members = self._family(name)
@@ -267,11 +275,11 @@ class Trash:
         return own_lock(self.layout, name, budget.wait, sleep=budget.sleep)
 
     def _now(self) -> float:
-        """Return the time, as exact as it is written down."""
+        """Return the time in epoch seconds, rounded to the milliseconds that ids can hold."""
         return round(self.budget.clock() * 1000) / 1000
 
     def _as_items(self, members: Iterable[Member]) -> list[Trashed]:
-        """Return the items of each session that exist now; children name the id of their parent."""
+        """Return an item for each session in its present state; children name their parent's id."""
         now = self._now()
         items: dict[SessionName, Trashed] = {}
         for member in members:
@@ -301,32 +309,32 @@ class Trash:
         return list(items.values())
 
     def _refuse_other_mounts(self, items: Iterable[Trashed]) -> None:
-        """Raise LeftAlone, before anything goes, if a rename cannot bring a part into the trash."""
+        """Raise LeftAlone, before the first move, if a part cannot be renamed into the trash."""
         trash = make_private_dir(self.layout.trash_dir())
         for item in items:
             directories = self._place(item.id).directories(self.layout, item.name)
             for path in (self.layout.transcript(item.name), *(pair[0] for pair in directories)):
                 if os.path.lexists(path) and not _reaches(path, trash):
                     raise LeftAlone(
-                        f"{path} lies on another file system than the trash {trash}, and bsd moves "
-                        "nothing from one to another; nothing was changed",
-                        hint=f"`bsd delete {item.name} --permanent` deletes it for good; or copy "
-                        "the file elsewhere before",
+                        f"{path} lies on another file system than the trash {trash}, and bsd does "
+                        "not move files between file systems; no file was changed",
+                        hint=f"`bsd delete {item.name} --permanent` deletes it for good; copy "
+                        "the file elsewhere first if you need it",
                     )
 
     # --- out of the trash ---
 
     def restore(self, text: str) -> Returned:
-        """Bring a session back, and the children that went with it.
+        """Restore a session together with the children that were deleted with it.
 
         Raises:
             NotFound, Busy, LeftAlone.
-            Conflict: a session of that name is there again, or the meta file is of no use.
+            Conflict: a session of that name exists again, or the meta file is unusable.
         """
         wanted = self._with_children(self.find(text))
         head = wanted[0]
         if head.problem is not None:
-            hint = f"its files lie there; `bsd trash delete {head.id}` removes them"
+            hint = f"its files are in the trash; `bsd trash delete {head.id}` removes them"
             raise Conflict(head.problem, hint=hint)
         self._refuse_others(head.name)
         with self._locked(wanted) as items, _explained(f"restoring {head.name}"):
@@ -334,7 +342,7 @@ class Trash:
                 raise NotFound(f"{head.id} has just left the trash", hint="`bsd trash list`")
             waiting = Waiting(self.budget)
             with ExitStack() as gateway:
-                for item in items:  # its program may be about to begin a session of that name
+                for item in items:  # the program may be about to create a session of that name
                     lock = self._idle_policy.program_lock(item.name, waiting.left)
                     gateway.enter_context(lock)
                 refused = {item.id: why for item in items if (why := self._in_the_way(item))}
@@ -358,26 +366,26 @@ class Trash:
         for each in self.items():
             by_parent.setdefault(each.parent, []).append(each)
         found = [item]
-        for each in found:  # it grows while it is walked
+        for each in found:  # the loop appends to this list
             found += [child for child in by_parent.get(each.id, ()) if child not in found]
         return found
 
     @contextmanager
     def _locked(self, items: list[Trashed]) -> Iterator[list[Trashed]]:
-        """Yield those of the items that still lie in the trash, under bsd's own locks."""
+        """Yield the items that are still in the trash, under bsd's locks."""
         with ExitStack() as locks:
             for name in sorted({item.name for item in items}):
                 locks.enter_context(self._own_lock(name))
             yield [item for item in items if self._place(item.id).is_there]
 
     def _in_the_way(self, item: Trashed) -> Conflict | None:
-        """Return why a session cannot come back."""
+        """Return why a session cannot be restored; None if it can."""
         if is_there(self.layout, item.name):
             return there_again(item)
         for there, here in self._place(item.id).directories(self.layout, item.name):
             if here.is_dir() and is_occupied(there):
                 return Conflict(
-                    f"{there} is there, and so is {here}, which would come back to its place",
+                    f"{there} exists, and {here} would have to replace it",
                     hint=f"`mv {there} {there}.aside`, then `bsd trash restore {item.id}`",
                 )
             if here.is_dir() and there.parent.is_dir() and not _reaches(here, there.parent):
@@ -388,15 +396,15 @@ class Trash:
         return None
 
     def _refuse_closed(self, items: Iterable[Trashed], *, back: bool = False) -> None:
-        """Raise Forbidden, before anything goes, for directories that we cannot move."""
+        """Raise Forbidden, before the first move, for directories that bsd may not move."""
         for item in items:
             for pair in self._place(item.id).directories(self.layout, item.name):
                 directory = pair[1 if back else 0]
                 if directory.is_dir() and not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
                     raise Forbidden(
-                        f"{directory} cannot be moved: Permission denied; nothing was changed",
-                        hint="run as the owner of these files, or mend their permissions; "
-                        "`bsd doctor` names those that belong to somebody else",
+                        f"{directory} cannot be moved: Permission denied; no file was changed",
+                        hint="run as the owner of these files, or correct their permissions; "
+                        "`bsd doctor` names files that belong to other users",
                     )
 
     def remove(self, text: str) -> Trashed:
@@ -406,7 +414,7 @@ class Trash:
             if not there:
                 raise NotFound(f"{item.id} has just left the trash", hint="`bsd trash list`")
             self._refuse_closed([item], back=True)
-            self._idle_policy.blank([item.name])  # it may have been deleted a moment ago
+            self._idle_policy.blank([item.name])  # it may have been deleted just now
             self._rehome([self._trashed(item)], [item.name])
             moves = self._begin(Aim.AWAY, [item])
             self._run(moves)
@@ -427,12 +435,12 @@ class Trash:
         )
 
     def _departing(self, name: SessionName) -> Departing:
-        """Return the files that are deleted with a session that is still in its place."""
+        """Return the files to delete with a session that is still in its place."""
         stores = (self.layout.store_dir(name), self.layout.archive_dir(name))
         return Departing(name, stores, self.layout.transcript(name))
 
     def _trashed(self, item: Trashed) -> Departing:
-        """Return the files that are deleted with a session that lies in the trash."""
+        """Return the files to delete with a session that is in the trash."""
         place = self._place(item.id)
         return Departing(item.name, (place.store, place.archive), place.transcript)
 
@@ -451,18 +459,18 @@ class Trash:
         )
 
     def _run(self, moves: TrashMoves) -> None:
-        """Write the journal and make the steps; `moves.end` must follow."""
+        """Write the journal and make the moves; the caller must call `moves.end` afterwards."""
         moves.save()
         self._after_step("journal")
         try:
             moves.run()
         finally:
-            contents_of(self.layout).changed()  # a slow look just before holds no longer
+            contents_of(self.layout).changed()  # the cached places of stored lines are invalid
 
     def _forget_beside(self, moves: TrashMoves, *, for_good: bool) -> None:
-        """Take the deleted sessions out of the search index; restoring one reads it again.
+        """Remove the deleted sessions from the search index; a restored session is read again.
 
-        `for_good`: late bytes and drafts go, too, unless a session of that name is there.
+        `for_good`: also remove late bytes and drafts, unless a session of that name exists.
         """
         if moves.aim is Aim.TRASH:
             forget_sessions(self.layout.search_db, [item.name for item in moves.items])
@@ -475,12 +483,12 @@ class Trash:
                     shutil.rmtree(draft, ignore_errors=True)
 
     def recover(self) -> None:
-        """Finish or undo operations that an earlier process left half done; busy ones wait."""
+        """Finish or undo interrupted operations; if a session is busy, a later call does it."""
         for path in pending_moves(self.layout):
             try:
                 self._recover(path)
             except FileNotFoundError:
-                continue  # its process has just finished
+                continue  # the operation has just ended
             except Busy as busy:
                 _log.debug("A delete or restore is under way", why=busy.message)
             except (BsdError, OSError) as error:
@@ -496,13 +504,13 @@ class Trash:
         with ExitStack() as locks:
             for name in names:
                 locks.enter_context(own_lock(self.layout, name, 0.0))
-            # Its process may have ended it until just now.
+            # Read again under the locks: the operation may have ended meanwhile.
             moves = TrashMoves.read(
                 self.layout, path, clock=self.budget.clock, after_step=self._after_step
             )
             for_good = moves.permanent or moves.aim is Aim.AWAY
-            _log.info("Finishing what was interrupted", aim=str(moves.aim), journal=str(path))
-            if for_good:  # other sessions may have come to need it since
+            _log.info("Finishing an interrupted move", aim=str(moves.aim), journal=str(path))
+            if for_good:  # other sessions may refer to its lines by now
                 departing = [self._trashed(item) for item in moves.items]
                 if moves.aim is Aim.TRASH:
                     departing += [self._departing(item.name) for item in moves.items]
@@ -511,7 +519,7 @@ class Trash:
                 for item in [each for each in moves.items if self._goes_on(each)]:
                     moves.items.remove(item)
                     with suppress(Busy), self._idle_policy.program_lock(item.name, 0.0):
-                        pass  # the lock that the killed process held is removed
+                        pass  # taking the lock removes the stale lock of the killed process
                 moves.save()
             with ExitStack() as gateway:
                 for item in moves.items if moves.aim is Aim.TRASH else ():
@@ -524,7 +532,7 @@ class Trash:
         self._forget_beside(moves, for_good=for_good)
 
     def _goes_on(self, item: Trashed) -> bool:
-        """Return True if a session that was to be deleted is in its place, and was used since."""
+        """Return True if a session to be deleted is still in its place and in use."""
         path, place = self.layout.transcript(item.name), self._place(item.id)
         if item.transcript is None or place.has_taken(path) or place.meta.exists():
             return False

@@ -1,13 +1,14 @@
-"""The steps of a delete, a restore and a removal; a process may be killed between any two of them.
+"""The steps of a delete, a restore and a removal; a process may be killed between any two steps.
 
-Parts move by renames, so each is whole in one place. Into the trash go the transcript, its entries
-in its program's list, the store, archive and history, and last the meta file is written. Until the
-transcript is gone nothing has happened; from then on `Trash.recover` finishes. Out of the trash
-come the directories, the transcript and the entries. A permanent delete does not use the trash: the
-transcript gets a hidden name beside its own, and goes last.
+Parts move by renames, so each is complete in exactly one place. A delete moves the transcript, then
+its entries in its program's list, then the store, archive and history, and writes the meta file
+last. Until the transcript has moved, the delete can be dropped; from then on, `Trash.recover`
+finishes it. A restore moves the directories, the transcript and the entries. A permanent delete
+does not use the trash: the transcript gets a hidden name beside its own and is removed last.
 
-Steps, as `after_step` hears of them, for each session: transcript, excerpt, entries, store, meta,
-audited; for good: store_gone, gone. `ended` when the journal is gone.
+`after_step` is called with these names for each session: `transcript`, `excerpt`, `entries`,
+`store`, `meta`, `audited`; for a permanent delete also `store_gone` and `gone`; and with `ended`
+after the journal is removed.
 """
 
 from __future__ import annotations
@@ -46,26 +47,26 @@ from bsd.transcripts.agents.programs import program_of
 
 _log = structlog.stdlib.get_logger(module="trash")
 
-# Notes that bsd may have made of a session while it lay in the trash: joined, or made anew.
+# Notes that bsd may have written while the session was in the trash. They are merged or remade.
 _JOINED = {INDEX_FILE, UNDONE, RESTORED, FORGOTTEN}
 _REGISTRY_WAIT_SECONDS = 10.0  # as long as the gateway itself waits for that lock
 
 
 class Aim(StrEnum):
-    """Where the sessions of a journal are on their way to."""
+    """The operation of a journal, by the target of its sessions."""
 
     TRASH = "trash"
     BACK = "back"
-    AWAY = "away"  # for good, from the trash
+    AWAY = "away"  # removed for good from the trash
 
 
 class TrashMoves:
-    """Sessions on their way. The caller holds bsd's own lock of each.
+    """The moves of some sessions. The caller holds bsd's lock of each session.
 
     Attributes:
-        permanent: with aim TRASH: the sessions are deleted for good, not into the trash.
-        refused: why a session stayed where it was, by id.
-        put_back: the conversations that came back into the program's list, by id.
+        permanent: with aim TRASH, delete the sessions for good instead of moving them.
+        refused: by id, why a session was not moved.
+        put_back: by id, the result of putting entries back into the program's list.
     """
 
     def __init__(
@@ -92,12 +93,12 @@ class TrashMoves:
     def begin(
         cls, layout: Layout, aim: Aim, actor: str, at: float, items: list[Trashed], **more: Any
     ) -> TrashMoves:
-        """Return moves of which nothing is written or done yet; `more`: see the class."""
+        """Return new moves without writing the journal; `more`: further arguments of the class."""
         return cls(layout, Journal.begin(layout, items[0].id, aim, actor, at), items, **more)
 
     @classmethod
     def read(cls, layout: Layout, path: Path, **more: Any) -> TrashMoves:
-        """Return the moves that a journal is about; raises as `read_journal`."""
+        """Return the moves that a journal describes; raises as `read_journal`."""
         journal = read_journal(layout, path)
         try:
             items = [Trashed.of(item) for item in journal.details["items"]]
@@ -109,20 +110,20 @@ class TrashMoves:
             raise cannot_be_read(path, error) from error
 
     def save(self) -> None:
-        """Make the journal durable as it is; raises OSError."""
+        """Write the journal durably in its present state; raises OSError."""
         items = [item.document() for item in self.items]
         self.journal.details = {"permanent": self.permanent, "items": items}
         self.journal.write()
 
     def run(self) -> None:
-        """Take every session all the way, or note why it is `refused`; then `end` must follow.
+        """Move every session completely, or note in `refused` why not.
 
-        Raises BsdError, OSError.
+        The caller must call `end` afterwards. Raises BsdError, OSError.
         """
         move = {Aim.TRASH: self._delete, Aim.BACK: self._restore, Aim.AWAY: self._remove}[self.aim]
         if self.aim is Aim.TRASH and self.permanent:
             move = self._delete_for_good
-        # The last deleted comes back first: so each finds its place in the program's list again.
+        # Restored in reverse order of deletion, so that each finds its place in the program's list.
         for item in self.items[::-1] if self.aim is Aim.BACK else self.items[:]:
             if (problem := move(item)) is not None:
                 self.refused[item.id] = problem
@@ -130,7 +131,7 @@ class TrashMoves:
                 self.save()
 
     def end(self) -> None:
-        """Remove the journal: all is done, and the program's locks are given back."""
+        """Remove the journal when all moves are done and the program's locks are released."""
         self.journal.end()
         self._after_step("ended")
 
@@ -146,7 +147,7 @@ class TrashMoves:
 
     def _delete(self, item: Trashed) -> Conflict | None:
         place = self._place(item)
-        if place.meta.exists():  # a killed process has done all but the audit
+        if place.meta.exists():  # a killed process has done everything except the audit
             self._report_deleted(read_meta(self._layout, place.meta))
             return None
         make_private_dir(place.trash)
@@ -156,8 +157,8 @@ class TrashMoves:
         set_mode(place.transcript, 0o600)
         self._after_step("transcript")
         if is_there(path):
-            # A session of that name has begun since a crash, and may refer to lines in the store.
-            # The lines of the one in the trash are found there by their hashes.
+            # After a crash, a new session of that name may refer to lines in the store, so the
+            # store stays. The trashed session's lines are found there by their hashes.
             item = self._update(item, extracted_files=0, extracted_bytes=0)
         else:
             item = self._take_entries(item)
@@ -179,7 +180,7 @@ class TrashMoves:
         if problem := self._take_transcript(item, place, path, hidden):
             return problem
         self._after_step("transcript")
-        if not is_there(path):  # else a session of that name has begun since a crash
+        if not is_there(path):  # otherwise a new session of that name has begun after a crash
             item = self._take_entries(item)
             self._after_step("entries")
             for there, _ in place.directories(self._layout, item.name):
@@ -191,16 +192,16 @@ class TrashMoves:
     def _take_transcript(
         self, item: Trashed, place: TrashPlace, path: Path, target: Path
     ) -> Conflict | None:
-        """Rename the transcript, unless that was done; return why it has to stay."""
+        """Rename the transcript unless it is already moved; return why it has to stay, or None."""
         if item.transcript is None or not os.path.lexists(path) or place.has_taken(path):
             return None
         if path.lstat().st_ino != item.transcript[0]:
-            return Busy(f"session {item.name} was written anew meanwhile", hint="try again")
+            return Busy(f"session {item.name} was replaced meanwhile", hint="again later")
         rename(path, target)
         return None
 
     def _take_entries(self, item: Trashed) -> Trashed:
-        """Take a session out of its program's list; the journal has its entries before."""
+        """Remove a session from its program's list after writing its entries to the journal."""
 
         def keep(text: str) -> None:
             nonlocal item
@@ -215,7 +216,7 @@ class TrashMoves:
             raise
         except Conflict as problem:
             _log.warning(
-                "Entries of a deleted session stay in its owner's list",
+                "Entries of a deleted session stay in its program's list",
                 session=str(item.name),
                 problem=problem.message,
             )
@@ -242,7 +243,7 @@ class TrashMoves:
         if place.meta.exists():
             path = self._layout.transcript(item.name)
             make_directories(path.parent)
-            # The originals come first: the session never stands there without its values.
+            # The originals first, so that the session never exists without its values.
             self._return_directories(item, place)
             self._after_step("store")
             if item.transcript is not None:
@@ -252,7 +253,7 @@ class TrashMoves:
                 except FileExistsError:
                     set_mode(place.transcript, 0o600)
                     for there, here in place.directories(self._layout, item.name):
-                        # After a crash, the session that is there again may have used it.
+                        # After a crash, the new session of that name may have used the directory.
                         if (
                             there.is_dir()
                             and not here.is_dir()
@@ -272,14 +273,14 @@ class TrashMoves:
         return None
 
     def _return_directories(self, item: Trashed, place: TrashPlace) -> None:
-        """Move store, archive and history back; notes that are there again are joined before."""
+        """Move store, archive and history back, after merging notes that exist in both places."""
         name, history = item.name, self._layout.history_dir(item.name)
         if history.is_dir() and place.history.is_dir():
             EntryNotes(place.history, name).join(EntryNotes(history, name))
             join_forgotten(place.history, history, name)
         for there, here in place.directories(self._layout, name):
             if here.is_dir():
-                # Time in the trash does not count as time kept, or retention would take it all.
+                # Time in the trash does not count as age, or retention would delete it at once.
                 _make_younger(here, self.journal.at - item.trashed_at, self.journal.at)
                 make_directories(there.parent)
                 if not is_occupied(there):
@@ -296,11 +297,11 @@ class TrashMoves:
             raise
         except Conflict as problem:
             done = PutBack(taken=item.keys)
-            _log.warning("The owner's list was left as it is", problem=problem.message)
+            _log.warning("The program's list was left as it is", problem=problem.message)
         self.put_back[item.id] = done
         if done.taken:
             _log.warning(
-                "Keys in the owner's list are taken",
+                "Keys in the program's list are taken",
                 session=str(item.name),
                 keys=list(done.taken),
             )
@@ -315,7 +316,7 @@ class TrashMoves:
         return None
 
     def _remove_parts(self, item: Trashed) -> None:
-        """Remove the session from the trash, the meta file last, and the hidden transcript."""
+        """Remove the session from the trash (the meta file last), then the hidden transcript."""
         place = self._place(item)
         for directory in (place.store, place.archive, place.history):
             remove_tree(directory)
@@ -326,7 +327,7 @@ class TrashMoves:
             sync_dir(place.trash)
         try:
             hidden = place.beside(self._layout.transcript(item.name), "deleted")
-        except BsdError:  # the agent's directory may be a link by now, and hold nothing
+        except BsdError:  # the agent's directory was replaced by a link
             hidden = None
         if hidden is not None and os.path.lexists(hidden):
             remove_file(hidden)
@@ -354,21 +355,21 @@ def pending_moves(layout: Layout) -> Iterable[Path]:
 
 
 def is_occupied(directory: Path) -> bool:
-    """Return True if a session's directory holds something that cannot be joined."""
+    """Return True if a session's directory holds files that cannot be merged."""
     return directory.is_dir() and not _JOINED.issuperset(os.listdir(directory))
 
 
 def _is_used_since(directory: Path, moment: float) -> bool:
-    """Return True if a session has got a stored line, a pack or an operation since (epoch s)."""
+    """Return True if a stored line, pack or operation was added after `moment` (epoch seconds)."""
     files = (directory / name for name in os.listdir(directory) if name not in _JOINED)
     return any(file.lstat().st_mtime > moment for file in files)
 
 
 def there_again(item: Trashed) -> Conflict:
-    """Return the problem of a session that cannot come back as there is one of its name."""
+    """Return the error for a session that cannot be restored because its name is taken."""
     return Conflict(
         f"there is a session {item.name} again",
-        hint=f"`bsd delete {item.name}` puts that one into the trash; then"
+        hint=f"`bsd delete {item.name}` moves the new session to the trash; then"
         f" `bsd trash restore {item.id}`",
     )
 

@@ -1,9 +1,10 @@
 """A deleted session in the trash: its parts, its meta file, and the answers about it.
 
-In the trash lie, for each session, `<name>_<time>.jsonl`, the directories of its store and its
-history, `<name>_extracted_<time>/` and `<name>_history_<time>/`, and `<name>_<time>.meta.json`.
-`<name>` is that of the store directory, which no two sessions share, and `<name>_<time>` the id.
-Any part but the last may be missing.
+The trash has these items for each session: the transcript `<name>_<time>.jsonl`; the directories of
+its store, archive and history, `<name>_extracted_<time>/`, `<name>_archive_<time>/` and
+`<name>_history_<time>/`; and the meta file `<name>_<time>.meta.json`. `<name>` is the unique name
+of the session's store directory, and `<name>_<time>` is the id. Each part except the meta file may
+be missing.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from bsd.maintenance.journal import read_json
 from bsd.store.index import INDEX_FILE
 
 _META = ".meta.json"
-# Raised by reading a document of ours if something else lies there.
+# Errors that a damaged or foreign document can cause when it is read.
 BROKEN = (
     *(NotPlain, TooLarge, BsdError, RecursionError),
     *(LookupError, TypeError, ValueError, AttributeError, OverflowError),
@@ -49,23 +50,23 @@ _ID = re.compile(r"([A-Za-z0-9._@:+~-]+(?:_[A-Za-z0-9._@:+~_-]+)?)_(\d{8}T\d{6}\
 
 @dataclass(frozen=True, slots=True)
 class TrashPlace:
-    """The paths of the parts of one deleted session, told from its id alone."""
+    """The paths of the parts of a deleted session, made from its id alone."""
 
     trash: Path
     id: str
 
     def __post_init__(self) -> None:
         if not _ID.fullmatch(self.id):
-            raise Invalid(f"{self.id!r} is no id of the trash", hint="`bsd trash list` has them")
+            raise Invalid(f"{self.id!r} is not an id of the trash", hint="`bsd trash list`")
 
     @classmethod
     def of(cls, meta: Path) -> TrashPlace:
-        """Return the place of the session that this meta file is about."""
+        """Return the place of the session to which a meta file belongs."""
         return cls(meta.parent, meta.name.removesuffix(_META))
 
     @classmethod
     def new(cls, layout: Layout, name: SessionName, now: float) -> TrashPlace:
-        """A place that nothing occupies; the caller holds bsd's own lock of the session."""
+        """Return a free place for a session. The caller holds bsd's lock of the session."""
         trash, millis = layout.trash_dir(), round(now * 1000)
         while True:
             place = cls(trash, f"{layout.store_name(name)}_{_stamp(millis)}")
@@ -75,12 +76,12 @@ class TrashPlace:
 
     @property
     def parts(self) -> tuple[Path, ...]:
-        """All that may lie there, the meta file last."""
+        """The paths of all parts, the meta file last."""
         return self.transcript, self.store, self.archive, self.history, self.meta
 
     @property
     def is_there(self) -> bool:
-        """True if any part of it lies in the trash."""
+        """True if any part is in the trash."""
         return any(map(os.path.lexists, self.parts))
 
     @property
@@ -89,12 +90,12 @@ class TrashPlace:
         return self.id.rpartition("_")[0]
 
     def name(self, layout: Layout) -> SessionName | None:
-        """The session, if its name was short enough to stand here whole."""
+        """Return the session's name; None if the id has only a shortened name."""
         return layout.session_of_store(self.base)
 
     @property
     def trashed_at(self) -> float:
-        """When it was deleted, epoch seconds."""
+        """When the session was deleted, epoch seconds."""
         return datetime.strptime(
             self.id.rpartition("_")[2].replace("Z", "+0000"), "%Y%m%dT%H%M%S.%f%z"
         ).timestamp()
@@ -120,7 +121,7 @@ class TrashPlace:
         return self.trash / f"{self.base}_history_{self.id.rpartition('_')[2]}"
 
     def directories(self, layout: Layout, name: SessionName) -> list[tuple[Path, Path]]:
-        """Store, archive and history: where they lie for a session, and where here."""
+        """Return store, archive and history as pairs: (usual place, place in the trash)."""
         return [
             (layout.store_dir(name), self.store),
             (layout.archive_dir(name), self.archive),
@@ -128,11 +129,11 @@ class TrashPlace:
         ]
 
     def has_taken(self, session: Path) -> bool:
-        """Return True if a session's transcript has left its place for this one."""
+        """Return True if the session's transcript has moved to the trash or to its hidden name."""
         return any(map(os.path.lexists, (self.transcript, self.beside(session, "deleted"))))
 
     def beside(self, session: Path, what: str) -> Path:
-        """A name in the session's own directory, on its mount, that no program takes for one."""
+        """Return a hidden path beside the session's file that programs take for no session."""
         return session.with_name(f".{hashlib.sha256(self.id.encode()).hexdigest()[:16]}.bsd-{what}")
 
 
@@ -155,28 +156,28 @@ class Trashed:
     original_path: str
     trashed_at: Internal[float]  # epoch seconds
     trashed: Annotated[str, Field(serialization_alias="trashed_at")] = field(init=False, default="")
-    # Epoch seconds, by the setting, that of today if there is one; None is never.
+    # Epoch seconds. It follows the present setting `trash_retention`; None: never.
     expires_at: Internal[float | None]
     expires: Annotated[str | None, Field(serialization_alias="expires_at")] = field(
         init=False, default=None
     )
-    parent: str | None  # id of the session that it was deleted with, as its child
+    parent: str | None  # id of the parent with which it was deleted
     entries: Annotated[int, Field(serialization_alias="entry_count")] = 0
-    # Of the transcript: inode, size, mtime in ns, mode. None: there was none.
+    # The transcript's inode, size, mtime in ns and mode. None: there was no transcript.
     transcript: Internal[tuple[int, int, int, int] | None]
     size: int = field(init=False, default=0)
     extracted_files: int = 0
     extracted_bytes: int = 0
-    # Its entries in its owner's list, see `Owner.unlist`.
+    # Its entries in its program's list, see `AgentProgram.unlist`.
     sessions_json: Internal[str | None] = None
     keys: tuple[str, ...] = field(init=False, default=())
     problem: Annotated[
         str | None,
-        Field(description="Why its meta file is of no use: it can only be deleted for good"),
+        Field(description="Why its meta file is unusable: the session can only be deleted"),
     ] = None
 
     def __post_init__(self) -> None:
-        """Fill the members that follow from others."""
+        """Compute the fields that derive from others."""
         entries = json.loads(self.sessions_json or "{}")
         expires = None if self.expires_at is None else iso_utc(self.expires_at)
         fill = object.__setattr__
@@ -189,7 +190,7 @@ class Trashed:
         fill(self, "keys", tuple(key for key, value in entries.items() if value != 0))
 
     def document(self) -> dict[str, Any]:
-        """Return the content of the meta file: the contract's fields, and those to restore by."""
+        """Return the content of the meta file: the answer's fields and the data for a restore."""
         return {
             "format": 1,
             **as_json(self),
@@ -202,7 +203,7 @@ class Trashed:
         """Read the content of a meta file; raises ValueError, Invalid."""
         said = _TrashDocument.model_validate(document)
         if not _ID.fullmatch(said.id):
-            raise ValueError(f"{said.id!r} is no id")
+            raise ValueError(f"{said.id!r} is not an id")
         return cls(
             id=said.id,
             name=SessionName.parse(said.session),
@@ -219,7 +220,7 @@ class Trashed:
 
 
 class _TrashDocument(BaseModel):
-    """A meta file, or a session in a journal: the members that are read."""
+    """The members that are read from a meta file, or from a session in a journal."""
 
     format: Literal[1]
     id: str
@@ -252,22 +253,22 @@ def read_meta(layout: Layout, path: Path) -> Trashed:
     except BROKEN as error:
         raise Conflict(
             f"{path} cannot be used: {error!r}",
-            hint=f"the session's files lie beside it; "
+            hint=f"the session's files are beside it; "
             f"`bsd trash delete {path.name[: -len(_META)]} --yes` removes them",
         ) from error
     return found
 
 
 def refuse_another(layout: Layout, trash: Path, item: Trashed) -> None:
-    """Raise ValueError unless the id is one of this session's."""
+    """Raise ValueError unless the item's id belongs to its session."""
     if TrashPlace(trash, item.id).base != layout.store_name(item.name):
-        raise ValueError(f"{item.id} is none of {item.name}")
+        raise ValueError(f"{item.id} is not an id of {item.name}")
 
 
 def ids(layout: Layout) -> list[str]:
-    """The ids of all that lies in the trash, the oldest first; raises BsdError.
+    """Return the ids of all sessions in the trash, oldest first; raises BsdError.
 
-    Also items that are being moved, and items that have lost their meta file.
+    Sessions that are being moved, or have lost their meta file, are included.
     """
     trash = layout.trash_dir()
     try:
@@ -281,7 +282,7 @@ def ids(layout: Layout) -> list[str]:
 
 
 def _id_of(part: str) -> str | None:
-    """Return the id of the session to which a file or directory of this name would belong."""
+    """Return the id to which a file or directory of this name would belong, if any."""
     for ending in (_META, ".jsonl"):
         if part.endswith(ending):
             return part.removesuffix(ending)
@@ -293,7 +294,10 @@ def _id_of(part: str) -> str | None:
 
 
 def transcripts(layout: Layout) -> Iterator[tuple[SessionName, TrashPlace]]:
-    """The sessions in the trash, those included that are only just on their way into it."""
+    """Yield the sessions whose transcripts are in the trash, including sessions just being moved.
+
+    Raises BsdError.
+    """
     trash = layout.trash_dir()
     try:
         names = os.listdir(trash)
@@ -307,26 +311,26 @@ def transcripts(layout: Layout) -> Iterator[tuple[SessionName, TrashPlace]]:
             name = place.name(layout)
             if name is None:
                 name = _beginning_of_a_name(place.base)
-                with suppress(BsdError, OSError):  # a long name stands whole in the meta file
+                with suppress(BsdError, OSError):  # the meta file has the whole name
                     name = read_meta(layout, place.meta).name
             yield name, place
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedSession:
-    """One session that a delete took. Sizes are bytes."""
+    """One session that was deleted. Sizes are bytes."""
 
     session: str
     trash_id: str | None
     size: int
     extracted_files: int
     extracted_bytes: int
-    keys: Annotated[list[str], Field(description="Those of its owner's list that named it")]
+    keys: Annotated[list[str], Field(description="The keys in its program's list that named it")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted:
-    """What a delete moved or removed; the session that was asked for first, then its children."""
+    """The result of a delete: the requested session first, then its children."""
 
     items: Internal[tuple[Trashed, ...]]
     permanent: Internal[bool]
@@ -369,7 +373,7 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returned:
-    """What came back from the trash: the session that was asked for first, then its children."""
+    """The result of a restore from the trash: the requested session first, then its children."""
 
     items: Internal[tuple[Trashed, ...]]
     restored: bool = True
@@ -381,10 +385,10 @@ class Returned:
     extracted_bytes: int
     keys_taken: Annotated[
         tuple[str, ...],
-        Field(description="Keys of its owner's list that are somebody else's by now"),
+        Field(description="Keys in its program's list that name other sessions now"),
     ]
     not_restored: Annotated[
-        dict[str, str], Field(description="Children that had to stay, by id: why")
+        dict[str, str], Field(description="By id of a child that stays in the trash: the reason")
     ]
 
     @classmethod
@@ -412,9 +416,10 @@ class Returned:
 
 
 def known_from_names(layout: Layout, place: TrashPlace, problem: str) -> Trashed:
-    """Return the facts that names and sizes tell; `problem`: the damage of the meta file.
+    """Return the facts that are known from names and sizes, without the meta file.
 
-    A name that was too long to stand in the trash whole is the beginning of one.
+    If the id has only a shortened name, the result has the beginning of the session's name.
+    `problem`: the damage of the meta file.
     """
     transcript, entries, files, amount = None, 0, 0, 0
     with suppress(OSError):
@@ -448,7 +453,7 @@ def _beginning_of_a_name(base: str) -> SessionName:
 
 
 def weigh(store: Path) -> tuple[int, int]:
-    """Count the files of a store directory, and their bytes; its index is none of them."""
+    """Return the number of files in a store directory and their bytes, without its index."""
     count = amount = 0
     with suppress(FileNotFoundError), os.scandir(store) as entries:
         for entry in entries:

@@ -1,8 +1,8 @@
-"""Sessions of which only the prompts are left: in the history that their program keeps beside them.
+"""Sessions of which only the prompts are left, in the history of their program.
 
-Claude Code's `history.jsonl` names sessions that the program has deleted, and that were not copied
-before. They are listed, shown and found, and cannot be brought back. The history is read when a
-user asks for them, once for each call; nothing of it is kept.
+Claude Code's `history.jsonl` still names sessions that the program deleted before bsd could copy
+them. They can be listed, shown and found, but not brought back. The history is read on request,
+once per call, and is not stored.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from bsd.store.snapshots import archive_directories, snapshot_directories, snaps
 from bsd.transcripts.agents.program import ENDING, RememberedPrompt
 from bsd.transcripts.agents.programs import elsewhere, kind_of
 
-# A session whose first prompt was just typed may not have a transcript yet.
+# A session whose first prompt has just been typed may not have a transcript yet.
 _JUST_NOW_SECONDS = 60.0
 _LONGEST_TITLE = 200
 
 
 @dataclass(slots=True)
 class VanishedSession:
-    """A session without a transcript and without a copy. Times are epoch seconds."""
+    """A session with neither a transcript nor a copy. Times are epoch seconds."""
 
     name: SessionName
     project: str  # the working directory
     first: float
     last: float
     prompts: int = 0
-    title: str | None = None  # its first prompt that is not a command; one line
+    title: str | None = None  # its first prompt that is not a command, on a single line
 
 
 @dataclass(slots=True)
 class Vanished:
-    """Such sessions, those used last first, and the histories that could not be read."""
+    """The vanished sessions, most recently used first, and problems with histories."""
 
     sessions: list[VanishedSession] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def find(self, name: SessionName) -> VanishedSession | None:
-        """Return the session of this name."""
+        """Return the session with this name; None if there is no such session."""
         return next((each for each in self.sessions if each.name == name), None)
 
 
@@ -61,17 +61,17 @@ def vanished_sessions(
     *,
     look: Callable[[SessionName, RememberedPrompt], None] = _ignore,
 ) -> Vanished:
-    """Read the histories of all programs, and return the sessions of which nothing else is left.
+    """Return the sessions that exist only in the histories of their programs.
 
     Args:
         layout: the root.
         now: epoch seconds.
         agent: only sessions of this agent.
-        look: called with each prompt of a session that may be one of these.
+        look: called with each prompt of a session that may have vanished.
     """
     vanished = Vanished()
     for source in layout.sources:
-        if elsewhere(layout, source) is None:  # else another root has the copies
+        if elsewhere(layout, source) is None:  # otherwise another root has the copies
             _read_history(layout, source, agent, vanished, look)
     vanished.sessions = sorted(
         (
@@ -88,7 +88,7 @@ def vanished_sessions(
 def prompts_of(
     layout: Layout, name: SessionName, now: float
 ) -> tuple[Vanished, list[RememberedPrompt]]:
-    """Return the vanished sessions, and the prompts of one of them, in their order."""
+    """Return the vanished sessions, and the prompts of one session in the order of the history."""
     prompts: list[RememberedPrompt] = []
 
     def look(of: SessionName, prompt: RememberedPrompt) -> None:
@@ -99,7 +99,7 @@ def prompts_of(
 
 
 def prompts_of_agents(layout: Layout, agents: set[str]) -> int:
-    """Return how many prompts the histories have of sessions of these agents, vanished or not."""
+    """Return the number of prompts of all sessions of these agents in the histories."""
     count = 0
     for source in layout.sources:
         with suppress(OSError):
@@ -126,7 +126,7 @@ def _read_history(
                 known = _known_sessions(layout, source)
             if prompt.session in known:
                 continue
-            if prompt.session not in names:  # it belongs to the project in which it began
+            if prompt.session not in names:  # the first prompt tells the project
                 names[prompt.session] = _name_of(layout, source, prompt)
             name = names[prompt.session]
             if name is None or agent not in (None, name.agent):
@@ -156,9 +156,9 @@ def _add(found: dict[str, VanishedSession], name: SessionName, prompt: Remembere
 
 
 def _name_of(layout: Layout, source: Source, prompt: RememberedPrompt) -> SessionName | None:
-    """Return the session's name; None if it has none here, is excluded, or may be in its place.
+    """Return the session's name; None if it is excluded, exists, or belongs to no agent.
 
-    It may be there and not listed: its directory is a link, or cannot be read.
+    A session can exist without being listed, if its directory is a link or cannot be read.
     """
     agent = source.agent_at(prompt.directory)
     with suppress(BsdError, OSError):
@@ -170,7 +170,7 @@ def _name_of(layout: Layout, source: Source, prompt: RememberedPrompt) -> Sessio
 
 
 def _known_sessions(layout: Layout, source: Source) -> set[str]:
-    """Return the ids of sessions of a source that are in their places, copied, or in the trash."""
+    """Return the ids of sessions that exist in a source, have a copy, or are in the trash."""
     known: set[str] = set()
     with suppress(ConfigError):
         known.update(
@@ -179,7 +179,7 @@ def _known_sessions(layout: Layout, source: Source) -> set[str]:
     for archive in archive_directories(layout):
         if any(snapshot_directories(archive)):
             name = layout.session_of_store(archive.name)
-            # A name that was cut stands whole in the copy.
+            # The directory's name may be shortened; the copy has the whole name.
             names = [copy.name for copy in snapshots_in(archive)] if name is None else [name]
             known.update(each.session for each in names)
     known.update(name.session for name, _ in transcripts(layout))

@@ -1,7 +1,7 @@
-"""Checks that everything that was extracted is there, and that nothing is half done (SPEC §7).
+"""Checks that all extracted content exists and that no operation is unfinished (SPEC §7).
 
-Checks all sessions (`maintenance/session_check.py`), the archive, the trash, and the leftovers of
-commits, deletes and calls of `forget`.
+The checks cover all sessions (`maintenance/session_check.py`), the archive, the trash, and the
+leftovers of commits, deletes and calls of `forget`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from bsd.transcripts.agents.programs import elsewhere
 
 _log: BoundLogger = structlog.get_logger(module="verify")
 
-# A displaced file is kept for a minute, and goes with the next call after that.
+# A displaced file is kept for a minute, and the next call after that removes it.
 _STUCK_SECONDS = 24 * 3600.0
-# A delete takes moments, unless the trash is on another disk.
+# A delete takes only moments.
 _MOVING_SECONDS = 60.0
 
 
@@ -62,11 +62,13 @@ def verify(
 
     Args:
         layout: the root.
-        repair: mend the problems that can be mended; missing and damaged content is only listed.
-        wait: seconds for each session on which another bsd works.
-        clock: epoch seconds.
-        remark: puts markers back that a program has dropped, and returns the entries.
-        progress: is told how many bytes of sessions were checked, of how many; may raise to end
+        repair: repair the problems that can be repaired. Missing and damaged content is only
+            listed.
+        wait: seconds to wait for each session on which another bsd process works.
+        clock: returns epoch seconds.
+        remark: puts back the markers of a session that a program has dropped, and returns the ids
+            of the repaired entries.
+        progress: called with the bytes of sessions checked so far and the total; may raise to end
             the run.
     """
     _log.trace("Sessions are verified", root=str(layout.root))
@@ -80,7 +82,7 @@ def verify(
         if name.agent in in_databases:
             continue
         if layout.source_of(name.agent) in others:
-            continue  # their originals lie in another root
+            continue  # the originals lie in another root
         try:
             with _locked(layout, name, wait, repair=repair):
                 if foreign := why_foreign(Session(layout, name)):
@@ -113,19 +115,19 @@ def verify(
 
 
 def _half_redacted(layout: Layout) -> Iterator[Finding]:
-    """Yield redactions that have not ended."""
+    """Yield findings for redactions that have not ended."""
     for path, journal in redaction_journals(layout):
         if isinstance(journal, BsdError):
             yield _unreadable(path, journal, kind="half_redacted")
             continue
         where = f"secret {journal.hash} ({journal.rule})"
         message = f"its redaction, begun at {iso_utc(journal.at)}, has not ended: copies are left"
-        hint = f"`bsd secrets redact {journal.hash}` goes on, unless it still runs"
+        hint = f"`bsd secrets redact {journal.hash}` continues it, unless it is still running"
         yield Finding("half_redacted", where, message, hint=hint)
 
 
 def _sessions(layout: Layout, progress: Callable[[int, int], None] | None) -> Iterator[SessionName]:
-    """Yield all sessions, and tell before each one how many bytes of sessions are done."""
+    """Yield all sessions; before each, call `progress` with the bytes done and the total."""
     done = total = 0
     if progress is not None:
         total = sum(status.st_size for _, status in catalog.with_stats(layout))
@@ -162,15 +164,14 @@ def _remarked(
         yield Finding(
             "unmarked_placeholder",
             f"{name} {entry}",
-            "placeholders stand here without their `_extracted` member; what they stand for is "
-            "stored",
+            "placeholders have lost their `_extracted` member; their content is stored",
             repaired=done,
             hint=None if done else hint,
         )
 
 
 def _packs(layout: Layout, result: Verification, wait: float, *, repair: bool) -> Iterator[Finding]:
-    """Yield damaged packs and snapshots of all sessions; reads all of the archive."""
+    """Yield findings for damaged packs and snapshots; reads the whole archive."""
     try:
         directories = sorted(layout.archive.iterdir())
     except FileNotFoundError:
@@ -187,20 +188,23 @@ def _packs(layout: Layout, result: Verification, wait: float, *, repair: bool) -
 
 
 def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[Finding]:
-    """Yield those of one session; `wait`: seconds for its lock, None: repair nothing."""
+    """Yield the findings of one session's archive.
+
+    `wait`: seconds to wait for the session's lock; None: do not repair.
+    """
     for copy, damage in list(damaged_snapshots(directory)):
         name = layout.session_of_store(directory.name)
         if wait is not None and name is not None and _is_made_anew(layout, name, copy, wait):
-            message = f"{damage.message}; its session is there, and was copied anew"
+            message = f"{damage.message}; its session exists and was copied again"
             yield Finding("damaged_copy", str(copy), message, repaired=True)
             continue
         yield Finding("damaged_copy", str(copy), damage.message, hint=damage.hint)
     archive = SessionArchive(directory)
     whose = layout.session_of_store(directory.name) or directory.name
     for pack in archive.set_aside():
-        message = f"of the archive of {whose}: it was damaged; what could be read of it is in "
+        message = f"of the archive of {whose}: it was damaged; its readable lines are in "
         message += "another pack"
-        hint = f"`rm {shlex.quote(str(pack))}` when nothing of this session is missing"
+        hint = f"`rm {shlex.quote(str(pack))}` when no value of this session is missing"
         yield Finding("set_aside_pack", str(pack), message, hint=hint, harmless=True)
     for pack in archive.packs():
         try:
@@ -215,48 +219,48 @@ def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[F
         message = f"of the archive of {whose}: {problem.why}"
         if problem.only_lines:
             if wait is not None and _are_elsewhere(layout, archive, pack, wait):
-                message += "; other packs have these lines: it was made anew without them"
+                message += "; other packs have these lines, and it was rewritten without them"
                 yield Finding("damaged_pack", str(pack), message, repaired=True)
                 continue
-            hint = "bring it back from a backup: whatever else it holds can be restored"
+            hint = "restore the pack from a backup; its other lines can still be restored"
             yield Finding("damaged_pack", str(pack), message, hint=hint)
             continue
         yield _mended_pack(layout, archive, pack, message, wait)
 
 
 def _is_made_anew(layout: Layout, name: SessionName, copy: Path, wait: float) -> bool:
-    """Make a damaged snapshot anew from the session in its place; True if it is whole then."""
+    """Replace a damaged snapshot by a copy of the existing session; return True if it is intact."""
     made = retake_snapshot(layout, name, RetryBudget(wait))
     return made and copy not in dict(damaged_snapshots(copy.parent))
 
 
 def _are_elsewhere(layout: Layout, archive: SessionArchive, pack: Path, wait: float) -> bool:
-    """Make a pack anew without its damaged lines, if other packs have these; True if it was."""
+    """Rewrite a pack without its damaged lines if other packs have these; return True if done."""
     try:
         with lock_of(layout, archive.directory, wait):
             return archive.mend_lines(pack)
     except (BsdError, OSError, PackDamaged) as error:
-        _log.warning("A pack is not made anew", pack=str(pack), problem=str(error))
+        _log.warning("A damaged pack is not rewritten", pack=str(pack), problem=str(error))
         return False
 
 
 def _mended_pack(
     layout: Layout, archive: SessionArchive, pack: Path, message: str, wait: float | None
 ) -> Finding:
-    """Make a pack with a damaged index anew of its lines, unless `wait` is None."""
+    """Rebuild a pack with a damaged index from its lines, unless `wait` is None."""
     hint: str | None = "bsd verify --repair"
     if wait is not None:
         try:
             with lock_of(layout, archive.directory, wait):
                 lines, aside, is_whole = archive.mend(pack)
-            message += f"; {lines} lines were found in it, and are in a new one; "
+            message += f"; {lines} lines were found in it, and are in a new pack; "
             message += f"it is set aside as {aside.name}"
             if is_whole:
                 return Finding("damaged_pack", str(pack), message, repaired=True)
             message += "; the rest of it cannot be read"
-            hint = "bring it back from a backup: whatever else it held can be restored then"
+            hint = "restore the pack from a backup to get its other lines back"
         except (BsdError, OSError, PackDamaged) as error:
-            message, hint = f"{message}; {error}", "bring it back from a backup"
+            message, hint = f"{message}; {error}", "restore the pack from a backup"
     return Finding("damaged_pack", str(pack), message, hint=hint)
 
 
@@ -265,9 +269,9 @@ def _late_bytes(layout: Layout, *, repair: bool) -> Iterator[Finding]:
         message = f"{orphan.size} late bytes of {orphan.session} could not be put back: "
         message += orphan.reason
         done, files = False, shlex.join(map(str, orphan.files))
-        hint: str | None = f"look at them, put what is missing where it belongs, then `rm {files}`"
+        hint: str | None = f"add the missing lines to the session by hand, then `rm {files}`"
         if adds_nothing(layout, orphan):
-            message += "; the session or its store has all that they say"
+            message += "; the session or its store already has this content"
             done, hint = repair, None if repair else "bsd verify --repair"
             if repair:
                 forget_orphan(orphan)
@@ -275,17 +279,17 @@ def _late_bytes(layout: Layout, *, repair: bool) -> Iterator[Finding]:
 
 
 def _in_flight(layout: Layout, now: float) -> Iterator[Finding]:
-    """Yield commits that recovery should have finished long ago."""
+    """Yield findings for commits that recovery should have finished long ago."""
     inflight = InFlight(layout)
     for path, why in inflight.planted():
-        message = f"is left alone, it is not bsd's own: {why}"
+        message = f"is ignored, it is not bsd's own: {why}"
         hint = MEND_PLANTED.format(path)
         yield Finding("in_flight", str(path), message, hint=hint)
     for path in inflight.records():
         try:
             record, touched = inflight.read(path), path.lstat().st_mtime
         except FileNotFoundError:
-            continue  # it has just been finished
+            continue  # just finished
         except (BsdError, OSError) as error:
             yield _unreadable(path, error, kind="in_flight")
             continue
@@ -301,12 +305,12 @@ def _in_flight(layout: Layout, now: float) -> Iterator[Finding]:
 
 
 def _half_moved(layout: Layout, now: float) -> Iterator[Finding]:
-    """Yield deletes and restores from the trash that were interrupted and not finished."""
+    """Yield findings for deletes and restores that were interrupted and are not finished."""
     for path in pending_moves(layout):
         try:
             moves = TrashMoves.read(layout, path)
         except FileNotFoundError:
-            continue  # it has just ended
+            continue  # just ended
         except (BsdError, OSError) as error:
             yield _unreadable(path, error, kind="half_moved")
             continue
@@ -320,16 +324,16 @@ def _half_moved(layout: Layout, now: float) -> Iterator[Finding]:
 
 
 def _broken_trash(layout: Layout) -> Iterator[Finding]:
-    """Yield the sessions in the trash that cannot be brought back."""
+    """Yield findings for sessions in the trash that cannot be restored."""
     for item in Trash(layout, "never").items():
         if item.problem is not None:
             message = f"{item.name} cannot be brought back from the trash: {item.problem}"
-            hint = f"`bsd trash delete {item.id}`, or make its files a session by hand"
+            hint = f"`bsd trash delete {item.id}`, or move its files back by hand"
             yield Finding("broken_trash", item.id, message, hint=hint)
 
 
 def _without_transcript(layout: Layout) -> Iterator[Finding]:
-    """Yield stores of sessions whose transcript their program has deleted or renamed."""
+    """Yield findings for stores of sessions whose program has deleted or renamed the transcript."""
     try:
         for store in stores_without_transcript(layout):
             where = str(store.session or store.directory)
@@ -341,8 +345,8 @@ def _without_transcript(layout: Layout) -> Iterator[Finding]:
 def _locked(
     layout: Layout, name: SessionName, wait: float, *, repair: bool
 ) -> AbstractContextManager[Any]:
-    # Checking a root in which no bsd has worked leaves no traces there. In a backup that is mounted
-    # read-only no lock can be taken, and none is needed.
+    # A check leaves no files in a root that bsd has never used. On a read-only backup, locks can
+    # not be taken and are not needed.
     if layout.locks.is_dir() and (repair or os.access(layout.locks, os.W_OK)):
         return own_lock(layout, name, wait)
     return nullcontext()

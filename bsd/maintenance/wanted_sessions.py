@@ -1,7 +1,7 @@
-"""Which sessions the project and the file of a search filter leave.
+"""The sessions that meet the project and file conditions of a search filter.
 
-A search in the index asks the index alone (`wanted_by_index`); a search through everything also
-looks at sessions that the index does not know (`WantedSessions`).
+A search in the index uses only the index (`wanted_by_index`). A search without the index also
+checks sessions that the index does not know (`WantedSessions`).
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ def wanted_by_index(
 
 
 class WantedSessions:
-    """The same condition for sessions whether the index knows them or not.
+    """The same conditions for all sessions, in the index or not.
 
-    Only the index knows the files that calls name: as far as it has read the sessions.
+    The files that calls name are known only from the index, so the file condition covers only what
+    the index has read.
     """
 
     def __init__(self, layout: Layout, agent: str | None, wanted: SearchFilter) -> None:
@@ -53,7 +54,7 @@ class WantedSessions:
             self._with_file = ask(layout.search_db, question, nothing)
 
     def has(self, name: SessionName, stat: os.stat_result) -> bool:
-        """Return whether a session in its place is wanted; `stat`: that of its file."""
+        """Return True if an existing session is wanted; `stat`: the stat of its file."""
         if self._with_file is not None and str(name) not in self._with_file:
             return False
         return self._project is None or self._project.has(
@@ -61,7 +62,7 @@ class WantedSessions:
         )
 
     def has_gone(self, name: SessionName, directory: str | None) -> bool:
-        """Return whether a session that is gone is wanted; `directory`: where it began."""
+        """Return True if a deleted session is wanted; `directory`: where it began."""
         if self._with_file is not None and str(name) not in self._with_file:
             return False
         return self._project is None or self._project.has(name, directory)
@@ -72,12 +73,12 @@ class WantedSessions:
 
 
 class _ProjectName:
-    """A project as a user names it: an agent, or the end of the path of its directory."""
+    """A project as a user names it: by an agent, or by the end of its directory's path."""
 
     def __init__(self, text: str) -> None:
         self._agent = text
         self._pattern = PathPattern(text)
 
     def has(self, name: SessionName, directory: str | None) -> bool:
-        """Return whether a session that began in `directory` is of the project."""
+        """Return True if a session that began in `directory` belongs to the project."""
         return name.agent == self._agent or bool(directory and self._pattern.matches(directory))

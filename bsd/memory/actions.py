@@ -1,8 +1,12 @@
-"""The actions on a memory, for the command line, HTTP and agents alike: plain functions.
+"""The actions on a memory, shared by the command line, HTTP and agents: plain functions.
 
-Each takes a `Memory` and returns an answer, a frozen dataclass. Each raises NotFound if there is no
-database (those that store make one), Busy if another program writes too long, Forbidden,
-Unavailable (damaged, no room), and Conflict for a database of another program.
+Each action takes a `Memory` and returns an answer, a frozen dataclass. Actions raise:
+
+    NotFound: there is no database (`store` and `save_checkpoint` create it instead).
+    Busy: another program writes for too long.
+    Forbidden: the database may not be read or written.
+    Unavailable: the database is damaged, or the disk is full.
+    Conflict: the database belongs to another program.
 """
 
 import json
@@ -41,35 +45,35 @@ ALL_FACTS = FactFilter()
 
 @dataclass(frozen=True, slots=True)
 class StoredFact(Fact):
-    """A fact that was stored, or the one of the same text that was there before."""
+    """A fact that was stored, or the existing fact with the same text."""
 
-    created: Annotated[bool, Field(description="False: one of the same text was there before")]
+    created: Annotated[bool, Field(description="False: a fact with the same text existed already")]
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedFact(Fact):
-    """A fact that begins anew."""
+    """A fact that was confirmed."""
 
     confirmed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ForgottenFact(Fact):
-    """A fact as it was."""
+    """A fact that was deleted, in its last state."""
 
     forgotten: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class SavedCheckpoint(Fact):
-    """The fact that a checkpoint became."""
+    """A checkpoint that was saved, as a fact."""
 
     saved: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class RecallAnswer:
-    """Facts that hold any of the words, the best first."""
+    """Facts that contain any of the words, best matches first."""
 
     query: str
     results: list[RecalledFact]
@@ -77,7 +81,7 @@ class RecallAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LookupAnswer:
-    """Facts about an entity, the surest and newest first."""
+    """Facts about an entity, ordered by confidence, then newest first."""
 
     entity: str
     key: str | None
@@ -86,39 +90,44 @@ class LookupAnswer:
 
 @dataclass(frozen=True, slots=True)
 class MemoryStats:
-    """What there is in a memory."""
+    """The numbers of facts and vectors in a memory."""
 
     database: str
     created_by_bsd: bool
     facts: int
-    vectors: Annotated[int | None, Field(description="null where there are none to be counted")]
-    vectors_problem: Annotated[str | None, Field(description="Why they cannot be counted")]
+    vectors: Annotated[
+        int | None, Field(description="null: there are no vectors, or they cannot be counted")
+    ]
+    vectors_problem: Annotated[str | None, Field(description="Why the vectors cannot be counted")]
     by_class: Annotated[dict[str, int], Field(description="Facts of each decay class")]
-    expired: Annotated[int, Field(description="Facts that wait to be pruned: their time is over")]
+    expired: Annotated[int, Field(description="Expired facts that are not pruned yet")]
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillAnswer:
-    """How many facts of each class have another class or expiry than before."""
+    """The numbers of facts whose class or expiry changed, by new class."""
 
     reclassified: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointAnswer:
-    """The checkpoint as it was saved; null if there is none."""
+    """The last checkpoint as it was saved; null if there is none."""
 
     checkpoint: dict[str, Any] | None
 
 
-# --- keeping facts ---
+# --- storing facts ---
 
 
 def store(memory: Memory, new: NewFact) -> StoredFact:
-    """Keep a fact, unless there is a live one of the same text, entity, key and value.
+    """Store a fact unless a live fact has the same text, entity, key and value.
 
-    That one then takes the class that `new` names, if it names one. Raises Invalid, and NotFound
-    if the fact that it supersedes is missing.
+    If `new` names a decay class, an existing fact takes that class.
+
+    Raises:
+        Invalid: a field of `new` is invalid.
+        NotFound: the fact that `new` supersedes is missing.
     """
     row = new.row(memory.classes, memory.classifier, memory.now())
     db = memory.open(write=True, create=True)
@@ -132,7 +141,7 @@ def store(memory: Memory, new: NewFact) -> StoredFact:
 
 
 def confirm(memory: Memory, id: str) -> ConfirmedFact:
-    """Say that a fact still holds: it begins anew, with full confidence. Raises NotFound."""
+    """Confirm that a fact still holds: reset its lifetime and confidence. Raises NotFound."""
     now = memory.now()
     db = memory.open(write=True)
     with db.change():
@@ -148,9 +157,9 @@ def confirm(memory: Memory, id: str) -> ConfirmedFact:
 
 
 def forget(memory: Memory, id: str) -> ForgottenFact:
-    """Delete a fact for good, and its vector. Raises NotFound.
+    """Delete a fact and its vector for good. Raises NotFound.
 
-    Its words stand nowhere in the database afterwards, not even in free space.
+    Afterwards no part of the database contains its words, free space included.
     """
     db = memory.open(write=True)
     vectors = memory.vectors
@@ -165,9 +174,9 @@ def forget(memory: Memory, id: str) -> ForgottenFact:
 
 
 def forget_text(memory: Memory, text: str) -> ForgottenFact | RecallAnswer:
-    """Delete the one fact whose whole text this is; otherwise return candidates, deleting nothing.
+    """Delete the fact with exactly this text; if it is not unique, return candidates instead.
 
-    Words alone never delete a fact: they could mean another one.
+    Words alone never delete a fact, because they could mean a different fact.
     """
     everything = FactFilter(include_expired=True, include_superseded=True)
     found = recall(memory, text, limit=_MOST_CANDIDATES, only=everything, refresh=False)
@@ -188,11 +197,13 @@ def recall(
     only: FactFilter = ALL_FACTS,
     refresh: bool = True,
 ) -> RecallAnswer:
-    """Find the facts that hold any of the words, the best first.
+    """Find the facts that contain any of the words, best matches first.
 
     Args:
-        limit: at most so many facts, after the first `offset`.
-        refresh: keep the found facts alive, and count the recall; False changes nothing.
+        limit: the maximum number of facts.
+        offset: the number of best facts to skip.
+        only: conditions that the facts must meet.
+        refresh: renew the found facts and count the recall; if False, the database stays unchanged.
     """
     db = memory.open(write=refresh)
     found = facts.search(db, query, only, offset + limit, memory.now())[offset:]
@@ -214,9 +225,10 @@ def lookup(
     only: FactFilter = ALL_FACTS,
     refresh: bool = True,
 ) -> LookupAnswer:
-    """Find the facts about an entity (or one property of it), the surest and newest first.
+    """Find the facts about an entity, or about its property `key`.
 
-    `limit`, `offset`, `refresh`: see `recall`.
+    The facts are ordered by confidence, then newest first. `limit`, `offset`, `only` and `refresh`
+    are as for `recall`.
     """
     db = memory.open(write=refresh)
     found = facts.lookup(db, entity, key, only, offset + limit, memory.now())[offset:]
@@ -227,14 +239,14 @@ def lookup(
 
 
 def get(memory: Memory, id: str, *, refresh: bool = False) -> Fact:
-    """Return one fact; raises NotFound. `refresh`: see `recall`."""
+    """Return the fact with this id; raises NotFound. `refresh`: as for `recall`."""
     db = memory.open(write=refresh)
     fact = facts.existing(db, id)
     return _refresh(memory, db, [fact]).get(id, fact) if refresh else fact
 
 
 def _refresh(memory: Memory, db: Database, found: Sequence[Fact]) -> dict[str, Fact]:
-    """Note that facts were recalled; returns them by id, as they are now."""
+    """Record that facts were recalled; return them by id in their new state."""
     ids = [fact.id for fact in found]
     facts.note_recalled(db, ids, memory.classes.refreshed_lifetimes(), memory.now())
     return facts.by_id(db, ids)
@@ -251,9 +263,13 @@ def prune(
     vectors: bool = False,
     dry_run: bool = False,
 ) -> PrunedFacts:
-    """Delete expired facts (`hard`), let facts fade that are not recalled (`soft`).
+    """Delete expired facts and fade old ones; delete the vectors of deleted facts.
 
-    Their vectors are deleted too. `vectors`: also find vectors without a fact, and delete them.
+    Args:
+        hard: delete expired facts.
+        soft: fade facts by age, and delete those whose confidence is too low.
+        vectors: also find and delete vectors without a fact.
+        dry_run: only count the facts and vectors that a prune would change.
     """
     now = memory.forgetting_time(changes=not dry_run)
     db = memory.open(write=not dry_run)
@@ -278,13 +294,13 @@ def prune(
 
 
 def stats(memory: Memory) -> MemoryStats:
-    """Count facts, by class, and those that are to be pruned."""
+    """Count the facts, in total and by class, the vectors, and the expired facts."""
     by_class = count_by_class(memory)
     table, vectors, problem = memory.vectors, None, None
     if table.exist:
         try:
             vectors = table.count()
-        except BsdError as error:  # the facts can be counted all the same
+        except BsdError as error:  # the facts can still be counted
             problem = error.message
     return MemoryStats(
         database=str(memory.path),
@@ -298,7 +314,7 @@ def stats(memory: Memory) -> MemoryStats:
 
 
 def count_by_class(memory: Memory) -> dict[str, int]:
-    """Return how many facts there are of each class that has any."""
+    """Return the number of facts by class, without empty classes."""
     rows = memory.open(write=False).all(
         "SELECT decay_class, COUNT(*) FROM facts GROUP BY 1 ORDER BY 1"
     )
@@ -309,17 +325,18 @@ def count_by_class(memory: Memory) -> dict[str, int]:
 
 
 def count_expired(memory: Memory) -> int:
-    """Return how many facts wait to be pruned, since their time is over."""
+    """Return the number of expired facts that are not pruned yet."""
     return decay.count_expired(memory.open(write=False), memory.forgetting_time(changes=False))
 
 
-# --- finding the classes anew, after the rules changed or for facts older than decay ---
+# --- classifying again, after the rules changed or for facts from before decay classes ---
 
 _BATCH = 2000  # rows in one transaction
 _CHECKPOINT_ENTITY, _CHECKPOINT_KEY = "system", "checkpoint:"
-# A fact that is a saved checkpoint: its class is not a guess.
+# Saved checkpoints keep their class, which is not a guess.
 _IS_CHECKPOINT = f"entity = '{_CHECKPOINT_ENTITY}' AND key LIKE '{_CHECKPOINT_KEY}%'"
-# Rows that are as they were when they were read; a fading fact begins anew by its new times.
+# Changes only rows that are unchanged since they were read. A fading fact gets its full confidence
+# back and fades by its new times.
 _RECLASSIFY = f"""UPDATE facts SET decay_class = :class, expires_at = :expires_at,
     confidence = {BASE}, bsd_base_confidence = NULL
     WHERE rowid = :rowid AND text IS :text AND superseded_at IS NULL
@@ -327,10 +344,10 @@ _RECLASSIFY = f"""UPDATE facts SET decay_class = :class, expires_at = :expires_a
 
 
 def backfill(memory: Memory) -> BackfillAnswer:
-    """Find the class of all facts anew, and when they expire by it.
+    """Determine the class and the expiry of all facts again.
 
-    Superseded facts and saved checkpoints stay as they are. Expiry counts from the last
-    confirmation, else from creation.
+    Superseded facts and saved checkpoints stay as they are. The expiry counts from the last
+    confirmation, or from the creation of a fact that was never confirmed.
     """
     db = memory.open(write=True)
     changed: Counter[str] = Counter()
@@ -360,7 +377,7 @@ def _batches(db: Database) -> Iterator[list[Row]]:
 
 
 def _judged(row: Row, classifier: Classifier, classes: Classes) -> dict[str, object] | None:
-    """Return the parameters of `_RECLASSIFY` for a row; None if it stays as it is."""
+    """Return the parameters of `_RECLASSIFY` for a row; None if the row does not change."""
     entity, key, text = (text_of(row[name]) for name in ("entity", "key", "text"))
     name = classifier.classify(entity, key, text or "")
     confirmed = row["last_confirmed_at"]
@@ -382,7 +399,7 @@ def _judged(row: Row, classifier: Classifier, classes: Classes) -> dict[str, obj
 # --- checkpoints ---
 
 _CHECKPOINT_IMPORTANCE = 0.9
-_VALUE_LENGTH = 100  # characters of the intent, which is the value of the fact
+_VALUE_LENGTH = 100  # characters of the intent that become the fact's value
 
 
 def save_checkpoint(
@@ -393,11 +410,11 @@ def save_checkpoint(
     expected_outcome: str | None = None,
     working_files: Sequence[str] | None = None,
 ) -> SavedCheckpoint:
-    """Keep an agent's intent and state, for some hours; raises Invalid."""
+    """Store an agent's intent and state for some hours; raises Invalid."""
     if not intent.strip() or not state.strip():
         raise Invalid(
             "a checkpoint needs an intent and a state",
-            hint="say what is about to be done, and how things stand",
+            hint="name the next step as intent, and the present situation as state",
         )
     moment = memory.clock()
     document: dict[str, Any] = {"intent": intent, "state": state}
@@ -423,7 +440,7 @@ def save_checkpoint(
 
 
 def restore_checkpoint(memory: Memory) -> CheckpointAnswer:
-    """Return the last checkpoint that has not expired; null if there is none."""
+    """Return the latest checkpoint that has not expired; its answer is null if there is none."""
     if not memory.exists():
         return CheckpointAnswer(None)
     row = memory.open(write=False).one(
@@ -440,6 +457,6 @@ def restore_checkpoint(memory: Memory) -> CheckpointAnswer:
         document = json.loads(fact.text)
     except ValueError:
         document = None
-    if not isinstance(document, dict):  # written by another program: shown as it is
+    if not isinstance(document, dict):  # written by another program: return its text
         document = {"text": fact.text}
     return CheckpointAnswer({"id": fact.id, **document, "expires_at": fact.expires_at})

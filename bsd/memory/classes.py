@@ -1,8 +1,8 @@
-"""Decay classes: their lifetimes, and the rules that find a fact's class by its words.
+"""Decay classes: their lifetimes, and the rules that find a fact's class from its words.
 
-The order of the rules is in SPEC §10. Words in keys are looked for anywhere, as the plugin does:
-`username` holds `name`. Phrases in texts must stand there as whole words, with single spaces:
-`undecided` is not `decided`.
+SPEC §10 defines the order of the rules. As in the plugin, words match anywhere in a key: `username`
+contains `name`. Phrases match only whole words in a text, with single spaces: `undecided` does not
+match `decided`.
 """
 
 import re
@@ -19,13 +19,18 @@ DEFAULT_CLASS = "stable"
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """The seed's classes and the user's; lifetimes in seconds, None for ever."""
+    """The classes of the seed and the settings. Lifetimes are seconds; None means for ever.
+
+    Attributes:
+        lifetimes: the lifetime of each class.
+        refreshed: the classes whose facts a recall renews.
+    """
 
     lifetimes: Mapping[str, int | None] = field(default_factory=lambda: dict(LIFETIMES))
     refreshed: frozenset[str] = frozenset(REFRESHED)
 
     def check(self, name: str) -> str:
-        """Return `name` if there is such a class; raises Invalid."""
+        """Return `name` if that is a class; raises Invalid."""
         if name not in self.lifetimes:
             raise Invalid(
                 f"there is no decay class {name!r}{meant(name, self.lifetimes)}",
@@ -34,14 +39,17 @@ class Classes:
         return name
 
     def expiry(self, name: str, moment: int) -> int | None:
-        """Return when a fact of this class that was confirmed at `moment` expires."""
+        """Return when a fact of this class expires if it is confirmed at `moment`.
+
+        Both times are epoch seconds; None: never.
+        """
         lifetime = self.lifetimes[name]
         return None if lifetime is None else moment + lifetime
 
     def renewed(self, fact: Fact, moment: int) -> int | None:
-        """Return when a fact expires that is confirmed at `moment` (epoch seconds).
+        """Return when an existing fact expires if it is confirmed at `moment` (epoch seconds).
 
-        A fact of a class that is no longer known lives as long again as it did.
+        A fact whose class is no longer known gets its former lifetime again.
         """
         if fact.decay_class in self.lifetimes:
             return self.expiry(fact.decay_class, moment)
@@ -55,23 +63,33 @@ class Classes:
         return {name: self.lifetimes[name] for name in self.lifetimes if name in self.refreshed}
 
 
-# Of the user's settings: keys, texts and entities.
+# Words in the user's settings: keys, texts and entities.
 WordLists = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A fact belongs to the class if any of this fits; all but `entities` in lower case."""
+    """A fact belongs to the class if any condition matches.
+
+    All words except `entities` are in lower case and match any case.
+
+    Attributes:
+        keys: words; the fact's key contains any of them.
+        texts: phrases; the text contains any of them as whole words.
+        entities: names; the entity equals any of them, case-sensitive.
+        entity_as_key: the entity contains any of `keys`.
+        mentions: words; the text contains any of them, even inside a word.
+    """
 
     decay_class: str
-    keys: tuple[str, ...] = ()  # the key holds one of them
-    texts: tuple[str, ...] = ()  # one of them stands in the text
-    entities: tuple[str, ...] = ()  # the entity is one of them, upper and lower case as here
-    entity_as_key: bool = False  # the entity holds one of `keys`
-    mentions: tuple[str, ...] = ()  # the text holds one of them, be it within a word
+    keys: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    entities: tuple[str, ...] = ()
+    entity_as_key: bool = False
+    mentions: tuple[str, ...] = ()
 
 
-# The first that fits decides; `stable`, if none does.
+# The first matching rule decides. If no rule matches, the class is `stable`.
 RULES = (
     Rule(
         "permanent",
@@ -150,13 +168,13 @@ TRANSLATIONS: dict[str, tuple[Rule, ...]] = {
 
 
 class Classifier:
-    """Finds the class of a fact by rules."""
+    """Finds the class of a fact by ordered rules."""
 
     def __init__(self, rules: Sequence[Rule] = RULES) -> None:
         self._rules = [(rule, _phrases(rule.texts)) for rule in rules]
 
     def classify(self, entity: str | None, key: str | None, text: str) -> str:
-        """Return the class of a fact; the first rule that fits decides."""
+        """Return the class of the first rule that matches, or the default class."""
         key, text = (key or "").lower(), text.lower()
         for rule, phrases in self._rules:
             if (
@@ -173,9 +191,13 @@ class Classifier:
 def rules_for(
     languages: Iterable[str] = (), words: Mapping[str, WordLists] | None = None
 ) -> tuple[Rule, ...]:
-    """Return the rules with these languages and the user's words, by class.
+    """Return the rules, extended with the words of these languages and of the user.
 
-    The user's rules for other classes than those of `RULES` come first.
+    The user's rules for classes outside of `RULES` come first.
+
+    Args:
+        languages: keys of `TRANSLATIONS`.
+        words: the user's words by class.
     """
     rules = {rule.decay_class: rule for rule in RULES}
     added = [rule for language in languages for rule in TRANSLATIONS[language]]

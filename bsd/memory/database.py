@@ -1,4 +1,7 @@
-"""The database file, which the gateway may have open too, and SQLite's errors in plain words."""
+"""The database file of a memory, and the translation of SQLite's errors.
+
+OpenClaw's gateway may have the file open at the same time.
+"""
 
 import hashlib
 import os
@@ -23,10 +26,10 @@ from bsd.core.errors import (
 )
 from bsd.core.files import make_private_dir
 
-# Seconds for another program that writes; as the plugin has it.
+# Seconds to wait for another program that writes, as in the plugin.
 WAIT_SECONDS = 5.0
-_CACHE_KIB = 64 << 10  # the pages of one large change, written once
-_LEAST_ROOM = 64 << 10  # bytes on the disk, or it is full
+_CACHE_KIB = 64 << 10  # large enough for the pages of a large change, so that each is written once
+_LEAST_ROOM = 64 << 10  # with fewer free bytes, the disk counts as full
 _REBUILD = "INSERT INTO facts_fts (facts_fts) VALUES ('rebuild')"
 _NAME_IT = "name the right one as `database` in [memory] of bsd.toml"
 
@@ -35,7 +38,7 @@ Row = sqlite3.Row
 
 
 class Database:
-    """One connection; every error that leaves it is a BsdError."""
+    """A connection to the database. Its methods convert SQLite's errors to BsdError."""
 
     def __init__(
         self,
@@ -48,8 +51,9 @@ class Database:
         """Open the file.
 
         Args:
-            readonly: nothing will be changed; `seal` makes sure of it.
-            create: make the file if it is missing, with mode 0600.
+            path: the database file.
+            readonly: the caller will make no changes; `seal` enforces this.
+            create: create the file with mode 0600 if it is missing.
             wait: seconds to wait for another program that writes.
 
         Raises:
@@ -71,44 +75,44 @@ class Database:
         self._db.close()
 
     def seal(self) -> None:
-        """Refuse every change from now on."""
+        """Make the connection refuse all changes from now on."""
         self.run("PRAGMA query_only = ON")
 
     def all(self, sql: str, parameters: Parameters = ()) -> list[Row]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         with self._errors():
             return self._db.execute(sql, parameters).fetchall()
 
     def one(self, sql: str, parameters: Parameters = ()) -> Row | None:
-        """The first row of a query."""
+        """Return the first row of a query; None if there is no row."""
         with self._errors():
             row: Row | None = self._db.execute(sql, parameters).fetchone()
             return row
 
     def value(self, sql: str, parameters: Parameters = ()) -> Any:
-        """The only value of a query; None, if it has no row."""
+        """Return the first value of a query's first row; None if there is no row."""
         row = self.one(sql, parameters)
         return None if row is None else row[0]
 
     def run(self, sql: str, parameters: Parameters = ()) -> int:
-        """Execute a statement; returns how many rows it changed."""
+        """Execute a statement; return the number of changed rows."""
         with self._errors():
             return self._db.execute(sql, parameters).rowcount
 
     def run_many(self, sql: str, rows: Iterable[Parameters]) -> int:
-        """Execute a statement for each of `rows`; returns how many rows changed."""
+        """Execute a statement for each of `rows`; return the number of changed rows."""
         with self._errors():
             return self._db.executemany(sql, rows).rowcount
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """Run the block as one transaction; raises Busy if another program writes too long."""
+        """Run the block as a transaction; raises Busy if another program writes for too long."""
         self.run("BEGIN IMMEDIATE")
         try:
             yield
             self.run("COMMIT")
-        except BaseException:  # an interrupt, too: the whole change or none
-            with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
+        except BaseException:  # also for an interrupt: a change is complete or does not happen
+            with suppress(sqlite3.Error):  # SQLite may have rolled back already
                 self._db.execute("ROLLBACK")
             raise
 
@@ -125,12 +129,12 @@ class Database:
 
 
 def nothing_there(path: Path) -> NotFound:
-    """Return the error for a file that is missing, or that holds no facts yet."""
-    return NotFound(f"there is no database {path}", hint="`bsd memory store` begins one")
+    """Return the error for a file that is missing or has no tables yet."""
+    return NotFound(f"there is no database {path}", hint="`bsd memory store` creates it")
 
 
 def _prepare(path: Path, *, create: bool) -> None:
-    """Check that `path` is a file, or make it."""
+    """Check that `path` is a file; with `create`, create a missing file."""
     try:
         if not path.exists():
             if not create:
@@ -146,8 +150,9 @@ def _prepare(path: Path, *, create: bool) -> None:
 def _mode(path: Path, *, readonly: bool) -> str:
     if not readonly or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         return "rw"
-    # If the database is not open anywhere, SQLite would make files of the write-ahead log. Owned by
-    # a user who may not write the database, they would stay, and keep others from writing.
+    # If no process has the database open, SQLite would create the files of the write-ahead log.
+    # Created by a user without write access to the database, these files would stay and prevent
+    # other users from writing.
     return "ro" if Path(f"{path}-wal").exists() or not logs_ahead(path) else "ro&immutable=1"
 
 
@@ -157,7 +162,7 @@ def _connection(path: Path, mode: str, wait: float) -> sqlite3.Connection:
         uri=True,
         timeout=wait,
         isolation_level=None,
-        # A connection belongs to one call, which may move from thread to thread.
+        # A connection belongs to a single call, which may move between threads.
         check_same_thread=False,
     )
     with being_opened(database):
@@ -170,16 +175,19 @@ def _connection(path: Path, mode: str, wait: float) -> sqlite3.Connection:
     return database
 
 
-# --- texts of facts: as they can be stored, and when two of them are the same ---
+# --- texts of facts: conversion for SQLite, and the hash by which texts are compared ---
 
 
 def storable(text: str) -> str:
-    """Return a text that SQLite can hold: without lone surrogates and NULs."""
+    """Return the text without lone surrogates and NULs, which SQLite cannot hold."""
     return text.replace("\0", " ").encode("utf-8", "replace").decode()
 
 
 def normalized_hash(text: object) -> str | None:
-    """Return SHA-256 of the text in lower case with single spaces, as the plugin has it."""
+    """Return the SHA-256 of the text in lower case with single spaces, as the plugin does.
+
+    None for None.
+    """
     if text is None:
         return None
     decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
@@ -187,24 +195,24 @@ def normalized_hash(text: object) -> str | None:
     return hashlib.sha256(normal.encode("utf-8", "replace")).hexdigest()
 
 
-# --- errors of SQLite in plain words, with a hint ---
+# --- translation of SQLite's errors, with hints ---
 
 
 def problem_of(error: sqlite3.Error, path: Path) -> BsdError:
-    """Return the error of bsd for an error of SQLite."""
+    """Return the BsdError for an error of SQLite."""
     text = str(error)
-    # The low byte is the kind, the others are details.
+    # The low byte is the primary result code, the other bytes are details.
     match getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return Busy(
                 f"{path} is in use by another program: {text}",
-                hint="run it again in a moment; a backup or a shell may hold a transaction open",
+                hint="again in a moment; a backup or an SQLite shell may hold a transaction open",
             )
         case sqlite3.SQLITE_CORRUPT:
             return Unavailable(
                 f"{path} is damaged: {text}",
-                hint=f"keep a copy; {_anew(path)} mends it if only the index of words is damaged,"
-                f" `sqlite3 {path} .recover` saves what can be saved",
+                hint=f"keep a copy; {_anew(path)} repairs it if only the index of words is damaged,"
+                f" `sqlite3 {path} .recover` saves the readable rows",
             )
         case sqlite3.SQLITE_NOTADB:
             return Unavailable(f"{path} is not a database", hint=_NAME_IT)
@@ -215,13 +223,13 @@ def problem_of(error: sqlite3.Error, path: Path) -> BsdError:
         case sqlite3.SQLITE_CANTOPEN:
             return Unavailable(
                 f"{path} cannot be opened: {text}",
-                hint="bsd must be able to write in its directory, for the files beside it",
+                hint="allow bsd to write in its directory, where SQLite creates further files",
             )
         case sqlite3.SQLITE_CONSTRAINT:
             return Conflict(
                 f"{path} refuses this change: {text}",
-                hint="a key or trigger of another program forbids it; if there is none, make the"
-                f" index of words anew: {_anew(path)}",
+                hint="look for a key or trigger of another program; if there is none, rebuild the"
+                f" index of words: {_anew(path)}",
             )
         case _:
             return _of_the_tables(path, text)
@@ -231,26 +239,26 @@ def forbidden(path: Path, why: str) -> Forbidden:
     """Return the error for a file that may not be written."""
     return Forbidden(
         f"{path} cannot be written: {why}",
-        hint="run as the owner of this file, or mend its permissions and its directory's",
+        hint="run as the owner of this file, or correct its permissions and its directory's",
     )
 
 
 def no_room(path: Path) -> Unavailable:
     """Return the error for a full disk."""
     return Unavailable(
-        f"{path}: there is no room on the disk",
-        hint="free some space on this disk and run it again; nothing was half written",
+        f"{path}: the disk is full",
+        hint="free some space on this disk, then repeat the command; the database is intact",
     )
 
 
 def _of_the_disk(path: Path, text: str, *, full: bool) -> Unavailable:
     if full:
         return no_room(path)
-    return Unavailable(f"{path}: {text}", hint="see the system log for trouble of the disk")
+    return Unavailable(f"{path}: {text}", hint="look for errors of the disk in the system log")
 
 
 def _is_full(path: Path) -> bool:
-    # SQLite's error for the file that its processes share does not say that the disk is full.
+    # SQLite's error for its shared-memory file does not tell that the disk is full.
     try:
         return shutil.disk_usage(path.parent).free < _LEAST_ROOM
     except OSError:
@@ -260,15 +268,15 @@ def _is_full(path: Path) -> bool:
 def _of_the_tables(path: Path, text: str) -> BsdError:
     if "fts5" in text and "no such module" in text:
         return Unavailable(
-            "the memory needs an SQLite with FTS5, which this Python's has not",
+            "the memory needs SQLite with FTS5, which this Python does not have",
             hint="install Python or SQLite from your distribution",
         )
     if "no such table: facts_fts" in text:
         return Conflict(
             f"{path} has no index of words",
-            hint="the next call that changes something makes it, as `bsd memory prune` does",
+            hint="`bsd memory prune`, which creates the index, as every change does",
         )
-    return Conflict(f"{path} is not as a database of facts should be: {text}", hint=_NAME_IT)
+    return Conflict(f"{path} is not a valid database of facts: {text}", hint=_NAME_IT)
 
 
 def _anew(path: Path) -> str:

@@ -1,16 +1,17 @@
-"""When facts expire and how they fade, as SQL over sets of them; and the pruning that does it.
+"""Expiry and fading of facts, as SQL over sets of facts, and the pruning that applies it.
 
-A fact fades by its age, not by how often it is looked at. Past 75 % of the time between its last
+A fact fades by age, independently of the number of prunes. After 75 % of the time between its last
 confirmation and its expiry, its confidence is
 
     base · 0.5^k    with k = 1 + the full hours since then
 
-`base` is the confidence before it began to fade. So hourly ticks, one tick after two days of
-downtime and forty ticks in a minute have the same result. With whole seconds, and both sides
-multiplied by four, the moment is exact: `now` is past 75 % when 4·now > confirmed + 3·expires.
+where `base` is the confidence before the fact began to fade. Thus hourly prunes, a single prune
+after two days of downtime, and forty prunes in a minute have the same result. Times are whole
+seconds, and both sides are multiplied by four to be exact: a fact fades when
+4·now > confirmed + 3·expires.
 
-The gateway has the database open too, and waits five seconds at most: a prune runs in batches, each
-a short transaction of its own.
+OpenClaw's gateway also has the database open and waits for at most five seconds. Therefore a prune
+runs in batches, each in a short transaction of its own.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -27,19 +28,20 @@ from bsd.memory.vectors import note_due
 
 _log = structlog.stdlib.get_logger(module="memory")
 
-# Rows in one transaction, each a third of a second where a fact has a hundred words; deleting a
-# row changes the index of words, fading does not.
+# Rows per transaction, which takes a third of a second for facts of a hundred words. Deleting a row
+# changes the index of words; fading does not.
 _DELETED_AT_ONCE = 5000
 _FADED_AT_ONCE = 50_000
-_PAGES = 500  # of 4 KB, that a step of `erase_words` writes
+_PAGES = 500  # pages of 4 KB that a step of `erase_words` writes
 
 FAINTEST = 0.1  # below this confidence a fact is deleted
 _QUARTER_HOURS = 4 * 3600  # an hour in the unit of _MOMENT
-_MOST_HALVINGS = 62  # the most that SQLite's integers can be shifted by
+_MOST_HALVINGS = 62  # the largest shift of SQLite's integers
 
-# The confidence from which a fact fades; the plugin, which knows no base, may have raised it.
+# The confidence from which a fact fades. The plugin does not know the base column, and may have
+# raised the confidence.
 BASE = "MAX(confidence, COALESCE(bsd_base_confidence, confidence))"
-# Exactly as in the index `bsd_facts_fading`, or SQLite does not use that index.
+# Must be written exactly as in the index `bsd_facts_fading`, or SQLite does not use the index.
 _MOMENT = "last_confirmed_at + 3 * expires_at"
 _HALVINGS = (
     f"MIN(1 + CAST((4 * :now - ({_MOMENT})) / {_QUARTER_HOURS} AS INTEGER), {_MOST_HALVINGS})"
@@ -47,9 +49,9 @@ _HALVINGS = (
 FADED = f"({BASE} / (1 << {_HALVINGS}))"
 
 _EXPIRED = "expires_at IS NOT NULL AND expires_at < :now"
-# `+` keeps SQLite from the indexes that find nearly every fact. A fact that expires this very
-# second still fades: it is deleted a second later, and a tick at either moment has the same
-# result. SQLite orders texts after all numbers: a column that holds no number excludes the fact.
+# `+` prevents SQLite from using indexes that match nearly every fact. A fact that expires in this
+# second still fades: it is deleted a second later, so a prune at either moment has the same result.
+# SQLite sorts texts after all numbers, so a column without a number excludes the fact.
 _NUMBERS = " AND ".join(
     f"+{name} < {LARGEST}" for name in ("expires_at", "last_confirmed_at", "confidence")
 )
@@ -59,22 +61,24 @@ FADING = (
 )
 _STAYS = f"{FADING} AND {FADED} >= {FAINTEST} AND confidence <> {FADED}"
 _FADES_AWAY = f"{FADING} AND {FADED} < {FAINTEST}"
-# For any class, and although it may never expire (as the plugin has it).
+# In any class, even for facts that never expire, as in the plugin.
 _FAINT = f"confidence < {FAINTEST}"
 
 
 @dataclass(frozen=True, slots=True)
 class PrunedFacts:
-    """The facts that a prune changed, or would change. Each is counted once."""
+    """The numbers of facts that a prune changed, or would change. Each fact counts once."""
 
-    expired: Annotated[int, Field(description="Deleted: their time was over")] = 0
-    decayed: Annotated[int, Field(description="Still there, with less confidence")] = 0
-    deleted: Annotated[int, Field(description="Deleted: their confidence was too low")] = 0
+    expired: Annotated[int, Field(description="Facts deleted because they expired")] = 0
+    decayed: Annotated[int, Field(description="Facts whose confidence decreased")] = 0
+    deleted: Annotated[int, Field(description="Facts deleted for too low confidence")] = 0
     dry_run: bool = False
     vectors_deleted: int = 0
-    vectors_pending: Annotated[int, Field(description="Could not be deleted; tried again")] = 0
+    vectors_pending: Annotated[
+        int, Field(description="Vectors whose deletion failed; the next prune tries again")
+    ] = 0
     vectors_orphaned: Annotated[
-        int | None, Field(description="Without a fact, if they were looked for")
+        int | None, Field(description="Vectors without a fact; null: not searched")
     ] = None
 
     @property
@@ -84,12 +88,12 @@ class PrunedFacts:
 
 
 def count_expired(db: Database, now: int) -> int:
-    """Return how many facts a hard prune would delete."""
+    """Return the number of facts that a hard prune would delete."""
     return _count(db, _EXPIRED + _unprotected(db), now)
 
 
 def predict(db: Database, now: int, *, hard: bool, soft: bool) -> PrunedFacts:
-    """Return the result that `prune` with the same arguments would have; changes nothing."""
+    """Return the result that `prune` would have with these arguments, without changes."""
     others = _unprotected(db)
     expired = _count(db, _EXPIRED + others, now) if hard else 0
     if not soft:
@@ -111,14 +115,17 @@ def prune(
     keep_ids: bool,
     stopping: Callable[[], bool] = lambda: False,
 ) -> PrunedFacts:
-    """Delete expired facts (`hard`); then fade facts, and delete the faint ones (`soft`).
+    """Delete expired facts, then fade facts and delete faint ones.
 
     Args:
-        keep_ids: note the ids of deleted facts, so that their vectors can be deleted.
-        stopping: asked between two batches; True ends the prune early.
+        now: epoch seconds.
+        hard: delete expired facts.
+        soft: fade facts, and delete facts below the confidence `FAINTEST`.
+        keep_ids: record the ids of deleted facts, so that their vectors can be deleted.
+        stopping: called between batches; True ends the prune early.
     """
-    # SQLite keeps a copy of each page that a statement with triggers changes, in a file of its own
-    # once they are many.
+    # For a statement with triggers, SQLite copies each changed page, to a temporary file if there
+    # are many.
     db.run("PRAGMA temp_store = MEMORY")
     others = _unprotected(db)
     parameters = {"now": now}
@@ -159,10 +166,10 @@ def _batches(
     size: int,
     stopping: Callable[[], bool],
 ) -> Iterator[str]:
-    """Yield conditions that each choose up to `size` of the facts.
+    """Yield SQL conditions, each of which selects up to `size` of the facts.
 
-    The facts are looked up once, into a temporary table. A caller repeats `where`, since the
-    plugin may change a fact meanwhile.
+    The facts are looked up once, into a temporary table. Callers must add `where` to each
+    condition, because the plugin may change a fact meanwhile.
     """
     db.run("DROP TABLE IF EXISTS temp.bsd_chosen")
     facts = f"SELECT rowid AS fact FROM facts WHERE {where}"  # noqa: S608 - our own words
@@ -178,7 +185,7 @@ def _batches(
 
 
 def delete_facts(db: Database, where: str, parameters: Mapping[str, Any], *, keep_ids: bool) -> int:
-    """Delete facts, within a change; returns how many. `keep_ids`: see `prune`."""
+    """Delete facts within a transaction; return their number. `keep_ids`: as for `prune`."""
     if keep_ids:
         note_due(db, [row[0] for row in db.all(f"SELECT id FROM facts WHERE {where}", parameters)])  # noqa: S608
     return db.run(f"DELETE FROM facts WHERE {where}", parameters)  # noqa: S608
@@ -198,7 +205,7 @@ _VERIFIED = "id NOT IN (SELECT fact_id FROM verified_facts WHERE fact_id IS NOT 
 
 
 def _unprotected(db: Database) -> str:
-    """Return the part that `AND` adds to a condition, so that protected facts stay; often ''."""
+    """Return SQL to append to a condition, which excludes protected facts; may be empty."""
     known = _columns(db, "facts")
     terms = [term for name, term in _PROTECTING.items() if name in known]
     if "fact_id" in _columns(db, "verified_facts"):
@@ -214,29 +221,30 @@ def _columns(db: Database, table: str) -> set[str]:
 
 
 def leave_nothing_behind(db: Database) -> None:
-    """Let SQLite overwrite the space of rows that this connection deletes from now on."""
+    """Make SQLite overwrite the content of rows that this connection deletes from now on."""
     db.run("PRAGMA secure_delete = ON")
 
 
 def erase_words(db: Database) -> None:
-    """Merge the index of words, outside of any change: FTS5 only marks the words of deleted rows.
+    """Remove the words of deleted rows from the index, which FTS5 only marks as deleted.
 
-    FTS5's `optimize` does the same in one transaction, which takes seconds in a large database:
-    these are short ones, so that the gateway waits for none of them.
+    Must be called outside of a transaction. The index is merged in short transactions, so that the
+    gateway does not wait. FTS5's `optimize` does the same in a single transaction, which takes
+    seconds in a large database.
     """
-    pages = -_PAGES  # less than 0: begin a merge of all parts
+    pages = -_PAGES  # a negative number begins a merge of all segments
     try:
         while _merge(db, pages):
             pages = _PAGES
     except Busy as problem:
         _log.warning(
-            "The fact is deleted, its words leave the index with the next one that is forgotten",
+            "The fact is deleted; its words stay in the index until the next fact is forgotten",
             problem=problem.message,
         )
 
 
 def _merge(db: Database, pages: int) -> bool:
-    """Merge some pages; returns True if there was work (FTS5 then changes more than one row)."""
+    """Merge some pages; return True if there was work (FTS5 then changes at least two rows)."""
     with db.change():
         before = int(db.value("SELECT total_changes()"))
         db.run("INSERT INTO facts_fts (facts_fts, rank) VALUES ('merge', ?)", (pages,))

@@ -1,7 +1,7 @@
-"""A fact as callers see it, and the queries that find and keep facts.
+"""The class `Fact`, and the queries that find and store facts.
 
-SQLite stores any type in any column, and the plugin writes to the same database: `fact_from_row`
-converts each value to the type of its column.
+SQLite accepts any type in any column, and the plugin writes to the same database. Therefore
+`fact_from_row` converts each value to the type of its column.
 """
 
 import json
@@ -20,40 +20,38 @@ from bsd.memory.decay import BASE
 from bsd.memory.schema import COLUMNS, MILLISECONDS
 
 Share = Annotated[float, Field(description="0 to 1.", ge=0, le=1)]
-Moment = Annotated[int, Field(ge=0, le=MILLISECONDS)]  # beyond, it is in milliseconds
+Moment = Annotated[int, Field(ge=0, le=MILLISECONDS)]  # larger numbers would be milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact: the columns of the database. Times are epoch seconds."""
+    """A fact with the columns of the database. Times are epoch seconds."""
 
     id: str
     text: str
     category: str
     importance: Annotated[float, Field(description="0 to 1")]
-    entity: Annotated[str | None, Field(description="Who or what it is about")]
-    key: Annotated[str | None, Field(description="Which property of the entity")]
+    entity: Annotated[str | None, Field(description="The person or thing it is about")]
+    key: Annotated[str | None, Field(description="The property of the entity")]
     value: Annotated[str | None, Field(description="The value of that property")]
     source: str
     created_at: int
     decay_class: str
     expires_at: Annotated[int | None, Field(description="null: never")]
     last_confirmed_at: int | None
-    confidence: Annotated[float, Field(description="0 to 1; it fades with time")]
+    confidence: Annotated[float, Field(description="0 to 1; decreases with time")]
     summary: str | None
-    source_date: Annotated[int | None, Field(description="When it was said, if not then")]
-    tags: Annotated[str | None, Field(description="Small, with commas")]
+    source_date: Annotated[
+        int | None, Field(description="When it was said, if not at `created_at`")
+    ]
+    tags: Annotated[str | None, Field(description="In lower case, separated by commas")]
     recall_count: int
     last_accessed: int | None
     superseded_at: int | None
-    superseded_by: Annotated[
-        str | None, Field(description="The id of the fact that took its place")
-    ]
+    superseded_by: Annotated[str | None, Field(description="The id of the fact that replaced it")]
     valid_from: int | None
     valid_until: int | None
-    supersedes_id: Annotated[
-        str | None, Field(description="The id of the fact whose place it took")
-    ]
+    supersedes_id: Annotated[str | None, Field(description="The id of the fact that it replaced")]
 
 
 def _rounded(score: float) -> float:
@@ -62,7 +60,7 @@ def _rounded(score: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RecalledFact(Fact):
-    """A fact that was searched for, and how well it fits."""
+    """A fact found by a search, with its score."""
 
     score: Annotated[
         float, PlainSerializer(_rounded, return_type=float), Field(description="0 to 1")
@@ -76,24 +74,24 @@ _F = TypeVar("_F", bound=Fact)
 
 
 def extend(kind: type[_F], fact: Fact, **more: Any) -> _F:
-    """Return `fact` as a `kind` that has `more` fields."""
+    """Return `fact` as an instance of `kind`, with the additional fields `more`."""
     return kind(**{name: getattr(fact, name) for name in FIELDS}, **more)
 
 
 def fact_from_row(row: Row) -> Fact:
-    """Return the fact in a row that has the columns `SHOWN`."""
+    """Return the fact in a row with the columns `SHOWN`."""
     return Fact(*(read(row[name]) for name, read in zip(FIELDS, _READERS, strict=True)))
 
 
 def text_of(value: object) -> str | None:
-    """Return a value of a text column as a text; None for NULL."""
+    """Return the value of a text column as a string; None for NULL."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return None if value is None else str(value)
 
 
 def whole_number(value: object) -> int | None:
-    """Return a number without its fraction; None for any other value."""
+    """Return a number without its fraction; None for values that are not finite numbers."""
     if isinstance(value, float):
         return int(value) if math.isfinite(value) else None
     return value if isinstance(value, int) else None
@@ -104,7 +102,7 @@ def _real(value: object) -> float | None:
 
 
 def _reader(name: str) -> Callable[[object], Any]:
-    """Return a function that converts a value of the column; other types become its default."""
+    """Return a function that converts values of a column; other types become the default."""
     kind, _, rest = COLUMNS[name].partition(" ")
     read: Callable[[object], Any]
     read = {"TEXT": text_of, "REAL": _real, "INTEGER": whole_number}[kind]
@@ -124,24 +122,26 @@ _READERS = tuple(_reader(name) for name in FIELDS)
 _WEEK = 7 * 86_400  # seconds
 _WORDS, _FRESHNESS, _CONFIDENCE = 0.6, 0.25, 0.15  # weights in a score
 _SHORTEST_WORD = 2
-_MOST_WORDS = 1000  # in one query: FTS5's time grows with their square
+_MOST_WORDS = 1000  # per query, because FTS5's time grows with the square of the number
 _QUOTES = str.maketrans("", "", "'\"")
 
 
 @dataclass(frozen=True, slots=True)
 class FactFilter:
-    """Which facts a search or a look-up considers; times in epoch seconds."""
+    """Conditions for the facts that a search or look-up returns; times in epoch seconds."""
 
     entity: Annotated[str | None, Field(description="Only facts about this.")] = None
     tag: Annotated[str | None, Field(description="Only facts with this tag.")] = None
-    include_expired: Annotated[bool, Field(description="Also those that are to be pruned.")] = False
+    include_expired: Annotated[bool, Field(description="Include expired facts.")] = False
     include_superseded: Annotated[
-        bool, Field(description="Also what was true before something took its place.")
+        bool, Field(description="Include facts that newer facts have replaced.")
     ] = False
-    as_of: Annotated[Moment | None, Field(description="What held then (epoch seconds).")] = None
+    as_of: Annotated[
+        Moment | None, Field(description="Facts that held at this time (epoch seconds).")
+    ] = None
 
     def where(self) -> str:
-        """Return the SQL condition; its parameters are those of `parameters`."""
+        """Return the SQL condition; `parameters` returns its parameters."""
         terms = []
         if not self.include_expired:
             terms.append("(facts.expires_at IS NULL OR facts.expires_at > :now)")
@@ -166,14 +166,14 @@ class FactFilter:
 
 
 def expression(query: str) -> str:
-    """Return the FTS5 expression for any of the words of two characters or more."""
+    """Return the FTS5 expression that matches any word of at least two characters."""
     words = storable(query).translate(_QUOTES).split()
     long = (f'"{word}"' for word in words if len(word) >= _SHORTEST_WORD)
     return " OR ".join(islice(long, _MOST_WORDS))
 
 
 def search(db: Database, query: str, only: FactFilter, limit: int, now: int) -> list[RecalledFact]:
-    """Return the facts that hold any of the words, the best first."""
+    """Return up to `limit` facts that contain any of the words, best matches first."""
     words = expression(query)
     if not words or limit <= 0:
         return []
@@ -199,7 +199,7 @@ def search(db: Database, query: str, only: FactFilter, limit: int, now: int) -> 
 
 
 def freshness(expires_at: int | None, now: int) -> float:
-    """Return 1 for a fact that lives for a week or more, and less until it expires, then 0."""
+    """Return 1 for a fact that lives at least a week more, falling to 0 when it expires."""
     if expires_at is None:
         return 1.0
     return max(0.0, min(1.0, (expires_at - now) / _WEEK))
@@ -212,7 +212,7 @@ def _said_at(fact: Fact) -> int:
 def lookup(
     db: Database, entity: str, key: str | None, only: FactFilter, limit: int, now: int
 ) -> list[Fact]:
-    """Return the facts about an entity, in upper or lower case; the surest and newest first."""
+    """Return the facts about an entity, by confidence, then newest first; case-insensitive."""
     also = "" if key is None else " AND facts.key = :key COLLATE NOCASE"
     rows = db.all(
         f"SELECT {SHOWN} FROM facts WHERE facts.entity = :about COLLATE NOCASE{also}"  # noqa: S608
@@ -231,13 +231,13 @@ def lookup(
 def note_recalled(
     db: Database, ids: Sequence[str], lifetimes: Mapping[str, int | None], now: int
 ) -> None:
-    """Count a recall of these facts, and renew those of the refreshed classes.
+    """Count a recall of these facts, and renew those whose class is in `lifetimes`.
 
-    `lifetimes`: seconds by class, of the classes that a recall renews; None for ever.
+    `lifetimes`: seconds by class, for the classes that a recall renews; None: for ever.
     """
     chosen = "id IN (SELECT value FROM json_each(:ids))"
     parameters = {"ids": json.dumps(list(ids)), "now": now}
-    with db.change():  # `+`: not by the index of classes, each of which is large
+    with db.change():  # `+` prevents the use of the class index, as each class has many facts
         for name, lifetime in lifetimes.items():
             db.run(
                 "UPDATE facts SET last_confirmed_at = :now, expires_at = :now + :lifetime,"  # noqa: S608
@@ -253,7 +253,7 @@ def note_recalled(
 
 
 def by_id(db: Database, ids: Sequence[str]) -> dict[str, Fact]:
-    """Return those of the facts that exist, by id."""
+    """Return the existing facts among these ids, by id."""
     rows = db.all(
         f"SELECT {SHOWN} FROM facts WHERE id IN (SELECT value FROM json_each(?))",  # noqa: S608
         (json.dumps(list(ids)),),
@@ -261,11 +261,11 @@ def by_id(db: Database, ids: Sequence[str]) -> dict[str, Fact]:
     return {row["id"]: fact_from_row(row) for row in rows}
 
 
-# --- keeping facts ---
+# --- storing facts ---
 
 
 def twin(db: Database, row: Mapping[str, Any]) -> Fact | None:
-    """Return a live fact of the same text, entity, key and value, but not the superseded one."""
+    """Return a live fact with the same text, entity, key and value; not one that `row` replaces."""
     found = db.one(
         f"SELECT {SHOWN} FROM facts WHERE normalized_hash = :normalized_hash"  # noqa: S608
         " AND IFNULL(entity, '') = IFNULL(:entity, '') AND IFNULL(key, '') = IFNULL(:key, '')"
@@ -278,7 +278,10 @@ def twin(db: Database, row: Mapping[str, Any]) -> Fact | None:
 
 
 def reclassify(db: Database, fact: Fact, row: Mapping[str, Any]) -> Fact:
-    """Give a fact the class of its twin `row`, as if confirmed now; within a change."""
+    """Give a fact the class of its twin `row`, as if it were confirmed now.
+
+    Must be called within a transaction.
+    """
     db.run(
         "UPDATE facts SET decay_class = :decay_class, expires_at = :expires_at,"
         " last_confirmed_at = :created_at WHERE id = :twin",
@@ -288,7 +291,7 @@ def reclassify(db: Database, fact: Fact, row: Mapping[str, Any]) -> Fact:
 
 
 def insert(db: Database, row: Mapping[str, Any]) -> Fact:
-    """Write a row within a change; raises NotFound if the fact that it supersedes is missing."""
+    """Insert a row within a transaction; raises NotFound if the fact it supersedes is missing."""
     old = row["supersedes_id"]
     if old is not None:
         existing(db, old)
@@ -309,7 +312,7 @@ def insert(db: Database, row: Mapping[str, Any]) -> Fact:
 
 
 def existing(db: Database, id: str) -> Fact:
-    """Return one fact; raises NotFound."""
+    """Return the fact with this id; raises NotFound."""
     row = db.one(f"SELECT {SHOWN} FROM facts WHERE id = ?", (storable(id),))  # noqa: S608
     if row is None:
         hint = "`bsd memory recall` and `bsd memory lookup` show ids"

@@ -1,4 +1,4 @@
-"""The handle of a memory: its database and its settings. The functions over it are in `actions`."""
+"""The handle of a memory: its database and its settings. `actions` has the functions over it."""
 
 import time
 from collections.abc import Callable
@@ -23,15 +23,23 @@ from bsd.memory.vectors import Vectors
 
 @dataclass(slots=True)
 class Memory(Closing):
-    """One database of facts, opened when it is first needed; use it as a context.
+    """A database of facts, opened on first use; use it as a context manager.
 
-    A call that only reads never changes the file: an older version then only looks up to date.
+    Calls that only read never change the file: a database with an older schema is then only
+    presented in the current schema.
 
     Attributes:
-        vectors_directory: of the plugin's LanceDB; None for `lancedb` beside the database.
-        forgets_by: returns the time by which facts expire and fade, which may be behind `clock` if
-            that was put forward; its argument says whether facts will be changed.
-        stopping: asked while something takes long; True breaks it off.
+        path: the database file.
+        classes: the decay classes.
+        classifier: the rules that find a fact's class.
+        vectors_directory: the directory of the plugin's LanceDB; None: `lancedb` beside the
+            database.
+        actor: the actor named in the audit log.
+        audit: the audit log; None: no audit.
+        clock: returns epoch seconds.
+        forgets_by: returns the time by which facts expire and fade (epoch seconds), which lags
+            behind `clock` if that was set forward. Its argument is True if facts will be changed.
+        stopping: called during long operations; True cancels them.
         wait: seconds to wait for another program that writes.
     """
 
@@ -57,10 +65,16 @@ class Memory(Closing):
             database.close()
 
     def open(self, *, write: bool, create: bool = False) -> Database:
-        """Return the database, opened once; `create` makes it if it is missing.
+        """Return the database, which is opened on the first call.
 
-        Raises NotFound, Busy, Forbidden, Unavailable (damaged, no room), and Conflict for a
-        database of another program.
+        Args:
+            write: open it for changes, and update its schema.
+            create: create the file if it is missing.
+
+        Raises:
+            NotFound, Busy, Forbidden.
+            Unavailable: the database is damaged, or the disk is full.
+            Conflict: the database belongs to another program.
         """
         if self._database is not None and (not write or not self._database.readonly):
             return self._database
@@ -78,11 +92,14 @@ class Memory(Closing):
         return database
 
     def now(self) -> int:
-        """Return the time of a change, in epoch seconds."""
+        """Return the present time in whole epoch seconds."""
         return int(self.clock())
 
     def forgetting_time(self, *, changes: bool) -> int:
-        """Return the time by which facts expire and fade, in epoch seconds."""
+        """Return the time by which facts expire and fade, in whole epoch seconds.
+
+        `changes`: True if facts will be changed.
+        """
         return int(self.forgets_by(changes) if self.forgets_by else self.clock())
 
     def record(self, action: str, **details: Any) -> None:
@@ -91,7 +108,7 @@ class Memory(Closing):
             self.audit.record(actor=self.actor, action=action, **details)
 
     def exists(self) -> bool:
-        """Return True if anything has been stored; raises Forbidden if that cannot be seen."""
+        """Return True if the database exists and is not empty; raises BsdError if unknown."""
         try:
             found = self.path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -105,11 +122,11 @@ class Memory(Closing):
         return self.noted(schema.CREATED_BY) == "bsd"
 
     def noted(self, name: str) -> str | int | None:
-        """Return a note about the database that `note` has stored in it."""
+        """Return a note that `note` stored in the database; None if there is no such note."""
         return schema.noted(self.open(write=False), name)
 
     def note(self, name: str, value: str | int) -> None:
-        """Store a note about the database in it."""
+        """Store a note in the database."""
         schema.note(self.open(write=True), name, value)
 
 
@@ -122,10 +139,18 @@ def open_memory(
     steady: Callable[[], float] = steady,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Memory:
-    """Return the memory of a root, as the settings say; it opens nothing before it is used.
+    """Return the memory of a root without opening its database.
 
-    Without settings it is as the seed describes it. Raises Forbidden if a symbolic link leads out
-    of the root and the settings name no other place.
+    Args:
+        layout: the root.
+        settings: the settings; None: the defaults of the seed.
+        actor: the actor named in the audit log.
+        clock: returns epoch seconds.
+        steady: returns seconds of a clock that is never set.
+        stopping: called during long operations; True cancels them.
+
+    Raises:
+        Forbidden: a symbolic link leads out of the root, and the settings name no other database.
     """
     settings = settings or MemorySettings()
     classes = classes_of(settings)
@@ -151,7 +176,7 @@ def _forgetting_time(
     layout: Layout,
     clock: Callable[[], float],
     steady: Callable[[], float],
-    changes: bool,  # noqa: FBT001 - as `forgets_by` has it
+    changes: bool,  # noqa: FBT001 - the signature of `forgets_by`
 ) -> float:
     look = begin_run if changes else check_clock
     run = look(layout, "memory", clock, steady)
@@ -159,6 +184,6 @@ def _forgetting_time(
 
 
 def classes_of(settings: MemorySettings | None) -> Classes:
-    """Return the seed's classes, with those that the settings add or change."""
+    """Return the seed's classes, extended and changed by the settings."""
     settings = settings or MemorySettings()
     return Classes({**LIFETIMES, **settings.ttl}, frozenset(settings.refresh))

@@ -1,4 +1,4 @@
-"""A fact that is to be stored: its fields, their checks, and its row."""
+"""A new fact to be stored: its fields, their checks, and its row in the database."""
 
 import uuid
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ _TEXTS = ("text", "entity", "key", "value", "category", "source", "summary")
 
 @dataclass(frozen=True, slots=True)
 class NewFact:
-    """A fact to be stored; without `decay_class` its words tell the class."""
+    """A fact to be stored. Without `decay_class`, its words determine the class."""
 
     text: Annotated[str, Field(description="The fact, as one sentence.")]
-    entity: Annotated[str | None, Field(description="Who or what it is about.")] = None
-    key: Annotated[str | None, Field(description="Which property of the entity.")] = None
+    entity: Annotated[str | None, Field(description="The person or thing it is about.")] = None
+    key: Annotated[str | None, Field(description="The property of the entity.")] = None
     value: Annotated[str | None, Field(description="The value of that property.")] = None
     category: Annotated[
-        str, Field(description="For instance preference, fact, decision, entity.")
+        str, Field(description="For example preference, fact, decision, entity.")
     ] = "other"
     source: Annotated[str, Field(description="Where it comes from.")] = "conversation"
-    summary: Annotated[str | None, Field(description="The same in short.")] = None
+    summary: Annotated[str | None, Field(description="A short form of the fact.")] = None
     tags: Annotated[tuple[str, ...] | None, Field(description="Words to find it by later.")] = None
     decay_class: Annotated[
-        str | None, Field(description="How long it lives; leave it out, and its words tell it.")
+        str | None, Field(description="Its lifetime; by default its words determine the class.")
     ] = None
     confidence: Share = 1.0
     importance: Share = 0.7
@@ -38,19 +38,19 @@ class NewFact:
         Moment | None, Field(description="When it was said, if not now (epoch seconds).")
     ] = None
     expires_at: Annotated[
-        Moment | None, Field(description="When it expires, whatever its class (epoch seconds).")
+        Moment | None, Field(description="When it expires, overriding its class (epoch seconds).")
     ] = None
     supersedes: Annotated[
-        str | None, Field(description="Id of the fact whose place this one takes.", min_length=1)
+        str | None, Field(description="Id of the fact that it replaces.", min_length=1)
     ] = None
 
     def check(self) -> None:
-        """Raise Invalid that names every bad field."""
+        """Raise Invalid with all invalid fields, if there are any."""
         errors = []
         if not self.text.strip():
-            errors.append(FieldError("text", "a fact without any text says nothing"))
+            errors.append(FieldError("text", "a fact needs a text"))
         for name, share in (("confidence", self.confidence), ("importance", self.importance)):
-            if not 0 <= share <= 1:  # NaN neither
+            if not 0 <= share <= 1:  # also true for NaN
                 errors.append(FieldError(name, f"{name} must be a number between 0 and 1"))
         for name, moment in (("expires_at", self.expires_at), ("source_date", self.source_date)):
             if moment is not None and moment > MILLISECONDS:
@@ -58,12 +58,12 @@ class NewFact:
         if errors:
             raise Invalid(
                 "; ".join(error.message for error in errors),
-                hint='say what is to be remembered, as in "Ada likes tea", and how sure that is',
+                hint='give a sentence such as "Ada likes tea", with numbers from 0 to 1',
                 errors=tuple(errors),
             )
 
     def row(self, classes: Classes, classifier: Classifier, now: int) -> dict[str, Any]:
-        """Return the columns of its row; raises Invalid."""
+        """Return the columns of the fact's row; raises Invalid. `now`: epoch seconds."""
         self.check()
         texts = {name: getattr(self, name) for name in _TEXTS}
         row: dict[str, Any] = {

@@ -1,7 +1,7 @@
-"""The tables of a facts database: the plugin's, upgrades of older ones, and additions of bsd.
+"""The schema of a facts database: the plugin's tables, upgrades of older ones, bsd's additions.
 
-A database belongs to the plugin as much as to bsd: unknown columns stay, everything that the plugin
-asks for is there, and the names of bsd's own tables, columns and indexes begin with `bsd_`.
+The plugin and bsd share the database. Therefore unknown columns stay, everything that the plugin
+needs is created, and the names of bsd's own tables, columns and indexes begin with `bsd_`.
 """
 
 import re
@@ -9,7 +9,7 @@ import re
 from bsd.core.errors import Conflict
 from bsd.memory.database import Database, nothing_there
 
-# In the plugin's order; the columns of the first version come first.
+# In the plugin's order, beginning with the columns of its first version.
 COLUMNS = {
     "id": "TEXT PRIMARY KEY",
     "text": "TEXT NOT NULL",
@@ -36,9 +36,9 @@ COLUMNS = {
     "valid_until": "INTEGER",
     "supersedes_id": "TEXT",
 }
-# The confidence before the fact began to fade; NULL: it has not.
+# The confidence before the fact began to fade; NULL if it has not begun.
 OWN_COLUMNS = {"bsd_base_confidence": "REAL"}
-_BEGIN = ("id", "text", "created_at")  # a table with these is one of facts
+_BEGIN = ("id", "text", "created_at")  # a table with these columns holds facts
 
 _TIMES = (
     *("created_at", "expires_at", "last_confirmed_at", "source_date", "last_accessed"),
@@ -46,16 +46,16 @@ _TIMES = (
 )
 _BATCH = 5000
 MILLISECONDS = 10_000_000_000  # a time beyond this was written in milliseconds
-LARGEST = "9e99"  # for SQL, whose texts are greater than all numbers
+LARGEST = "9e99"  # excludes texts, which SQLite sorts after all numbers
 
-# The value of a new column in rows that are older than it.
+# The values that older rows get in new columns.
 _FIRST_VALUES = {
     "last_confirmed_at": "created_at",
     "valid_from": "COALESCE(source_date, created_at)",
 }
 
 _INDEXES = {
-    # the plugin's, which makes its own where they are missing
+    # The plugin's indexes. The plugin creates those that are missing.
     "idx_facts_category": "facts (category)",
     "idx_facts_entity": "facts (entity)",
     "idx_facts_created": "facts (created_at)",
@@ -65,7 +65,7 @@ _INDEXES = {
     "idx_facts_last_accessed": "facts (last_accessed) WHERE last_accessed IS NOT NULL",
     "idx_facts_superseded": "facts (superseded_at) WHERE superseded_at IS NOT NULL",
     "idx_facts_valid": "facts (valid_from, valid_until)",
-    # of bsd: for the queries that the plugin's do not help (see decay.py)
+    # Indexes of bsd, for the queries that need others (see decay.py).
     "bsd_facts_fading": ("facts (last_confirmed_at + 3 * expires_at) WHERE expires_at IS NOT NULL"),
     "bsd_facts_faint": "facts (confidence) WHERE confidence < 0.1",
     "bsd_facts_hash": "facts (normalized_hash)",
@@ -74,7 +74,7 @@ _INDEXES = {
     "bsd_links_target": "memory_links (target_fact_id)",
 }
 
-# Those of the plugin that bsd's queries need too, in a database of any age.
+# The plugin's indexes that bsd's queries need, whatever the version of the database.
 _NEEDED = ("idx_facts_created", "idx_facts_expires", "idx_facts_decay")
 
 _TABLES = {
@@ -83,7 +83,7 @@ _TABLES = {
         source_fact_id TEXT NOT NULL REFERENCES facts (id) ON DELETE CASCADE,
         target_fact_id TEXT NOT NULL REFERENCES facts (id) ON DELETE CASCADE,
         link_type TEXT NOT NULL, strength REAL DEFAULT 1.0, created_at INTEGER)""",
-    # vectors of deleted facts that are still to be deleted (see vectors.py)
+    # Ids of deleted facts whose vectors are still to be deleted (see vectors.py).
     "bsd_vectors_due": "CREATE TABLE bsd_vectors_due (fact_id TEXT PRIMARY KEY) WITHOUT ROWID",
     "bsd_memory": "CREATE TABLE bsd_memory (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
 }
@@ -109,10 +109,10 @@ CREATED_BY = "created_by"
 
 
 def prepare(db: Database) -> None:
-    """Bring a database up to date, or a new one; raises Conflict for one of another program.
+    """Create the schema, or update an older one; raises Conflict for a foreign database.
 
-    Steps that take long on a large database are transactions of their own: the gateway waits for
-    none of them too long, and after a crash the next call continues.
+    Steps that take long on a large database have transactions of their own, so that the gateway
+    does not wait too long, and so that the next call can continue after a crash.
     """
     if _lacking(db):
         with db.change():  # the journal mode stays: the plugin chooses write-ahead logging
@@ -123,18 +123,18 @@ def prepare(db: Database) -> None:
                 note(db, CREATED_BY, "bsd")
     for name, statement in _lacking_indexes(db).items():
         with db.change():
-            if name not in _objects(db):  # another process may have made it
+            if name not in _objects(db):  # another process may have created it
                 db.run(statement)
     _fill_hashes(db)
 
 
 def note(db: Database, name: str, value: str | int) -> None:
-    """Store a note about the database in it."""
+    """Store a note in the database."""
     db.run("INSERT OR REPLACE INTO bsd_memory (name, value) VALUES (?, ?)", (name, value))
 
 
 def noted(db: Database, name: str) -> str | int | None:
-    """Return the note of this name."""
+    """Return the note of this name; None if there is no such note."""
     if "bsd_memory" not in _objects(db):
         return None
     found: str | int | None = db.value("SELECT value FROM bsd_memory WHERE name = ?", (name,))
@@ -142,10 +142,10 @@ def noted(db: Database, name: str) -> str | int | None:
 
 
 def pretend(db: Database) -> None:
-    """Seal a database against changes, and let an old one look as if it were up to date.
+    """Seal a database against changes, and present an older schema as the current schema.
 
-    A temporary view hides the table: queries then find every column, and seconds in all times.
-    Raises Conflict for a database of another program.
+    A temporary view hides the table, so that queries find all columns and all times are seconds.
+    Raises Conflict for a foreign database.
     """
     known = _columns(db)
     if not known:
@@ -159,7 +159,7 @@ def pretend(db: Database) -> None:
 
 
 def _lacking(db: Database) -> list[str]:
-    """Return the statements that bring a database up to date, in their order."""
+    """Return the statements that create or update the schema, in their order."""
     objects = _objects(db)
     if not objects:
         tables = [_create_facts(), *_TABLES.values(), _WORDS, *_TRIGGERS.values()]
@@ -195,7 +195,7 @@ def _lacking_words(db: Database, objects: dict[str, str]) -> list[str]:
         statements.append("INSERT INTO facts_fts (facts_fts) VALUES ('rebuild')")
     old = objects.get("facts_au", "")
     if "facts_fts" in objects and _ANY_UPDATE.search(old):
-        # The plugin's own words, but only when text changes: soft decay and recall change none.
+        # The plugin's trigger, limited to changes of text: fading and recall do not change text.
         columns = ", ".join(row["name"] for row in db.all("PRAGMA table_info(facts_fts)"))
         better = _ANY_UPDATE.sub(f"UPDATE OF {columns} ON facts", old, count=1)
         statements += ["DROP TRIGGER facts_au", better]
@@ -208,7 +208,7 @@ def _create_facts() -> str:
 
 
 def _lacking_indexes(db: Database) -> dict[str, str]:
-    """Return the missing indexes by name, with the statements that make them."""
+    """Return the missing indexes by name, with the statements that create them."""
     objects = _objects(db)
     columns = {
         row[0]
@@ -227,7 +227,7 @@ def _lacking_indexes(db: Database) -> dict[str, str]:
 
 
 def _fill_hashes(db: Database) -> None:
-    """Fill in the hashes of texts that the plugin has left out."""
+    """Fill in the hashes of texts that the plugin stored without a hash."""
     missing = "SELECT rowid FROM facts WHERE normalized_hash IS NULL AND text IS NOT NULL"
     while db.one(f"{missing} LIMIT 1"):
         with db.change():
@@ -238,7 +238,7 @@ def _fill_hashes(db: Database) -> None:
 
 
 def _objects(db: Database) -> dict[str, str]:
-    """Return everything in the database by name, with the statement that made it."""
+    """Return all objects of the database by name, with the statements that created them."""
     return {row["name"]: row["sql"] or "" for row in db.all("SELECT name, sql FROM sqlite_master")}
 
 
@@ -264,16 +264,16 @@ def _too_late(name: str) -> str:
 
 
 def _assumed(name: str) -> str:
-    """Return an expression for the value of a missing column."""
+    """Return the SQL expression that stands for a missing column."""
     if name == "last_confirmed_at":
         return _as_seconds("created_at").removesuffix(" AS created_at")
     if name in {"valid_from", "normalized_hash"}:
-        return "NULL"  # only writers read them
+        return "NULL"  # only writing calls read these columns
     return (COLUMNS | OWN_COLUMNS)[name].partition(" DEFAULT ")[2] or "NULL"
 
 
 def _something_else(db: Database) -> Conflict:
     return Conflict(
-        f"{db.path} is a database of something else: it has no table of facts",
+        f"{db.path} belongs to another program: it has no table of facts",
         hint="name the right one as `database` in [memory] of bsd.toml",
     )

@@ -1,10 +1,10 @@
 """The vectors of facts in the plugin's LanceDB table, which are deleted with their facts.
 
-The transaction that deletes facts notes the ids of their vectors as due. The vectors are deleted
-right after it; if that fails, the next operation that deletes tries again.
+The transaction that deletes facts also records the ids of their vectors as due. The vectors are
+deleted right afterwards. If that fails, the next operation that deletes vectors tries again.
 
-LanceDB starts threads that never end, and takes hundreds of megabytes: it runs in a process of its
-own (`use_lance`).
+LanceDB starts threads that never end and takes hundreds of megabytes of memory, so it runs in a
+process of its own (`use_lance`).
 """
 
 import importlib.util
@@ -33,18 +33,21 @@ _HOME = str(Path(__file__).parents[2])
 _DEADLINE_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
 _BATCH = 1000
-# The plugin may write a vector before its fact, and makes up for crashes some minutes later.
+# The plugin may write a vector before its fact, and repairs crashes some minutes later.
 _YOUNG_SECONDS = 600
 
 
 def note_due(db: Database, ids: Sequence[str]) -> None:
-    """Note, within a change, that these vectors are to be deleted."""
+    """Record, within a transaction, that the vectors of these facts are to be deleted."""
     db.run_many("INSERT OR IGNORE INTO bsd_vectors_due VALUES (?)", ((one,) for one in ids))
 
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """The table in one directory, which may be missing. `stopping`: True breaks off long work."""
+    """The table of vectors in a directory, which may be missing.
+
+    `stopping`: called during long operations; True cancels them.
+    """
 
     directory: Path
     stopping: Callable[[], bool] = lambda: False
@@ -53,17 +56,17 @@ class Vectors:
     def exist(self) -> bool:
         try:
             return table_directory(self.directory).is_dir()
-        except OSError:  # not readable: a use of the table reports that, and due ids are noted
+        except OSError:  # unreadable: using the table reports it, and due ids are recorded
             return True
 
     def count(self) -> int:
-        """Return how many there are; raises Unavailable."""
+        """Return the number of vectors; raises Unavailable."""
         return int(json.loads(self._run("count")))
 
     def delete_due(self, db: Database) -> tuple[int, int]:
-        """Delete the due vectors; returns how many were deleted, and how many are still due.
+        """Delete the due vectors; return the numbers of deleted and of still due vectors.
 
-        A failure is logged; the next call tries again.
+        A failure is logged, and the next call tries again.
         """
         due = [row[0] for row in db.all("SELECT fact_id FROM bsd_vectors_due")]
         if not due:
@@ -72,7 +75,7 @@ class Vectors:
             deleted = self.delete(due) if self.exist else 0
         except BsdError as problem:
             _log.warning(
-                "Vectors of deleted facts could not be deleted; tried again with the next prune",
+                "Vectors of deleted facts could not be deleted; the next prune tries again",
                 vectors=len(due),
                 problem=problem.message,
                 hint=problem.hint,
@@ -83,14 +86,18 @@ class Vectors:
         return deleted, 0
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Delete vectors by id; returns how many existed. Raises Unavailable."""
+        """Delete vectors by id; return how many of them existed. Raises Unavailable."""
         return int(json.loads(self._run("delete", json.dumps(ids))))
 
     def orphans(self, db: Database, now: int) -> list[str]:
-        """Return the ids of vectors that belong to no fact, neither by id nor by text.
+        """Return the ids of vectors that match no fact, neither by id nor by text.
 
-        Vectors of the last ten minutes are left out: the plugin may still write their facts.
-        Raises Unavailable, and Conflict if none of the vectors belongs to a fact.
+        Vectors of the last ten minutes are left out, because the plugin may still write their
+        facts. `now`: epoch seconds.
+
+        Raises:
+            Unavailable: the vectors cannot be read.
+            Conflict: none of the vectors belongs to a fact.
         """
         if not self.exist:
             return []
@@ -103,7 +110,7 @@ class Vectors:
         if total and len(found) == total:
             raise Conflict(
                 f"none of the {total} vectors in {self.directory} belongs to a fact in {db.path}",
-                hint="see whether [memory] in bsd.toml names the right ones; nothing was deleted",
+                hint="check the paths under [memory] in bsd.toml; no vector was deleted",
             )
         young = (now - _YOUNG_SECONDS) * 1000  # the plugin writes milliseconds
         return [one for one, created, _ in found if created is None or created < young]
@@ -139,7 +146,7 @@ class Vectors:
             try:
                 return child.communicate(rest, timeout=_LOOK_SECONDS)
             except subprocess.TimeoutExpired:
-                rest = None  # its input is not sent twice
+                rest = None  # do not send the input twice
                 if self.stopping() or time.monotonic() > deadline:
                     child.kill()
                     child.communicate()
@@ -163,22 +170,23 @@ def _known(db: Database, column: str, values: list[str]) -> set[str]:
 def _unavailable(directory: Path, what: str) -> Unavailable:
     return Unavailable(
         f"the vectors in {directory} cannot be used: {what}",
-        hint="is it the directory of the plugin's LanceDB? `vectors` in [memory] of bsd.toml says",
+        hint="set `vectors` in [memory] of bsd.toml to the directory of the plugin's LanceDB",
     )
 
 
 # --- the program that loads LanceDB: DIRECTORY count|delete|list ---
 
-TABLE = "memories"  # as the plugin calls it
-_AT_ONCE = 500  # ids in one statement
+TABLE = "memories"  # the plugin's name of the table
+_AT_ONCE = 500  # ids per statement
 _ROWS = 1000
 
 
 def use_lance(directory: str, verb: str) -> None:
-    """Answer one request on stdout; a problem is the last line of stderr.
+    """Answer one request on stdout; if it fails, the last line of stderr names the problem.
 
-    `count`: the number of vectors. `delete`: reads a JSON list of ids from stdin, writes how many
-    existed. `list`: a line `[id, created_at or null, hash of the text or null]` for each vector.
+    `count` writes the number of vectors. `delete` reads a JSON list of ids from stdin and writes
+    how many of them existed. `list` writes a line per vector:
+    `[id, created_at or null, hash of the text or null]`.
     """
     import lancedb  # noqa: PLC0415 - `table_directory` must not cost seconds
 
@@ -194,7 +202,7 @@ def use_lance(directory: str, verb: str) -> None:
 
 
 def table_directory(directory: Path) -> Path:
-    """Return where LanceDB keeps the table."""
+    """Return the directory in which LanceDB keeps the table."""
     return directory / f"{TABLE}.lance"
 
 

@@ -1,8 +1,8 @@
 """The archive of a session: packs of lines that have left its store, found by hash.
 
-After a crash a line may lie in two packs, or in a pack and in the store. It is the same wherever
-it is read, and the next move or merge makes one of it. A caller that changes an archive holds
-bsd's own lock of the session.
+After a crash, a line may lie in two packs, or in a pack and in the store. Both copies are equal,
+and the next move or merge removes one of them. A caller that changes an archive holds bsd's own
+lock of the session.
 """
 
 from __future__ import annotations
@@ -38,32 +38,36 @@ from bsd.transcripts.reader import parse_kept
 
 _log = structlog.stdlib.get_logger(module="archive")
 
-# Bytes of lines that go into a pack at once: for no more a session is locked, and room is taken.
+# Bytes of lines per pack. The limit bounds how long a session stays locked, and the disk space that
+# is needed before the packed files are removed.
 _PORTION = 256 << 20
-_MANY = 8  # packs: then those of them that are not large become one
-_LARGE = 32 << 20  # bytes: a pack of that size stays as it is
+_MANY = 8  # packs; with this many small packs, they are merged
+_LARGE = 32 << 20  # bytes; a pack of this size or more is never merged
 
 
 @dataclass(frozen=True, slots=True)
 class PackedFiles:
-    """Files whose lines are in the archive now, durably; they may go. Sizes are bytes."""
+    """Stored files whose lines are durable in the archive, so that they can be removed.
+
+    Sizes are bytes.
+    """
 
     files: tuple[Path, ...]
-    pack: Path | None  # None: the lines were there already
-    content: int  # of the lines that are new there
+    pack: Path | None  # None: the archive had all lines before
+    content: int  # of the lines that are new in the archive
     packed: int  # of the pack
 
 
-# A file of a store, and its record in the store's index as far as that is known.
+# A file of a store, and its record in the store's index, with the members that are known.
 ToPack = tuple[Path, Mapping[str, Any]]
 
 
 class SessionArchive:
-    """The packs in one directory, which need not be there."""
+    """The packs in one directory, which need not exist."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.trouble: str | None = None  # why the last `line` could not look everywhere
+        self.trouble: str | None = None  # why the last `line` could not search every pack
         self._names: frozenset[str] | None = None
 
     def packs(self) -> list[Path]:
@@ -71,7 +75,7 @@ class SessionArchive:
         return [self.directory / name for name in self._listed() if is_pack(name)]
 
     def set_aside(self) -> list[Path]:
-        """Return the damaged packs whose readable lines other packs have; raises as `packs`."""
+        """Return the damaged packs whose readable lines are in other packs; raises as `packs`."""
         return [self.directory / name for name in self._listed() if name.endswith(SET_ASIDE)]
 
     def _listed(self) -> list[str]:
@@ -81,15 +85,15 @@ class SessionArchive:
             return []
 
     def line(self, hash: str, first: Path | None = None) -> bytes | None:
-        """Return the line with this hash (`sha256:…`), if a pack has it.
+        """Return the line with this hash (`sha256:…`); None if no readable pack holds it.
 
-        `trouble` says afterwards why it may be there all the same. The pack `first` is looked at
-        before the others.
+        If a pack cannot be read, `trouble` says afterwards why the line may be there all the same.
+        The pack `first` is searched before the others.
         """
         self.trouble = None
         looked: set[Path] = set()
         try:
-            # While this looks, packs may be merged: then the line is in one that has just come.
+            # Another process may merge packs during the search: the line is then in a new pack.
             while left := [path for path in self.packs() if path not in looked]:
                 for path in sorted(left, key=lambda path: path == first)[::-1]:
                     try:
@@ -106,10 +110,10 @@ class SessionArchive:
                 self.trouble = f"{place} is not a directory"
         return None
 
-    # --- all packs, as far as they can be read ---
+    # --- all readable packs ---
 
     def _readable(self) -> Iterator[Pack]:
-        """Yield each pack, opened; packs that are damaged or cannot be read are left out."""
+        """Yield each pack, opened; leave out packs that are damaged or cannot be read."""
         try:
             packs = self.packs()
         except OSError as error:
@@ -120,12 +124,12 @@ class SessionArchive:
                 yield pack
 
     def summaries(self) -> Iterator[tuple[Path, PackSummary]]:
-        """Yield the summary at the end of each pack."""
+        """Yield the path and the summary of each readable pack."""
         for pack in self._readable():
             yield pack.path, pack.summary
 
     def names(self) -> frozenset[str]:
-        """Return the refs under which its lines lay in the store; read once."""
+        """Return the refs that the lines had in the store. The result is cached."""
         if self._names is None:
             names: set[str] = set()
             for path in self.packs():
@@ -135,7 +139,7 @@ class SessionArchive:
         return self._names
 
     def entries(self) -> dict[str, int]:
-        """Return the entries of which it has lines, each with the bytes of its last line."""
+        """Map the id of each entry that has lines in the archive to the bytes of its last line."""
         sizes: dict[str, int] = {}
         for pack in self._readable():
             with suppress(PackDamaged, OSError):
@@ -144,7 +148,7 @@ class SessionArchive:
         return sizes
 
     def _hashes(self, packs: Iterable[Path]) -> set[bytes]:
-        """Return the hashes of all lines that these packs say to have."""
+        """Return the hashes of all lines that the indexes of these packs list."""
         hashes: set[bytes] = set()
         for path in packs:
             with suppress(PackDamaged, FileNotFoundError), Pack(path) as pack:
@@ -154,10 +158,17 @@ class SessionArchive:
     # --- adding and merging ---
 
     def take(self, files: Iterable[ToPack], now: float) -> Iterator[PackedFiles]:
-        """Pack files of the store, portion by portion; the files of a yielded portion may go.
+        """Pack files of the store, in portions; the caller may remove the files of each portion.
 
-        `now` is in epoch seconds. A file with a line that is too long stays. Raises OSError, and
-        PackDamaged if a pack does not read as it was written; what was yielded is in.
+        A file stays in the store if it cannot be read, or if its line is too long for a pack.
+
+        Args:
+            files: the files, each with its record in the index of the store.
+            now: epoch seconds.
+
+        Raises:
+            OSError, PackDamaged: a pack cannot be written, or does not read back as it was written.
+                Portions that were yielded before are in the archive.
         """
         left, more = iter(files), True
         known = self._hashes(self.packs())
@@ -181,14 +192,14 @@ class SessionArchive:
         self._remove_if_empty()
 
     def _take(self, one: ToPack, writer: PackWriter, known: set[bytes]) -> bool:
-        """Return whether a file's line is in the archive, or will be with this pack."""
+        """Return whether the line of a file is in the archive, or is added to it by this pack."""
         file, record = one
         try:
             line = read_plain(file, LARGEST_LINE)
         except FileNotFoundError:
             return True
         except OSError as error:
-            _log.warning("Cannot be archived, so it stays", path=str(file), problem=str(error))
+            _log.warning("A stored file cannot be archived", path=str(file), problem=str(error))
             return False
         hash_ = hashlib.sha256(line).digest()
         if hash_ in known and (hash_ in writer or self._has(hash_)):
@@ -201,9 +212,9 @@ class SessionArchive:
         return True
 
     def _has(self, hash: bytes) -> bool:
-        """Return whether a line can be read here; raises OSError if that cannot be told now.
+        """Return whether the archive has a readable copy of a line; raises OSError if unknown.
 
-        A line that a damaged pack has lost is packed anew.
+        A line that a damaged pack has lost counts as missing, so that it is packed again.
         """
         for path in reversed(self.packs()):
             with suppress(PackDamaged):
@@ -212,17 +223,21 @@ class SessionArchive:
         return False
 
     def merge(self, span: float | None = None) -> list[Path]:
-        """Make one of many small packs; return the new ones.
+        """Merge small packs, if there are many; return the new packs.
 
-        Only packs whose times differ by at most `span` seconds become one, as that has the age of
-        its youngest. Raises OSError, PackDamaged; then all is as it was.
+        Args:
+            span: merge only packs whose times differ by at most this many seconds, because a merged
+                pack expires with its youngest line. None merges packs of any age.
+
+        Raises:
+            OSError, PackDamaged: the packs of the failed group are still there; no line is lost.
         """
         made = []
         for group in self._groups(span):
             merged: list[Path] = []
             oldest, newest = float("inf"), 0.0
             with PackWriter(self.directory) as writer, suppress(PackFull):
-                for path in filter(_is_whole, group):  # a damaged one stays for `verify` to tell
+                for path in filter(_is_whole, group):  # `verify` reports the damaged ones
                     with Pack(path) as pack:
                         for one in pack:
                             writer.add(one.line, one.record, one.hash)
@@ -231,7 +246,7 @@ class SessionArchive:
                     merged.append(path)
                 if len(merged) > 1:
                     made.append(writer.finish(oldest, newest))
-                    for path in merged:  # the last has the time of the new one: `may_be_double`
+                    for path in merged:  # the last pack may be the new pack: see `may_be_double`
                         if path != made[-1]:
                             path.unlink(missing_ok=True)
                     sync_dir(self.directory)
@@ -253,10 +268,10 @@ class SessionArchive:
         if len(group) >= _MANY:
             yield group
 
-    # --- mending and removing ---
+    # --- repair and removal ---
 
     def sweep(self) -> None:
-        """Remove the leftovers of an interrupted change: unfinished packs, and merged ones."""
+        """Remove unfinished packs and already merged packs that an interrupted change left."""
         with suppress(OSError):
             names = os.listdir(self.directory)
             for name in names:
@@ -266,7 +281,7 @@ class SessionArchive:
                 self._remove_doubles()
 
     def _remove_doubles(self) -> None:
-        """Remove packs whose lines another pack has, too."""
+        """Remove each pack whose lines are all in another undamaged pack."""
         held: dict[Path, set[bytes]] = {}
         for pack in self._readable():
             with suppress(PackDamaged, OSError):
@@ -279,13 +294,17 @@ class SessionArchive:
         self._names = None
 
     def mend(self, pack: Path) -> tuple[int, Path, bool]:
-        """Write the lines of a pack whose index is damaged into a new one, and set it aside.
+        """Copy the lines of a pack with a damaged index to a new pack, and set the old pack aside.
 
-        Returns how many lines were found in it, the path of what is set aside, and whether all of
-        its blocks could be read.
+        Lines that are also in other undamaged packs are not copied.
 
-        Lines that other packs have, too, as they were packed again since, are not written twice.
-        Raises OSError, and PackDamaged if it has no line; then all is as it was.
+        Returns:
+            The number of lines found in the damaged pack, the path of the pack that was set aside,
+            and whether all of its blocks could be read.
+
+        Raises:
+            OSError, PackDamaged: the pack has no readable line, or the new pack cannot be written.
+                The archive is unchanged.
         """
         at = pack.lstat().st_mtime
         found, gaps = 0, list[int]()
@@ -310,16 +329,17 @@ class SessionArchive:
                 raise PackDamaged(pack, "none of its lines can be read")
             made = writer.finish(at, at) if writer.lines else None
         aside = pack.with_name(f"{pack.name.removesuffix(PACK)}{SET_ASIDE}")
-        if made != pack:  # else the new one has the same index, so it lacks nothing
+        if made != pack:  # otherwise the new pack has the same index and lacks no line
             os.rename(pack, aside)
             sync_dir(self.directory)
         self._names = None
         return found, aside, not gaps
 
     def mend_lines(self, pack: Path) -> bool:
-        """Write a pack anew without lines that cannot be read, if other packs have all of these.
+        """Rewrite a pack without its unreadable lines, if other packs have all of these lines.
 
-        Raises OSError, PackDamaged; then all is as it was.
+        Returns False if an unreadable line is in no other pack. Raises OSError or PackDamaged.
+        In all these cases the archive is unchanged.
         """
         others = self._hashes(path for path in self.packs() if path != pack and _is_whole(path))
         made = None
@@ -338,37 +358,37 @@ class SessionArchive:
         return True
 
     def remove(self, pack: Path) -> None:
-        """Delete a pack for good; raises OSError."""
+        """Delete a pack permanently; raises OSError."""
         pack.unlink(missing_ok=True)
         self._names = None
         sync_dir(self.directory)
         self._remove_if_empty()
 
     def _remove_if_empty(self) -> None:
-        with suppress(OSError):  # there are packs, or it was never made
+        with suppress(OSError):  # packs are left, or the directory does not exist
             self.directory.rmdir()
 
 
 def may_be_double(names: Iterable[str]) -> bool:
-    """Return whether, by the names of packs, the lines of one may be in another one, too."""
+    """Return whether two packs may hold the same lines, judged by the names of the packs."""
     times = [name.partition("-")[0] for name in names if is_pack(name)]
     return len(times) > len(set(times))
 
 
 def is_pack(name: str) -> bool:
-    """Return whether a file of this name is a pack that was finished."""
+    """Return whether `name` is the name of a finished pack."""
     return name.endswith(PACK) and not name.startswith(".")
 
 
 def ref_of(record: Mapping[str, Any]) -> str:
-    """Return the ref that a packed line had in its store."""
+    """Return the ref that a packed line had in the store."""
     return str(record.get("file", "")).removesuffix(".json")
 
 
 def _find(pack: Path, hash: str) -> bytes | None:
-    """Return the line of a pack with this hash; of a damaged one, if it is still there.
+    """Return the line of a pack with this hash, or None; search a damaged pack line by line.
 
-    Raises OSError, PackDamaged if it was there or may have been.
+    Raises OSError or PackDamaged if the pack has, or may have, a line that cannot be read.
     """
     try:
         wanted = bytes.fromhex(hash.removeprefix("sha256:"))
@@ -395,7 +415,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _tell_unread(pack: Path, error: PackDamaged | OSError) -> str:
-    """Log how a pack is damaged or unreadable, and return the message."""
+    """Log that a pack is damaged or unreadable, and return the message."""
     if isinstance(error, PackDamaged):
         _tell_damaged(pack, error)
         return f"the pack {error}"
@@ -408,12 +428,12 @@ _audited: set[Path] = set()
 
 
 def _tell_damaged(pack: Path, problem: PackDamaged) -> None:
-    """Log that a pack is damaged, and audit it once in a process, as a corrupted file is."""
+    """Log that a pack is damaged; write it to the audit log once per process."""
     _log.error(
         "A pack of the archive is damaged",
         session=pack.parent.name,
         problem=str(problem),
-        hint="`bsd verify --repair` makes its index anew",
+        hint="`bsd verify --repair` rebuilds its index",
     )
     if pack not in _audited:
         _audited.add(pack)

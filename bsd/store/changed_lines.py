@@ -1,7 +1,8 @@
 """Finds the lines that an operation changed, by their bytes and not by their numbers.
 
-A line that was taken out stands nowhere; the lines beside it tell where it belongs. The places
-of the lines also tell whether an operation took effect whose process ended before it noted that.
+For a line that the operation removed, the neighbouring lines tell where it belongs. The places of
+the lines also tell whether a pending operation took effect: its process may have ended before it
+recorded that.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from bsd.store.history import ChangedLine, Gap, History, HistoryDamaged, Neighbo
 from bsd.store.originals import digest
 from bsd.transcripts.reader import Transcript
 
-# Returns the id of the entry that a line holds, if it has one.
+# Returns the id of the entry in a line, or None if it has none.
 Identify = Callable[[bytes], str | None]
 
-_ENTRY, _END = 2, 1  # how much it tells that a neighbour, or an end of the file, is where it was
+_ENTRY, _END = 2, 1  # points for a neighbour, or an end of the file, in its old place
 
 
 @dataclass(frozen=True, slots=True)
 class LinePlace:
-    """The place of a line, or with length 0 the place where it would be put in."""
+    """The place of a line. With length 0: the place at which a removed line belongs."""
 
     index: int  # 0-based line number
     offset: int
@@ -31,9 +32,12 @@ class LinePlace:
 
 
 def find_lines(source: Transcript, wanted: Sequence[ChangedLine]) -> dict[int, LinePlace]:
-    """Return which lines still stand as the operation left them: position in `wanted` → place.
+    """Find the lines that still stand as the operation left them.
 
-    Of several equal lines each is found once, the one at its old line number first.
+    Among equal lines, those at their old line numbers are assigned first, then the nearest.
+
+    Returns:
+        A map from the position in `wanted` to the place; lines that are not found are left out.
     """
     places = _places(
         source, {(line.now, line.now_size, line.ended) for line in wanted if not line.went}
@@ -56,7 +60,7 @@ def find_lines(source: Transcript, wanted: Sequence[ChangedLine]) -> dict[int, L
 def find_gaps(
     source: Transcript, wanted: Sequence[ChangedLine], identify: Identify
 ) -> dict[int, LinePlace]:
-    """Return where lines that were taken out belong now: position in `wanted` → place."""
+    """Return where removed lines belong now; keys are positions in `wanted`."""
     gaps = {number: line.gap for number, line in enumerate(wanted) if line.went and line.gap}
     if not gaps:
         return {}
@@ -94,9 +98,9 @@ def _fit(gap: Gap, before: Neighbour | None, here: Neighbour | None) -> int:
 def gaps_of(
     source: Transcript, gone: Mapping[int, object], new: Mapping[int, bytes], identify: Identify
 ) -> dict[int, Gap]:
-    """Return between which lines each of the `gone` lines stands: line number → gap.
+    """Return, for each of the `gone` line numbers, the gap between the lines that stay.
 
-    `new` are the lines that change with them, by line number.
+    `new` maps the numbers of the lines that change in the same operation to their new bytes.
     """
     gaps: dict[int, Gap] = {}
     waiting: list[int] = []
@@ -122,7 +126,7 @@ def gaps_of(
 
 
 def _left_at(changed: Sequence[ChangedLine]) -> list[int]:
-    """Return the line numbers at which an operation left its lines, which are in file order."""
+    """Return the line numbers of `changed` after the operation; `changed` is in file order."""
     numbers, shift = [], 0
     for line in changed:
         numbers.append(line.index + shift)
@@ -131,14 +135,14 @@ def _left_at(changed: Sequence[ChangedLine]) -> list[int]:
 
 
 def _places(source: Transcript, wanted: set[tuple[str, int, bool]]) -> dict[str, list[LinePlace]]:
-    """Find lines by (hash, size, ended); others may have ended a line since."""
+    """Find lines by (hash, size, ended); a line without an end may have got one since."""
     hashes = {hash_ for hash_, _, _ in wanted}
     whole = {size for _, size, _ in wanted}
     begun = {size + 1 for _, size, ended in wanted if not ended}
     places: dict[str, list[LinePlace]] = defaultdict(list)
     for line in source.lines():
         size, here = len(line.raw), LinePlace(line.index, line.offset, len(line.raw))
-        # Only a line of the right length is worth hashing.
+        # Only lines of a matching length are hashed.
         if size in whole and (hash_ := digest(line.raw)) in hashes:
             places[hash_].append(here)
         begins = size in begun and line.raw.endswith(b"\n")
@@ -147,11 +151,11 @@ def _places(source: Transcript, wanted: set[tuple[str, int, bool]]) -> dict[str,
     return places
 
 
-# --- operations whose process ended before it could note whether they took effect ---
+# --- operations whose process ended before it recorded whether they took effect ---
 
 
 def happened(source: Transcript, changed: Sequence[ChangedLine]) -> bool:
-    """Return whether an operation took effect, if no other program has changed these lines."""
+    """Return whether an operation took effect, if no other program has changed its lines."""
     left_at = _left_at(changed)
     found = find_lines(source, changed)
     if any(place.index == left_at[number] for number, place in found.items()):
@@ -159,7 +163,7 @@ def happened(source: Transcript, changed: Sequence[ChangedLine]) -> bool:
     former = [line for line in changed if not line.came]
     places = _places(source, {(line.was, line.was_size, line.ended) for line in former})
     if all(line.went for line in changed):
-        # Another line may look like one that went, but hardly where that one stood.
+        # A line may equal a removed one by chance, but hardly at the same line number.
         return not all(
             any(place.index == line.index for place in places[line.was]) for line in former
         )
@@ -169,21 +173,21 @@ def happened(source: Transcript, changed: Sequence[ChangedLine]) -> bool:
 def _took_effect(source: Transcript, history: History, operation: Operation) -> bool:
     try:
         return happened(source, history.lines(operation))
-    except (NotFound, HistoryDamaged):  # it was never complete, so nothing followed
+    except (NotFound, HistoryDamaged):  # the file is incomplete, so the operation cannot have begun
         return False
 
 
 def resolve_pending(history: History, source: Transcript) -> None:
-    """Note of each pending operation whether it took effect.
+    """Record for each pending operation whether it took effect.
 
-    The caller holds bsd's own lock of the session, so no process is in the middle of one.
+    The caller holds bsd's own lock of the session, so no operation is in progress.
     """
     for operation in history.pending():
         history.note_effect(operation, happened=_took_effect(source, history, operation))
 
 
 def undone_in(source: Transcript, history: History) -> frozenset[str]:
-    """Return the entries of a session whose extraction is taken back; raises Unavailable."""
+    """Return the ids of entries whose extraction was undone; raises Unavailable."""
     notes = history.entry_notes
     if not notes.has_undone:
         return frozenset()

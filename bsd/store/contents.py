@@ -1,11 +1,11 @@
-"""The index of the lines in the stores and archives of a root (`contents.db`): by hash, by entry.
+"""Index of the lines in the stores and archives of a root (`contents.db`), by hash and by entry.
 
-Programs copy lines, with placeholder and marker, into new sessions: forks, branches, resumed and
-renamed sessions. The original of such a line lies in the store of another session, perhaps in the
-trash. Every look-up (markers, copies, verify, forget) goes through this index.
+Agent programs copy lines, with placeholder and marker, into new sessions: forks, branches, resumed
+and renamed sessions. The original of such a line lies in the store of another session, perhaps in
+the trash. Every look-up (markers, copies, verify, forget) uses this index.
 
-It is a cache. Before a question is answered it is brought up to date from the `index.json` files
-of the stores and from the packs. A caller that reads a file compares the hash.
+The index is a cache. Each query first updates it from the `index.json` files of the stores and from
+the packs. A caller that reads a file compares the hash.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _WAIT_SECONDS = 5.0
 _FINISHED = ".json"
 _TRASHED = re.compile(r"(.*)_(extracted|archive)_\d{8}T\d{6}\.\d{3}Z")
 _UNKNOWN = (0, 0, 0, 0)
-# Looking whether the stores are as they were takes at most one part in so many of the time.
+# Checks whether the stores have changed take at most one part in this many of the time.
 _SELDOM = 10
-_MEMORY_SECONDS = 600.0  # then the file is tried again, as a full disk has room at some time
+_MEMORY_SECONDS = 600.0  # then the file is tried again, since a full disk may have room by then
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC}
-_MEND_PACK = "`bsd verify --repair` mends what can be mended, else bring it back from a backup"
+_MEND_PACK = "run `bsd verify --repair`; if that fails, restore the pack from a backup"
 
-# `places` are the directories of stores and of archives; `held` are their lines. `ref` is the name
-# of a line's file, `pack` the pack in which it lies (empty: a file of its own).
+# `places` are the directories of stores and archives; `held` are their lines. `ref` names the file
+# of a line, `pack` the pack that holds it (empty: the line has its own file).
 _CREATE = (
     "DROP TABLE IF EXISTS places",
     "DROP TABLE IF EXISTS held",
@@ -84,18 +84,18 @@ _Row = tuple[bytes, str, int, str]  # hash, ref, entry, at
 
 @dataclass(frozen=True, slots=True)
 class StoredPlace:
-    """A stored line: in a session's store or archive, in their place or in the trash."""
+    """The place of a stored line: in a store or archive of a session, or in the trash."""
 
     directory: Path
     ref: str
     hash: str
-    at: str  # when it was extracted, ISO 8601; empty: not known
-    entry: int  # `entry_key` of its entry
-    pack: str = ""  # name of its pack; empty: it has a file of its own
+    at: str  # time of the extraction, ISO 8601; empty: not known
+    entry: int  # `entry_key` of the entry
+    pack: str = ""  # name of the pack; empty: the line has its own file
 
     @property
     def file(self) -> Path:
-        """The file in which it lies."""
+        """The file that holds the line."""
         return self.directory / (self.pack or f"{self.ref}{_FINISHED}")
 
     @property
@@ -106,12 +106,12 @@ class StoredPlace:
 
     @property
     def index(self) -> int | None:
-        """The line number that the entry had there when it was stored; 0-based."""
+        """The line number of the entry in its session at the time of storing; 0-based."""
         number = self.ref.partition("_")[0]
         return int(number) if number.isdecimal() else None
 
     def record(self) -> Record | None:
-        """Return the record of the line in its pack; None if the line has a file of its own."""
+        """Return the record of the line in its pack; None if the line has its own file."""
         if self.pack:
             with suppress(PackDamaged, OSError, ValueError), Pack(self.file) as pack:
                 if place := pack.find(bytes.fromhex(self.hash.removeprefix("sha256:"))):
@@ -119,11 +119,11 @@ class StoredPlace:
         return None
 
     def readable_line(self) -> bytes | None:
-        """Return the line; None if it is not there any more.
+        """Return the line; None if it is gone.
 
-        Raises BsdError if something is there that cannot be read, or is not the line.
+        Raises BsdError if its file cannot be read, or does not have the expected hash.
         """
-        if self.pack:  # or in another pack, if this one was merged since the index was asked
+        if self.pack:  # a merge since the query may have moved the line to another pack
             archive = SessionArchive(self.directory)
             if (line := archive.line(self.hash, first=self.file)) is None and archive.trouble:
                 raise Unavailable(archive.trouble, hint=_MEND_PACK)
@@ -135,80 +135,80 @@ class StoredPlace:
         except OSError as error:
             raise os_problem(error, f"reading {self.file}") from error
         if f"sha256:{hashlib.sha256(line).hexdigest()}" != self.hash:
-            problem = f"{self.file} is not what was stored (its hash differs)"
-            raise Unavailable(problem, hint="bring it back from a backup, or delete it")
+            problem = f"{self.file} is damaged (its hash differs)"
+            raise Unavailable(problem, hint="restore it from a backup, or delete it")
         return line
 
     def line(self) -> bytes | None:
-        """Return the line, if it can be read and has its hash."""
+        """Return the line, or None if it is missing, damaged or unreadable."""
         with suppress(BsdError):
             return self.readable_line()
         return None
 
 
 class Contents:
-    """The index of one root. Calls from several threads are answered one after the other."""
+    """The index of a root. Thread-safe; calls run in sequence."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._file = layout.own / "contents.db"
         self._lock = Lock()
-        self._memory: sqlite3.Connection | None = None  # used where no file can be written
+        self._memory: sqlite3.Connection | None = None  # used if the file cannot be written
         self._memory_until = 0.0  # monotonic seconds
         self._next_look = 0.0  # monotonic seconds
-        self._problems: dict[str, BsdError] = {}  # of the last look, by path below the root
+        self._problems: dict[str, BsdError] = {}  # of the last check; keys: paths below the root
 
     def __del__(self) -> None:
         if self._memory is not None:
             self._memory.close()
 
     def with_hash(self, hash: str) -> list[StoredPlace]:
-        """Return where a line of this hash lies, in any store; places in the trash last."""
+        """Return the places of the lines with this hash in any store; the trash comes last."""
         try:
             key = bytes.fromhex(hash.removeprefix("sha256:"))
-        except ValueError:  # a marker that was written by hand
+        except ValueError:  # a hand-written marker
             return []
         found = self._places("hash = ?", key)
         return sorted(found, key=lambda place: place.directory.parent == self._layout.trash)
 
     def of_entry(self, entry: str) -> list[StoredPlace]:
-        """Return all lines that any store holds of an entry of this id, the newest first."""
+        """Return the stored lines of an entry in all stores, the newest first."""
         return self._places("entry = ?", entry_key(entry))
 
     def of_store(self, directory: Path) -> list[StoredPlace]:
-        """Return all lines of one store, or of one archive."""
+        """Return all lines of a store or an archive."""
         return self._places("path = ?", f"{directory.parent.name}/{directory.name}")
 
     def unread_in(self, directory: Path) -> BsdError | None:
-        """Return why something of a store or an archive could not be read at the last look.
+        """Return the error of the last check of a store or archive, if part of it was unreadable.
 
-        Then it may hold more than `of_store` says.
+        In that case the directory may hold more lines than `of_store` returns.
         """
         top = directory.parent.name
         return self._problems.get(f"{top}/{directory.name}") or self._problems.get(top)
 
     def trouble(self) -> str | None:
-        """Return the file or pack that the last look could not read, if any; it may hold a line."""
+        """Return why the last check could not read a file or pack, if so; it may hold lines."""
         return next((error.message for error in self._problems.values()), None)
 
     def changed(self) -> None:
-        """Note that something was stored or moved: the next question looks at the stores again."""
+        """Make the next query check the stores again, since a line was stored or moved."""
         self._next_look = 0.0
 
     def _places(self, condition: str, value: object) -> list[StoredPlace]:
-        if not self._layout.own.is_dir():  # bsd has not worked here, and a question leaves no trace
+        if not self._layout.own.is_dir():  # bsd has not worked here; create no files
             return []
         with self._lock:
             try:
                 return self._ask(condition, value)
             except (sqlite3.Error, OSError) as error:
-                _log.warning("The index of the stores is made anew", problem=str(error))
+                _log.warning("The index of the stores is rebuilt", problem=str(error))
                 self._next_look = 0.0
                 with suppress(OSError):
                     remove_database(self._file)
             try:
                 return self._ask(condition, value)
-            except (sqlite3.Error, OSError):  # a full disk
+            except (sqlite3.Error, OSError):  # for example, the disk is full
                 self._use_memory()
             return self._ask(condition, value)
 
@@ -221,7 +221,7 @@ class Contents:
             for path, pack, ref, hash_, at, entry in rows
         ]
 
-    # --- what the stores hold ---
+    # --- updates from the stores ---
 
     def _bring_up_to_date(self, database: sqlite3.Connection) -> None:
         began = time.monotonic()
@@ -235,7 +235,7 @@ class Contents:
                 before = known.pop(path, None)
                 if state == before and state != _UNKNOWN:
                     continue
-                # Another process may have noted or removed the place since `known` was read.
+                # Another process may have added or removed the directory since `known` was read.
                 insert = "INSERT OR IGNORE INTO places VALUES (NULL, ?, 0, 0, 0, 0)"
                 database.execute(insert, (path,))
                 select = "SELECT id FROM places WHERE path = ?"
@@ -243,7 +243,7 @@ class Contents:
                 read = self._read_archive if is_archive else self._read_store
                 read(database, number, path)
                 if path in self._problems:
-                    state = _UNKNOWN  # to be read again, even if nothing changes here
+                    state = _UNKNOWN  # read it again next time, even if it is unchanged
                 update = (
                     "UPDATE places SET (ino, mtime, index_mtime, index_size) = (?, ?, ?, ?)"
                     " WHERE id = ?"
@@ -264,7 +264,7 @@ class Contents:
             self._problems[path] = problems[0]
 
     def _read_archive(self, database: sqlite3.Connection, number: int, path: str) -> None:
-        """Take in new packs; a pack never changes."""
+        """Add the lines of new packs and drop those of removed packs; a pack never changes."""
         packs: dict[str, Path] = {}
         try:
             packs = {pack.name: pack for pack in SessionArchive(self._layout.root / path).packs()}
@@ -301,14 +301,14 @@ class Contents:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except (BsdError, OSError) as error:  # a link that leads out, a closed directory
-                _log.debug("Stores cannot be looked at", where=str(top), problem=str(error))
+                _log.debug("Stores cannot be read", where=str(top), problem=str(error))
                 self._note(top.name, top, error)
                 continue
             is_archive = top == layout.archive or word == "archive"
             yield from ((f"{top.name}/{name}", is_archive) for name in names)
 
     def _note(self, path: str, file: Path, error: BsdError | OSError) -> None:
-        """Note that something below `path` cannot be read; other places are still served."""
+        """Record that a file below `path` cannot be read; other directories are still served."""
         self._problems.setdefault(path, os_problem(error, f"reading {file}"))
 
     # --- the database ---
@@ -330,7 +330,7 @@ class Contents:
             yield database
 
     def _use_memory(self) -> sqlite3.Connection:
-        """Keep the index in memory for some time."""
+        """Use an index in memory for some time, and return its connection."""
         self._memory = sqlite3.connect(":memory:", check_same_thread=False)
         _create(self._memory)
         self._next_look, self._memory_until = 0.0, time.monotonic() + _MEMORY_SECONDS
@@ -346,12 +346,12 @@ class Contents:
             if version_of(database) != _VERSION:
                 _create(database)
                 self._next_look = 0.0
-            database.execute("PRAGMA synchronous = OFF")  # after a power cut it is made anew
+            database.execute("PRAGMA synchronous = OFF")  # after a power cut the index is rebuilt
         return database
 
 
 def contents_of(layout: Layout) -> Contents:
-    """Return the index of a root; one for all callers in this process."""
+    """Return the index of a root; all callers in this process share it."""
     is_plain = layout.bound_to is None and layout.exclude == ()
     return _contents(layout if is_plain else replace(layout, bound_to=None, exclude=()))
 
@@ -376,9 +376,9 @@ def _insert(database: sqlite3.Connection, place: int, pack: str, rows: Iterable[
 
 
 def _rows(directory: Path, problems: list[BsdError]) -> Iterator[_Row]:
-    """Yield a row for each file of a store, by `index.json`; files that it lacks are read.
+    """Yield a row for each file of a store, from `index.json`; read the files that it lacks.
 
-    Files that cannot be read are left out, and their errors go to `problems`.
+    Files that cannot be read are left out, and their errors are added to `problems`.
     """
     with _collect(problems, directory):
         there = {name for name in os.listdir(directory) if name.endswith(_FINISHED)} - {INDEX_FILE}
@@ -398,7 +398,7 @@ def _rows(directory: Path, problems: list[BsdError]) -> Iterator[_Row]:
 
 @contextmanager
 def _collect(problems: list[BsdError], path: Path) -> Iterator[None]:
-    """Collect an OSError in `problems`; a file that is gone, or is not bsd's, is no error."""
+    """Add an OSError to `problems`; ignore files that are gone or were not written by bsd."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, NotPlain, TooLarge):
@@ -413,7 +413,7 @@ def _of_line(line: bytes, ref: str) -> tuple[bytes, str, int]:
 
 
 def _packed_rows(path: Path) -> Iterator[_Row]:
-    """Yield a row for each line of a pack; if its index is damaged, from the lines themselves.
+    """Yield a row for each line of a pack; if its index is damaged, read the lines themselves.
 
     Raises OSError.
     """
@@ -431,9 +431,9 @@ def _packed_rows(path: Path) -> Iterator[_Row]:
 
 
 def _records(index: Path) -> Iterator[dict[str, object]]:
-    """The entries of an `index.json`, line by line; nothing of a file that bsd has not written.
+    """Yield the entries of an `index.json`, the newest first; skip entries that bsd did not write.
 
-    The newest first, since a file that was used again is noted again.
+    A file that was used again has a later entry, which replaces its earlier entries.
     """
     try:
         lines = io.BytesIO(read_plain(index, LARGEST_LINE)).readlines()
@@ -447,7 +447,7 @@ def _records(index: Path) -> Iterator[dict[str, object]]:
 
 
 def _state(directory: str) -> _State:
-    """How a directory is now; `_UNKNOWN` if it may change again without this showing it."""
+    """Return the state of a directory; `_UNKNOWN` if the next change may be too soon to show."""
     try:
         here = os.lstat(directory)
         try:

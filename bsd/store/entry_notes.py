@@ -1,9 +1,9 @@
-"""Notes of entries that last as long as their session: three files beside its history.
+"""Notes about entries that last as long as their session: three files beside its history.
 
-`undone.json` names the entries whose extraction a person has taken back: they stay inline until
-they are extracted by hand or freed. `restored.json` holds each `_restored` that bsd has set, and
-the value that stood there before. `forgotten.json` holds the hashes of lines that the session has
-forgotten, without their text: copies in other sessions do not bring them back (SPEC §7a).
+`undone.json` lists the entries whose extraction a user has undone: they stay inline until they are
+extracted by hand or freed. `restored.json` holds each `_restored` that bsd has set, and the value
+before it. `forgotten.json` holds the hashes of lines that the session has forgotten, without their
+text: copies in other sessions do not restore these lines (SPEC §7a).
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from bsd.core.files import LARGEST_RECORD, read_plain, sync_dir, write_private
 from bsd.core.layout import SessionName
 
 UNDONE, RESTORED, FORGOTTEN = "undone.json", "restored.json", "forgotten.json"
-DAMAGED = ".damaged"  # ending of a damaged file once another has taken its place
+DAMAGED = ".damaged"  # ending of a damaged file after it was renamed
 
 _VERSION = 1
 _log = structlog.stdlib.get_logger(module="history")
 _T = TypeVar("_T")
 
-# By entry id: every `_restored` that bsd has set, and the value before bsd (None: there was none).
-# Values are JSON as it stands in the line.
+# By entry id: each `_restored` that bsd has set, and the value before it (None: no value). Values
+# are JSON as it stands in the line.
 Stamps = dict[str, dict[bytes, bytes | None]]
-# Numbers of operations (negative: their effect is over) and entry ids, so that the note of an
-# operation that does not take effect can be dropped.
+# Operation numbers (negative: the operation frees the entries) with entry ids, so that the note of
+# an operation that did not take effect can be dropped.
 _Undone = list[tuple[int, list[str]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """A `_restored` that a restoration sets. Values are JSON as it stands in a line."""
+    """A `_restored` that a restore sets. Values are JSON as it stands in a line."""
 
     entry_id: str
     value: bytes
-    present: bytes | None  # the value that it replaces; None: there is none
-    original: bytes | None  # the value in the stored original line; None: it has none
+    present: bytes | None  # the value that it replaces; None: no value
+    original: bytes | None  # the value in the stored original line; None: no value
 
 
 @dataclass(frozen=True, slots=True)
 class Noting:
-    """Notes of a plan about entries; they are kept when the history expires."""
+    """The notes of a plan about entries; they are kept after the history has expired."""
 
     stamps: tuple[Stamp, ...] = ()
-    undone: tuple[str, ...] = ()  # their extraction is taken back
-    freed: tuple[str, ...] = ()  # if it was, that is over
+    undone: tuple[str, ...] = ()  # entries whose extraction is undone
+    freed: tuple[str, ...] = ()  # entries that may be extracted again
 
     def __bool__(self) -> bool:
         return bool(self.stamps or self.undone or self.freed)
@@ -67,7 +67,7 @@ NOTHING = Noting()
 
 
 def learn(known: Stamps, stamps: Iterable[Stamp]) -> None:
-    """Add stamps to `known`; of several for one entry, the value before the first one counts."""
+    """Add stamps to `known`; of several for an entry, the value before the first stamp counts."""
     for stamp in stamps:
         of_entry = known.setdefault(stamp.entry_id, {})
         before = stamp.original
@@ -78,10 +78,10 @@ def learn(known: Stamps, stamps: Iterable[Stamp]) -> None:
 
 
 class EntryNotes:
-    """`undone.json` and `restored.json` of one session; a writer holds the session's own lock.
+    """`undone.json` and `restored.json` of a session; a writer holds the session's own lock.
 
-    Methods raise Unavailable for a damaged file; writers put one aside instead and begin anew, so
-    that it does not keep a person from the content.
+    Reading a damaged file raises Unavailable. Writers rename a damaged file and begin a new one, so
+    that it does not block access to the content.
     """
 
     def __init__(self, directory: Path, name: SessionName) -> None:
@@ -92,25 +92,25 @@ class EntryNotes:
 
     @property
     def has_undone(self) -> bool:
-        """Whether there is a file of undone entries."""
+        """Whether `undone.json` exists."""
         return os.path.lexists(self._undone_file)
 
     def undone(self, without_effect: Collection[int] = ()) -> frozenset[str]:
-        """Return the ids of entries whose extraction is taken back.
+        """Return the ids of entries whose extraction was undone.
 
         Args:
-            without_effect: the numbers of operations that did not take effect.
+            without_effect: numbers of operations to ignore, since they did not take effect.
         """
         return frozenset(_sum(_read(self._undone_file, _parse_undone), without_effect))
 
     def stamps(self) -> Stamps:
-        """Return each `_restored` that bsd has set."""
+        """Return each `_restored` that bsd has set, by entry id."""
         return _read(self._restored_file, _parse_stamps)
 
     def note(self, number: int, noting: Noting) -> None:
-        """Make the notes of an operation durable, before it takes effect.
+        """Make the notes of an operation durable before it takes effect.
 
-        Of all earlier operations it must be known whether they took effect.
+        No earlier operation may still be pending.
         """
         if noting.stamps:
             known = _read_or_begin(self._restored_file, _parse_stamps)
@@ -125,7 +125,7 @@ class EntryNotes:
             self._write_undone(before, after)
 
     def free(self, entry_ids: Collection[str]) -> bool:
-        """Drop undone entries at once, since nothing else changes; return whether one was known."""
+        """Drop undone entries at once, without an operation; return whether any was dropped."""
         if not self.has_undone:
             return False
         before = _read_or_begin(self._undone_file, _parse_undone)
@@ -133,7 +133,7 @@ class EntryNotes:
         return self._write_undone(before, after)
 
     def drop(self, number: int) -> None:
-        """Drop the notes of an operation without effect; its stamps are in no line and may stay."""
+        """Drop the notes of an operation without effect; its stamps are in no line, and stay."""
         if self.has_undone:
             before = _read_or_begin(self._undone_file, _parse_undone)
             self._write_undone(before, [each for each in before if abs(each[0]) != number])
@@ -180,11 +180,14 @@ class EntryNotes:
 
 
 class _Damaged(Unavailable):
-    """A file cannot be understood."""
+    """The content of a file is not valid."""
 
 
 def _read(path: Path, parse: Callable[[Any], _T]) -> _T:
-    """Parse the `entries` of a file, None if there is no file; raises Unavailable."""
+    """Call `parse` with the `entries` of a file, or with None if it is missing.
+
+    Raises Unavailable.
+    """
     try:
         return parse(orjson.loads(read_plain(path, LARGEST_RECORD))["entries"])
     except (FileNotFoundError, NotADirectoryError):
@@ -194,12 +197,12 @@ def _read(path: Path, parse: Callable[[Any], _T]) -> _T:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _Damaged(
             f"{path} is damaged ({error})",
-            hint="bring it back from a backup, or delete it: what it says is forgotten then",
+            hint="restore it from a backup, or delete it; its notes are then lost",
         ) from error
 
 
 def _read_or_begin(path: Path, parse: Callable[[Any], _T]) -> _T:
-    """The same before writing: a damaged file is renamed, and counts as empty."""
+    """Read a file before writing it: a damaged file is renamed and counts as empty."""
     try:
         return _read(path, parse)
     except _Damaged as problem:
@@ -208,7 +211,7 @@ def _read_or_begin(path: Path, parse: Callable[[Any], _T]) -> _T:
             os.replace(path, aside)
         except OSError as error:
             raise os_problem(error, f"renaming {path}") from error
-        _log.warning("A damaged file is put aside", problem=problem.message, aside=str(aside))
+        _log.warning("A damaged file was renamed", problem=problem.message, aside=str(aside))
         return parse(None)
 
 
@@ -232,7 +235,7 @@ def _parse_stamps(entries: Any) -> Stamps:
 
 
 def _text(value: bytes) -> str:
-    """Any bytes as text."""
+    """Return arbitrary bytes as text."""
     return value.decode("latin-1")
 
 
@@ -246,7 +249,7 @@ def _bytes(text: str) -> bytes:
 def forgotten_in(history: Path) -> frozenset[str]:
     """Return the hashes (`sha256:…`) that the session with this history directory has forgotten.
 
-    A damaged file is logged and counts as empty. Raises BsdError if it cannot be read.
+    A damaged file is logged and counts as empty. Raises BsdError if the file cannot be read.
     """
     path = history / FORGOTTEN
     try:
@@ -256,12 +259,12 @@ def forgotten_in(history: Path) -> frozenset[str]:
     except OSError as error:
         raise os_problem(error, f"reading {path}") from error
     except (ValueError, LookupError, TypeError) as error:
-        _log.warning("What was forgotten cannot be read", path=str(path), problem=str(error))
+        _log.warning("Forgotten lines cannot be read", path=str(path), problem=str(error))
         return frozenset()
 
 
 def note_forgotten(history: Path, name: SessionName, hashes: Collection[str]) -> None:
-    """Add hashes, durably; raises OSError, BsdError."""
+    """Add hashes to `forgotten.json`, durably; raises OSError, BsdError."""
     known = forgotten_in(history)
     if not known.issuperset(hashes):
         document = {

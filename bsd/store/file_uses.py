@@ -1,6 +1,7 @@
-"""The table `files` of the search index: which files the calls of each session name, and where.
+"""The table `files` of the search index: the files that calls in each session name.
 
-A row is a file of a session and a use of it, with the numbers of the lines whose calls use it so.
+Each row describes a kind of use of a file in a session. It lists the numbers of the lines whose
+calls use the file in this way.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from bsd.transcripts.agents.touched import FileUse, PathPattern, TouchedFile
 
-# `use` is the place in `_USES`, `lines` a JSON array.
+# `use` is a position in `_USES`, `lines` a JSON array of line numbers.
 CREATE = (
     """CREATE TABLE files (
         id INTEGER PRIMARY KEY, session INTEGER NOT NULL, directory TEXT NOT NULL,
@@ -21,8 +22,8 @@ CREATE = (
     "CREATE INDEX files_by_name ON files (name COLLATE NOCASE)",
 )
 _USES = (FileUse.CHANGED, FileUse.READ, FileUse.NAMED)
-_BEYOND = "\U0010ffff"  # comes after every name that begins with what stands before it
-# By the name alone; the directories before it are compared afterwards.
+_BEYOND = "\U0010ffff"  # sorts after every name that continues the text before it
+# Selects by file name; the directories are compared afterwards.
 _NAMED = "FROM files WHERE name >= :first COLLATE NOCASE AND name <= :last COLLATE NOCASE"
 _FIND = f"SELECT session, directory, name, use, lines {_NAMED}"
 _SESSIONS = (
@@ -34,18 +35,18 @@ _SESSIONS = (
 
 @dataclass(frozen=True, slots=True)
 class UsedFile:
-    """A file that calls of a session use."""
+    """A file, and a way in which calls of a session use it."""
 
     session: str
-    path: str  # as the calls have it
+    path: str  # as written in the calls
     use: FileUse
     updated: float  # when the session was last written to; epoch seconds
     lines_json: str
 
     @property
     def lines(self) -> tuple[int, ...]:
-        """The numbers of the lines of these calls, in order."""
-        return tuple(json.loads(self.lines_json))  # of very many files, few are shown
+        """The numbers of the lines with these calls, in order."""
+        return tuple(json.loads(self.lines_json))  # parsed on demand: of many files, few are shown
 
 
 def set_files(
@@ -55,11 +56,16 @@ def set_files(
     first: int,
     end: int | None,
 ) -> None:
-    """Set the files that calls in the lines `[first, end)` of a session name; others stay.
+    """Set the files that calls in the lines `[first, end)` of a session name.
+
+    Uses in other lines stay.
 
     Args:
-        session: its number in the table `sessions`.
-        touched: line numbers in rising order, each with a file that a call there names.
+        database: the open search index, inside a change.
+        session: the session's number in the table `sessions`.
+        touched: line numbers in ascending order, each with a file that a call in the line names.
+        first: 0-based line number.
+        end: line number after the last line; None: the end of the session.
     """
     found: dict[tuple[str, str, int], list[int]] = {}
     for line, (path, use) in touched:
@@ -89,7 +95,7 @@ def _dumps(lines: list[int]) -> str:
 def find_files(
     database: sqlite3.Connection, pattern: PathPattern, agent: str | None = None
 ) -> list[UsedFile]:
-    """Return the files whose paths end as the pattern says, in no order."""
+    """Return the files whose paths match the pattern, in no particular order."""
     asked = {
         "first": pattern.name,
         "last": pattern.name + (_BEYOND if pattern.is_open else ""),

@@ -1,11 +1,13 @@
-"""The history of a session: the data that undo needs of every operation (SPEC §6).
+"""The history of a session: the data that undo needs for each operation (SPEC §6).
 
-One file for each operation, in a directory for each session. It is named `….pending` and durable
-before the session file changes, and renamed `….jsonl` afterwards. Whether a pending operation took
-effect is seen in the session itself (`changed_lines`). After a head with the numbers, each changed
-line has a line of JSON, and after it those bytes of its former self that stand nowhere else
-(`recipes`). A line may also have been taken out, or put in: then one of its two states has no
-bytes, and for a line that was taken out it is noted between which two others it stood.
+Each operation has one file, in the session's directory. The file is named `….pending` and durable
+before the session file changes, and is renamed to `….jsonl` afterwards. Whether a pending operation
+took effect can be seen in the session itself (`changed_lines`).
+
+The file begins with a header of figures. Then each changed line has a line of JSON, followed by
+those bytes of its former state that are stored nowhere else (`recipes`). An operation may also
+remove or insert a line: its new or former state then has no bytes. For a removed line, the record
+names the two neighbouring lines.
 """
 
 from __future__ import annotations
@@ -58,9 +60,10 @@ _VERSION = 1
 _NAME = re.compile(r"([0-9]{6,})_([a-z_]+)\.(jsonl|pending)")
 _DONE, _PENDING = ".jsonl", ".pending"
 _BUFFER = 1 << 20
-_CLOCK_TICK_SECONDS = 5.0  # by which the time of a file may be older than that in it
+_CLOCK_TICK_SECONDS = 5.0  # a file's time may be older than the time in its header
 _LONGEST_NAMED = 1024  # bytes: a name of 255, a hash, and the JSON around them
-# How a marker and a line of the history name a stored file; gateways write some lines with spaces.
+# How a marker, and a line of the history, name a stored file; gateways write some lines with
+# spaces.
 NAMED_FILE = re.compile(rb'"ref": ?"([A-Za-z0-9._~-]+)", ?"hash": ?"(sha256:[0-9a-f]{64})"')
 
 
@@ -69,10 +72,10 @@ class Neighbour:
     """A line beside a gap, as the operation left it."""
 
     entry_id: str | None
-    hash: str  # `sha256:…` of the raw line with its end
+    hash: str  # `sha256:…` of the raw line, with its line end
 
     def is_like(self, other: Neighbour) -> bool:
-        """Return whether it is the same entry, changed meanwhile or not."""
+        """Return whether `other` is the same entry, even if its line has changed since."""
         if self.entry_id is not None and self.entry_id == other.entry_id:
             return True
         return self.hash == other.hash
@@ -80,7 +83,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The nearest lines that stayed; None is an end of the file."""
+    """The nearest lines that stayed, before and after a removed line; None: an end of the file."""
 
     after: Neighbour | None
     before: Neighbour | None
@@ -105,17 +108,17 @@ class HistoryDamaged(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class TouchedLine:
-    """The subject of an edit of a plan; a plan has one for each of its edits."""
+    """The line that an edit changes; a plan has one for each of its edits."""
 
     index: int  # 0-based line number
     entry_id: str | None
-    undoes: int | None = None  # which of the lines of the operation that is undone
-    gap: Gap | None = None  # of a line that is taken out
+    undoes: int | None = None  # position of the line in the operation that is undone
+    gap: Gap | None = None  # for a line that is removed
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """The kind and the figures of an operation; sizes are bytes of the session file."""
+    """The kind and figures of an operation; sizes are bytes of the session file."""
 
     action: str  # extract, restore, edit, undo, …
     actor: str
@@ -123,21 +126,21 @@ class Act:
     values: int
     bytes_before: int
     bytes_after: int
-    undoes: int | None = None  # number of the operation that this one undid
+    undoes: int | None = None  # number of the operation that this operation undid
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of the history."""
+    """An operation of the history."""
 
-    number: int  # counts the operations of one session
+    number: int  # counts the operations of the session, from 1
     act: Act
-    entries: int  # changed lines
+    entries: int  # number of changed lines
     path: Path
 
     @property
     def pending(self) -> bool:
-        """Whether it is not noted yet that it took effect."""
+        """Whether it is not yet recorded that the operation took effect."""
         return self.path.name.endswith(_PENDING)
 
     def __str__(self) -> str:
@@ -146,39 +149,39 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class ChangedLine:
-    """One line that an operation changed. Hashes and sizes are of the raw line with its end.
+    """A line that an operation changed. Hashes and sizes are of the raw line with its end.
 
-    A size of 0 says that there was, or is, no such line.
+    `was_size` is 0 for an inserted line, `now_size` is 0 for a removed line.
     """
 
-    index: int  # 0-based line number before the operation; a new line came before that line
+    index: int  # 0-based line number before the operation; a new line was inserted before it
     entry_id: str | None
     was: str
     was_size: int
     now: str
     now_size: int
-    ended: bool  # False: it was the last line and had no line end
+    ended: bool  # False: the last line, without a line end
     undoes: int | None
-    ref: str | None  # stored file that the recipe names
+    ref: str | None  # the stored file that the recipe refers to
     hash: str | None
     recipe: Recipe
-    kept_at: int  # where the kept bytes stand in the operation's file
+    kept_at: int  # offset of the kept bytes in the operation's file
     kept: int
     gap: Gap | None = None
 
     @property
     def came(self) -> bool:
-        """Whether the operation put the line in."""
+        """Whether the operation inserted the line."""
         return self.was_size == 0
 
     @property
     def went(self) -> bool:
-        """Whether the operation took the line out."""
+        """Whether the operation removed the line."""
         return self.now_size == 0
 
 
 class History:
-    """The operations of one session. A writer holds bsd's own lock of the session."""
+    """The operations of a session. A writer holds bsd's own lock of the session."""
 
     def __init__(self, layout: Layout, name: SessionName) -> None:
         self.name = name
@@ -191,24 +194,24 @@ class History:
 
     @cached_property
     def entry_notes(self) -> EntryNotes:
-        """Notes that last longer than operations."""
+        """Notes that outlast the operations."""
         return EntryNotes(self.directory, self.name)
 
     # --- reading ---
 
     def operations(self) -> list[Operation]:
-        """Return all operations, the oldest first; half-written ones are left out."""
+        """Return all operations, the oldest first; half-written files are skipped."""
         return [found for number, name in self._names() if (found := self._read(number, name))]
 
     def pending(self) -> list[Operation]:
-        """Return those of which it is not known whether they took effect."""
+        """Return the operations for which it is not recorded whether they took effect."""
         names = [each for each in self._names() if each[1].endswith(_PENDING)]
         return [found for number, name in names if (found := self._read(number, name))]
 
     def may_be_changed_since(self, moment: float) -> bool:
-        """Return False if no operation is as new as `moment` (epoch seconds), as its file tells.
+        """Return False if no operation is as new as `moment` (epoch seconds), by the file times.
 
-        No operation is read, since most sessions of a root have not changed for long.
+        No file is read, since most sessions of a root have not changed for a long time.
         """
         for _, name in reversed(self._names()):
             with suppress(OSError):
@@ -233,7 +236,7 @@ class History:
             act = Act(**{name: head[name] for name in Act.__dataclass_fields__})
             return Operation(number, act, int(head["entries"]), path)
         except (FileNotFoundError, NotPlain, ValueError, KeyError, TypeError):
-            return None  # it has expired, a crash left it, or bsd has not written it
+            return None  # expired, left by a crash, or not written by bsd
         except OSError as error:
             raise os_problem(error, f"reading {path}") from error
 
@@ -244,7 +247,7 @@ class History:
                 stream.readline(LARGEST_RECORD)
                 return list(_read_lines(stream, operation.entries))
         except FileNotFoundError:
-            raise NotFound(f"{operation} of {self.name} is no longer kept") from None
+            raise NotFound(f"{operation} of {self.name} has expired") from None
         except OSError as error:
             raise os_problem(error, f"reading {operation.path}") from error
         except (ValueError, KeyError, TypeError) as error:
@@ -256,7 +259,17 @@ class History:
     def former(
         self, operation: Operation, line: ChangedLine, now: bytes, stored: OriginalStore
     ) -> bytes | Missing:
-        """Return the bytes that a line had before; `now` are those that it had afterwards."""
+        """Return the bytes of a line before the operation.
+
+        Args:
+            operation: the operation.
+            line: the line, from `lines`.
+            now: the bytes of the line after the operation.
+            stored: the store of the session.
+
+        Returns:
+            The bytes; or why the stored file that they need is missing.
+        """
         kept = b""
         if line.kept:
             try:
@@ -274,7 +287,7 @@ class History:
 
     # --- writing ---
 
-    def begin(  # noqa: PLR0913 - a plan, its session, and what is kept of it
+    def begin(  # noqa: PLR0913 - a plan, its session, and the data to keep
         self,
         act: Act,
         edits: Sequence[Edit],
@@ -286,12 +299,27 @@ class History:
         *,
         keeps_former: bool = True,
     ) -> int:
-        """Make the undo data of these edits durable, and the notes of entries in the plan.
+        """Make the undo data of a plan and its notes about entries durable.
 
-        The store has the `originals` by now. Each edit replaces one line, takes one out, or
-        puts one in. Without `keeps_former` only that they were made is noted, as `forget` leaves
-        it. Returns the operation's number; `done` or `discard` must follow. Raises Unavailable,
-        Forbidden.
+        `done` or `discard` must follow.
+
+        Args:
+            act: kind and figures of the operation.
+            edits: the edits; each replaces, removes or inserts one line.
+            touched: the line of each edit.
+            originals: lines that the store holds by now; recipes refer to them.
+            source: the session as planned.
+            store: the store of the session.
+            noting: the notes about entries.
+            keeps_former: False records only that the lines were changed, so that no content remains
+                (for `forget`).
+
+        Returns:
+            The number of the operation.
+
+        Raises:
+            Unavailable: the disk is full, or a file is damaged.
+            Forbidden: bsd may not write here.
         """
         names = self._names()
         number = names[-1][0] + 1 if names else 1
@@ -312,7 +340,7 @@ class History:
                 os.fsync(stream.fileno())
             sync_dir(self.directory)
             self.entry_notes.note(number, noting)
-        except BaseException as error:  # an interrupt, too: the operation does not happen
+        except BaseException as error:  # an interrupt, too: the operation does not take place
             self.discard()
             if isinstance(error, OSError):
                 raise os_problem(error, f"writing to {self.directory}") from error
@@ -320,26 +348,26 @@ class History:
         return number
 
     def done(self) -> None:
-        """Note that the operation begun last took effect."""
+        """Record that the last operation of `begin` took effect."""
         begun, self._begun = self._begun, None
         if begun is not None:
-            # Not synced: until the next operation is, the session itself tells as much.
+            # Not synced: until the next operation is synced, the session itself shows the effect.
             with suppress(OSError):
                 os.rename(begun, begun.with_suffix(_DONE))
 
     def discard(self) -> None:
-        """Remove the operation begun last, which did not take effect."""
+        """Remove the last operation of `begin`, which did not take effect."""
         begun, self._begun = self._begun, None
         if begun is not None:
-            # As long as the file is there, its notes are known to be without effect.
+            # While the file exists, its notes are known to be without effect.
             with suppress(OSError, BsdError):
                 self.entry_notes.drop(int(begun.name.partition("_")[0]))
                 begun.unlink()
-        with suppress(OSError):  # others lie there, or it was never made
+        with suppress(OSError):  # other files are left, or the directory does not exist
             self.directory.rmdir()
 
     def note_effect(self, operation: Operation, *, happened: bool) -> None:
-        """Note whether a pending operation took effect."""
+        """Record whether a pending operation took effect."""
         self._begun = operation.path
         if happened:
             self.done()
@@ -347,10 +375,13 @@ class History:
             self.discard()
 
     def forget(self, entry_id: str | None) -> int:
-        """Remove what any operation keeps of an entry's former lines; return how many these were.
+        """Remove the former lines of an entry from all operations; return how many were removed.
 
-        None means all entries without an id. That an entry was changed, and by which action, stays.
-        Raises HistoryDamaged, NotFound, Unavailable.
+        The history still tells that the entry was changed, and by which action. Raises
+        HistoryDamaged, NotFound, Unavailable.
+
+        Args:
+            entry_id: None means all entries without an id.
         """
         forgotten = 0
         for operation in self.operations():
@@ -375,10 +406,10 @@ def _recorded(
     source: Readable,
     store: SessionStore,
 ) -> tuple[bytes, bytes, bytes]:
-    """Return the record of one edit in the file of an operation: JSON, kept bytes, a line end."""
+    """Return the record of an edit in the operation's file: JSON, kept bytes, a line end."""
     kept = b""
     if original and isinstance(original.line, FileSpan):
-        # The usual case of a backlog: the stored file is the line, and need not be read.
+        # The usual case of a backlog: the stored file is the line, so it need not be read.
         hash_, recipe = original.hash, whole_file(original.size)
     else:
         was = source.read(edit.offset, edit.length)
@@ -411,7 +442,7 @@ def _recorded(
 def _recorded_alone(
     edit: Edit, about: TouchedLine, _: StoredOriginal | None, source: Readable, store: SessionStore
 ) -> tuple[bytes, bytes, bytes]:
-    """Return the record of one edit without what makes the former line."""
+    """Return the record of an edit without the data that undo needs."""
     recorded, _kept, end = _recorded(edit, about, None, source, store)
     return _json(orjson.loads(recorded) | {"recipe": [], "kept": 0}), b"", end
 
@@ -433,9 +464,9 @@ def _read_lines(stream: IO[bytes], count: int) -> Iterator[ChangedLine]:
 
 
 def _write_without(path: Path, count: int, entry_id: str | None) -> None:
-    """Write an operation anew, without the former state of the lines of one entry."""
+    """Rewrite an operation's file without the former lines of an entry."""
     new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)  # of a process that was killed: the lock is held now
+    new.unlink(missing_ok=True)  # of a killed process: the caller holds the lock
     with plain_stream(path, _BUFFER) as old, open(create_private(new), "wb", _BUFFER) as stream:
         stream.write(old.readline(LARGEST_RECORD))
         for _ in range(count):
@@ -449,18 +480,18 @@ def _write_without(path: Path, count: int, entry_id: str | None) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     found = path.stat()
-    os.utime(new, ns=(found.st_atime_ns, found.st_mtime_ns))  # by which it expires
+    os.utime(new, ns=(found.st_atime_ns, found.st_mtime_ns))  # this time decides when it expires
     os.replace(new, path)
     sync_dir(path.parent)
 
 
-# --- what follows from the operations ---
+# --- facts derived from the operations ---
 
 
 def named_files(directory: Path) -> set[tuple[str, str]]:
-    """Return the stored files, as (ref, hash), that undoing the operations there may need.
+    """Return the stored files, as (ref, hash), that undoing the operations may need.
 
-    Recipes name them, and markers in the bytes that are kept.
+    Recipes refer to them, and so do markers in the kept bytes.
     """
     found: set[tuple[str, str]] = set()
     try:
@@ -479,7 +510,7 @@ def named_files(directory: Path) -> set[tuple[str, str]]:
                     found.update((match[1].decode(), match[2].decode()) for match in matches)
                     end = (end + block)[-_LONGEST_NAMED:]
                     skip_hole(stream)
-        except (FileNotFoundError, NotPlain):  # it has expired meanwhile
+        except (FileNotFoundError, NotPlain):  # expired since the listing
             continue
         except OSError as error:
             raise os_problem(error, f"reading {path}") from error
@@ -496,10 +527,10 @@ def undone_entries(operations: Sequence[Operation]) -> dict[int, int]:
 
 
 def with_end(was: bytes, line: ChangedLine, now: bytes) -> bytes:
-    """Give a former line the line end that others have added since."""
+    """Return a former line, with the line end that another program has added since."""
     return was + b"\n" if not line.ended and now.endswith(b"\n") else was
 
 
 def as_ended(line: ChangedLine, now: bytes) -> bytes:
-    """Return a line as the operation left it: without a line end that others have added since."""
+    """Return a line without a line end that another program has added since the operation."""
     return now if line.ended else now.removesuffix(b"\n")

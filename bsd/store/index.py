@@ -1,7 +1,7 @@
 """`index.json` of a store: a record for each file, written after the commit (SPEC §3 "Store").
 
-It describes a store to people, to `verify`, and to the packs of the archive, which take over its
-records. Look-ups go through `contents`, which reads it; it can be rebuilt from the files.
+The records describe a store to people and to `verify`; packs of the archive copy them. Look-ups go
+through `contents`, which reads the file. It can be rebuilt from the stored lines.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _END = b"\n]}\n"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The content of one stored file. Sizes are bytes."""
+    """The record of a stored file. Sizes are bytes."""
 
     entry_id: str
     index: int  # line number in the session at the time of extraction
-    file: str  # name in the store directory, with its ending
+    file: str  # file name in the store directory, with its ending
     hash: str
     size: int
     keys: tuple[str, ...]
@@ -45,7 +45,7 @@ class Record:
 
 
 def record_of(entry: Any) -> Record | None:
-    """Return a record from its JSON; None if it is not one."""
+    """Return a record from its JSON; None if the JSON is not a record."""
     try:
         return Record(
             entry_id=str(entry["entry_id"]),
@@ -62,7 +62,7 @@ def record_of(entry: Any) -> Record | None:
 
 
 def session_named_in(document: Path) -> SessionName | None:
-    """Return the session that one of bsd's own files (an index, notes) names, if it names one."""
+    """Return the session that a document of bsd (an index, notes) names; None if it names none."""
     with suppress(OSError, ValueError, LookupError, TypeError, BsdError):
         name = orjson.loads(read_plain(document, LARGEST_LINE))["session"]
         return SessionName.parse(str(name))
@@ -70,9 +70,9 @@ def session_named_in(document: Path) -> SessionName | None:
 
 
 class Index:
-    """The `index.json` of one store. It is read when it is needed; a damaged one counts as empty.
+    """The `index.json` of a store. The file is read on demand; a damaged file counts as empty.
 
-    `broken` says why the file on disk could not be used.
+    `broken`: why the file on disk could not be used; None if it was sound.
     """
 
     def __init__(self, path: Path, name: SessionName) -> None:
@@ -83,14 +83,14 @@ class Index:
 
     @property
     def records(self) -> Mapping[str, Record]:
-        """Return the records by file name, in the order of their last writing or use."""
+        """The records by file name, in the order in which they were last written or used."""
         if self._records is None:
             self._records = self._read()
         return self._records
 
     def add(self, records: Iterable[Record]) -> None:
-        """Note new files, or files used again; the cost grows with these, not with the index."""
-        new = _lines(records)  # as objects they take many times as much memory
+        """Add records of new or reused files; the cost grows with them, not with the index."""
+        new = _lines(records)  # as text, since objects take many times the memory
         if not self._append(new):
             if old := self.records:
                 added = filter(None, map(record_of, orjson.loads(b"[%b]" % bytes(new))))
@@ -104,9 +104,10 @@ class Index:
         self._records = None
 
     def _append(self, lines: bytearray) -> bool:
-        """Write behind the last entry, over the end of the list; False if that cannot be done.
+        """Write after the last entry, over the end of the list; return False if that is impossible.
 
-        In place: after a crash in the middle the file cannot be read, and is made anew.
+        The file is changed in place: after a crash in the middle it is damaged, and is written
+            anew.
         """
         try:
             descriptor = open_plain(self.path, os.O_RDWR)
@@ -119,7 +120,7 @@ class Index:
             text = b",\n" + lines + _END if lines else _END
             if os.pwrite(descriptor, text, end) == len(text):
                 return True
-            os.pwrite(descriptor, _END, end)  # as it was: that needs no room
+            os.pwrite(descriptor, _END, end)  # restoring the old end needs no disk space
             os.ftruncate(descriptor, end + len(_END))
             return False
         except OSError:
@@ -128,7 +129,7 @@ class Index:
             os.close(descriptor)
 
     def _write(self, lines: bytearray) -> None:
-        # In place: the lines of a large session are many megabytes.
+        # The list is changed in place, since the lines of a large session take many megabytes.
         head = orjson.dumps({"version": _VERSION, "session": str(self.name), "entries": []})
         lines[:0] = head.removesuffix(b"]}") + (b"\n" if lines else b"")
         lines += _END
@@ -157,7 +158,7 @@ class Index:
 
 
 def _lines(records: Iterable[Record]) -> bytearray:
-    """One record a line, so that `contents` can read them one by one."""
+    """Return one line for each record, so that `contents` can read single records."""
     lines = bytearray()
     for record in records:
         if lines:
@@ -167,7 +168,7 @@ def _lines(records: Iterable[Record]) -> bytearray:
 
 
 def _by_file(records: Iterable[Record]) -> dict[str, Record]:
-    """Each file once, with its last record, in the order of these."""
+    """Return the last record of each file, in the order of these last records."""
     by_file: dict[str, Record] = {}
     for record in records:
         by_file.pop(record.file, None)

@@ -1,9 +1,9 @@
-"""The markers of a session's entries, and those that a program has dropped.
+"""The markers of a session's entries, including markers that a program has dropped.
 
-Some programs write lines anew without members that they do not know: Codex when it migrates a
-thread, old versions of Claude Code when they resume a session (there under new ids, too). Then
-placeholders stand without `_extracted`. They stand for a stored line of the entry that they name,
-if their own entry is proved to be a copy of it (`provenance`); else they are text.
+Some programs rewrite lines without the members that they do not know: Codex when it migrates a
+thread, old versions of Claude Code when they resume a session (also under new ids). Placeholders
+then stand without `_extracted`. Such a placeholder stands for a stored line of the entry that it
+names, if its own entry is proved to be a copy of that line (`provenance`); otherwise it is text.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from bsd.transcripts.reader import Transcript, parse_entry, parse_kept
 from bsd.transcripts.spans import ValuePath, format_path, is_present, paths_of, value_at
 from bsd.transcripts.splice import SpliceError, edit, find
 
-# If a line has none of these bytes, nothing is extracted from it; and how placeholders begin.
+# A line without these bytes holds no marker and no placeholder.
 NEEDLES = (b'"_extracted"', b"[[extracted-")
 
 
 class Markers:
-    """The markers of one session, while it is open."""
+    """The markers of a session, while it is open."""
 
     def __init__(self, source: Transcript, fmt: TranscriptFormat, stored: OriginalStore) -> None:
         self._source = source
@@ -43,14 +43,14 @@ class Markers:
         self._stored = stored
 
     def of(self, entry: Entry, info: EntryInfo, index: int) -> list[Marker]:
-        """Return the entry's marker, and those that it must have had; none if nothing is away.
+        """Return the entry's marker and those that a program has dropped; empty if there are none.
 
-        A marker names one stored line. There are several only if a program makes one entry of two,
-        or drops a marker before values leave anew.
+        A marker names one stored line. There are several only if a program merges two entries into
+        one, or drops a marker before more values are extracted.
 
         Args:
-            entry: as it stands in the session.
-            info: the properties of the entry, read by its format.
+            entry: the entry as it stands in the session.
+            info: the properties of the entry, as its format reads them.
             index: its line number, 0-based.
         """
         own = Marker.of(entry)
@@ -65,7 +65,7 @@ class Markers:
     def _lost(
         self, entry: Entry, info: EntryInfo, index: int, name: str, paths: list[ValuePath]
     ) -> Marker | None:
-        """Return the marker that named the original of these placeholders, if there was one."""
+        """Return the dropped marker that named the original of these placeholders, if any."""
         found: list[tuple[int, Marker]] = []
         for place, line, original, proof in self._candidates(entry, info, index, name):
             if proof is Proof.NONE:
@@ -75,14 +75,14 @@ class Markers:
             if keys := tuple(_keys(entry, original, self._fmt, paths)):
                 marker = Marker(place.ref, place.hash, len(line), keys, place.at)
                 found.append((self._differing(entry, original, name), marker))
-        # The newest of those that have most in common.
+        # Of the originals with the fewest differing values, the newest comes first.
         return min(found, key=lambda each: each[0])[1] if found else None
 
     def may_be_lost(self, entry: Entry, info: EntryInfo, index: int, name: str) -> bool:
-        """Return whether bsd may have written a placeholder that opens nothing.
+        """Return whether bsd may have written a placeholder for which no original is found.
 
-        It is text if a line is stored of the entry that it names, and this entry is not proved to
-        be a copy of it.
+        If a line of the named entry is stored, and this entry is not proved to be a copy of it, the
+        placeholder is text.
         """
         if not self._may_be_named(entry, info, name):
             return False
@@ -92,13 +92,13 @@ class Markers:
         return not proofs or Proof.CERTAIN in proofs
 
     def _may_be_named(self, entry: Entry, info: EntryInfo, name: str) -> bool:
-        """Return whether an entry can be the one that a placeholder in it names."""
+        """Return whether an entry can be the entry that a placeholder in it names."""
         return name == info.id or (self._fmt.renews_id(entry, name) and name not in self._ids)
 
     def _candidates(
         self, entry: Entry, info: EntryInfo, index: int, name: str
     ) -> Iterator[tuple[StoredPlace, bytes, Entry, Proof]]:
-        """Yield the stored lines of an entry of this id, and how sure `entry` is a copy of each."""
+        """Yield each stored line of entry `name`, with the proof that `entry` is a copy of it."""
         if not self._may_be_named(entry, info, name):
             return
         for place in self._stored.of_entry(name):
@@ -106,7 +106,7 @@ class Markers:
             original = None if isinstance(line, Missing) else parse_kept(line)
             if original is None or isinstance(line, Missing):
                 continue
-            if self._fmt.info(original).id != name:  # only its key is the same
+            if self._fmt.info(original).id != name:  # a hash collision of `entry_key`
                 continue
             own = self._stored.is_own(place)
             at_its_place = self._stands_at_its_place(index, place)
@@ -114,9 +114,10 @@ class Markers:
             yield place, line, original, proof
 
     def _stands_at_its_place(self, index: int, place: StoredPlace) -> bool:
-        """Return whether a line stands where its program copied the stored one to.
+        """Return whether a line stands where its program copies the stored line to.
 
-        Each copy begins with its own header, followed by the whole file that it was made from.
+        A copied session begins with its own header, followed by the whole file that it was made
+        from.
         """
         if not self._fmt.tells_origin or place.index is None:
             return False
@@ -129,7 +130,7 @@ class Markers:
 
     @cached_property
     def _headers(self) -> list[tuple[int, tuple[str, ...]]]:
-        """The headers at the beginning of the session: their line numbers and ids they name."""
+        """The headers at the beginning of the session: line number and ids of each."""
         found = []
         for line in self._source.lines():
             entry = parse_entry(line.raw)
@@ -141,13 +142,13 @@ class Markers:
 
     @property
     def _has_origin(self) -> bool:
-        """Whether the session says that its program made it from another one."""
+        """Whether the program states that it made this session from another session."""
         return len(self._headers) > 1 or any(len(names) > 1 for _, names in self._headers)
 
     def _is_among_copies(self, index: int, place: StoredPlace) -> bool:
-        """Return whether an entry stands, in order, among certain copies of lines of one session.
+        """Return whether the entry fits, in order, among certain copies of lines of one session.
 
-        Such a copy must follow it: lines that are new in the session stand behind all copies.
+        At least one such copy must follow it, since a session's new lines come after all copies.
         """
         number = place.index
         copies = [(at, was) for store, at, was in self._certain_copies if store == place.store]
@@ -159,7 +160,7 @@ class Markers:
 
     @cached_property
     def _certain_copies(self) -> set[tuple[str, int, int]]:
-        """Store, line number here, and line number there, of each entry that got a new id."""
+        """Store, line number here, and original line number of each certain copy with a new id."""
         found = set()
         for line in self._source.lines_holding(NEEDLES[1]):
             entry = parse_entry(line.raw)
@@ -174,12 +175,12 @@ class Markers:
 
     @cached_property
     def _ids(self) -> set[str | None]:
-        """The ids of all entries: a placeholder that names one of them in another is a mention."""
+        """The ids of all entries; a placeholder that names one of them in another entry is text."""
         entries = (parse_entry(line.raw) for line in self._source.lines())
         return {self._fmt.info(entry).id for entry in entries if entry is not None}
 
     def _differing(self, entry: Entry, original: Entry, name: str) -> int:
-        """Return the number of inline values that differ from the stored ones."""
+        """Return the number of inline values that differ from the stored values."""
         texts = {value.path: value.text for value in self._fmt.values(original, 1)}
         return sum(
             value.path in texts and value.text != texts[value.path]
@@ -189,7 +190,7 @@ class Markers:
 
 
 def loose_placeholders(entry: Entry, fmt: TranscriptFormat) -> dict[ValuePath, str]:
-    """Return the values of an entry that end in a placeholder, and the entry that each names."""
+    """Map the path of each value that ends in a placeholder to the entry id in it."""
     return {
         value.path: name
         for value in fmt.values(entry, 1)
@@ -200,10 +201,10 @@ def loose_placeholders(entry: Entry, fmt: TranscriptFormat) -> dict[ValuePath, s
 def source_paths(
     entry: Entry, original: Entry, fmt: TranscriptFormat, paths: list[ValuePath]
 ) -> dict[ValuePath, ValuePath]:
-    """Return where values that are away stand in the original: nearly always at the same path.
+    """Return where extracted values stand in the original: nearly always at the same path.
 
-    A program may have made a list of a text; then it is the only value of the original that is
-    nowhere else.
+    A program may have turned a text into a list. The value is then found if the original has
+    exactly one value of the same kind that `entry` does not have.
     """
     found = {path: path for path in paths if is_present(original, path)}
     moved = [path for path in paths if path not in found]
@@ -223,7 +224,7 @@ def source_paths(
 def _keys(
     entry: Entry, original: Entry, fmt: TranscriptFormat, paths: list[ValuePath]
 ) -> Iterator[str]:
-    """Yield the keys of the values that are away, as the marker would name them."""
+    """Yield the keys of the extracted values, as the marker would name them."""
     blocks = {path: path[:-1] if _is_other_block(original, path) else path for path in paths}
     known = source_paths(entry, original, fmt, list(blocks.values()))
     for path, key in blocks.items():
@@ -231,7 +232,7 @@ def _keys(
             continue
         was = value_at(original, known[key])
         name = standing_at(entry, key) or ""
-        # The inline part of a text must be its beginning; a value that was away then is no content.
+        # An inline part must be the beginning of the text; a placeholder is not content.
         if not isinstance(was, str) or (
             was.startswith(_head(entry, path, name)) and not was.endswith(placeholder(name))
         ):
@@ -239,7 +240,7 @@ def _keys(
 
 
 def _is_other_block(original: Entry, path: ValuePath) -> bool:
-    """Return whether a text has taken the place of a block of another type, such as an image."""
+    """Return whether a text replaces a block of another type, such as an image."""
     block = value_at(original, path[:-1])
     return isinstance(block, dict) and path[-1] not in block
 
@@ -251,24 +252,24 @@ def _head(entry: Entry, path: ValuePath, name: str) -> str:
 
 
 def keys_of(entry: Entry, marker: Marker) -> Iterator[ValuePath]:
-    """Yield where the placeholders of a marker stand: a block's in the text that replaced it."""
+    """Yield the paths of a marker's placeholders; for a block: of the text that replaced it."""
     for path in away_paths(entry, marker).values():
         yield (*path, "text") if isinstance(value_at(entry, path), dict) else path
 
 
 def away_paths(entry: Entry, marker: Marker) -> dict[str, ValuePath]:
-    """Return the keys of a marker whose placeholder still stands, and their paths."""
+    """Return those keys of a marker whose placeholder still stands, with their paths."""
     return {key: path for key, path in paths_of(marker.keys).items() if standing_at(entry, path)}
 
 
 def stored_line(
     raw: bytes, entry: Entry, marker: Marker, fmt: TranscriptFormat, stored: OriginalStore
 ) -> bytes | Missing:
-    """Return the line that a marker names, if it is of this very entry (`is_marked_copy`).
+    """Return the line that a marker names, if this entry is a copy of it (`is_marked_copy`).
 
-    A hash opens nothing by itself, as any line could name it. If the file is lost, a stored copy of
-    the entry may have the same values; then the hash proves that the line made of both is the lost
-    one.
+    A hash alone gives no access, since any line could contain it. If the file is lost, a stored
+    copy of the entry may have the same values; the hash then proves that the line made from both is
+    the lost line.
 
     Args:
         raw: the line as it stands in the session.

@@ -1,4 +1,4 @@
-"""The store of a session: one file per extracted entry, holding its original line (SPEC §3)."""
+"""The store of a session: one file per extracted entry, with its original line (SPEC §3)."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from bsd.store.index import INDEX_FILE, Index, Record
 from bsd.store.origins import ids_of, is_origin
 from bsd.transcripts.change import Readable
 
-# A ref comes out of a transcript, which anybody may write: it is a name, never a path.
+# A ref comes from a transcript, which any program may write: it must be a name, never a path.
 _REF = re.compile(r"\d{4,}_[a-z0-9_]+(?:-\d+)?")
 _COPY_BLOCK = 1 << 20
 _MOST_TRIES = 100
 _UNFINISHED, _FINISHED = ".tmp", ".json"
-# A directory beside the stores: stores that are being written for the first time.
+# A directory beside the stores, in which new stores are written before they get their place.
 APART = ".unfinished"
 
 
 @dataclass(frozen=True, slots=True)
 class FileSpan:
-    """Bytes of the session file as planned: stored without passing through the plan's memory."""
+    """Bytes of the session file as planned; a plan refers to them instead of holding them."""
 
     offset: int
     length: int
@@ -65,13 +65,13 @@ class StoredOriginal:
     size: int  # bytes of the file
     keys: tuple[str, ...]
     sizes: tuple[int, ...]  # bytes in UTF-8 of each key's text; empty: not measured
-    # A line as it stands in the session (the usual case), bytes that stand nowhere, or None: the
-    # file is there already; its hash is checked and its mtime renewed.
+    # A place in the session (the usual case); or bytes that no file holds; or None: the file exists
+    # already, so its hash is checked and its mtime renewed.
     line: FileSpan | bytes | None
 
     @property
     def sizes_bytes(self) -> dict[str, int]:
-        """Bytes of each text, by its key."""
+        """The bytes of each text, by key."""
         return dict(zip(self.keys, self.sizes, strict=bool(self.sizes)))
 
     def record(self, extracted_at: str) -> Record:
@@ -89,13 +89,13 @@ class StoredOriginal:
 
 
 class Missing(StrEnum):
-    """Why a stored line cannot be had."""
+    """The reason why a stored line is not available."""
 
     GONE = "missing"
     CORRUPT = "corrupt"
-    FOREIGN = "foreign"  # it is there, and is another entry's
+    FOREIGN = "foreign"  # the line exists, but belongs to another entry
     FORGOTTEN = "forgotten"  # by `forget`; other sessions may still have it
-    UNREADABLE = "unreadable"  # it may lie where nothing can be read: see `OriginalStore.trouble`
+    UNREADABLE = "unreadable"  # a place that may hold it is unreadable: see `OriginalStore.trouble`
 
 
 class OriginalStore(Protocol):
@@ -119,9 +119,9 @@ def digest(data: bytes) -> str:
 
 
 class SessionStore:
-    """The original lines of one session. A writer holds bsd's own lock of the session.
+    """The original lines of a session. A writer holds bsd's own lock of the session.
 
-    `directory`: where the store lies, if it lies in the trash; it has no archive there.
+    `directory`: the place of the store if it lies in the trash, where it has no archive.
     """
 
     def __init__(self, layout: Layout, name: SessionName, directory: Path | None = None) -> None:
@@ -132,43 +132,44 @@ class SessionStore:
         self._layout = layout
         self._contents: Contents = contents_of(layout)
         self._unread: Path | None = None  # a pack of another session that should have the line
-        self._forgotten: frozenset[str] | None = None  # read when it is needed
-        self._origins: dict[SessionName, bool] = {}  # answers of `is_origin`
-        self._new: list[str] = []  # refs of the files that the `add` under way has begun
+        self._forgotten: frozenset[str] | None = None  # read on demand
+        self._origins: dict[SessionName, bool] = {}  # cached results of `is_origin`
+        self._new: list[str] = []  # refs of the files that the current `add` has begun
 
     # --- reading ---
 
     def file(self, ref: str) -> Path:
-        """Return the path of a stored file; raises Invalid for a ref that is none."""
+        """Return the path of a stored file; raises Invalid if `ref` is not a valid ref."""
         return Path(self._stem(ref) + _FINISHED)
 
     def refs(self) -> list[str]:
-        """Return the refs of all files that are there, in order."""
+        """Return the refs of all stored files, sorted."""
         refs = (name.removesuffix(_FINISHED) for name in self._names() if name.endswith(_FINISHED))
         return sorted(ref for ref in refs if _REF.fullmatch(ref))
 
     def read(self, ref: str, most: int = LARGEST_LINE) -> bytes | None:
-        """Return a stored file's bytes, unchecked; None if it is not there."""
+        """Return a stored file's bytes, without comparing a hash; None if it does not exist."""
         try:
             return read_plain(self.file(ref), most)
         except (FileNotFoundError, NotADirectoryError, Invalid):
             return None
-        except (NotPlain, TooLarge):  # it holds no line: the hash will say so
+        except (NotPlain, TooLarge):  # not a line: the comparison of the hash will fail
             return b""
         except OSError as error:
             raise os_problem(error, f"reading {self.file(ref)}") from error
 
     def own(self, ref: str, hash: str) -> bytes | Missing:
-        """Return the original line that `ref` names in this very store, if it has this hash."""
+        """Return the original line that `ref` names in this store, if it has this hash."""
         data = self.read(ref, sys.maxsize)
         if data is None:
             return Missing.GONE
         return data if digest(data) == hash else Missing.CORRUPT
 
     def load(self, ref: str, hash: str) -> bytes | Missing:
-        """Return the original line: the file that `ref` names, else any stored line of this hash.
+        """Return the original line: the file that `ref` names, or any stored line of this hash.
 
-        The archive of the session is looked at next, then all stores and archives of the root.
+        Searches this store, then the archive of the session, then all stores and archives of the
+        root. A line that this session has forgotten is not taken from other sessions.
         """
         found = self.own(ref, hash)
         if not isinstance(found, Missing):
@@ -186,7 +187,7 @@ class SessionStore:
         return found
 
     def trouble(self) -> str | None:
-        """Return why a line was not found where it may lie, if something could not be read."""
+        """Return why a line may exist although it was not found; None if all places were read."""
         if self.archive and self.archive.trouble:
             return self.archive.trouble
         if self._unread:
@@ -195,18 +196,18 @@ class SessionStore:
 
     def _has_forgotten(self, hash: str) -> bool:
         if self._forgotten is None:
-            # A store in the trash has its history there.
+            # For a store in the trash, the history also lies in the trash.
             history = self._layout.history_dir(self.name)
             self._forgotten = forgotten_in(history) if self.archive else frozenset()
         return hash in self._forgotten
 
     def _elsewhere(self, hash: str) -> bytes | None:
-        """Return the line as another store of the root has it, or its archive."""
+        """Return the line from another store or archive of the root."""
         places = self._reached(self._contents.with_hash(hash))
         for place in places:
             if (line := place.line()) is not None:
                 return line
-        if places:  # it has just moved, if it is not damaged
+        if places:  # the line was moved just now, or it is damaged
             self._contents.changed()
             again = self._reached(self._contents.with_hash(hash))
             for place in again:
@@ -216,25 +217,25 @@ class SessionStore:
         return None
 
     def _is_anothers(self, ref: str) -> bool:
-        """Whether a file is whole, and holds another line than is asked for by this name."""
+        """Return whether the file `ref` is sound and holds another line than the requested line."""
         places = self._here(digest(self.read(ref, sys.maxsize) or b""))
-        return any(place.at and place.ref == ref for place in places)  # it is in the index
+        return any(place.at and place.ref == ref for place in places)  # listed in the index
 
     # --- look-ups ---
 
     def of_entry(self, entry_id: str) -> list[StoredPlace]:
-        """Return all lines that any store holds of an entry of this id, the newest first."""
+        """Return the stored lines of an entry in all stores, the newest first."""
         return self._reached(self._contents.of_entry(entry_id))
 
     def find(self, entry_id: str) -> tuple[str, str] | None:
-        """Return (ref, hash) of the newest file of this store for this entry, if any."""
+        """Return (ref, hash) of the newest file of this store for an entry, or None."""
         for place in self._contents.of_entry(entry_id):
             if self.is_own(place) and not place.pack:
                 return place.ref, place.hash
         return None
 
     def held(self, ref: str, hash: str) -> str | None:
-        """Return the ref under which this very store has a line; it may differ from `ref`."""
+        """Return the ref under which this store holds a line, or None; it may differ from `ref`."""
         for other in (ref, *(place.ref for place in self._here(hash))):
             if not isinstance(self.own(other, hash), Missing):
                 return other
@@ -250,12 +251,12 @@ class SessionStore:
         return place.directory.name == self.directory.name
 
     def ids_of(self, place: StoredPlace) -> frozenset[str]:
-        """Return the ids by which a program may know the session for which a line is stored."""
+        """Return the ids by which a program may refer to the session of a stored line."""
         name = self._layout.session_of_store(place.store)
         return ids_of(self._layout, name) if name else frozenset()
 
     def _reached(self, places: list[StoredPlace]) -> list[StoredPlace]:
-        """Return the places that the caller may reach (see `Layout.bound_to`)."""
+        """Return the places that the caller may read (see `Layout.bound_to`)."""
         bound = self._layout.bound_to
         if bound is None:
             return places
@@ -270,15 +271,15 @@ class SessionStore:
         return self._origins[name]
 
     def taken(self, ref: str) -> bool:
-        """Return whether a file of this name exists, here or in the archive."""
+        """Return whether a file of this name exists, in this store or in the archive."""
         if os.path.lexists(self._stem(ref) + _FINISHED):
             return True
-        with suppress(OSError):  # lines are found by their hash
+        with suppress(OSError):  # a duplicate ref does no harm: lines are found by hash
             return self.archive is not None and ref in self.archive.names()
         return False
 
     def free_ref(self, ref: str, used: Container[str]) -> str:
-        """Return `ref`, or the first name like it that neither is taken nor among `used`."""
+        """Return `ref`, or a variant of it with a number, that is neither taken nor in `used`."""
         base, free, number = ref.partition("-")[0], ref, 1
         while free in used or self.taken(free):
             number += 1
@@ -291,11 +292,11 @@ class SessionStore:
         """Store originals durably: all of them, or none.
 
         Args:
-            originals: the lines; spans are of `source`.
+            originals: the lines; spans refer to `source`.
             source: the session, as planned.
 
         Raises:
-            TemporaryFailure: the session is not as it was planned.
+            TemporaryFailure: the session or the store has changed since it was planned.
             Unavailable: the disk is full.
             Forbidden: bsd may not write here.
         """
@@ -303,7 +304,7 @@ class SessionStore:
             return
         self._new = []
         try:
-            if self.archive is None:  # in the trash, nothing else belongs beside it
+            if self.archive is None:  # in the trash, no other directory belongs beside it
                 make_durable_dir(self.directory)
             if os.path.lexists(self.directory):
                 self._add_files(originals, source)
@@ -313,17 +314,17 @@ class SessionStore:
                 finally:
                     self._sweep_apart()
             self._contents.changed()
-        except BaseException as error:  # an interrupt, too: nothing refers to these files
+        except BaseException as error:  # an interrupt, too: no line refers to these files
             self._remove(map(self._stem, self._new))
             if isinstance(error, OSError):
                 raise os_problem(error, f"writing to {self.directory}") from error
             raise
 
     def _make_directory(self, originals: Sequence[StoredOriginal], source: Readable | None) -> None:
-        """Write a store that is not there yet as a whole, apart, and put it in its place.
+        """Write a new store in a directory of its own, then move it to its place.
 
-        To rename each file once it is durable costs as much as to write it. In a backlog, only the
-        directory is renamed.
+        Renaming each durable file costs as much as writing it. In a backlog, only the directory is
+        renamed.
         """
         self._sweep_apart()
         apart = str(self._make_apart())  # as text: a backlog has thousands of files
@@ -339,10 +340,10 @@ class SessionStore:
         except OSError as error:
             if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
                 raise
-            text = f"{self.directory} appeared while its name was to be used"
+            text = f"{self.directory} appeared before bsd could create it"
             raise TemporaryFailure(text) from error
         self._new = [original.ref for original in originals]
-        # The old name must not come back after a power cut: files that lie apart are removed.
+        # After a power cut the old name must not return, since files under it are removed.
         with suppress(FileNotFoundError):  # another session has just removed the directory
             sync_dir(self._apart.parent)
         for directory in (self.directory.parent, self.directory.parent.parent):
@@ -357,12 +358,12 @@ class SessionStore:
                 stem = self._stem(original.ref)
                 if original.line is None:
                     if isinstance(self.own(original.ref, original.hash), Missing):
-                        text = f"{stem}{_FINISHED} changed while it was to be used again"
+                        text = f"{stem}{_FINISHED} changed before bsd could reuse it"
                         raise TemporaryFailure(text)
                     os.utime(stem + _FINISHED)
                     continue
                 if original.ref + _FINISHED in present:
-                    text = f"{stem}{_FINISHED} appeared while its name was to be used"
+                    text = f"{stem}{_FINISHED} appeared before bsd could create it"
                     raise TemporaryFailure(text)
                 self._new.append(original.ref)
                 self._write(original, stem + _UNFINISHED, source)
@@ -374,7 +375,7 @@ class SessionStore:
 
     def _write(self, original: StoredOriginal, path: str, source: Readable | None) -> None:
         if original.line is None or not _REF.fullmatch(original.ref):
-            raise TemporaryFailure(f"{original.ref} is not there, and was to be used again")
+            raise TemporaryFailure(f"{original.ref} is missing, so bsd cannot reuse it")
         target = create_private(path)
         try:
             hash_ = _write_line(original.line, source, target)
@@ -394,17 +395,17 @@ class SessionStore:
             for ending in (_UNFINISHED, _FINISHED):
                 with suppress(FileNotFoundError):
                     os.unlink(stem + ending)
-        with suppress(OSError):  # other entries lie there, or it was never made
+        with suppress(OSError):  # other files are left, or the directory does not exist
             self.directory.rmdir()
 
     def leftovers(self) -> list[Path]:
-        """Return files that an interrupted `add` left behind; nothing refers to them."""
+        """Return the files that an interrupted `add` left; no line refers to them."""
         with suppress(OSError):
             return sorted([*self.directory.glob(f"*{_UNFINISHED}"), *self._apart.glob("*")])
         return []
 
     def sweep(self) -> None:
-        """Remove leftovers; under the session's lock no process is still writing them."""
+        """Remove leftovers. Under the session's lock, no process is still writing them."""
         self._sweep(self._names())
         self._sweep_apart()
 
@@ -416,20 +417,20 @@ class SessionStore:
 
     @property
     def _apart(self) -> Path:
-        """The directory in which a new store is written; no session's store has such a path."""
+        """The directory in which a new store is written; no session's store has this path."""
         return self.directory.parent / APART / self.directory.name
 
     def _make_apart(self) -> Path:
         for _ in range(_MOST_TRIES):
-            with suppress(FileNotFoundError):  # another session has just removed the upper one
-                make_private_dir(self._apart, durable=False)  # it goes when the store is made
+            with suppress(FileNotFoundError):  # another session just removed the parent
+                make_private_dir(self._apart, durable=False)  # it is temporary
                 break
         return self._apart
 
     def _sweep_apart(self) -> None:
         if os.path.lexists(self._apart):
             shutil.rmtree(self._apart, ignore_errors=True)  # `verify` lists the leftovers
-        with suppress(OSError):  # another session's store lies there, or it was never made
+        with suppress(OSError):  # another session uses it, or it does not exist
             self._apart.parent.rmdir()
 
     def _names(self) -> set[str]:
@@ -441,18 +442,18 @@ class SessionStore:
             raise os_problem(error, f"reading {self.directory}") from error
 
     def _stem(self, ref: str) -> str:
-        """Return a stored file's path without ending; as text, since a backlog has thousands."""
+        """Return a stored file's path without ending, as text: a backlog has thousands of files."""
         if not _REF.fullmatch(ref):
             raise Invalid(f"{ref!r} is not the name of an extracted file")
         return f"{self.directory}/{ref}"
 
 
 def _write_line(line: FileSpan | bytes, source: Readable | None, target: int) -> str:
-    """Write an original line to a new file, a long one in blocks; return its digest."""
+    """Write an original line to a new file, a long line in blocks; return its digest."""
     if isinstance(line, bytes):
         write_all(target, line)
         return digest(line)
-    assert source is not None  # noqa: S101 - a span is always one of a file
+    assert source is not None  # noqa: S101 - spans always have a source
     hasher, end = hashlib.sha256(), line.offset + line.length
     for offset in range(line.offset, end, _COPY_BLOCK):
         block = source.read(offset, min(_COPY_BLOCK, end - offset))

@@ -1,6 +1,7 @@
-"""The sessions from which a session was made, as its program says: forks, branches, renamed files.
+"""The sessions from which a program made a session: forks, branches, renamed files.
 
-A caller that may reach one session only may reach the content of these, and of no other session.
+A caller that is bound to one session may read the stored content of these sessions too, and of no
+other.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from bsd.transcripts.agents.program import ENDING
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.reader import TranscriptFile, parse_entry
 
-_MOST_LINES = 400  # of a transcript; the program's own notes may stand before the first message
+_MOST_LINES = 400  # of a transcript; records of the program may precede the first message
 _MOST_GENERATIONS = 16
 
 
 def ids_of(layout: Layout, name: SessionName) -> frozenset[str]:
-    """Return the ids by which a session's program may know it, by its name."""
-    with suppress(BsdError):  # of an agent whose directory or source is gone
+    """Return the ids by which the program may refer to a session, derived from its name."""
+    with suppress(BsdError):  # the directory or source of the agent is gone
         return frozenset(program_of(layout, name.agent).ids_in(name.session))
     return frozenset((name.session,))
 
 
 def is_origin(layout: Layout, other: SessionName, name: SessionName) -> bool:
-    """Return whether the program of session `name` says that it made it from `other`.
+    """Return whether the program made session `name` from `other`, by its own records.
 
-    `other` counts as the same session under a former name if its transcript is not there.
+    If the transcript of `other` is missing, `other` may also be a former name of the same session.
     """
     if other == name:
         return True
@@ -45,7 +46,7 @@ def is_origin(layout: Layout, other: SessionName, name: SessionName) -> bool:
 
 
 def _ids_in(layout: Layout, name: SessionName) -> tuple[set[str], set[str]]:
-    """Return the ids of a session, and of those that it was made from, in all generations."""
+    """Return the ids of a session, and the ids of its origins in all generations."""
     own, origins = set(ids_of(layout, name)), set[str]()
     try:
         path = layout.session_file(name)
@@ -66,7 +67,7 @@ def _ids_in(layout: Layout, name: SessionName) -> tuple[set[str], set[str]]:
 
 
 def _named_in(layout: Layout, agent: str, path: Path) -> Iterator[tuple[str, ...]]:
-    """Yield the origins that the first lines of a transcript name; none if it cannot be read."""
+    """Yield the origins that the first lines of a transcript name; none if it is unreadable."""
     with suppress(BsdError, OSError), TranscriptFile(path) as source:
         found = program_of(layout, agent).detect(line.raw for line in source.lines())
         fmt = found.reads if isinstance(found, NotOurs) else found
@@ -78,7 +79,7 @@ def _named_in(layout: Layout, agent: str, path: Path) -> Iterator[tuple[str, ...
 
 
 def _beside(path: Path, session: str) -> Path:
-    with suppress(BsdError):  # no name, so no file
+    with suppress(BsdError):  # not a valid name, so there is no file
         return path.with_name(f"{check_name(session, 'session')}{ENDING}")
     return path
 

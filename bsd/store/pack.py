@@ -1,32 +1,34 @@
-"""Packs: lines that have left a store, compressed, many to a file; one costs reading one block.
+"""Packs: compressed files of lines that have left a store. Reading a line costs reading one block.
 
-A pack is written once and never changed. Its file is a row of zstd frames, so that any `zstd -dc`
-prints the lines in their order; all other data stands in frames that zstd skips. All numbers are
-unsigned, the lowest byte first.
+A pack is written once and never changed. The file is a sequence of zstd frames, and `zstd -dc`
+prints the lines in order: all other data stands in frames that zstd skips. All numbers are
+unsigned, little-endian.
 
     offset  bytes
-    0       8      50 2A 4D 18 08 00 00 00: a frame to be skipped, of 8 bytes
+    0       8      50 2A 4D 18 08 00 00 00: a skippable frame of 8 bytes
     8       8      "bsdpack" and the version of this format, 1
-    16      …      blocks: zstd frames that say how long their content is. A block is about 1 MiB
-                   of lines in their order, each ended by a newline; one that has none itself is
-                   ended by two (no entry is an empty line). A longer line has a block of its own
-    I - 8   8      51 2A 4D 18 and 4 bytes: a frame to be skipped, of all that follows
-    I       R      records: one zstd frame; a JSON object for each line, in their order, each ended
-                   by a newline: the record of the line in the store's index
-    I+R     48·n   places, sorted by hash: SHA-256 of the line (32), number of its block (4), where
-                   it begins in the block's content (4), its bytes (4), its number (4)
-            16·b   blocks: offset in the file (8), bytes there (4), bytes of content (4)
-    -88     88     the end: I (8), R (8), n (4), b (4), bytes of all lines (8), when its first and
-                   its last line were packed (8 and 8, epoch milliseconds), SHA-256 (32) of bytes
-                   0–16 and of all from I - 8 to here, "bsdpack" and the version
+    16      …      blocks: zstd frames that state the size of their content. A block holds about
+                   1 MiB of lines in order, each ended by a newline. A line that has no newline of
+                   its own is ended by two (no entry is an empty line). A longer line has a block of
+                   its own
+    I - 8   8      51 2A 4D 18 and 4 bytes: a skippable frame with everything that follows
+    I       R      records: one zstd frame; for each line, in order, a JSON object ended by a
+                   newline: the line's record in the index of the store
+    I+R     48·n   places, sorted by hash: SHA-256 of the line (32), number of its block (4), offset
+                   in the block's content (4), size (4), number of the line (4)
+            16·b   blocks: offset in the file (8), size there (4), size of the content (4)
+    -88     88     the end: I (8), R (8), n (4), b (4), bytes of all lines (8), times at which the
+                   first and the last line were packed (8 and 8, epoch milliseconds), SHA-256 (32)
+                   of bytes 0–16 and of everything from I - 8 to here, "bsdpack" and the version
 
-Numbers count from 0. No content is ever given out whose hash is not the one that was asked for; the
-hash at the end tells a torn index from one that lacks the line. Lines whose index is damaged are
-found again by reading all blocks, since they stand there one after the other; after one that cannot
-be read, the next is where the next frame begins.
+Numbers count from 0. `Pack` returns a line only if its hash is the requested hash. The hash at the
+end distinguishes a torn index from an index without the line. If the index is damaged, the lines
+can still be read from the blocks, which follow each other; after an unreadable block, the search
+goes on at the next frame.
 
-There is no dictionary: on recorded sessions of 0.2 to 2.8 MB a trained one of 16 or 64 KiB, kept in
-the pack, changed its size by -2 % to +28 %, since a block of 1 MiB learns the same by itself.
+Packs have no dictionary. On recorded sessions of 0.2 to 2.8 MB, a trained dictionary of 16 or 64
+KiB in the pack changed its size by -2 % to +28 %, since a block of 1 MiB is large enough without
+it.
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ from bsd.core.files import (
 )
 from bsd.core.zstd import zstd
 
-# How the names of packs end: finished ones, those being written, and damaged ones whose lines are
-# in a new pack.
+# Endings of the names of packs: finished packs, packs that are being written, and damaged packs
+# whose lines are in a new pack.
 PACK = ".zst"
 UNFINISHED = ".tmp"
 SET_ASIDE = f"{PACK}.damaged"
@@ -77,20 +79,20 @@ _PLACE = struct.Struct("<32s4I")
 _BLOCK_PLACE = struct.Struct("<QII")
 _END = struct.Struct("<QQIIQQQ")
 _TAIL = _END.size + 32 + len(_STAMP)
-_MOST_LINES = 1 << 24  # more would make the index too large for its frame
+_MOST_LINES = 1 << 24  # more lines would make the index too large for its frame
 _PIECE = 1 << 20
-# A few bytes can inflate to very many. The limit for the records of a pack: so much in all,
-# and more for each line.
+# A few bytes can inflate to a great many, so the records of a pack have a limit: a fixed size, and
+# more for each line.
 _MOST_RECORDS, _MOST_A_RECORD = 16 << 20, 64 << 10
-# A block that inflates to more than this, and by more than so many times, is not a damaged block.
+# A frame that inflates to more than this size, and by more than this ratio, is not a block.
 _MUCH, _RATIO, _SMALL_PIECE = 64 << 20, 1000, 1 << 10
-_LATEST_MS = 253402300800 * 1000  # the year 10000, which no calendar here has
+_LATEST_MS = 253402300800 * 1000  # year 10000, beyond the range of datetime
 _SHOWN = 10
 _LONGEST_FRAME_HEADER = 18  # bytes (RFC 8878, 3.1.1.1)
 
 
 def root_of(path: Path) -> Path:
-    """Return the root of a file in a session's archive, or in a copy of a session there."""
+    """Return the root that contains the pack of a session's archive, or of a snapshot there."""
     depth = 3 if path.parent.name.startswith("session-") else 2
     return path.parents[depth] if len(path.parents) > depth else path.parent
 
@@ -106,11 +108,11 @@ class PackDamaged(Exception):
         super().__init__(f"{path} is damaged: {why}")
         self.path = path
         self.why = why
-        self.only_lines = only_lines  # the index is whole, and so are other lines
+        self.only_lines = only_lines  # the index and other lines are sound
 
 
 class PackFull(Exception):
-    """A line, or one line more, does not fit into a pack."""
+    """A line does not fit into the pack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class PackSummary:
     blocks: int
     content: int  # of all lines
     packed: int  # of the file
-    oldest: float  # when its first line was packed
+    oldest: float  # time at which the first line was packed
     newest: float
 
 
@@ -136,7 +138,7 @@ class PackPlace(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A line of a pack, and its record in the store's index."""
+    """A line of a pack, and its record in the index of the store."""
 
     hash: bytes
     line: bytes
@@ -144,10 +146,12 @@ class Packed(NamedTuple):
 
 
 class Pack:
-    """One pack, open for reading; to be used in a `with`.
+    """A pack, open for reading; use it in a `with`.
 
-    Raises PackDamaged for a torn file or another file, OSError (FileNotFoundError too), and
-    UntrustedFile for a file that others have made or may change.
+    Raises:
+        PackDamaged: the file is torn, or is not a pack of this version.
+        UntrustedFile: another user made the file, or may change it.
+        OSError: it cannot be read, or does not exist (FileNotFoundError).
     """
 
     def __init__(self, path: Path) -> None:
@@ -156,7 +160,7 @@ class Pack:
         try:
             self._size = os.fstat(self._file).st_size
             self._read_end()
-        except BaseException:  # the caller gets no pack to close
+        except BaseException:  # the caller gets no object to close
             os.close(self._file)
             raise
 
@@ -171,17 +175,17 @@ class Pack:
         tail = self._read(self._size - _TAIL, _TAIL) if self._size > len(_HEAD) + _TAIL else b""
         if not tail.endswith(_STAMP) or head != _HEAD:
             newer = tail[-8:-1] == _MARK and head[8:15] == _MARK
-            why = "it is of another version of bsd" if newer else "its beginning or end is missing"
+            why = "another version of bsd wrote it" if newer else "its beginning or end is missing"
             raise PackDamaged(self.path, why)
         numbers = _END.unpack(tail[: _END.size])
         self._index, self._records, lines, blocks, content, oldest, newest = numbers
         if max(oldest, newest) >= _LATEST_MS:
-            raise PackDamaged(self.path, "its times are none")
+            raise PackDamaged(self.path, "its times are not valid")
         self._hash = tail[_END.size : -len(_STAMP)]
         self._places = self._index + self._records
         self._blocks = self._places + _PLACE.size * lines
         if self._blocks + _BLOCK_PLACE.size * blocks + _TAIL != self._size:
-            raise PackDamaged(self.path, "its end does not fit its size")
+            raise PackDamaged(self.path, "its size does not match its index")
         self.summary = PackSummary(lines, blocks, content, self._size, oldest / 1e3, newest / 1e3)
 
     def check_index(self) -> None:
@@ -191,12 +195,12 @@ class Pack:
         for start in range(self._index - _SKIP.size, end, _PIECE):
             hasher.update(self._read(start, min(_PIECE, end - start)))
         if hasher.digest() != self._hash:
-            raise PackDamaged(self.path, "its index has another hash")
+            raise PackDamaged(self.path, "its index has the wrong hash")
 
     # --- places, records, lines ---
 
     def find(self, hash: bytes) -> PackPlace | None:
-        """Return where the line with this SHA-256 lies; None if this is a whole pack without it."""
+        """Return the place of the line with this SHA-256; None if a whole pack lacks it."""
         low, high = 0, self.summary.lines
         while low < high:
             middle = (low + high) // 2
@@ -209,7 +213,7 @@ class Pack:
         return None
 
     def line(self, place: PackPlace) -> bytes:
-        """Return a line, whose hash is right; only its block is read."""
+        """Return a line after checking its hash; reads only its block."""
         return self._cut(self._content(place.block), place)
 
     def places(self) -> list[PackPlace]:
@@ -219,14 +223,14 @@ class Pack:
         return [PackPlace._make(each) for each in _PLACE.iter_unpack(table)]
 
     def in_order(self) -> list[PackPlace]:
-        """Return the places of all lines, in their order."""
+        """Return the places of all lines, in the order of the lines."""
         return sorted(self.places(), key=lambda place: place.number)
 
     def record(self, place: PackPlace) -> Mapping[str, Any]:
-        """Return the record of one line in the index of the store."""
+        """Return the record of a line in the index of the store."""
         line = next(islice(self._record_lines(), place.number, None), None)
         if line is None:
-            raise PackDamaged(self.path, "a line of it has no record")
+            raise PackDamaged(self.path, "one of its lines has no record")
         return self._parsed(line)
 
     def records(self) -> Iterator[Mapping[str, Any]]:
@@ -234,11 +238,11 @@ class Pack:
         return map(self._parsed, self._record_lines())
 
     def __iter__(self) -> Iterator[Packed]:
-        """Yield all lines, in their order; every hash is compared."""
+        """Yield all lines in order, and check each hash."""
         return self.lines_from(0)
 
     def lines_from(self, first: int) -> Iterator[Packed]:
-        """Yield the lines from this number on; blocks before it are not read."""
+        """Yield the lines from line number `first` on; blocks before it are not read."""
         number, content = -1, b""
         for place, record in zip(self.in_order(), self.records(), strict=True):
             if place.number < first:
@@ -248,7 +252,7 @@ class Pack:
             yield Packed(place.hash, self._cut(content, place), record)
 
     def check(self) -> None:
-        """Read the whole pack; raises PackDamaged with the entries that are lost."""
+        """Read the whole pack; raises PackDamaged that names the entries of lost lines."""
         lost, number, content = [], -1, b""
         for place, record in zip(self.in_order(), self.records(), strict=True):
             try:
@@ -266,7 +270,7 @@ class Pack:
     # --- reading ---
 
     def _record_lines(self) -> Iterator[bytes]:
-        """Yield the records as JSON; raises PackDamaged at the end if they are too few."""
+        """Yield the records as JSON; raises PackDamaged at the end if their number is wrong."""
         self.check_index()
         left = _most_of_records(self.summary.lines)
         number, begun = 0, b""
@@ -281,13 +285,13 @@ class Pack:
                 break
             left -= len(piece)
             if left < 0:
-                raise PackDamaged(self.path, "its records are larger than any")
+                raise PackDamaged(self.path, "its records are too large")
             *whole, begun = (begun + piece).split(b"\n")
             number += len(whole)
             if number <= self.summary.lines:
                 yield from whole
         if number != self.summary.lines or begun:
-            raise PackDamaged(self.path, "its records do not fit its lines")
+            raise PackDamaged(self.path, "its records do not match its lines")
 
     def _parsed(self, line: bytes) -> Mapping[str, Any]:
         try:
@@ -295,22 +299,22 @@ class Pack:
         except ValueError as error:
             raise PackDamaged(self.path, f"a record is not JSON ({error})") from error
         if not isinstance(record, dict):
-            raise PackDamaged(self.path, "a record is none")
+            raise PackDamaged(self.path, "a record is not an object")
         return record
 
     def _content(self, block: int) -> bytes:
-        """Return the lines of a block."""
+        """Return the content of a block."""
         offset, size, length = self._size, 0, 0
         if block < self.summary.blocks:
             place = self._read(self._blocks + block * _BLOCK_PLACE.size, _BLOCK_PLACE.size)
             offset, size, length = _BLOCK_PLACE.unpack(place)
         if offset + size > self._index or length > LARGEST_LINE + 2:
-            raise PackDamaged(self.path, "its index names a block that it has not")
+            raise PackDamaged(self.path, "its index names a block that does not exist")
         data = self._read(offset, size)
         content = io.BytesIO()  # getvalue() makes no second copy of a line of up to 1 GiB
         try:
             if zstd.get_frame_info(data).decompressed_size != length:
-                raise PackDamaged(self.path, "a block has another length than it had")
+                raise PackDamaged(self.path, "a block has the wrong length")
             for piece in _inflate(data):
                 content.write(piece)
                 if content.tell() > length:  # the frame's header is wrong
@@ -324,7 +328,7 @@ class Pack:
     def _cut(self, content: bytes, place: PackPlace) -> bytes:
         line = content[place.start : place.start + place.size]
         if hashlib.sha256(line).digest() != place.hash:
-            raise PackDamaged(self.path, f"line {place.number} has another hash")
+            raise PackDamaged(self.path, f"line {place.number} has the wrong hash")
         return line
 
     def _read(self, offset: int, length: int) -> bytes:
@@ -332,7 +336,7 @@ class Pack:
         while len(data) < length:
             piece = os.pread(self._file, length - len(data), offset + len(data))
             if not piece:
-                raise PackDamaged(self.path, "it is shorter than it was")
+                raise PackDamaged(self.path, "it is cut short")
             data += piece
         return data
 
@@ -357,7 +361,7 @@ def _inflate(frame: bytes) -> Iterator[bytes]:
 
 
 def why_damaged(path: Path) -> PackDamaged | None:
-    """Read the whole pack; return its damage. Raises OSError."""
+    """Read the whole pack and return its damage, or None; raises OSError."""
     try:
         with Pack(path) as pack:
             pack.check()
@@ -370,14 +374,14 @@ def why_damaged(path: Path) -> PackDamaged | None:
 
 
 def salvaged(path: Path, gaps: list[int] | None = None) -> Iterator[bytes]:
-    """Yield the lines of all blocks that can be read, in their order.
+    """Yield the lines of all readable blocks, in order.
 
-    Only its hash tells whether a line is as it was, for callers that know it.
+    The lines are not verified: only a caller that knows a line's hash can tell that it is intact.
 
     Args:
         path: a pack; its index is not used.
-        gaps: gets the offsets at which something cannot be read; stays empty if all blocks up to
-            the index were read.
+        gaps: receives the offsets at which a block is unreadable; it stays empty if all blocks up
+            to the index were read.
 
     Raises:
         OSError: the file cannot be read.
@@ -399,9 +403,9 @@ def salvaged(path: Path, gaps: list[int] | None = None) -> Iterator[bytes]:
 
 
 def _block_at(file: BinaryIO, start: int) -> bytes | None:
-    """Return the content of the block that begins there, and seek to its end; None: no block.
+    """Return the content of the block at `start`, and seek to its end; None if there is no block.
 
-    A block says how long its content is; the frame of the records does not.
+    Blocks state the size of their content; the frame of the records does not.
     """
     file.seek(start)
     head = file.read(_LONGEST_FRAME_HEADER)
@@ -424,7 +428,7 @@ def _block_at(file: BinaryIO, start: int) -> bytes | None:
 
 
 def _next_frame(file: BinaryIO, start: int) -> int | None:
-    """Return where the next zstd frame, or the index, may begin; None: nowhere."""
+    """Return the offset at which the next zstd frame or the index may begin, or None."""
     overlap = len(_ZSTD_MAGIC) - 1
     while True:
         file.seek(start)
@@ -438,7 +442,7 @@ def _next_frame(file: BinaryIO, start: int) -> int | None:
 
 
 def _lines(content: bytes) -> Iterator[bytes]:
-    """Split the content of a block; a line before an empty one had no newline itself."""
+    """Split the content of a block; a line before an empty line had no newline of its own."""
     start, line = 0, b""
     while (end := content.find(b"\n", start) + 1) > 0:
         if line and end == start + 1:
@@ -457,9 +461,9 @@ def _lines(content: bytes) -> Iterator[bytes]:
 
 
 class PackWriter:
-    """Writes one pack under a temporary name. Use it in a `with`, which removes an unfinished file.
+    """Writes a pack under a temporary name. Use it in a `with`, which removes an unfinished file.
 
-    `directory` is made if it is not there. Raises OSError.
+    The directory is created if necessary. Raises OSError.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -469,19 +473,19 @@ class PackWriter:
         self._packer = zstd.ZstdCompressor(level=_LEVEL)
         self._records = zstd.ZstdCompressor(level=_LEVEL)
         self._record_frame = bytearray()
-        self._places: dict[bytes, bytes] = {}  # by hash
+        self._places: dict[bytes, bytes] = {}  # by hash, encoded
         self._blocks: list[bytes] = []
         self._block: list[bytes] = []
         self._length = self._content = self._record_bytes = 0
         self._file = create_private(self._path)
-        self._offset = len(_HEAD)  # which is written with the first block
+        self._offset = len(_HEAD)  # the header is written with the first block
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self._file)
-        with suppress(OSError):  # the pack has its name, or the leftover is swept away later
+        with suppress(OSError):  # the pack was renamed, or a sweep removes the leftover later
             self._path.unlink(missing_ok=True)
 
     def __contains__(self, hash: bytes) -> bool:
@@ -490,18 +494,24 @@ class PackWriter:
 
     @property
     def lines(self) -> int:
-        """The number of lines that have been added."""
+        """The number of added lines."""
         return len(self._places)
 
     @property
     def content(self) -> int:
-        """Bytes of the lines that have been added."""
+        """The bytes of the added lines."""
         return self._content
 
     def add(self, line: bytes, record: Mapping[str, Any], sha256: bytes | None = None) -> None:
-        """Add a line, its record (JSON), and its SHA-256, if known; raises PackFull.
+        """Add a line; a line that is already in the pack is not added again.
 
-        A line that it has already is not added again.
+        Args:
+            line: the line.
+            record: its record in the index of the store; JSON values.
+            sha256: the hash of the line, if known.
+
+        Raises:
+            PackFull: the line is too long, or the pack has too many lines or records.
         """
         hash_ = sha256 or hashlib.sha256(line).digest()
         if hash_ in self._places:
@@ -524,23 +534,30 @@ class PackWriter:
         self._content += len(line)
 
     def finish(self, oldest: float, newest: float) -> Path:
-        """End the pack, durably, compare all that can be read of it, and give it its name.
+        """Finish the pack durably, read it back, and give it its name.
 
-        The times (epoch seconds) are those when its first and last line were packed. Raises
-        PackDamaged if it does not read as it was written.
+        Args:
+            oldest: epoch seconds; when the first line was packed.
+            newest: epoch seconds; when the last line was packed.
+
+        Returns:
+            The path of the pack.
+
+        Raises:
+            PackDamaged: the pack does not read back as it was written.
         """
         if self._block:
             self._end_block()
         self._record_frame += self._records.flush()
-        # In whole milliseconds, as in the pack: a merged pack is named by the same second.
+        # In whole milliseconds, as in the pack: a merged pack gets a name of the same second.
         first, last = (round(max(0.0, moment) * 1000) for moment in (oldest, newest))
         hash_ = self._write_index(first, last)
         os.fsync(self._file)
-        if sys.platform == "linux":  # so that it is read back from the disk
+        if sys.platform == "linux":  # drop the cache, so that the pack is read back from the disk
             os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
         with Pack(self._path) as pack:
             if sum(1 for _ in pack) != self.lines:
-                raise PackDamaged(self._path, "it has not all of its lines")
+                raise PackDamaged(self._path, "some of its lines are missing")
         moment = datetime.fromtimestamp(last // 1000, UTC)
         path = self._directory / f"{moment:%Y%m%dT%H%M%SZ}-{hash_.hex()[:16]}{PACK}"
         os.rename(self._path, path)

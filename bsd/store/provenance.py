@@ -1,10 +1,10 @@
-"""Whether a line is a copy of a stored original: the one rule by which content is found.
+"""The rule that decides whether a line is a copy of a stored original.
 
-Programs copy lines into other sessions, placeholders included: forks, branches, resumed and
-renamed sessions. A person or a model may write the same placeholder as text. Only a line that is
-proved to be a copy gets the content; in any other line a placeholder is text.
+Programs copy lines into other sessions, placeholders included: forks, branches, resumed and renamed
+sessions. A person or a model may also write the same placeholder as text. Only a line that is
+proved to be a copy gets the content; in any other line, a placeholder is text.
 
-The rule is pure. Finding candidates, and the places where they stand, is the job of `markers`.
+The functions are pure. `markers` finds the candidates and the places at which they stand.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bsd.transcripts.spans import value_at
 
 
 class Proof(Enum):
-    """How far a line without marker is proved to be a copy of a stored original."""
+    """The degree of proof that a line without marker is a copy of a stored original."""
 
     NONE = "another entry"
     LIKELY = "like it in all that is left, which is too little: its place must decide"
@@ -25,14 +25,14 @@ class Proof(Enum):
 
 
 def is_marked_copy(entry: Entry, original: Entry, fmt: TranscriptFormat) -> bool:
-    """Return whether an entry whose marker names the hash of a stored line is that line's entry.
+    """Return whether an entry whose marker names the hash of a stored line is a copy of that line.
 
-    Its own id must be the stored one. Only an entry that its program has written anew under
-    another id may differ in that, if it is like the stored one in all that is still there.
+    Both must have the same id, role and `result_of`. Ids may differ only if the program rewrites
+    entries under new ids and all values that are inline in both entries agree.
     """
     info, was = fmt.info(entry), fmt.info(original)
     if was.id == info.id:
-        # Calls may have been taken out of an entry; its role and the id that it answers stay.
+        # A program may have removed calls from an entry; its role and `result_of` stay.
         return _ties(was)[:-1] == _ties(info)[:-1]
     return _may_be_renamed(entry, info, was, fmt) and _agrees(entry, original, fmt)
 
@@ -40,15 +40,15 @@ def is_marked_copy(entry: Entry, original: Entry, fmt: TranscriptFormat) -> bool
 def proof_of_copy(
     entry: Entry, original: Entry, fmt: TranscriptFormat, *, own: bool, at_its_place: bool
 ) -> Proof:
-    """Return how far an entry without marker is proved to be a copy of a stored line.
+    """Return the proof that an entry without marker is a copy of a stored line.
 
     Args:
-        entry: the entry in which a placeholder stands that names the id of `original`.
+        entry: an entry with a placeholder that names the id of `original`.
         original: the stored line.
         fmt: the format of both.
-        own: the line is stored for the very session in which the entry stands.
-        at_its_place: the program says that it made the session from the one whose line is
-            stored, and the entry stands at the line to which that one was copied.
+        own: the line was stored for the session in which the entry stands.
+        at_its_place: the program states that it made the session from the session of the stored
+            line, and the entry stands at the line number to which that line was copied.
     """
     info, was = fmt.info(entry), fmt.info(original)
     if was.is_header or _ties(was) != _ties(info):
@@ -62,7 +62,7 @@ def proof_of_copy(
     if at_its_place or _is_of_the_same_time(info, was):
         return Proof.CERTAIN
     if was.id == info.id or fmt.tells_origin:
-        # An id without a time is too little: flat entries are numbered anew in each session.
+        # An id without a time is no proof: flat entries are numbered anew in each session.
         return Proof.NONE
     return Proof.CERTAIN if _shares_provider_ids(info, was) else Proof.LIKELY
 
@@ -82,14 +82,14 @@ def _is_of_the_same_time(info: EntryInfo, was: EntryInfo) -> bool:
 
 
 def _shares_provider_ids(info: EntryInfo, was: EntryInfo) -> bool:
-    """Return whether both have the id of a call or an answer; providers give no id twice."""
+    """Return whether both have the id of the same call or answer; providers never reuse ids."""
     if any(call.id for call in info.calls) or info.result_of:
-        return True  # they are the same, as the ties were compared
+        return True  # equal in both, since the caller compared the ties
     return info.answer is not None and info.answer == was.answer
 
 
 def _agrees(entry: Entry, original: Entry, fmt: TranscriptFormat) -> bool:
-    """Return whether each value that is inline in both is the same in both."""
+    """Return whether each value that is inline in both entries is equal in both."""
     originals = {value.path for value in fmt.values(original, 1)}
     return all(
         value_at(entry, value.path) == value_at(original, value.path)

@@ -1,7 +1,7 @@
-"""How the former bytes of a line are made again from data that is kept elsewhere anyway.
+"""Recipes for the former bytes of a line, made from data that is stored elsewhere anyway.
 
-The history does not keep bytes that can be had from the line as it is now, or from a stored file.
-So content that retention deletes is not kept by the history either.
+The history does not copy bytes that the present line or a stored file contains. Therefore, content
+that retention deletes does not survive in the history either.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import NamedTuple
 from bsd.transcripts.spans import ValuePath
 from bsd.transcripts.splice import SpliceError, find
 
-_WORTH_LOOKING = 64  # bytes: shorter pieces are simply kept
+_WORTH_LOOKING = 64  # bytes: shorter pieces are kept without a search
 
 
 class Place(StrEnum):
-    """The place of a piece's bytes."""
+    """The source of a piece's bytes."""
 
     NOW = "now"  # in the line as the operation left it
     STORED = "stored"  # in a stored file
-    KEPT = "kept"  # in the history itself
+    KEPT = "kept"  # in the history's own file
 
 
 class Piece(NamedTuple):
-    """Bytes `[start, end)` of one of these."""
+    """The bytes `[start, end)` of one source."""
 
     place: Place
     start: int
@@ -36,12 +36,12 @@ Recipe = tuple[Piece, ...]
 
 
 def whole_file(size: int) -> Recipe:
-    """Return the recipe of a line that is a stored file, byte for byte."""
+    """Return the recipe of a line that equals a stored file, byte for byte."""
     return (Piece(Place.STORED, 0, size),)
 
 
 def write_recipe(was: bytes, now: bytes) -> tuple[Recipe, bytes]:
-    """Return how `was` is made from `now`, and the bytes to keep: all between their ends."""
+    """Return how to make `was` from `now`, and the bytes to keep: all between common ends."""
     limit = min(len(was), len(now))
     head = _greatest(limit, lambda length: was[:length] == now[:length])
     tail = _greatest(limit - head, lambda length: was[len(was) - length :] == now[-length:])
@@ -57,7 +57,7 @@ def write_recipe(was: bytes, now: bytes) -> tuple[Recipe, bytes]:
 def write_recipe_with(
     was: bytes, now: bytes, stored: bytes, paths: Collection[ValuePath]
 ) -> tuple[Recipe, bytes]:
-    """The same, where a stored file has the values at some paths."""
+    """Return a recipe as `write_recipe`, which also takes the values at `paths` from `stored`."""
     pieces: list[Piece] = []
     kept = bytearray()
     done = used = 0  # bytes of `was` and of `now`
@@ -82,13 +82,13 @@ def write_recipe_with(
 
 
 def follow(recipe: Recipe, now: bytes, stored: bytes, kept: bytes) -> bytes:
-    """Make the former line. Wrong ingredients make a wrong line: the caller checks its hash."""
+    """Return the former line. The caller checks its hash, since wrong sources go unnoticed."""
     source = {Place.NOW: now, Place.STORED: stored, Place.KEPT: kept}
     return b"".join(source[place][start:end] for place, start, end in recipe)
 
 
 def _greatest(limit: int, holds: Callable[[int], bool]) -> int:
-    """Return the greatest length up to `limit` for which `holds`; it holds for all below, too."""
+    """Return the greatest length up to `limit` for which `holds`; it also holds for all below."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -104,12 +104,12 @@ def _shared(
     for path in paths:
         try:
             (start, end), (there, until) = find(was, [path])[path], find(stored, [path])[path]
-        except SpliceError:  # not in both, or not to be told apart: kept as it stands
+        except SpliceError:  # missing in one, or ambiguous: the history keeps the bytes
             continue
         if was[start:end] == stored[there:until]:
             found.append((start, end, there))
     done = 0
     for start, end, there in sorted(found):
-        if start >= done:  # a value inside another is there already
+        if start >= done:  # otherwise the value lies inside the previous one
             yield start, end, there
             done = end

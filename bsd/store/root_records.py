@@ -1,8 +1,8 @@
-"""The records under a root about the entries of one session, as they were before bsd changed them.
+"""All records under a root about the entries of one session, as they were before bsd's changes.
 
-A copy of a session (a fork, a rename, a session that was begun anew under its old lines) has no
-notes of its own. The records of the session that it was copied from apply to it: original
-lines in all stores, notes of all sessions.
+A copied session (a fork, a renamed session, a session that was begun anew with its old lines) has
+no notes of its own. The records of the session that it was copied from apply to it: original lines
+in all stores, notes of all sessions.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class EntryOriginal:
 
     entry_id: str
     line: bytes
-    keys: tuple[str, ...]  # paths of the values that left
-    own: bool  # it lies in the session's own store or archive
+    keys: tuple[str, ...]  # paths of the extracted values
+    own: bool  # the line lies in the session's own store or archive
 
 
 class RootRecords:
-    """Notes and originals under one root, for one session."""
+    """Notes and originals under a root, for one session."""
 
     def __init__(self, layout: Layout, store: SessionStore, notes: EntryNotes) -> None:
         self._layout = layout
@@ -42,17 +42,17 @@ class RootRecords:
         self._notes = notes
 
     def stamps(self) -> Stamps:
-        """Return the stamps that are noted of this session."""
+        """Return the stamps in the notes of this session."""
         return _stamps(self._notes)
 
     def stamps_elsewhere(self) -> Iterator[Stamps]:
-        """Yield the stamps that are noted of other sessions, session by session."""
+        """Yield the stamps in the notes of other sessions, session by session."""
         for directory in (*_in(self._layout.history), *_in(self._layout.trash, "_history_")):
             if directory != self._notes.directory and os.path.lexists(directory / RESTORED):
                 yield _stamps(EntryNotes(directory, self._store.name))
 
     def originals(self, entry_ids: Collection[str]) -> Iterator[EntryOriginal]:
-        """Yield the lines that any store holds of entries with these ids, the oldest first."""
+        """Yield the stored lines of these entries in all stores, the oldest first."""
         indexes: dict[Path, Mapping[str, Record]] = {}
         for entry_id in entry_ids:
             for place in reversed(self._store.of_entry(entry_id)):
@@ -72,13 +72,13 @@ class RootRecords:
 def _stamps(notes: EntryNotes) -> Stamps:
     try:
         return notes.stamps()
-    except BsdError as problem:  # originals and other notes may tell as much
-        _log.warning(f"{RESTORED} tells nothing", problem=problem.message)
+    except BsdError as problem:  # originals and other notes may be enough
+        _log.warning(f"{RESTORED} cannot be read", problem=problem.message)
         return {}
 
 
 def _in(directory: Path, word: str = "") -> list[Path]:
-    """Return the paths in a directory whose names contain a word; none if it cannot be read."""
+    """Return the paths in a directory whose names contain `word`; empty if it is unreadable."""
     try:
         return [directory / name for name in sorted(os.listdir(directory)) if word in name]
     except OSError:

@@ -1,9 +1,9 @@
 """`search.db`: words in the lines of sessions (SQLite FTS5), files that calls name, statistics.
 
-It holds no text but the paths of files (`file_uses`): snippets are read where the text is. The
-words of lines that have changed stay in it until the rows are swept (`SearchIndex.sweep`): at once
-when something was deleted or forgotten, else when such rows are many. The file can be made anew:
-if it is missing, damaged or of another version, it is.
+The index stores no text except paths of files (`file_uses`): snippets are read from the sessions.
+The words of changed lines stay in it until their rows are swept (`SearchIndex.sweep`): at once
+after text was deleted or forgotten, otherwise when there are many such rows. The file is rebuilt if
+it is missing, damaged or of another version.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from bsd.transcripts.agents.touched import PathPattern, TouchedFile
 _log = structlog.stdlib.get_logger(module="search")
 
 _VERSION = 8
-WAIT_SECONDS = 60.0  # another process may be reading a large session for the first time
+WAIT_SECONDS = 60.0  # seconds; another process may be reading a large session for the first time
 _MERGED_PAGES = 2000
-# If so many of the rows are dead, they are swept; fewer than some are not worth it.
+# A sweep is due if more than this share of the rows, and at least this many rows, are dead.
 _MOST_DEAD, _FEW_DEAD = 0.3, 100
-_SWEPT_AT_ONCE = 20_000  # rows, whose words are in memory
+_SWEPT_AT_ONCE = 20_000  # rows; their words are held in memory
 
-# `words` keeps no text (`content = ''`), so FTS5 of SQLite 3.40 cannot delete from it by itself.
-# `rows` says which line each of its rows is; rows of session 0 are dead: no line says that any
-# more. `terms` tells which words stand in which row. `setting` is the setting `search_index`, as it
-# was when it was followed last.
+# `words` stores no text (`content = ''`), so FTS5 of SQLite 3.40 needs a row's words to delete it.
+# `rows` says to which line each row of `words` belongs; rows of session 0 are dead: no line has
+# their words any more. `terms` lists the rows of each word. `setting` holds the setting
+# `search_index` as it was at the last update.
 CREATE = (
     """CREATE TABLE sessions (
         id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, agent TEXT NOT NULL,
@@ -85,25 +85,25 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A session as it was when it was last read; the fields are columns of `sessions`."""
+    """The state of a session when it was last read; the fields are columns of `sessions`."""
 
     name: str
     agent: str
-    store: str  # name of its store directory
+    store: str  # name of the store directory
     dev: int
     ino: int
     size: int
     mtime: int
     ctime: int
-    offset: int  # up to here it was read
-    lines: int  # so many lines
-    guard: bytes  # hash of the last bytes before the offset; empty: an append reads it as a whole
+    offset: int  # bytes; the file was read up to this offset
+    lines: int  # number of lines before the offset
+    guard: bytes  # hash of the bytes before the offset; empty: an append has all read again
     statistics: str
-    away: bool  # words of it were read from store or archive
+    away: bool  # some of the words were read from store or archive
 
     @property
     def file(self) -> tuple[int, int, int, int, int]:
-        """The state of its file."""
+        """The state of the session file."""
         return self.dev, self.ino, self.size, self.mtime, self.ctime
 
 
@@ -111,34 +111,35 @@ _COLUMNS = tuple(Known.__dataclass_fields__)
 
 
 class KnownTitle(NamedTuple):
-    """The title and other facts that the content of a session gave, and the state of its file.
+    """The title and other facts from the content of a session, and the state of its file.
 
-    Texts are UTF-8, since all are held at once: one … doubles a text's size in memory.
+    Texts are UTF-8 bytes, since all titles are in memory at once and a single `…` doubles the size
+    of a `str`.
     """
 
     size: int
     mtime: int
     title: bytes | None
-    newest_ms: float | None  # when it was last written to
-    directory: bytes | None  # the working directory in which it began
+    newest_ms: float | None  # time of the newest entry; epoch milliseconds
+    directory: bytes | None  # the first working directory
 
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """An entry in which all words were found."""
+    """An entry that contains all words of a search."""
 
     session: SessionName
-    entry: str | None  # its id
-    index: int  # line number in the session; of a stored original: when it was extracted
+    entry: str | None  # id of the entry
+    index: int  # line number in the session; for a stored original: at the time of extraction
     where: Literal["transcript", "extracted"]
     snippet: Snippet
-    score: float  # the greater the better
+    score: float  # higher is better
     role: str | None = None
-    time: float | None = None  # when it was written; epoch seconds
+    time: float | None = None  # time of the entry; epoch seconds
 
 
 def digest_of(text: str) -> int:
-    """Return 64 bits that tell one text from another, as SQLite can hold them."""
+    """Return a 64-bit hash of a text, in the range of a signed SQLite integer."""
     data = text.encode("utf-8", "replace")
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "big", signed=True)
 
@@ -147,28 +148,28 @@ def digest_of(text: str) -> int:
 
 
 class Damaged(Exception):
-    """The database was not written by this version of bsd, or is damaged."""
+    """The database is damaged, or of another version."""
 
 
 def use(
     path: Path, work: Callable[[SearchIndex], _Result], *, wait: float = WAIT_SECONDS
 ) -> _Result:
-    """Call `work` with the index, and once more with a new one if it is damaged.
+    """Call `work` with the index; if the index is damaged, rebuild it and call `work` again.
 
     Args:
-        path: the file, in a root's `.brainsurgeon`; it is made if it is not there.
-        work: gets the open index; its answer is returned.
-        wait: seconds for which other processes are waited for.
+        path: the file, in a root's `.brainsurgeon`; it is created if necessary.
+        work: receives the open index; its result is returned.
+        wait: seconds to wait for other processes.
 
     Raises:
-        Unavailable: SQLite has no FTS5, the disk is full.
+        Unavailable: SQLite has no FTS5, or the disk is full.
         Busy: another process uses the index.
         BsdError: any error that `work` raises.
     """
     try:
         return _once(path, work, wait)
     except Damaged as problem:
-        _log.warning("The search index is made anew", path=str(path), problem=str(problem))
+        _log.warning("The search index is rebuilt", path=str(path), problem=str(problem))
     remove_database(path)
     try:
         return _once(path, work, wait)
@@ -183,7 +184,7 @@ def ask(
     *,
     wait: float = WAIT_SECONDS,
 ) -> _Result:
-    """Return the answer of the index as it is, or `nothing` if there is none; raises as `use`."""
+    """Return the answer of the index as it is, or `nothing` if no file exists; raises as `use`."""
     try:
         is_there = path.exists()
     except OSError as error:
@@ -210,11 +211,11 @@ def _problem_of(error: sqlite3.Error, path: Path) -> Exception:
         return Damaged(text)
     if "locked" in text or "busy" in text:
         return Busy("the search index is in use by another bsd", hint="run it again in a moment")
-    return Unavailable(f"{path}: {text}", hint="is there room on this disk, and may bsd write?")
+    return Unavailable(f"{path}: {text}", hint="check the free space and permissions")
 
 
 def _connect(path: Path, wait: float) -> sqlite3.Connection:
-    """Open or make the database; refuses a link that leads out of the root."""
+    """Open or create the database; refuses a link that leads out of the root."""
     path = inside(path, path.parent.parent, "replace the symbolic link; the index can be made anew")
     make_private_dir(path.parent)
     make_database_file(path)
@@ -225,13 +226,13 @@ def _connect(path: Path, wait: float) -> sqlite3.Connection:
         if version == 0:
             database.execute("PRAGMA auto_vacuum = INCREMENTAL")
             database.execute("BEGIN IMMEDIATE")
-            if version_of(database) == 0:  # no other process was quicker
+            if version_of(database) == 0:  # unless another process was quicker
                 for statement in CREATE:
                     database.execute(statement)
             database.execute("COMMIT")
         elif version != _VERSION:
             raise Damaged(f"version {version}")
-        database.execute("PRAGMA secure_delete = ON")  # deleted words are overwritten in the file
+        database.execute("PRAGMA secure_delete = ON")  # overwrite deleted words in the file
         database.execute("PRAGMA synchronous = NORMAL")
     return database
 
@@ -240,19 +241,19 @@ def _connect(path: Path, wait: float) -> sqlite3.Connection:
 
 
 class SearchIndex:
-    """The open database, as `use` gives it. All changes stand in a `change()`."""
+    """The open database, as `use` passes it. Every change is made inside `change()`."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._db = database
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """Make all changes that are made inside, or none."""
+        """Apply all changes made inside the block, or none."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
-        except BaseException:  # an interrupt, too: the whole change or none
-            with suppress(sqlite3.Error):  # SQLite may have rolled back by itself
+        except BaseException:  # an interrupt, too: all changes or none
+            with suppress(sqlite3.Error):  # SQLite may have rolled back already
                 self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
@@ -260,29 +261,29 @@ class SearchIndex:
     # --- sessions ---
 
     def is_empty(self) -> bool:
-        """Return whether no session was read yet."""
+        """Return whether no session has been read yet."""
         return self._db.execute("SELECT 1 FROM sessions LIMIT 1").fetchone() is None
 
     def agents(self) -> set[str]:
-        """Return the agents of which sessions were read."""
+        """Return the agents with sessions in the index."""
         return {agent for (agent,) in self._db.execute("SELECT DISTINCT agent FROM sessions")}
 
     def files(self, agent: str) -> dict[str, tuple[int, ...]]:
-        """Return the files of an agent's sessions (`Known.file`) as they were read, by name."""
+        """Return the recorded file states (`Known.file`) of an agent's sessions, by name."""
         query = "SELECT name, dev, ino, size, mtime, ctime FROM sessions WHERE agent = ?"
         return {name: tuple(file) for name, *file in self._db.execute(query, (agent,))}
 
     def known_among(self, names: Iterable[str]) -> dict[str, Known]:
-        """Return those of these sessions that were read, by name."""
+        """Return those of these sessions that are in the index, by name."""
         found = self._known("IN (SELECT value FROM json_each(?))", json.dumps(list(names)))
         return {known.name: known for known in found}
 
     def known_as(self, name: SessionName) -> Known | None:
-        """Return a session, if it was read."""
+        """Return a session, or None if it is not in the index."""
         return next(self._known("= ?", str(name)), None)
 
     def known_by_store(self, store: str) -> Known | None:
-        """Return the session whose store directory has this name, if it was read."""
+        """Return the session with this store directory, or None if it is not in the index."""
         return next(self._known("= ?", store, column="store"), None)
 
     def _known(self, condition: str, value: str, column: str = "name") -> Iterator[Known]:
@@ -290,7 +291,7 @@ class SearchIndex:
         return (Known(*row) for row in self._db.execute(query, (value,)))
 
     def note(self, known: Known) -> None:
-        """Note how a session was read."""
+        """Record the state in which a session was read."""
         columns, marks = ", ".join(_COLUMNS), ", ".join("?" * len(_COLUMNS))
         news = ", ".join(f"{column} = excluded.{column}" for column in _COLUMNS[1:])
         self._db.execute(
@@ -300,16 +301,16 @@ class SearchIndex:
         )
 
     def read_again(self, name: str | None = None) -> None:
-        """Have a session read again, as a whole; or all with text from store or archive.
+        """Make the next update read a session whole; without a name, all that used stored text.
 
-        It counts as another file from now on. Its figures stay.
+        The session then counts as another file. Its figures stay.
         """
         condition = "away" if name is None else "name = ?"
         update = f"UPDATE sessions SET dev = -1 WHERE {condition}"  # noqa: S608 - our own columns
         self._db.execute(update, () if name is None else (name,))
 
     def models(self, agent: str | None = None) -> dict[str, str]:
-        """Return the names of the models that wrote in each session, by the session's name."""
+        """Return the names of the models that wrote in each session, by session name."""
         rows = self._db.execute(
             "SELECT name, json_extract(statistics, '$.models') FROM sessions"
             " WHERE :agent IS NULL OR agent = :agent",
@@ -320,7 +321,7 @@ class SearchIndex:
     def titles(
         self, agent: str | None = None, only: SessionName | None = None
     ) -> dict[str, KnownTitle]:
-        """Return the title of each session, or of one, by its name."""
+        """Return the title of each session, or only of `only`, by session name."""
         rows = self._db.execute(
             "SELECT name, size, mtime, CAST(json_extract(statistics, '$.title') AS BLOB),"
             " json_extract(statistics, '$.last_ms'),"
@@ -331,7 +332,7 @@ class SearchIndex:
         return {name: KnownTitle(*row) for name, *row in rows}
 
     def spending(self, agent: str | None = None) -> dict[str, tuple[float, int]]:
-        """Return what each session cost, in US dollars and in tokens, as far as it was counted."""
+        """Return the recorded cost of each session, by name: US dollars and tokens."""
         rows = self._db.execute(
             "SELECT name, json_extract(statistics, '$.cost'),"
             " json_extract(statistics, '$.tokens.total') FROM sessions"
@@ -341,8 +342,8 @@ class SearchIndex:
         return {name: (cost or 0.0, tokens or 0) for name, cost, tokens in rows}
 
     def titles_with(self, terms: list[str], agent: str | None = None) -> dict[str, KnownTitle]:
-        """Return as `titles` those that may hold all these words, which have no capitals."""
-        # A word in ASCII stands in JSON as it is. Most sessions need not be parsed.
+        """Return a superset of the titles that contain all these lowercase words, as `titles`."""
+        # JSON holds ASCII words unchanged, so most sessions need not be parsed.
         words = [term for term in terms if term.isascii() and term.replace(" ", "").isalnum()]
         held = " AND instr(lower(statistics), ?)" * len(words)
         rows = self._db.execute(
@@ -357,12 +358,12 @@ class SearchIndex:
     def taken_out(
         self, agent: str | None = None, only: SessionName | None = None
     ) -> dict[str, TakenOut]:
-        """Return the extracted values of each session that has some, or of one, by name."""
+        """Return the extracted values of each session that has any, or only of `only`, by name."""
         rows = self._db.execute(
             "SELECT name, json_extract(statistics, '$.extracted_entries'),"
             " json_extract(statistics, '$.extracted_bytes'),"
             " json_extract(statistics, '$.saved_bytes') FROM sessions"
-            " WHERE instr(statistics, '\"extracted_entries\"')"  # much quicker than to read all
+            " WHERE instr(statistics, '\"extracted_entries\"')"  # much faster than parsing all rows
             " AND (:agent IS NULL OR agent = :agent) AND (:only IS NULL OR name = :only)",
             {"agent": agent, "only": only and str(only)},
         )
@@ -372,11 +373,11 @@ class SearchIndex:
 
     @property
     def has_words(self) -> bool:
-        """Return whether the index holds words: the setting `search_index` at the last update."""
+        """Whether the index holds words: the setting `search_index` at the last update."""
         return bool(self._db.execute("SELECT has_words FROM setting").fetchone()[0])
 
     def follow_setting(self, has_words: bool) -> None:  # noqa: FBT001 - the setting itself
-        """Keep words, or drop all; if that is new, all sessions are read again."""
+        """Apply the setting; a change drops all words, or makes all sessions due for reading."""
         if self.has_words == has_words:
             return
         with self.change():
@@ -396,9 +397,9 @@ class SearchIndex:
         first: int,
         end: int | None = None,
     ) -> None:
-        """Set the words and files of a session's lines `[first, end)`; unchanged ones keep rows.
+        """Set words and files of a session's lines `[first, end)`; equal lines keep their rows.
 
-        The session was noted before.
+        The session must be in the index already (`note`).
         """
         query = "SELECT id FROM sessions WHERE name = ?"
         (session,) = self._db.execute(query, (str(name),)).fetchone()
@@ -437,7 +438,7 @@ class SearchIndex:
         file_uses.set_files(self._db, session, touched, first, end)
 
     def _bury(self, rows: Iterable[int]) -> None:
-        """Mark these rows as dead."""
+        """Mark rows as dead."""
         dead = (
             "UPDATE rows SET session = 0, line = 0, offset = 0, digest = 0, role = NULL,"
             " time = NULL WHERE id = ?"
@@ -447,7 +448,7 @@ class SearchIndex:
     # --- forgetting ---
 
     def forget(self, name: str) -> int:
-        """Drop all that is known of a session; return the number of rows that are dead now."""
+        """Drop a session from the index; return the number of rows that are dead now."""
         row = self._db.execute("SELECT id FROM sessions WHERE name = ?", (name,)).fetchone()
         if row is None:
             return 0
@@ -458,12 +459,12 @@ class SearchIndex:
         return len(rows)
 
     def dead(self) -> int:
-        """Return the number of rows whose words stand in no line any more."""
+        """Return the number of rows whose words are in no line any more."""
         (count,) = self._db.execute("SELECT count(*) FROM rows WHERE session = 0").fetchone()
         return int(count)
 
     def is_due_to_be_swept(self) -> bool:
-        """Return whether enough rows are dead to be worth the work."""
+        """Return whether enough rows are dead to be worth a sweep."""
         dead = self.dead()
         if dead < _FEW_DEAD:
             return False
@@ -471,14 +472,14 @@ class SearchIndex:
         return bool(dead > _MOST_DEAD * rows)
 
     def sweep(self, stopping: Callable[[], bool] = lambda: False) -> None:
-        """Take the words of dead rows out of the index, and out of its files.
+        """Remove the words of dead rows from the index and from its file.
 
-        To delete a row FTS5 needs the words that it was given. They are read from the index
-        itself, in one pass over it. Then the index is merged as `optimize` does it, in steps
-        between which other processes may write.
+        FTS5 needs the words of a row to delete it. They are read from the index itself, in one
+        pass. Then the index is merged as by `optimize`, but in steps between which other processes
+        may write.
 
         Args:
-            stopping: asked now and then; the sweep ends early if it returns True.
+            stopping: called from time to time; if it returns True, the sweep ends early.
         """
         self._db.set_progress_handler(lambda: int(stopping()), 1_000_000)
         try:
@@ -495,7 +496,7 @@ class SearchIndex:
             before = self._db.total_changes
             with self.change():
                 self._db.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (pages,))
-            # One change is the statement's own.
+            # One change belongs to the statement itself.
             pages, moved = _MERGED_PAGES, self._db.total_changes - before > 1
         self._vacuum()
 
@@ -504,7 +505,7 @@ class SearchIndex:
         with self.change():
             some = "SELECT id FROM rows WHERE session = 0 ORDER BY id LIMIT ?"
             gone = self._db.execute(some, (_SWEPT_AT_ONCE,)).fetchall()
-            # As bytes: FTS5 may have cut a long word within a character.
+            # As bytes, since FTS5 may have cut a long word within a character.
             found = self._db.execute(
                 "SELECT doc, CAST(group_concat(term, ' ') AS BLOB) FROM terms"  # noqa: S608 - no input
                 f" WHERE doc IN ({some}) GROUP BY doc",
@@ -531,10 +532,19 @@ class SearchIndex:
         apart: Iterable[SessionName] | None = None,
         wanted: SearchFilter = NO_FILTER,
     ) -> list[FoundRow]:
-        """The best lines first; raises Invalid if there is no word in `words`.
+        """Return the matching lines, the best first.
 
-        With `among` only these sessions are looked at, with `apart` all others. The caller
-        translates `wanted.gone`, `place`, `project` and `file` into these.
+        Args:
+            words: the words as typed.
+            agent: search only sessions of this agent.
+            limit: the most lines to return.
+            among: search only these sessions.
+            apart: search all sessions but these.
+            wanted: further conditions. `gone`, `place`, `project` and `file` are ignored: the
+                caller translates them into `among` and `apart`.
+
+        Raises:
+            Invalid: `words` contains no word.
         """
         asked = {
             "words": match_expression(words),
@@ -550,11 +560,11 @@ class SearchIndex:
         ]
 
     def files_named(self, pattern: PathPattern, agent: str | None = None) -> list[UsedFile]:
-        """The files that calls name and whose paths end as the pattern says, in no order."""
+        """Return the files that calls name and whose paths match, in no particular order."""
         return file_uses.find_files(self._db, pattern, agent)
 
     def begun(self, names: Iterable[str]) -> dict[str, tuple[str | None, str | None]]:
-        """The title and the first working directory of those of these sessions that were read."""
+        """Return title and first working directory of those of these sessions that are indexed."""
         rows = self._db.execute(
             "SELECT name, json_extract(statistics, '$.title'),"
             " json_extract(statistics, '$.directory') FROM sessions"
@@ -564,7 +574,7 @@ class SearchIndex:
         return {name: (title, directory) for name, title, directory in rows}
 
     def sessions_with(self, words: str, *, agent: str | None = None) -> set[str]:
-        """The names of sessions with an entry that holds all the words, or words that begin so."""
+        """Return the sessions with an entry that holds all words, or words with these prefixes."""
         rows = self._db.execute(
             f"SELECT DISTINCT sessions.name {_MATCHING}",
             {"words": match_expression(words, beginnings=True), "agent": agent},

@@ -1,4 +1,4 @@
-"""Takes deleted text out of the search index for good, or logs why it cannot."""
+"""Permanently removes deleted text from the search index, or logs the reason why it cannot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = structlog.stdlib.get_logger(module="search")
 
 
 def forget_sessions(path: Path, names: Iterable[SessionName]) -> None:
-    """Take deleted sessions out of the index, for good; a problem is logged."""
+    """Permanently remove deleted sessions from the index; a problem is logged."""
     wanted = [str(name) for name in names]
 
     def drop(index: SearchIndex) -> None:
@@ -27,9 +27,9 @@ def forget_sessions(path: Path, names: Iterable[SessionName]) -> None:
 
 
 def drop_for_good(path: Path, drop: Callable[[SearchIndex], object]) -> bool:
-    """Do `drop`, and overwrite the words of the rows that it deleted.
+    """Call `drop`, and overwrite the words of the rows that it deleted.
 
-    A problem is logged; returns whether there was none.
+    Returns False if there was a problem, which is logged.
     """
 
     def work(index: SearchIndex) -> None:

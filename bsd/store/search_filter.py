@@ -1,4 +1,4 @@
-"""The filter of a search: of which sessions and entries it is."""
+"""The filter of a search: the sessions and entries that it covers."""
 
 from __future__ import annotations
 
@@ -8,72 +8,72 @@ from typing import Any
 
 from bsd.core.layout import SessionName
 
-# The roles that a search can ask for, and those that entries have. Thinking and calls are parts of
-# entries, whatever role these have.
+# The roles that a search accepts, with the roles of entries. Thinking and calls are parts of
+# entries of any role.
 ROLES = {"user": "user", "assistant": "assistant", "tool": "toolResult"}
 PARTS = ("call", "thinking")
-# The index holds no text of these roles.
+# The index holds no text of these.
 _NOT_INDEXED = ("tool", *PARTS)
 
 
 class SearchPlace(StrEnum):
-    """Where a text lies."""
+    """The place of a text."""
 
     LIVE = "live"  # in a session, where its program reads it
-    EXTRACTED = "extracted"  # taken out of a session, in the store
-    ARCHIVED = "archived"  # taken out of a session, in the archive
+    EXTRACTED = "extracted"  # extracted from a session, in the store
+    ARCHIVED = "archived"  # extracted from a session, in the archive
     GONE = "gone"  # in a session that its program has deleted
 
 
 @dataclass(frozen=True, slots=True)
 class SearchFilter:
-    """Conditions that an entry has to meet; None: no condition."""
+    """Conditions that an entry must meet; None: no condition."""
 
     session: SessionName | None = None
     role: str | None = None  # a key of `ROLES`, or one of `PARTS`
-    since: float | None = None  # epoch seconds: it was written then or later
+    since: float | None = None  # epoch seconds; earliest time
     gone: bool | None = None  # whether its program has deleted the session
-    until: float | None = None  # epoch seconds: it was written before then
-    place: SearchPlace | None = None  # says more than `gone`, which does not count beside it
+    until: float | None = None  # epoch seconds; entries from this time on are left out
+    place: SearchPlace | None = None  # takes precedence over `gone`
     project: str | None = None  # an agent, or the end of the directory in which sessions began
-    file: str | None = None  # the end of the path of a file that calls of the session name
+    file: str | None = None  # the end of a path of a file that calls in the session name
 
     @property
     def of_gone(self) -> bool | None:
-        """Whether only sessions that are gone are meant, or only the others."""
+        """True: only deleted sessions; False: only the other sessions; None: both."""
         return self.gone if self.place is None else self.place is SearchPlace.GONE
 
     @property
     def is_live(self) -> bool:
-        """Whether only text is meant that stands in a session where its program reads it."""
+        """Whether only text that stands in a session where its program reads it is wanted."""
         return self.place is SearchPlace.LIVE
 
     @property
     def needs_all(self) -> bool:
-        """Whether only a search through all text can find it.
+        """Whether only a search through all text can find the entries.
 
-        The index holds no text of some roles. Most of what was taken out is of these, so that the
-        index says nothing of it as a place.
+        The index holds no text of some roles. Most extracted text belongs to these, so the index is
+        of no use for stored and archived text.
         """
         is_away = self.place in (SearchPlace.EXTRACTED, SearchPlace.ARCHIVED)
         return is_away or self.role in _NOT_INDEXED
 
     @property
     def part(self) -> str | None:
-        """The part of an entry that is meant, if it is not the entry."""
+        """The part of entries that is wanted, if not whole entries."""
         return self.role if self.role in PARTS else None
 
     def fits(self, role: str | None, time: float | None) -> bool:
         """Return whether an entry of this role and time (epoch seconds) meets the conditions.
 
-        One without a time meets every condition of time.
+        An entry without a time meets every condition of time.
         """
         if self.role in ROLES and role != ROLES[self.role]:
             return False
         return time is None or self.is_time(time)
 
     def is_time(self, time: float) -> bool:
-        """Return whether the condition of time is met; epoch seconds."""
+        """Return whether a time (epoch seconds) meets the conditions of time."""
         is_late = self.since is None or time >= self.since
         return is_late and (self.until is None or time < self.until)
 
@@ -96,16 +96,16 @@ _NO_ROLE = -1
 
 
 def role_number(role: str | None) -> int | None:
-    """Return a role as the index holds it; None for one that no search asks for."""
+    """Return the number that the index stores for a role; None for roles without a filter."""
     return _ROLES.index(role) if role in _ROLES else None
 
 
 def role_of(number: int | None) -> str | None:
-    """Return the role that the index holds so."""
+    """Return the role that the index stores as this number."""
     return None if number is None else _ROLES[number]
 
 
-# Of the tables `sessions` and `rows`; of an entry without a time that of the file counts.
+# A condition on the tables `sessions` and `rows`; an entry without a time gets its file's time.
 IN_SQL = (
     " AND (:session IS NULL OR sessions.name = :session)"
     " AND (:role IS NULL OR rows.role = :role)"

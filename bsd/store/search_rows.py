@@ -1,4 +1,4 @@
-"""Lines as the search index holds them, and as it finds them."""
+"""Lines as the search index stores and finds them."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from bsd.transcripts.agents.touched import TouchedFile
 
 @dataclass(frozen=True, slots=True)
 class FoundRow:
-    """A line in which all words were found; where it was, and how its text is known again."""
+    """A line that contains all words, its place, and the hash that identifies its text."""
 
     session: SessionName
     line: int
     offset: int
     digest: int
-    score: float  # the greater the better
+    score: float  # higher is better
     role: str | None = None
-    time: float | None = None  # when it was written; epoch seconds
+    time: float | None = None  # time of the entry; epoch seconds
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedLine:
-    """A line as the index holds it."""
+    """A line to be stored in the index."""
 
     number: int
     offset: int  # bytes
-    text: str  # empty: it has no words
+    text: str  # empty: the line has no words
     role: str | None = None
-    time: int | None = None  # when it was written; epoch seconds
+    time: int | None = None  # time of the entry; epoch seconds
     touched: tuple[TouchedFile, ...] = ()  # files that its calls name

@@ -1,7 +1,7 @@
-"""Translates the words that a person types into a query of FTS5, and searches single texts.
+"""Translates the words that a user types into a query of FTS5, and searches single texts.
 
-`Matcher` finds in a text the same words as the index (`bsd.store.search`), since both leave
-words to the same tokenizer, FTS5's own. Nothing here reads or writes a file.
+`Matcher` finds the same words in a text as the index (`bsd.store.search`), since both use the
+tokenizer of FTS5. This module reads and writes no files.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from bsd.core.errors import Invalid, Unavailable
 TOKENIZE = "tokenize = 'unicode61 remove_diacritics 2'"
 
 _PARTS = re.compile(r'"([^"]*)"?|([^\s"]+)')
-# Scripts that put no space between words: each character becomes a word of its own.
+# Scripts without spaces between words: each character becomes a word of its own.
 _UNSPACED = re.compile("([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003134f])")
 _BREAK = "\u200b"
 _START, _END = "\x02", "\x03"
-# Colours of a terminal cling to the words they colour.
+# Colour codes of a terminal would become part of the words beside them.
 _COLOUR = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
 _UNWANTED = re.compile(f"[\x00{_START}{_END}]")
-# FTS5 cuts a word after 32 KiB, perhaps within a character: then its rest is not the same word.
+# FTS5 cuts a word after 32 KiB, perhaps within a character, so that its rest never matches.
 _LONGEST_WORD = 4000  # characters
 _ENDLESS = re.compile(rf"(\S{{{_LONGEST_WORD}}})(?=\S)")
-# In a line of JSON: two backslashes, which begin no escape, a colour, or escapes.
+# In a line of JSON: two backslashes (no escape begins there), a colour code, or escapes.
 _SPECIAL = re.compile(rb"\\\\|(?:\\u001[bB]|\x1b)\[[0-9;:?]*[ -/]*[@-~]|((?:\\u[0-9a-fA-F]{4})+)")
 _ASCII = bytes(range(0x80))
-_MANY = 50  # different characters: then it is faster to look at each that stands there
+_MANY = 50  # different characters; from this number on, each occurrence is folded by itself
 _WIDE = re.compile(rb"[\x80-\xff]+")
 _LONGEST_SNIPPET = 320  # characters
 _BEFORE = 80
 _MOST_WORDS = 64
-_LONG_ENOUGH = 3  # characters: fewer begin too many words
+_LONG_ENOUGH = 3  # characters; shorter words are the beginning of too many others
 
-# A snippet as FTS5 makes it, with the signs that `Snippet.read` looks for.
+# A snippet of FTS5 with the marks that `Snippet.read` expects.
 _MARKS = f"words, 0, '{_START}', '{_END}', '…', 24"
 _SNIPPET = f"SELECT snippet({_MARKS}) FROM words WHERE words MATCH ?"  # noqa: S608 - no input
 
 
 def indexable(text: str) -> str:
-    """Return `text` for the index: characters that UTF-8 or SQLite cannot hold are replaced."""
+    """Return `text` for the index, with a replacement for characters that SQLite cannot store."""
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()  # lone surrogates
         text = _UNSPACED.sub(rf"{_BREAK}\1{_BREAK}", text)
@@ -56,42 +56,48 @@ def indexable(text: str) -> str:
 
 
 def terms_of(words: str) -> list[str]:
-    """Return the words that were typed; words in double quotes, which they keep, are one term."""
+    """Return the typed words; words in double quotes are one term and keep the quotes."""
     return [f'"{phrase}"' if phrase else word for phrase, word in _PARTS.findall(words)]
 
 
 def match_expression(words: str, *, beginnings: bool = False) -> str:
-    """Return the FTS5 expression for words that must all be there, in any order.
+    """Return the FTS5 expression that requires all words, in any order.
 
-    `"several words"` stand together, `begin*` is any word that begins so, and with `beginnings`
-    each word that stands alone and is not very short. Everything else a user may type is text.
-    Raises Invalid if there is no word in it.
+    `"several words"` is a phrase, and `begin*` matches every word with this beginning. All other
+    characters are ordinary text.
+
+    Args:
+        words: the words as typed.
+        beginnings: treat each word outside of a phrase as a beginning, unless it is very short.
+
+    Raises:
+        Invalid: there is no word, or there are too many.
     """
     terms = []
     for phrase, word in _PARTS.findall(words):
         text = indexable(phrase or word)
         if not any(map(str.isalnum, text)):
-            continue  # nothing that the index could know
+            continue  # the tokenizer ignores it
         open_end = word.endswith("*") or (beginnings and len(word) >= _LONG_ENOUGH)
         prefix = " *" if open_end else ""
         terms.append(f'"{text}"{prefix}')
     if not terms:
         raise Invalid("there is no word to search for", hint='bsd search "two words" another')
     if len(terms) > _MOST_WORDS:
-        raise Invalid(f"{len(terms)} words are too many", hint=f"at most {_MOST_WORDS}")
+        raise Invalid(f"{len(terms)} words are too many", hint=f"search for at most {_MOST_WORDS}")
     return " ".join(terms)
 
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A piece of text around a match; `matches` are [start, end) in its characters."""
+    """A piece of text around matches; `matches` are [start, end) in characters of `text`."""
 
     text: str
     matches: tuple[tuple[int, int], ...]
 
     @classmethod
     def read(cls, marked: str) -> Snippet:
-        """Read a snippet that FTS5 returned with these signs."""
+        """Read a snippet that FTS5 returned with the marks of `_MARKS`."""
         marked = " ".join(marked.replace(_BREAK, "").split())
         first = marked.find(_START)
         if len(marked) > _LONGEST_SNIPPET:  # words can be very long
@@ -113,9 +119,9 @@ class Snippet:
 
 
 class Matcher:
-    """Looks for words in single texts, as the index does in all. For one thread; close it.
+    """Searches single texts as the index searches all. For one thread; call `close` after use.
 
-    Raises Invalid if there is no word in `words`, Unavailable if SQLite has no FTS5.
+    Raises Invalid if `words` contains no word, and Unavailable if SQLite has no FTS5.
     """
 
     def __init__(self, words: str) -> None:
@@ -133,7 +139,7 @@ class Matcher:
         self._db.close()
 
     def _read_needles(self, words: str) -> tuple[bytes, ...]:
-        """The words that a text must hold somewhere, folded, the longest first."""
+        """Return the folded words that a matching text contains somewhere, the longest first."""
         self._db.execute("CREATE VIRTUAL TABLE terms USING fts5vocab (words, 'row')")
         self._db.execute("BEGIN")
         for term in terms_of(words):
@@ -143,9 +149,9 @@ class Matcher:
         return tuple(sorted(found, key=len, reverse=True))
 
     def candidates(self, lines: bytes) -> Iterator[tuple[int, int]]:
-        """Which of these lines of JSON may hold all the words: [start, end) of each in `lines`.
+        """Yield [start, end) of each of these lines of JSON that may contain all the words.
 
-        No line that holds them is left out; `snippet` tells whether one does.
+        No matching line is left out; `snippet` decides whether a line really matches.
         """
         folded = fold_lines(lines)
         if not all(needle in folded for needle in self._needles):
@@ -163,12 +169,12 @@ class Matcher:
             start = end
 
     def may_hold(self, text: str) -> bool:
-        """Return False for most texts that do not hold all the words; `snippet` decides."""
+        """Return False for most texts that lack one of the words; `snippet` decides."""
         folded = fold(text).encode("utf-8", "replace")
         return all(needle in folded for needle in self._needles)
 
     def snippet(self, text: str) -> Snippet | None:
-        """Return where the words stand in a text; None if the text does not hold all of them."""
+        """Return the matches in a text; None unless the text contains all the words."""
         self._db.execute("BEGIN")
         try:
             self._db.execute("INSERT INTO words (text) VALUES (?)", (indexable(text),))
@@ -179,18 +185,18 @@ class Matcher:
 
 
 def without_fts5() -> Unavailable:
-    """The error where SQLite cannot search."""
+    """Return the error for an SQLite without FTS5."""
     return Unavailable(
-        "searching needs an SQLite with FTS5, which this Python's has not",
+        "search needs SQLite with FTS5, which this Python lacks",
         hint="install Python or SQLite from your distribution",
     )
 
 
 def fold(text: str) -> str:
-    """`text` without case and diacritics: equal for all words that the tokenizer takes for equal.
+    """Return `text` without case and diacritics; words that match in the tokenizer become equal.
 
-    It makes more texts equal than the tokenizer does, never fewer. Its result for a character
-    does not depend on those beside it.
+    Folding makes more texts equal than the tokenizer does, never fewer. Each character is folded
+    independently of its neighbours.
     """
     if text.isascii():
         return text.lower()
@@ -199,9 +205,9 @@ def fold(text: str) -> str:
 
 
 def fold_lines(lines: bytes) -> bytes:
-    """As `fold`, of lines of JSON, whose escapes are resolved; as many lines as before.
+    """Apply `fold` to lines of JSON, with their escapes resolved; the number of lines stays.
 
-    Most bytes are ASCII, and of other characters few are different ones.
+    Optimised for text that is mostly ASCII, with few different other characters.
     """
     if b"\\u" in lines or b"\x1b" in lines:
         lines = _SPECIAL.sub(_resolved, lines)
@@ -221,7 +227,7 @@ _fold_one = lru_cache(maxsize=1 << 14)(fold)
 
 
 def _resolved(found: re.Match[bytes]) -> bytes:
-    """Return the text of two backslashes, the colour of a terminal, or escapes."""
+    """Return the replacement for two backslashes, a colour code, or escapes."""
     text = found[0]
     if found[1] is None:
         return text if text.startswith(b"\\\\") else b""

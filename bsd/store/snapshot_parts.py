@@ -1,9 +1,9 @@
-"""The parts of snapshots: read from their packs, written to new packs, tidied.
+"""The parts of snapshots: reading them from packs, writing them to new packs, removing old packs.
 
-A part is a run of whole lines. Where a part ends depends on the lines themselves, so a change in
-one place leaves most other parts as they were, and renewing a snapshot costs only the new ones.
-New parts are durable before `copy.json` names them, and a pack goes only when `copy.json` names
-nothing in it.
+A part is a sequence of whole lines. The content of the lines decides where a part ends, so a change
+in one place leaves most other parts as they were, and an update of a snapshot writes only the new
+parts. New parts are durable before `copy.json` refers to them, and a pack is removed only when
+`copy.json` no longer refers to any part in it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from bsd.store.snapshots import (
 )
 from bsd.transcripts.reader import ChangedWhileReading, InBlocks, Line, Transcript
 
-# A part ends after so many bytes if its last line says so, and after so many in any case.
+# Bytes. A part ends after the smaller size if its last line's checksum says so, and after the
+# larger size in any case.
 _SMALLEST_PART, _LARGEST_PART = 128 << 10, 1 << 20
 _ONE_OF = 8
-# More packs than these, or more than half of their bytes unused: they are merged.
+# Packs are merged if there are more than this, or if over half of their bytes are unused.
 _MOST_PACKS = 6
-_SMALL_BYTES = 2 << 20  # a snapshot that is smaller has one pack
+_SMALL_BYTES = 2 << 20  # a smaller snapshot has one pack
 
 
 class SnapshotReader(InBlocks):
-    """Reads one file of a snapshot as a transcript is read; to be closed.
+    """Reads a file of a snapshot as a transcript is read; call `close` after use.
 
-    Raises Unavailable from every read of a part that is damaged or missing.
+    Reading a damaged or missing part raises Unavailable.
     """
 
     def __init__(self, snapshot: Snapshot, file: SnapshotFile | None = None) -> None:
@@ -53,7 +54,7 @@ class SnapshotReader(InBlocks):
         self._packs: list[Pack] | None = None  # opened at the first read
         self._problem: Exception | None = None  # why a pack could not be opened
         self._opened = ExitStack()
-        self._last: tuple[int, bytes] = (-1, b"")  # number and content of a part
+        self._last: tuple[int, bytes] = (-1, b"")  # number and content of the part read last
 
     def close(self) -> None:
         self._opened.close()
@@ -90,27 +91,27 @@ class SnapshotReader(InBlocks):
         for pack in self._packs:
             try:
                 if (place := pack.find(part.hash)) is not None:
-                    content = pack.line(place)  # its hash is checked
+                    content = pack.line(place)  # the hash is checked
                     if len(content) == part.size:
                         return content
             except (PackDamaged, OSError) as error:
                 problem = error
         raise Unavailable(
-            f"the copy of {self._snapshot.name} in {self._snapshot.directory} is not whole"
-            f" ({problem or 'a pack of it is gone'})",
-            hint="bring that directory back from a backup, if there is one",
+            f"the copy of {self._snapshot.name} in {self._snapshot.directory} is incomplete"
+            f" ({problem or 'one of its packs is gone'})",
+            hint="restore that directory from a backup",
         )
 
     def _open_packs(self) -> Iterator[Pack]:
         for path in packs_in(self._snapshot.directory):
             try:
                 yield self._opened.enter_context(Pack(path))
-            except (PackDamaged, OSError) as error:  # the parts in it will be missed
+            except (PackDamaged, OSError) as error:  # its parts will be missing
                 self._problem = error
 
 
 def damaged_snapshots(archive: Path) -> Iterator[tuple[Path, Unavailable]]:
-    """Yield the snapshots of a session that cannot be read whole; reads all of each."""
+    """Read all snapshots of a session, and yield those that cannot be read whole."""
     for directory in snapshot_directories(archive):
         try:
             if snapshot := read_snapshot(directory):
@@ -137,9 +138,9 @@ def split_into_parts(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def unchanged_parts(source: Transcript, before: SnapshotFile) -> tuple[Part, ...]:
-    """Return the leading parts that a file still has, if it was only appended to; never the last.
+    """Return the leading parts that an appended file still has; never the last part.
 
-    The first part and the last two are compared: programs that rewrite do so there.
+    The first part and the last two are compared, since programs that rewrite change these.
     """
     kept = before.parts[:-1]
     now, was = source.identity, before.was
@@ -153,7 +154,7 @@ def unchanged_parts(source: Transcript, before: SnapshotFile) -> tuple[Part, ...
 
 
 class PartWriter(Closing):
-    """Packs parts that a snapshot has not yet, in one new pack; to be used in a `with`."""
+    """Packs parts that a snapshot does not have yet into one new pack; use it in a `with`."""
 
     def __init__(self, directory: Path, now: float, *, check: bool = False) -> None:
         """Open a snapshot directory, which need not exist, for new parts.
@@ -161,7 +162,7 @@ class PartWriter(Closing):
         Args:
             directory: of the snapshot.
             now: epoch seconds.
-            check: read the packs that are there, and count on none that is damaged.
+            check: read the existing packs, and do not rely on damaged packs.
         """
         self._directory = directory
         packs = packs_in(directory)
@@ -179,11 +180,11 @@ class PartWriter(Closing):
         self._unfinished.close()
 
     def has(self, parts: Iterable[Part]) -> bool:
-        """True if all these parts were there, or were added."""
+        """Return whether the snapshot has all these parts, or they were added."""
         return all(part.hash in self._known for part in parts)
 
     def add(self, content: bytes) -> Part:
-        """Pack a part, unless the snapshot has it."""
+        """Pack a part, unless the snapshot has it; return its hash and size."""
         part = Part(_digest(content), len(content))
         if part.hash not in self._known:
             if self._writer is None:
@@ -199,25 +200,25 @@ class PartWriter(Closing):
             self._made = _finished(self._writer, self._now)
 
     def drop_damaged(self) -> None:
-        """Remove the damaged packs; to be called when `copy.json` needs nothing of them."""
+        """Remove the damaged packs; call this when `copy.json` no longer refers to them."""
         for path in self._damaged:
             if path != self._made:
                 path.unlink(missing_ok=True)
 
 
 def tidy_snapshot(snapshot: Snapshot, now: float, *, strictly: bool = False) -> None:
-    """Remove packs that are not needed, and merge many or half empty ones.
+    """Remove unneeded packs, and merge packs that are many or half empty.
 
-    The caller holds the session's lock. No part that the snapshot needs goes before it is durable
-    in another pack; a damaged snapshot is left as it is.
+    The caller holds the session's lock. No part that the snapshot needs is removed before it is
+    durable in another pack; a damaged snapshot is left unchanged.
 
     Args:
-        snapshot: as it was written last.
+        snapshot: as it was last written.
         now: epoch seconds.
-        strictly: leave no part that the snapshot does not need.
+        strictly: keep no part that the snapshot does not need.
 
     Raises:
-        OSError, Unavailable: the disk is full, for example.
+        OSError, Unavailable: for example, the disk is full.
     """
     for path in snapshot.directory.glob(f".*{UNFINISHED}"):
         path.unlink(missing_ok=True)
@@ -239,9 +240,9 @@ def tidy_snapshot(snapshot: Snapshot, now: float, *, strictly: bool = False) -> 
 
 
 def rewrite_snapshot(snapshot: Snapshot, change: Callable[[Line], bytes], now: float) -> int:
-    """Write a snapshot anew, each line as `change` returns it; return how many that changed.
+    """Rewrite a snapshot, each line as `change` returns it; return how many lines changed.
 
-    `change` is called twice for each line, and must answer alike.
+    `change` is called twice for each line, and must return the same bytes both times.
     """
     with closing(SnapshotReader(snapshot)) as source:
         changed = sum(change(line) != line.raw for line in source.lines())
@@ -253,7 +254,7 @@ def rewrite_snapshot(snapshot: Snapshot, change: Callable[[Line], bytes], now: f
             writer.finish()
     was = replace(snapshot.transcript.was, size=sum(part.size for part in parts))
     files = (replace(snapshot.transcript, was=was, parts=parts), *snapshot.files[1:])
-    new = replace(snapshot, files=files, title=None)  # a line may have given the title
+    new = replace(snapshot, files=files, title=None)  # a changed line may have given the title
     write_snapshot(new)
     tidy_snapshot(new, now, strictly=True)
     return changed
@@ -280,7 +281,7 @@ def _finished(writer: PackWriter, now: float) -> Path:
 
 
 def _sizes(path: Path) -> dict[bytes, int]:
-    """Return the sizes of a pack's parts by hash; nothing for a damaged pack."""
+    """Return the sizes of a pack's parts by hash; empty for a damaged pack."""
     with suppress(PackDamaged, OSError), Pack(path) as pack:
         return {place.hash: place.size for place in pack.places()}
     return {}

@@ -1,14 +1,14 @@
-"""Snapshots: copies of whole sessions in the archive, of which a deleted session is made again.
+"""Snapshots: copies of whole sessions in the archive, from which deleted sessions are restored.
 
 A snapshot is the directory `<root>/archive/<agent>_<session>/session-<origin>/`. Its `copy.json`
-names the files of the session (the transcript first, then other files that belong to it) and the
-parts of which each is made; packs beside it hold the parts (`store/snapshot_parts.py`). The
-transcript is stored lean: values that were extracted lie in the session's store and packs already.
-`<origin>` tells the session from another one that had the same name.
+lists the files of the session (the transcript first, then other files that belong to it) and the
+parts of each; packs in the same directory hold the parts (`store/snapshot_parts.py`). The
+transcript is stored lean: extracted values are already in the session's store and packs. `<origin>`
+distinguishes the session from others that had the same name.
 
-`copy.json` is believed only if it is bsd's own file (`core/files`) and its values are possible: the
-names are those of its place, and every path lies below the directory of its session. It has a
-checksum; older versions of bsd wrote none.
+`copy.json` is trusted only if it is bsd's own file (`core/files`) and its values are possible: the
+names must be those of its place, and every path must lie below the directory of its session. It has
+a checksum; older versions of bsd wrote none.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _log = structlog.stdlib.get_logger(module="archive")
 _MANIFEST = "copy.json"
 _ENDING = ".jsonl"
 _VERSION = 1
-_CHECKSUM = "sha256"  # of the document without it
+_CHECKSUM = "sha256"  # of the document without this member
 _ORIGIN = re.compile(r"[0-9a-f]{16}")
 _BROKEN = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
@@ -70,7 +70,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """One file as it was copied; `path` is relative to the agent's session directory."""
+    """A file as it was copied; `path` is relative to the agent's session directory."""
 
     path: str
     was: Identity
@@ -82,39 +82,39 @@ class SnapshotFile:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The snapshot of one session; times are epoch seconds."""
+    """The snapshot of a session; times are epoch seconds."""
 
     directory: Path
     name: SessionName
-    origin: str  # 16 hex digits that tell the session from others of its name
+    origin: str  # 16 hex digits that distinguish the session from others of its name
     files: tuple[SnapshotFile, ...]  # the transcript first
     kept_at: float
     title: str | None = None
-    parent: str | None = None  # the session that this one is a part of
+    parent: str | None = None  # the session of which this session is a part
     listed: str | None = None  # its program's record of it, for `AgentProgram.list_again`
     put_away: bool = False  # archived by its program, in another directory
-    left_out: tuple[str, ...] = ()  # files of the session that could not be read, with the reason
-    working_directory: str | None = None  # the working directory in which it began
-    gone_at: float | None = None  # when a run first found the session deleted
+    left_out: tuple[str, ...] = ()  # unreadable files of the session, each with the reason
+    working_directory: str | None = None  # the first working directory
+    gone_at: float | None = None  # time at which a run first found the session deleted
 
     @property
     def id(self) -> str:
-        """The session's name with the origin, as commands and routes take it."""
+        """The session's name with the origin, as commands and routes accept it."""
         return f"{self.name}@{self.origin[:8]}"
 
     @property
     def transcript(self) -> SnapshotFile:
-        """The first of its files."""
+        """The transcript, which is the first file."""
         return self.files[0]
 
     @property
     def size(self) -> int:
-        """Bytes of all its files, without extracted values."""
+        """The bytes of all its files, without extracted values."""
         return sum(file.was.size for file in self.files)
 
     @property
     def packed(self) -> int:
-        """Bytes that the snapshot takes on disk."""
+        """The bytes that the snapshot takes on disk."""
         return sum(path.stat().st_size for path in packs_in(self.directory))
 
 
@@ -123,7 +123,7 @@ def packs_in(directory: Path) -> list[Path]:
     return sorted(directory.glob(f"*{PACK}"))
 
 
-# --- where snapshots lie ---
+# --- directories of snapshots ---
 
 
 def archive_directories(layout: Layout) -> list[Path]:
@@ -135,15 +135,15 @@ def archive_directories(layout: Layout) -> list[Path]:
         return []
     except NotADirectoryError as error:
         raise Conflict(
-            f"{layout.archive} is not a directory, so nothing of the archive can be read",
-            hint="move away what lies there, and bring the directory back",
+            f"{layout.archive} is not a directory, so the archive cannot be read",
+            hint="move that file away, and restore the directory from a backup",
         ) from error
     except OSError as error:
         raise os_problem(error, f"reading {layout.archive}") from error
 
 
 def snapshot_directories(archive: Path) -> Iterator[Path]:
-    """Yield the snapshot directories of one session, damaged ones included; raises OSError."""
+    """Yield the snapshot directories of a session, including damaged snapshots; raises OSError."""
     with suppress(FileNotFoundError, NotADirectoryError):
         for name in sorted(os.listdir(archive)):
             if name.startswith(COPY):
@@ -151,7 +151,7 @@ def snapshot_directories(archive: Path) -> Iterator[Path]:
 
 
 def snapshot_directory(layout: Layout, name: SessionName, origin: str) -> Path:
-    """Return the path of the snapshot of a session with this origin, which need not exist."""
+    """Return the path of a session's snapshot with this origin, which need not exist."""
     return layout.archive_dir(name) / f"{COPY}{origin}"
 
 
@@ -161,13 +161,13 @@ def snapshots_of(layout: Layout, name: SessionName) -> list[Snapshot]:
 
 
 def snapshots_in(archive: Path, *, strictly: bool = False) -> list[Snapshot]:
-    """Return the snapshots in the archive directory of one session, the latest first.
+    """Return the snapshots in the archive directory of a session, the latest first.
 
     A damaged snapshot is logged and left out.
 
     Args:
         archive: the session's directory in the archive.
-        strictly: raise BsdError or OSError for a snapshot that cannot be read now; otherwise that
+        strictly: raise BsdError or OSError if a snapshot is temporarily unreadable; by default this
             is logged, too, and the result is empty.
     """
     try:
@@ -199,7 +199,7 @@ def read_snapshot(directory: Path) -> Snapshot | None:
     """Read `copy.json` of a snapshot.
 
     Returns:
-        The snapshot; None if there is none in this directory.
+        The snapshot; None if the directory contains none.
 
     Raises:
         Unavailable: `copy.json` is damaged, or is not bsd's own file.
@@ -218,12 +218,12 @@ def read_snapshot(directory: Path) -> Snapshot | None:
     except (*_BROKEN, BsdError) as error:
         raise Unavailable(
             f"{path} is not as bsd wrote it ({error})",
-            hint="what it is about cannot be brought back; `bsd archive forget` removes it",
+            hint="`bsd archive forget` removes this copy; its session cannot be restored from it",
         ) from error
 
 
 def write_snapshot(snapshot: Snapshot) -> None:
-    """Write `copy.json` durably, which makes the snapshot count; raises OSError."""
+    """Write `copy.json` durably, which makes the snapshot valid; raises OSError."""
     is_new = not snapshot.directory.is_dir()
     document = {
         "version": _VERSION,
@@ -247,30 +247,30 @@ def write_snapshot(snapshot: Snapshot) -> None:
 
 
 def delete_snapshot(directory: Path) -> None:
-    """Remove a snapshot for good, `copy.json` first; raises OSError."""
+    """Delete a snapshot permanently, `copy.json` first; raises OSError."""
     with suppress(FileNotFoundError):
         (directory / _MANIFEST).unlink()
         sync_dir(directory)
     shutil.rmtree(directory)
-    with suppress(OSError):  # packs of values lie there, or another snapshot
+    with suppress(OSError):  # packs of values, or another snapshot, are left
         directory.parent.rmdir()
 
 
 def _parse(directory: Path, document: Any) -> Snapshot:
-    """Raises one of `_BROKEN`, or BsdError for a broken name."""
+    """Build a snapshot from JSON; raises an error of `_BROKEN`, or BsdError for a bad name."""
     if document["version"] != _VERSION:
-        raise ValueError(f"it is of version {document['version']!r:.20}")
+        raise ValueError(f"its version is {document['version']!r:.20}")
     if _CHECKSUM in document and document.pop(_CHECKSUM) != _checksum(document):
-        raise ValueError("its checksum is another one")
+        raise ValueError("its checksum does not match")
     name, origin = SessionName.parse(text(document["session"])), text(document["origin"])
     if not _ORIGIN.fullmatch(origin) or directory.name != f"{COPY}{origin}":
-        raise ValueError("it lies in the place of another copy")
+        raise ValueError("it lies in the directory of another copy")
     store, place = Layout(directory).store_name(name), directory.parent.name
     if place != store and not place.startswith(f"{store}_archive_"):  # the latter in the trash
-        raise ValueError(f"it is about {name}, and lies in the place of another session")
+        raise ValueError(f"it describes {name}, but lies in the directory of another session")
     files = tuple(map(_parse_file, document["files"]))
     if not files or files[0].path != f"{name.session}{_ENDING}":
-        raise ValueError("it does not name the transcript first")
+        raise ValueError("its first file is not the transcript")
     for file in files[1:]:
         path_below(file.path, name.session)
     if len({file.path for file in files}) < len(files):
@@ -306,7 +306,7 @@ def _parse_file(document: Any) -> SnapshotFile:
         whole_number(ctime_ns, least=-1 << 63),
     )
     if sum(part.size for part in parts) != was.size:
-        raise ValueError("its parts are not as long as it was")
+        raise ValueError("the sizes of its parts do not add up")
     return SnapshotFile(
         path=text(document["path"]),
         was=was,
@@ -337,9 +337,9 @@ def _checksum(document: dict[str, Any]) -> str:
 
 
 class CopiedVersions:
-    """The version of each session's transcript that was copied last, by the name of its store.
+    """The version of each session's transcript that was copied last, by store name.
 
-    A cache in `copied.json`: if the file is lost, it is made again from the snapshots.
+    This is a cache in `copied.json`: if the file is lost, it is rebuilt from the snapshots.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -362,33 +362,33 @@ class CopiedVersions:
         return {str(store): Written(*map(int, was)) for store, was in document.items()}
 
     def note(self, store: str, was: Written) -> None:
-        """Note that a session was copied."""
+        """Record that a session was copied."""
         self.versions[store] = self._noted[store] = was
 
     def save(self) -> None:
-        """Write the changes; if that fails, the next run reads some sessions again."""
+        """Write the changes; if this fails, the next run reads some sessions again."""
         if not (self._noted or self._is_new):
             return
         with suppress(OSError, *_BROKEN):
-            self.versions = self._read() | self._noted  # another run may have noted more
+            self.versions = self._read() | self._noted  # another run may have recorded more
         with suppress(OSError):
             plain = {store: tuple(was) for store, was in self.versions.items()}
             write_private(self._file, orjson.dumps(plain))
 
 
-# --- their sum ---
+# --- sums ---
 
 
 @dataclass(frozen=True, slots=True)
 class CopiesUse:
-    """What copies of sessions take. Sizes are bytes, times ISO 8601."""
+    """The disk space of copies of sessions. Sizes are bytes, times ISO 8601."""
 
     sessions: int
-    gone: Annotated[int, Field(description="How many of these their program has deleted")]
-    content: Annotated[int, Field(description="Of all their files, without what was taken out")]
-    kept: Annotated[int, Field(description="What the copies take")]
-    ratio: Annotated[float | None, Field(description="Bytes of content for each that is kept")]
-    oldest: Annotated[str | None, Field(description="When the copy was made that is the oldest")]
+    gone: Annotated[int, Field(description="Copied sessions that their program has deleted")]
+    content: Annotated[int, Field(description="Of all their files, without extracted values")]
+    kept: Annotated[int, Field(description="Size of the copies on disk")]
+    ratio: Annotated[float | None, Field(description="Bytes of content per byte on disk")]
+    oldest: Annotated[str | None, Field(description="Time of the oldest copy")]
 
 
 NO_COPIES = CopiesUse(0, 0, 0, 0, None, None)

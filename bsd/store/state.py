@@ -1,7 +1,7 @@
-"""`state.db`: the values of each session that were final when it was last read (DESIGN §3).
+"""`state.db`: facts about each session that were final when it was last read (DESIGN §3).
 
-A checkpoint says where reading a session may begin instead of at its first line. Only speed is kept
-here. A checkpoint that does not fit the session as it is now is not used, and if the database
+A checkpoint says where reading a session may begin instead of at its first line. The database only
+saves time. A checkpoint that does not fit the session as it is now is ignored, and if the database
 cannot be read or written, sessions are read whole.
 """
 
@@ -38,13 +38,13 @@ from bsd.transcripts.reader import Transcript
 
 _log = structlog.stdlib.get_logger(module="state")
 
-NO_ID = 0  # the number of an entry without id
+NO_ID = 0  # the number for an entry without id
 
 _VERSION = 4
 _GUARDED = 4096  # bytes before a checkpoint that must be unchanged
 _WAIT_SECONDS = 5.0
 _CACHE_KIB = 512
-_AT_ONCE = 500  # ids in one question, and rows in one answer
+_AT_ONCE = 500  # limit of ids per query, and of rows per result
 
 _TABLES = {
     "checkpoints": """
@@ -61,34 +61,34 @@ _TABLES = {
 
 @dataclass(frozen=True, slots=True)
 class CacheSeen:
-    """The figures of their provider's prompt cache that the answers of a session contain."""
+    """Facts about the provider's prompt cache, from the answers in a session."""
 
     in_use: bool = False
-    used_ms: float | None = None  # time of the newest answer, epoch
-    model: str = ""  # of the newest answer that says so
-    life_seconds: float | None = None  # as the usage says
+    used_ms: float | None = None  # time of the newest answer; epoch milliseconds
+    model: str = ""  # of the newest answer that names its model
+    life_seconds: float | None = None  # lifetime of the cache, by the usage figures
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A place between two lines, and the facts from the lines before it that later lines need."""
+    """A place between two lines, and facts from the lines before it that later lines need."""
 
     offset: int  # bytes
-    index: int  # number of the line that begins here, 0-based
-    messages: int  # message entries before
-    ids: array[int]  # a number for the id of each entry before, but for the `earlier` ones
-    own_calls: tuple[str, ...] = ()  # calls of our own tools whose results may follow
-    leaf: int = NO_ID  # a number for the id of the last entry before that has one
-    in_turn: bool = False  # in the last turn, which has come to its end
+    index: int  # 0-based number of the line that begins here
+    messages: int  # number of message entries before
+    ids: array[int]  # a number for the id of each entry before, except for those in `earlier`
+    own_calls: tuple[str, ...] = ()  # calls of bsd's own tools whose results may follow
+    leaf: int = NO_ID  # number for the id of the last entry before that has an id
+    in_turn: bool = False  # the place is within the last turn, which has ended
     on_way: bool = True  # a reply to the last line continues the path through this place
-    bound: bool = False  # values before stay only since a signature covers them
-    characters_per_token: float = 0.0  # as recorded before; 0: not known
-    cache: CacheSeen = CacheSeen()  # of the session as it was then, to its last line
-    # A test for more ids, without listing them.
+    bound: bool = False  # values before the place stay only because a signature covers them
+    characters_per_token: float = 0.0  # 0: not known
+    cache: CacheSeen = CacheSeen()  # of the session at that time, up to its last line
+    # Tests for further ids without listing them.
     earlier: Checkpoint | _StoredIds | None = field(default=None, compare=False)
 
     def among(self, ids: Collection[int]) -> set[int]:
-        """Return those of these ids that an entry before the checkpoint has."""
+        """Return those of `ids` that an entry before the checkpoint has."""
         found = set(ids).intersection(self.ids) if self.ids else set()
         return found | self.earlier.among(ids) if self.earlier else found
 
@@ -107,26 +107,26 @@ class _StoredIds:
         return self.state.ids_among(self.number, ids) if ids else set()
 
 
-class Left(NamedTuple):  # no dataclass: a start makes one for each session
-    """How a session was left when there was nothing more to do to it."""
+class Left(NamedTuple):  # not a dataclass: at start, each session gets an object
+    """The state of a session for which no work was left."""
 
     session: SessionName
-    settings: str  # fingerprint of those it was judged by
+    settings: str  # fingerprint of the settings that were used
     file: Written
-    due_at: float | None  # epoch seconds at which there will be, without a change
-    warm_until: float | None = None  # epoch seconds; values in the model's context wait until then
-    tokens_ready: int = 0  # of the values that wait so
+    due_at: float | None  # epoch seconds at which work is due even if the file does not change
+    warm_until: float | None = None  # epoch seconds; until then, values in the model's context wait
+    tokens_ready: int = 0  # tokens of the values that wait for `warm_until`
 
 
 class StateDb:
-    """The database; for calls from any thread. It is opened when first needed, and kept open."""
+    """The database. Thread-safe; opened when it is first needed, and then kept open."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._warned = False
         self._lock = threading.RLock()
         self._database: sqlite3.Connection | None = None
-        self._opened: tuple[int, int] | None = None  # which file that is: device, inode
+        self._opened: tuple[int, int] | None = None  # device and inode of the open file
 
     def __del__(self) -> None:
         self.close()
@@ -141,7 +141,7 @@ class StateDb:
     # --- checkpoints ---
 
     def load(self, name: SessionName, settings: str, source: Transcript) -> Checkpoint | None:
-        """Return the checkpoint if it fits: same settings, same file, same bytes before it."""
+        """Return the checkpoint if settings, file and the bytes before it are unchanged."""
         row = None
         with self._open() as database:
             if database is not None:
@@ -166,10 +166,16 @@ class StateDb:
     def save(
         self, name: SessionName, settings: str, left_as: Identity, guard: bytes, at: Checkpoint
     ) -> None:
-        """Store a checkpoint of the file that was left as `left_as`.
+        """Store a checkpoint.
 
-        `guard` is the `guard` of the bytes before it. If it goes on from another checkpoint,
-        only the new ids are written.
+        If it continues a stored checkpoint, only the new ids are written.
+
+        Args:
+            name: the session.
+            settings: fingerprint of the settings.
+            left_as: the file as it was left.
+            guard: hash of the bytes before the checkpoint, from the function `guard`.
+            at: the checkpoint.
         """
         place = orjson.dumps({name: getattr(at, name) for name in _PLACE})
         row = (str(name), settings, *_file(left_as), guard, place)
@@ -182,19 +188,19 @@ class StateDb:
                 update = f"UPDATE checkpoints SET {columns} = {marks} WHERE number = ?"  # noqa: S608 - our own columns
                 if database.execute(update, (*row, at.earlier.number)).rowcount:
                     number = at.earlier.number
-            if number is None:  # a new one, or the ids before it were forgotten meanwhile
+            if number is None:  # a new checkpoint, or the ids before it were dropped since
                 _forget(database, name)
             if at.earlier is None:
                 insert = f"INSERT INTO checkpoints {columns} VALUES {marks}"  # noqa: S608 - the same
                 number = database.execute(insert, row).lastrowid
             if number is not None:
-                new = ((number, id_) for id_ in sorted(map(signed, at.ids)))  # as the table is
+                new = ((number, id_) for id_ in sorted(map(signed, at.ids)))  # as in the table
                 database.executemany("INSERT OR IGNORE INTO ids VALUES (?, ?)", new)
 
     def ids_among(self, number: int, ids: Collection[int]) -> set[int]:
-        """Return those of these ids that stand before a checkpoint.
+        """Return those of `ids` that stand before a checkpoint.
 
-        Raises TemporaryFailure if the checkpoint was forgotten meanwhile.
+        Raises TemporaryFailure if the checkpoint was dropped since it was loaded.
         """
         wanted = [signed(id_) for id_ in ids]
         with self._open() as database:
@@ -209,8 +215,8 @@ class StateDb:
                     found.update(unsigned(id_) for (id_,) in rows)
                 return found
         raise TemporaryFailure(
-            "what was known of the session was forgotten meanwhile",
-            hint="run the same command again: the session is read whole then",
+            "the checkpoint of the session was removed during the command",
+            hint="run the same command again; it reads the whole session",
         )
 
     def forget(self, name: SessionName) -> None:
@@ -219,10 +225,10 @@ class StateDb:
             if database is not None:
                 _forget(database, name)
 
-    # --- sessions that need nothing ---
+    # --- sessions without work ---
 
     def rests(self, settings: str) -> Iterator[Left]:
-        """Yield how sessions were left under these settings; only some are in memory at once."""
+        """Yield the states stored under these settings; few are in memory at once."""
         after = ""
         query = (
             "SELECT session, dev, ino, size, mtime_ns, due_at, warm_until, tokens_ready FROM rests"
@@ -236,13 +242,13 @@ class StateDb:
             if not rows:
                 return
             for name, *file, due_at, warm_until, ready in rows:
-                with suppress(BsdError):  # no name that a session may have
+                with suppress(BsdError):  # not a valid session name
                     session, seen = SessionName.parse(name), Written(*map(unsigned, file))
                     yield Left(session, settings, seen, due_at, warm_until, ready)
             after = rows[-1][0]
 
     def waiting(self) -> dict[str, Left]:
-        """Return how sessions were left that waited for their prompt cache, by their names."""
+        """Return the states of sessions that waited for their prompt cache, by session name."""
         query = (
             "SELECT session, settings, dev, ino, size, mtime_ns, due_at, warm_until, tokens_ready"
             " FROM rests WHERE warm_until IS NOT NULL"
@@ -252,13 +258,13 @@ class StateDb:
             for name, settings, *file, due_at, until, ready in (
                 database.execute(query) if database is not None else ()
             ):
-                with suppress(BsdError):  # no name that a session may have
+                with suppress(BsdError):  # not a valid session name
                     session, seen = SessionName.parse(name), Written(*map(unsigned, file))
                     found[name] = Left(session, settings, seen, due_at, until, ready)
         return found
 
     def note_rests(self, rests: Mapping[SessionName, Left | None]) -> None:
-        """Store how sessions were left; None: there is more to do to this one."""
+        """Store the states of sessions; None drops a state, since the session needs work."""
         gone = [(str(name),) for name, left in rests.items() if left is None]
         rows = [
             (str(left.session), left.settings, *map(signed, left.file), *left[3:])
@@ -271,13 +277,13 @@ class StateDb:
                 database.executemany("REPLACE INTO rests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def keep_only(self, is_there: Callable[[SessionName], bool]) -> int:
-        """Drop all of sessions that are not there any more; return their number."""
+        """Drop all rows of sessions that no longer exist; return how many sessions these were."""
         gone = []
         with self._open() as database:
             if database is not None:
                 query = "SELECT session FROM checkpoints UNION SELECT session FROM rests"
                 for (text,) in database.execute(query):
-                    with suppress(BsdError):  # no name that a session may have
+                    with suppress(BsdError):  # not a valid session name
                         name = SessionName.parse(text)
                         if not is_there(name):
                             gone.append(name)
@@ -290,7 +296,7 @@ class StateDb:
 
     @contextmanager
     def _open(self, *, create: bool = False) -> Iterator[sqlite3.Connection | None]:
-        """Give a connection, or None; after an error inside the block nothing is known."""
+        """Yield a connection, or None without a usable database; errors inside are logged."""
         with self._lock:
             try:
                 database = self._connection(create=create)
@@ -307,7 +313,7 @@ class StateDb:
                 self._give_up(error)
 
     def _connection(self, *, create: bool) -> sqlite3.Connection | None:
-        """Return the open database, if it is still the one at the path; else that, or a new one."""
+        """Return a connection to the file at the path, or None if it is not to be created."""
         if self._database is not None and not self._is_as_opened(self._database):
             self.close()
         if self._database is None and (create or self._path.exists()):
@@ -324,7 +330,7 @@ class StateDb:
         return self._database
 
     def _is_as_opened(self, database: sqlite3.Connection) -> bool:
-        """Return whether it still is the file at the path, with the tables of this version."""
+        """Return whether the path still leads to the open file, with this version's tables."""
         with suppress(sqlite3.Error):
             return self._which() == self._opened and version_of(database) == _VERSION
         return False
@@ -347,19 +353,19 @@ class StateDb:
 
 @lru_cache(maxsize=8)
 def state_at(path: Path) -> StateDb:
-    """Return the database at a path; one for all callers in this process."""
+    """Return the database at a path; all callers in this process share it."""
     return StateDb(path)
 
 
 def guard(source: Readable, offset: int, edits: Sequence[Edit] = ()) -> bytes:
-    """Return a hash of the bytes before a place in a file, once `edits` are made there."""
+    """Return a hash of the bytes before `offset` in a file, as they are after `edits`."""
     before = edited(source, edits, max(0, offset - _GUARDED), offset)
     return hashlib.sha256(before).digest()
 
 
 def _create(database: sqlite3.Connection) -> None:
-    """Make empty tables, unless another process has made them at the same moment."""
-    # Ids lie about at random: a look-up reads a page, and an addition writes one.
+    """Create empty tables, unless another process has just done so."""
+    # Ids are random: a look-up reads a page, and an insertion writes a page, so pages are small.
     database.execute("PRAGMA page_size = 1024")
     database.execute("BEGIN IMMEDIATE")
     with database:

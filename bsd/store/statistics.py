@@ -1,4 +1,4 @@
-"""The statistics of a session that the search index counts while it reads it."""
+"""The statistics of a session, which the search index counts while it reads the session."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MOST_MODELS = 50
 
 
 class TakenOut(NamedTuple):
-    """The values that are out of the lines of a session, by the markers that stand in them."""
+    """The sums of extracted values in a session, by the markers in its lines."""
 
-    entries: int  # with a marker
+    entries: int  # number of entries with a marker
     content: int  # bytes of their original lines
-    saved: int  # bytes by which the lines are shorter than these
+    saved: int  # bytes by which their lines are now shorter
 
     def __add__(self, other: object) -> TakenOut:
-        """Return the sum of both."""
+        """Return the sums of both."""
         if not isinstance(other, TakenOut):
             return NotImplemented
         return TakenOut(*map(sum, zip(self, other, strict=True)))
@@ -38,14 +38,14 @@ NOTHING_OUT = TakenOut(0, 0, 0)
 
 
 def out_of(entry: Entry, size: int) -> TakenOut:
-    """Return the extracted values of an entry; `size` is the length of its line in bytes."""
+    """Return the sums for an entry; `size` is the length of its line in bytes."""
     marker = Marker.of(entry)
     return NOTHING_OUT if marker is None else TakenOut(1, marker.size, max(0, marker.size - size))
 
 
 @dataclass(slots=True)
 class Statistics:
-    """The figures counted in the lines of a session. Times are milliseconds since 1970."""
+    """The figures counted in the lines of a session. Times are epoch milliseconds."""
 
     entries: int = 0
     messages: int = 0
@@ -53,19 +53,19 @@ class Statistics:
     tool_outputs: int = 0
     models: list[str] = field(default_factory=list)  # in order of appearance
     tokens: dict[str, int] = field(default_factory=dict)  # input, output, cache_…, total
-    cost: float = 0.0  # US dollars, as far as its program noted them
+    cost: float = 0.0  # US dollars, as far as the program recorded them
     created_ms: float | None = None
     last_ms: float | None = None
-    extracted_entries: int = 0  # with a marker
+    extracted_entries: int = 0  # number of entries with a marker
     extracted_bytes: int = 0  # of their original lines
-    saved_bytes: int = 0  # by which the lines are shorter than they were
-    title: str | None = None  # by the content of the session
+    saved_bytes: int = 0  # by which their lines are now shorter
+    title: str | None = None  # from the content of the session
     title_rank: int = 0  # `bsd.transcripts.agents.format.Rank`
-    directory: str | None = None  # the working directory in which it began
+    directory: str | None = None  # the first working directory
     _answer: str | None = field(default=None, init=False, compare=False)  # whose tokens are counted
 
     def take(self, entry: Entry, info: EntryInfo | None, title: Title | None, size: int) -> None:
-        """Count an entry; `size` is its line's bytes. In a foreign format `info` is None."""
+        """Count an entry; `size` is its line's bytes. In a foreign format, `info` is None."""
         self.entries += 1
         out = out_of(entry, size)
         self.extracted_entries += out.entries
@@ -93,13 +93,13 @@ class Statistics:
             self.last_ms = max(info.time_ms, self.last_ms or info.time_ms)
 
     def dumps(self) -> str:
-        """Return it as JSON in ASCII, since a model's name may be any text; zeros are left out."""
+        """Return the figures as ASCII JSON, since a model's name may be any text; omits zeros."""
         counted = {name: value for name in _STORED if (value := getattr(self, name))}
         return json.dumps(counted, separators=(",", ":"))
 
     @classmethod
     def loads(cls, text: str) -> Statistics:
-        """Read the output of `dumps`; the text of another version counts nothing."""
+        """Read the output of `dumps`; text of another version gives empty statistics."""
         with suppress(ValueError, TypeError):
             return cls(**json.loads(text))
         return cls()

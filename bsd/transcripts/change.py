@@ -1,4 +1,4 @@
-"""The order to a commit: bytes to replace in one file, planned on one known state of it."""
+"""A change of one session file: the bytes to replace, planned on one known state of the file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol
 from bsd.core.layout import SessionName
 
 _PACKED = struct.Struct("=QQQQ")
-_LARGEST = (1 << 64) - 1  # a time before 1970 is negative, one after 2262 too large when signed
+_LARGEST = (1 << 64) - 1  # times before 1970 are negative; times after 2262 exceed a signed integer
 
 
 class Written(NamedTuple):
-    """The part of a file's state that changes with a write, and not when its names change."""
+    """The part of a file's state that changes with each write, but not with a rename or link."""
 
     dev: int
     ino: int
@@ -28,18 +28,18 @@ class Written(NamedTuple):
         return cls(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
     def packed(self) -> bytes:
-        """The same in a third of the memory, to keep very many and only compare them."""
+        """Return the same data in a third of the memory, to store and compare many of them."""
         return _PACKED.pack(self.dev, self.ino, self.size, self.mtime_ns & _LARGEST)
 
 
 def packed(stat: os.stat_result) -> bytes:
-    """`Written.of(stat).packed()`, in half the time."""
+    """Return `Written.of(stat).packed()` in half the time."""
     return _PACKED.pack(stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns & _LARGEST)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Tells one state of one file from every other (DESIGN §4)."""
+    """Distinguishes a state of a file from all other states and files (DESIGN §4)."""
 
     dev: int
     ino: int
@@ -57,31 +57,32 @@ class Identity:
 
     @property
     def mtime(self) -> float | None:
-        """When the file was last written, in epoch seconds; None for a session in memory."""
+        """Time of the last write in epoch seconds; None for a session in memory."""
         return self.mtime_ns / 1e9 if self.mtime_ns else None
 
 
 class Readable(Protocol):
-    """A file whose bytes can be had."""
+    """A source of bytes, such as a file."""
 
     def read(self, offset: int, length: int) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replace the bytes `[offset, offset + length)` of the planned file by `new`.
+    """Replaces the bytes `[offset, offset + length)` of the planned file by `new`.
 
-    One line with its line end; length 0 puts a line in, an empty `new` takes one out.
+    The bytes are one line with its line end. With length 0 the edit inserts a line; with an empty
+    `new` it removes the line.
     """
 
     offset: int
     length: int
     new: bytes
-    was: str | None = None  # `sha256:…` of those bytes, if the planner knows it
+    was: str | None = None  # `sha256:…` of the replaced bytes, if the planner knows it
 
 
 def edited(source: Readable, edits: Sequence[Edit], start: int, end: int) -> bytes:
-    """The bytes `[start, end)` of a file after `edits`, which are those of a `Change`."""
+    """Return the bytes `[start, end)` of a file after `edits`, which are sorted by offset."""
     pieces, read, written = [], 0, 0
     for edit in edits:
         if written + edit.offset - read >= end:
@@ -98,7 +99,7 @@ def edited(source: Readable, edits: Sequence[Edit], start: int, end: int) -> byt
 
 
 def _part(source: Readable, offset: int, length: int, start: int, end: int) -> bytes:
-    """Return the bytes from `start` to `end`, counted from the first, of `length` at `offset`."""
+    """Return the part `[start, end)` of the `length` bytes that begin at `offset`."""
     start, end = max(0, start), min(length, end)
     return source.read(offset + start, end - start) if start < end else b""
 
@@ -107,8 +108,9 @@ def _part(source: Readable, offset: int, length: int, start: int, end: int) -> b
 class Change:
     """Edits of one session file, in ascending order, without overlap.
 
-    `planned_at_ns` (epoch) is the time just before `planned_on` was read: a file that was younger
-    than its timestamps can tell apart is refused, and only the planner knows when it looked.
+    `planned_at_ns` (epoch nanoseconds) is the time just before `planned_on` was read, which only
+    the planner knows. A commit refuses a file whose last change is so close to this time that its
+    timestamps cannot tell the states apart.
     """
 
     path: Path
@@ -116,9 +118,9 @@ class Change:
     edits: tuple[Edit, ...]
     session: SessionName
     planned_at_ns: int
-    # The new bytes are late lines of others, which stand nowhere else: undoing would lose them.
+    # The new bytes are late lines, which exist nowhere else, so that undo would lose them.
     carries_late: bool = False
-    # The time of the last change stays: else the owner takes the session for its latest one.
+    # The mtime stays, or the program would take the session for its most recent.
     keeps_mtime: bool = False
 
     def __post_init__(self) -> None:

@@ -1,7 +1,8 @@
-"""Damaged lines of a session, which hold no entry: their numbers, and the kind of the damage.
+"""Damaged lines of a session, which contain no entry: their numbers, and the kind of damage.
 
-Programs and machines stop in the middle of a line, append to a torn one, or leave zero bytes where
-text was to be. bsd keeps such lines byte for byte; here they are counted and named. Pure.
+Programs and machines stop in the middle of a line, append to a torn line, or leave zero bytes in
+place of text. bsd keeps such lines byte for byte; this module counts and classifies them. The
+functions are pure.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from pydantic import Field
 
 from bsd.transcripts.reader import Line, is_too_large, parse_kept
 
-MOST_LISTED = 20  # damaged lines of a session
-_LARGEST_LOOKED_AT = 4 << 20  # bytes; how a longer line is damaged is not looked into
-_MOST_TRIED = 64  # places at which a second entry may begin
+MOST_LISTED = 20  # number of damaged lines listed per session
+_LARGEST_LOOKED_AT = 4 << 20  # bytes; longer lines are not classified in detail
+_MOST_TRIED = 64  # number of places at which a second entry may begin
 _BEGINNING = re.compile(rb'\{"')
-_INSIDE = b":,["  # before an object that is a part of another one
+_INSIDE = b":,["  # bytes before an object that is part of another object
 _SPACE = b" \t\r\n"
 
 
 class Damage(StrEnum):
     """The kind of damage of a line."""
 
-    TORN = "torn"  # a part of an entry
-    GLUED = "glued"  # several entries, of which the first may be torn
+    TORN = "torn"  # part of an entry
+    GLUED = "glued"  # several entries, the first of which may be torn
     ZEROS = "zeros"  # zero bytes, alone or beside text
-    OTHER = "other"  # text that is no JSON object
+    OTHER = "other"  # text that is not a JSON object
 
     @property
     def in_words(self) -> str:
@@ -42,7 +43,7 @@ _WORDS = {
     Damage.TORN: "torn",
     Damage.GLUED: "several entries in one line",
     Damage.ZEROS: "zero bytes",
-    Damage.OTHER: "no JSON object",
+    Damage.OTHER: "not a JSON object",
 }
 
 
@@ -56,7 +57,7 @@ class DamagedLine:
 
 @dataclass(frozen=True, slots=True)
 class DamagedLines:
-    """The damaged lines of a session; all of them stay as they are."""
+    """The damaged lines of a session, which stay as they are."""
 
     count: int = 0
     lines: Annotated[
@@ -64,7 +65,7 @@ class DamagedLines:
     ] = ()
 
     def in_words(self) -> str:
-        """Return a sentence about them, with their numbers; empty if there are none."""
+        """Return a phrase with the numbers of the damaged lines; empty if there are none."""
         if not self.count:
             return ""
         numbers: dict[Damage, list[str]] = defaultdict(list)
@@ -79,21 +80,21 @@ class DamagedLines:
 
 
 def is_damaged(raw: bytes, entry: Any) -> bool:
-    """Whether a line is damaged; `entry` is the result of `parse_entry`, None if there is none.
+    """Return whether a line is damaged; `entry` is the result of `parse_entry` for it.
 
-    A blank line is not, nor one that would take too much memory to be read.
+    Blank lines, and lines that would take too much memory to parse, are not damaged.
     """
     return entry is None and bool(raw.strip()) and not is_too_large(raw)
 
 
 def damage_of(raw: bytes) -> Damage:
-    """Return the kind of damage of a line that is damaged."""
-    if b"\0" in raw:  # in JSON that is sound, they are escaped
+    """Return the kind of damage of a damaged line."""
+    if b"\0" in raw:  # valid JSON escapes them
         return Damage.ZEROS
     text = raw.strip(_SPACE)
     if len(text) <= _LARGEST_LOOKED_AT:
         behind = _behind_first_object(text)
-        if behind == "":  # it is whole, and holds values that JSON does not know
+        if behind == "":  # a complete object with values that JSON does not allow
             return Damage.OTHER
         if (behind or "").startswith("{") or _has_second_entry(text):
             return Damage.GLUED
@@ -117,12 +118,12 @@ class DamageCount:
 
     @property
     def lines(self) -> DamagedLines:
-        """Those that were counted so far."""
+        """The damaged lines counted so far."""
         return DamagedLines(self._count, tuple(self._listed))
 
 
 def _has_second_entry(text: bytes) -> bool:
-    """Whether an entry stands behind the rest of another one."""
+    """Return whether an entry follows the rest of another entry."""
     tried = 0
     for found in _BEGINNING.finditer(text, 1):
         start = found.start()
@@ -137,7 +138,7 @@ def _has_second_entry(text: bytes) -> bool:
 
 
 def _behind_first_object(text: bytes) -> str | None:
-    """Return the text behind the object with which a text begins; None if that does not end."""
+    """Return the text after the object at the beginning; None if that object does not end."""
     if not text.startswith(b"{"):
         return None
     try:

@@ -1,7 +1,7 @@
-"""Lines of a transcript with their offsets, never the whole file in memory, and their entries.
+"""Reads the lines of a transcript and their entries, without loading the whole file.
 
-A line ends at the byte 0x0A and nowhere else: CR, NUL and U+2028 stay inside lines, as they do for
-the programs that write these files. The raw lines joined are the file, byte for byte.
+A line ends only at the byte 0x0A: CR, NUL and U+2028 stay inside lines, as in the programs that
+write these files. The raw lines joined equal the file, byte for byte.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from bsd.core.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, os_p
 from bsd.core.files import LARGEST_LINE, NotPlain, open_plain
 from bsd.transcripts.change import Identity
 
-BLOCK = 1 << 20  # bytes per read; measured faster than mmap, which a shrinking file would kill
-_FIRST_BLOCK = 32 << 10  # often the first lines are all that is wanted
-# The kernel gives the holder of a lease 45 s, unless the machine's owner says otherwise.
+BLOCK = 1 << 20  # bytes; faster than mmap, where a shrinking file kills the process
+_FIRST_BLOCK = 32 << 10  # often only the first lines are needed
+# The kernel gives the holder of a lease 45 s, unless the system is configured otherwise.
 _LEASED_SECONDS, _PAUSE_SECONDS = 60.0, 0.001
 
 
@@ -35,36 +35,36 @@ class Line:
 
     index: int  # 0-based line number, all lines counted
     offset: int  # bytes from the start of the file
-    raw: bytes  # with its line end, if it has one
+    raw: bytes  # including its line end, if it has one
 
 
 class ChangedWhileReading(Busy):
-    """The file holds less than it did when it was opened."""
+    """The file is shorter than it was when it was opened."""
 
 
 class Transcript(Protocol):
-    """The lines of a session as they were when it was opened, or as a plan will have left them."""
+    """The lines of a session as they were when it was opened, or as a plan changes them."""
 
     identity: Identity
 
     def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
-        """The lines from byte `start` on; `first_index` is the number of the first one.
+        """Yield the lines from byte `start` on; `first_index` is the number of the first of them.
 
         Raises ChangedWhileReading, and LeftAlone for a line that does not fit into memory.
         """
         ...
 
     def lines_holding(self, needle: bytes) -> Iterator[Line]:
-        """The lines in which these bytes stand; raises ChangedWhileReading."""
+        """Yield the lines that contain `needle`; raises ChangedWhileReading."""
         ...
 
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly these bytes; raises ChangedWhileReading if they are no longer there."""
+        """Return exactly these bytes; raises ChangedWhileReading if the file is shorter now."""
         ...
 
 
 class InBlocks(ABC):
-    """A session that is read block by block; lines that are appended later are not seen."""
+    """A session that is read in blocks; lines that are appended later are not seen."""
 
     identity: Identity
 
@@ -80,7 +80,7 @@ class InBlocks(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give the file back; reading is over."""
+        """Close the file."""
 
     def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
         """As `Transcript.lines`."""
@@ -94,7 +94,7 @@ class InBlocks(ABC):
             done = 0
             while (newline := buffer.find(b"\n", done, got)) >= 0:
                 line_end = block_start + newline + 1
-                if line_start < block_start:  # began in an earlier block: read it again, whole
+                if line_start < block_start:  # the line began in an earlier block: read it whole
                     raw = self.read(line_start, line_end - line_start)
                 else:
                     raw = view[done : newline + 1].tobytes()
@@ -109,7 +109,7 @@ class InBlocks(ABC):
             yield Line(index, line_start, self.read(line_start, end - line_start))
 
     def lines_holding(self, needle: bytes) -> Iterator[Line]:
-        """As `Transcript.lines_holding`, without looking at each of the others."""
+        """As `Transcript.lines_holding`; searches whole blocks instead of single lines."""
         if not needle or b"\n" in needle:
             yield from (line for line in self.lines() if needle in line.raw)
             return
@@ -118,7 +118,7 @@ class InBlocks(ABC):
             piece = self.read(offset, min(length, end - offset))
             is_last = offset + len(piece) == end
             whole = len(piece) if is_last else piece.rfind(b"\n") + 1
-            length = self._block if whole else 2 * length  # or a line is longer than that
+            length = self._block if whole else 2 * length  # without a line end, the block must grow
             counted = start = 0
             while (found := piece.find(needle, start, whole)) >= 0:
                 start = piece.rfind(b"\n", start, found) + 1 or start
@@ -130,7 +130,7 @@ class InBlocks(ABC):
             offset += whole
 
     def whole_lines(self, start: int = 0) -> Iterator[bytes]:
-        """All from byte `start` on, in pieces of whole lines; raises as `lines`."""
+        """Yield everything from byte `start` on, in pieces of whole lines; raises as `lines`."""
         end, offset, length = self.identity.size, start, self._block
         while offset < end:
             piece = self.read(offset, min(length, end - offset))
@@ -139,15 +139,15 @@ class InBlocks(ABC):
             if piece:
                 yield piece
                 offset, length = offset + len(piece), self._block
-            else:  # a line is longer than that
+            else:  # a line is longer than the piece
                 length *= 2
                 self._refuse_endless(length // 2)
 
     def _refuse_endless(self, length: int) -> None:
         if length > LARGEST_LINE:
             raise LeftAlone(
-                f"a line of it is longer than {LARGEST_LINE} bytes",
-                hint="read it with its program; nothing in it is changed",
+                f"one of its lines is longer than {LARGEST_LINE} bytes",
+                hint="read it with its program; bsd does not change it",
             )
 
     @abstractmethod
@@ -160,9 +160,9 @@ class InBlocks(ABC):
 
 
 class TranscriptFile(InBlocks):
-    """A session file, held open; a symbolic link or anything but a regular file is refused.
+    """An open session file; symbolic links and special files are refused.
 
-    Several iterators may be under way at once. Raises NotFound, Forbidden, BsdError.
+    Several iterators may be in use at once. Raises NotFound, Forbidden, BsdError.
     """
 
     def __init__(self, path: Path, *, block: int = BLOCK) -> None:
@@ -212,7 +212,7 @@ class TranscriptFile(InBlocks):
     def _changed(self) -> ChangedWhileReading:
         return ChangedWhileReading(
             f"{self._path} changed while it was read: it is shorter than before",
-            hint="run the same command again when nothing else rewrites the session",
+            hint="run the same command again when no other program rewrites the session",
         )
 
 
@@ -224,7 +224,7 @@ class BytesTranscript(InBlocks):
         self._data = data
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Return at once, since there is no file."""
 
     def read(self, offset: int, length: int) -> bytes:
         piece = self._data[offset : offset + length]
@@ -237,12 +237,12 @@ class BytesTranscript(InBlocks):
 
 
 def _opened(path: Path) -> int:
-    """Open a plain file; wait for one that is leased, as a commit does for a moment."""
+    """Open a regular file; if it is leased, as during a commit, wait for the end of the lease."""
     deadline = time.monotonic() + _LEASED_SECONDS
     while True:
         try:
             return open_plain(path)
-        except BlockingIOError:  # the kernel has told the holder by now
+        except BlockingIOError:  # the kernel has notified the holder
             if time.monotonic() >= deadline:
                 raise
         time.sleep(_PAUSE_SECONDS)
@@ -255,7 +255,7 @@ def _raise_cannot_open(path: Path, error: OSError) -> NoReturn:
         ) from None
     match error.errno:
         case errno.EWOULDBLOCK:
-            raise Busy(f"another program keeps {path} to itself", hint="again later")
+            raise Busy(f"another program holds {path} under a lease", hint="again later")
         case errno.ENOENT | errno.ENOTDIR:
             raise NotFound(f"there is no file {path}", hint="`bsd sessions` lists sessions")
         case errno.EACCES | errno.EPERM:
@@ -271,14 +271,14 @@ def _what(path: Path) -> str:
     return "a symbolic link" if path.is_symlink() else "not a regular file"
 
 
-# --- the entries in them ---
+# --- entries of lines ---
 
 
 def parse_entry(raw: bytes) -> dict[str, Any] | None:
-    """The JSON object that a line holds; None if the line is anything but exactly one object.
+    """Return the JSON object in a line; None if the line is not exactly one object.
 
-    None, too, for one that would take too much memory (`is_too_large`). Numbers may lose
-    precision: entries are for looking, edits are made on the raw bytes.
+    Also returns None if the object would take too much memory (`is_too_large`). Numbers may lose
+    precision, so entries are only for reading; edits are made on the raw bytes.
     """
     if len(raw) > _HARMLESS and is_too_large(raw):
         return None
@@ -286,7 +286,7 @@ def parse_entry(raw: bytes) -> dict[str, Any] | None:
 
 
 def parse_kept(raw: bytes) -> dict[str, Any] | None:
-    """The same of a line that bsd has kept, however large: it is given back in any case."""
+    """Parse a line that bsd stored as `parse_entry`, but without a limit of memory."""
     try:
         entry = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -295,7 +295,7 @@ def parse_kept(raw: bytes) -> dict[str, Any] | None:
 
 
 def _parse_like_javascript(raw: bytes) -> object:
-    """Parse lone surrogate escapes, which orjson refuses but the writers of these files take."""
+    """Parse JSON with lone surrogate escapes, which orjson refuses and agent programs write."""
     try:
         return json.loads(raw.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):  # ValueError: JSON, UTF-8, or a number of > 4300 digits
@@ -308,36 +308,36 @@ def _refuse_constant(name: str) -> NoReturn:
 
 # --- memory of a parsed JSON text of another program, estimated before parsing ---
 #
-# A text of brackets and commas takes thirty to fifty times its size, and one sign beyond the basic
-# plane makes four bytes of every character of its string. Code that parses others' files asks
-# here first, or sixty megabytes of `[],` end the process.
+# A text of brackets and commas takes thirty to fifty times its size, and one character beyond the
+# basic plane makes each character of its string take four bytes. Code that parses files of other
+# programs checks `is_too_large` first; otherwise sixty megabytes of `[],` end the process.
 
-# Bytes that a parsed text may take beside those of a text of one plain string.
+# Limit of the bytes that a parsed text takes in addition to a plain string of its size.
 MOST_EXTRA = 48 << 20
-# The same of a line that bsd changes: with what is added to it, it must still be read.
+# The limit for a line that bsd changes, so that it can still be read with the additions.
 MOST_EXTRA_EDITED = MOST_EXTRA - (1 << 20)
 
-# Up to this size the content of a text makes no difference, so most are not even looked at.
+# Texts up to this size are harmless regardless of their content, and are not examined.
 _HARMLESS = 1 << 20
 _PIECE = 256 << 10
 
-# Bytes of each, with the parser's own memory and the record of a value, about: measured,
-# and rather too much than too little.
+# Measured bytes per character of syntax, rounded up; they include the memory of the parser and the
+# record of a value.
 _COSTS = ((b"[", 110), (b"{", 270), (b":", 140), (b",", 90))
 _STRING_COST = 200
 
 # Escapes of characters beyond Latin-1, and of surrogates.
 _WIDE_ESCAPE = re.compile(rb"\\u(?!00)")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-# Characters beyond the basic plane begin with one of these.
+# The first UTF-8 bytes of characters beyond the basic plane.
 _FOUR_BYTES = tuple(bytes([lead]) for lead in range(0xF0, 0xF5))
 
 
 def is_too_large(text: bytes, most: int = MOST_EXTRA) -> bool:
-    """Whether a JSON text would take more than `most` bytes of memory beside its own size."""
+    """Return whether a JSON text would take more than `most` bytes in addition to its size."""
     if len(text) <= _HARMLESS:
         return False
-    # A lone surrogate is read by a parser that makes one string of all the text first.
+    # The parser that reads lone surrogates first makes one string of the whole text.
     alone = b"\\u" in text and _SURROGATE.search(text)
     if alone and (_width(text, escapes=False) - 1) * len(text) > most:
         return True
@@ -349,7 +349,7 @@ def _cost(text: bytes) -> int:
 
 
 def _width(text: bytes, *, escapes: bool = True) -> int:
-    """Bytes that each character of a string with this text takes, at most."""
+    """Return the most bytes that a character takes in a string of this text."""
     plain = text.isascii()
     escapes = escapes and b"\\u" in text
     if not plain and any(lead in text for lead in _FOUR_BYTES):
@@ -360,12 +360,12 @@ def _width(text: bytes, *, escapes: bool = True) -> int:
 
 
 def _extra(text: bytes, most: int) -> int:
-    """The memory of a text beside its own size; ends early when that is more than `most`."""
+    """Return the bytes in addition to a text's size; stops as soon as they exceed `most`."""
     found = _Extra()
     at = 0
     while at < len(text) and found.bytes <= most:
         piece = text[at : at + _PIECE]
-        if piece.endswith(b"\\"):  # never cut an escape in two; nothing but backslashes is pairs
+        if piece.endswith(b"\\"):  # keep escapes whole; backslashes alone are pairs
             piece = piece.rstrip(b"\\") or piece
         found.add(piece)
         at += len(piece)
@@ -373,12 +373,12 @@ def _extra(text: bytes, most: int) -> int:
 
 
 class _Extra:
-    """Follows a text piece by piece, in and out of strings."""
+    """Estimates the memory of a text piece by piece, and tracks whether it is inside a string."""
 
     def __init__(self) -> None:
         self.bytes = 0
         self._inside = False
-        # The string that is not over at the end of a piece.
+        # The string that is still open at the end of a piece.
         self._size, self._characters, self._wide = 0, 0.0, 1
 
     def add(self, piece: bytes) -> None:
@@ -405,12 +405,12 @@ class _Extra:
         self._wide = max(self._wide, _width(part))
 
     def end(self) -> int:
-        """Count the string that is over now, if there was one; returns all so far."""
+        """Count the string that has ended, if any; return the sum so far."""
         self.bytes += max(0, int(self._characters * self._wide) - self._size)
         self._size, self._characters, self._wide = 0, 0.0, 1
         return self.bytes
 
 
 def _characters_a_byte(text: bytes) -> float:
-    """Return the number of characters to a byte, on the average."""
+    """Return the average number of characters per byte."""
     return 1.0 if text.isascii() else len(text.decode("utf-8", "ignore")) / len(text)

@@ -1,9 +1,9 @@
-"""Names of values in an entry, and where they stand in its raw JSON line, found in one pass.
+"""Paths of values in an entry, and their places in its raw JSON line, found in one pass.
 
-A path is written `output`, `message.content[2].text`, `details["a.b"]`. Only objects and arrays on
-a searched path are read closely; everything else is skipped at the speed of `bytes.find`, without
-recursion. The line must be one that `parse_entry` accepts: skipped parts are not checked, and
-a part that is read and is not JSON raises SpliceError.
+Paths are written `output`, `message.content[2].text`, `details["a.b"]`. Only objects and arrays on
+a searched path are parsed closely; the rest is skipped at the speed of `bytes.find`, without
+recursion. `parse_entry` must accept the line: skipped parts are not checked, and a parsed part that
+is not JSON raises SpliceError.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any
 
 from bsd.core.errors import Conflict
 
-# --- names of values ---
+# --- paths ---
 
 ValuePath = tuple[str | int, ...]
 
 _ABSENT = object()
 
-# Lone surrogates are quoted too: escaped, they can be written wherever text can.
+# Lone surrogates are quoted too, since escapes can be written in any encoding.
 _PLAIN = re.compile(r"[^\s.\[\]\"\ud800-\udfff]+")
 _STEP = re.compile(r'\[([0-9]+)\]|\[("(?:[^"\\]|\\.)*")\]|(\.?)([^\s.\[\]"]+)')
 
 
 def format_path(path: ValuePath) -> str:
-    """Write a path as text; keys that could be misread are quoted in brackets."""
+    """Return a path as text; keys that could be misread are quoted in brackets."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -43,7 +43,7 @@ def format_path(path: ValuePath) -> str:
 
 
 def parse_path(text: str) -> ValuePath:
-    """Read the output of `format_path`; raises ValueError."""
+    """Return the path that `format_path` wrote; raises ValueError."""
     steps: list[str | int] = []
     position = 0
     while position < len(text):
@@ -58,9 +58,10 @@ def parse_path(text: str) -> ValuePath:
 
 
 def names_value(name: str, path: ValuePath) -> bool:
-    """Whether a name means a value: its whole path, a segment of it, or that with its number.
+    """Return whether a name denotes a value: by its path, a segment of it, or an indexed segment.
 
-    So `message.content[2].text` is meant by itself, by `content`, `text` and `content[2]`.
+    For example, `message.content[2].text` is denoted by itself, `content`, `text`, and
+    `content[2]`.
     """
     numbered = (f"{one}[{two}]" for one, two in pairwise(path) if isinstance(two, int))
     return name == format_path(path) or name in path or name in numbered
@@ -72,7 +73,7 @@ def _step(match: re.Match[str], text: str) -> str | int:
         if index is not None:
             return int(index)
         return plain if quoted is None else str(json.loads(quoted))
-    except ValueError:  # an escape that JSON does not know, or a number longer than any file
+    except ValueError:  # an escape that JSON does not allow, or a number with too many digits
         raise _no_path(text) from None
 
 
@@ -81,18 +82,18 @@ def _no_path(text: str) -> ValueError:
 
 
 def paths_of(keys: Iterable[str]) -> dict[str, ValuePath]:
-    """Read a marker's keys; those that are no paths are left out."""
+    """Map the keys of a marker to their paths; invalid keys are left out."""
     paths = {}
     for key in keys:
         try:
             paths[key] = parse_path(key)
-        except ValueError:  # the marker was edited by hand: the value that it names is nowhere
+        except ValueError:  # the marker was edited by hand, so no value has this path
             continue
     return paths
 
 
 def value_at(entry: Any, path: ValuePath) -> Any:
-    """Return the value at a path, or a mark of its own if there is none: see `is_present`."""
+    """Return the value at a path, or a private sentinel if there is none (see `is_present`)."""
     value: Any = entry
     for step in path:
         if isinstance(step, str) and isinstance(value, dict):
@@ -105,15 +106,15 @@ def value_at(entry: Any, path: ValuePath) -> Any:
 
 
 def is_present(entry: Any, path: ValuePath) -> bool:
-    """Whether there is a value at a path, `null` included."""
+    """Return whether there is a value at a path; `null` is a value."""
     return value_at(entry, path) is not _ABSENT
 
 
-# --- where they stand ---
+# --- places of values in a line ---
 
 
 class SpliceError(Conflict):
-    """A line cannot be edited without risk to its other bytes, so it is left alone."""
+    """A line cannot be edited without risk to its other bytes, so it stays as it is."""
 
 
 class NoSuchValue(SpliceError):
@@ -121,20 +122,21 @@ class NoSuchValue(SpliceError):
 
 
 _SPACE = rb"[ \t\r\n]*+"
-# Possessive or atomic throughout: no backtracking, so neither time nor memory grows beyond the
-# match. A possessive repetition of a group, `(?:…)*+`, takes a byte too many before CPython 3.11.5.
+# All repetitions are possessive or atomic: without backtracking, time and memory do not grow beyond
+# the match. A possessive repetition of a group, `(?:…)*+`, consumes a byte too many before CPython
+# 3.11.5.
 _KEY = rb'"((?>[^"\\]*+(?:\\.[^"\\]*+)*))"' + _SPACE + rb":" + _SPACE
-# A step in Python costs as much as the regular expression needs for some 40 bytes; `bytes.find` is
-# far faster than both. So expressions take short strings along and leave long ones alone.
+# A step in Python costs as much as some 40 bytes in a regular expression, and `bytes.find` is far
+# faster than both. Therefore expressions consume short strings and stop at long ones.
 _SCALAR = rb"[-+.0-9A-Za-z]++"
 _SHORT_STRING = rb'"[^"\\]{0,40}+"'
 _MEMBER = _KEY + rb"(" + _SCALAR + rb"|" + _SHORT_STRING + rb")?"
 _FLAT = rb'(?>[^"{}\[\]]*+(?:' + _SHORT_STRING + rb'[^"{}\[\]]*+)*)'
 _NEARLY_FLAT = rb"(?>" + _FLAT + rb"(?:[{\[]" + _FLAT + rb"[}\]]" + _FLAT + rb")*)"
 
-# Most members are short and not searched for, so a run of them is taken in one step. Only in the
-# form in which programs write them, `"key":value`: then a searched key among them shows as the
-# bytes `"key":`, which nothing else can, since no string in a run holds a quote or a backslash.
+# Most members are short and not searched for, so a run of them is consumed in one step, but only in
+# the usual form `"key":value`. A searched key in a run then shows as the bytes `"key":`. No other
+# text can, since strings in a run contain no quote and no backslash.
 _SHORT = (
     rb'"[^"\\]{0,40}+":(?>' + _SCALAR + rb"|" + _SHORT_STRING + rb"|[{\[]" + _NEARLY_FLAT
     + rb"[}\]])"
@@ -143,10 +145,10 @@ _MORE = rb"(?>(?:" + _SPACE + rb"," + _SPACE + _SHORT + rb"){0,64})"
 
 
 def _members(first_run: bytes, run: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """Expressions for an object's first members and for those after a value.
+    """Return the expressions for an object's first members, and for those after a value.
 
-    Groups: the run that is passed over, then a key and its value if that is simple; neither of
-    these at the end of the object.
+    Groups: the run that is skipped, then a key and its value if the value is simple. At the end of
+    the object, key and value are missing.
     """
     first = rb"\{" + _SPACE + first_run + rb"(?:(?(1)" + _SPACE + rb"," + _SPACE + rb")"
     following = run + _SPACE + rb"(?:," + _SPACE
@@ -163,31 +165,31 @@ _PASSED_OVER = re.compile(_NEARLY_FLAT)
 
 _QUOTE, _BACKSLASH = b'"\\'
 _OPENING = b"{["
-_MAYBE_END = re.compile(rb'"[,}\]: \t\r\n]')  # the end of a string, and the sign after it
+_MAYBE_END = re.compile(rb'"[,}\]: \t\r\n]')  # end of a string, and the character after it
 _GUESSES = 8
 _SMALL_PIECE, _LARGE_PIECE = 1 << 9, 1 << 15  # bytes; even, so that pairs of backslashes fit
 
-# A key, decoded and encoded again as UTF-8; where its quote stands; where its value ends.
+# A key (decoded, as UTF-8); the offset of its quote; the offset of the end of its value.
 Member = tuple[bytes, int, int]
 
 
 @dataclass(slots=True, eq=False)
 class Wanted:
-    """A step on the way to searched values, or one of them."""
+    """A searched value, or a step on the path to one."""
 
     path: ValuePath
-    slot: int  # in `ScanResult`
-    listed: bool  # its members are wanted one by one
+    slot: int  # index in the lists of `ScanResult`
+    listed: bool  # its members are recorded
     children: dict[bytes | int, Wanted] = field(default_factory=dict)
-    tokens: tuple[bytes, ...] = ()  # how its children's keys show in a run
-    last_index: int = -1  # of its children
+    tokens: tuple[bytes, ...] = ()  # the keys of its children as they appear in a run
+    last_index: int = -1  # largest index of its children
 
 
 class Search:
-    """The paths to look for in a line; made once for all lines in which the same are wanted."""
+    """A set of paths to find in a line; one object serves all lines with the same paths."""
 
     def __init__(self, paths: Iterable[ValuePath], listed: Iterable[ValuePath] = ()) -> None:
-        """Search for `paths`, and for the members of the objects at `listed`."""
+        """Search for `paths`, and record the members of the objects at `listed`."""
         self._by_path: dict[ValuePath, Wanted] = {}
         listed = frozenset(listed)
         self.root = self._add((), listed)
@@ -205,7 +207,7 @@ class Search:
     @classmethod
     @lru_cache(maxsize=128)
     def of(cls, paths: tuple[ValuePath, ...], listed: frozenset[ValuePath] = frozenset()) -> Search:
-        """As the constructor; the paths of one line are those of many others."""
+        """Return a cached object, since many lines have the same paths."""
         return cls(paths, listed)
 
     def _add(self, path: ValuePath, listed: frozenset[ValuePath]) -> Wanted:
@@ -225,27 +227,27 @@ class ScanResult:
     def __init__(self, search: Search) -> None:
         self._search = search
         self.spans: list[tuple[int, int] | None] = [None] * len(search)
-        self.before = [-1] * len(search)  # by slot: where the member before it ends, if one is
-        self.members: dict[int, list[Member]] = {}  # by slot: of the listed objects
-        self.last_end = -1  # where the last member of the line's object ends, if it has any
+        self.before = [-1] * len(search)  # by slot: end of the member before it, or -1
+        self.members: dict[int, list[Member]] = {}  # by slot: members of the listed objects
+        self.last_end = -1  # end of the last member of the line's object, or -1
 
     def has(self, path: ValuePath) -> bool:
-        """Whether the line has a value at one of the searched paths."""
+        """Return whether the line has a value at a searched path."""
         return self.spans[self._search[path].slot] is not None
 
     def span(self, path: ValuePath) -> tuple[int, int]:
-        """Return the place of the value; raises NoSuchValue."""
+        """Return the place of a value; raises NoSuchValue."""
         span = self.spans[self._search[path].slot]
         if span is None:
             raise NoSuchValue(f"the line has no value {format_path(path)}")
         return span
 
     def end_before(self, path: ValuePath) -> int:
-        """Return the end of the member before this one in its object; -1: it is the first."""
+        """Return the end of the member before this member in its object; -1 for the first."""
         return self.before[self._search[path].slot]
 
     def members_of(self, path: ValuePath) -> list[Member]:
-        """The members of a listed object; raises SpliceError if there is no such object."""
+        """Return the members of a listed object; raises SpliceError if there is no such object."""
         slot = self._search[path].slot
         if self.spans[slot] is None:
             raise NoSuchValue("the line has no object where a member is to be edited")
@@ -255,7 +257,7 @@ class ScanResult:
 
 
 def encode_key(key: str) -> bytes:
-    """A key in the form in which keys are compared here."""
+    """Return a key in the form in which this module compares keys."""
     return key.encode("utf-8", "surrogatepass")
 
 
@@ -268,7 +270,7 @@ def scan(raw: bytes, search: Search) -> ScanResult:
     try:
         end = _object(raw, start, search.root, found)
     except RecursionError:
-        raise SpliceError("a path into the line is too long to be followed") from None
+        raise SpliceError("a path into the line is too long") from None
     if raw[end:].strip(b" \t\r\n"):
         raise _broken(end)
     found.spans[search.root.slot] = start, end
@@ -276,7 +278,7 @@ def scan(raw: bytes, search: Search) -> ScanResult:
 
 
 def _value(raw: bytes, at: int, wanted: Wanted, found: ScanResult) -> int:
-    """Find the wanted paths in the value at `at`; returns where it ends."""
+    """Find the wanted paths in the value at `at`; return the end of the value."""
     opening = raw[at : at + 1] if wanted.children or wanted.listed else b""
     if opening == b"{":
         end = _object(raw, at, wanted, found)
@@ -303,13 +305,13 @@ def _object(raw: bytes, at: int, wanted: Wanted, found: ScanResult) -> int:
                 continue
             last_end = match.end(1)
         if key is None:
-            found.last_end = last_end  # the line's own object is the last that ends
+            found.last_end = last_end  # the line's own object ends last
             return match.end()
         if _BACKSLASH in key:
             key = _decoded(key, at)
         if child := children.get(key):
             if found.spans[child.slot]:
-                raise SpliceError(f"the key {format_path(child.path)} stands twice in the line")
+                raise SpliceError(f"the key {format_path(child.path)} occurs twice in the line")
             found.before[child.slot] = last_end
             at = _value(raw, match.end() if simple is None else match.start(3), child, found)
         else:
@@ -321,8 +323,8 @@ def _object(raw: bytes, at: int, wanted: Wanted, found: ScanResult) -> int:
 
 
 def _stands_in(run: bytes, tokens: tuple[bytes, ...]) -> bool:
-    # Neither `any`, which takes three times as long for one or two, nor `in`, which takes bytes
-    # for a number first and makes an exception of that.
+    # `any` takes three times as long for a few tokens. `in` first tries to read bytes as a number,
+    # which costs an exception.
     for token in tokens:  # noqa: SIM110
         if run.find(token) >= 0:
             return True
@@ -346,7 +348,7 @@ def _array(raw: bytes, at: int, wanted: Wanted, found: ScanResult) -> int:
 
 
 def _decoded(key: bytes, at: int) -> bytes:
-    text = key.decode("utf-8", "surrogateescape")  # bytes that are no UTF-8 match no searched key
+    text = key.decode("utf-8", "surrogateescape")  # invalid UTF-8 matches no searched key
     try:
         return encode_key(json.loads(f'"{text}"'))
     except ValueError:
@@ -397,10 +399,10 @@ def _string_end(raw: bytes, at: int) -> int:
 
 
 def _escaped_string_end(raw: bytes, at: int) -> int:
-    r"""The same for a string with \" or \\" in it, which `find` alone cannot tell apart.
+    r"""Return the end of a string with \" or \\" in it, which `find` alone cannot distinguish.
 
-    A quote before a comma or a bracket is nearly always the end. Text that is JSON itself
-    has many others, and is dealt with in another way.
+    A quote before a comma or a bracket is nearly always the end. Strings that contain JSON have
+    many other such quotes; after some guesses they are handled by `_blanked_string_end`.
     """
     opening, at = at, at + 1
     for _ in range(_GUESSES):
@@ -417,14 +419,14 @@ def _escaped_string_end(raw: bytes, at: int) -> int:
 
 
 def _blanked_string_end(raw: bytes, opening: int, at: int) -> int:
-    """The same, from `at` on, which is not between a backslash and the escaped sign.
+    """Return the end of a string, from `at`, which must not lie inside an escape.
 
     Escapes are blanked out piece by piece: three times as fast as any regular expression.
     """
     size = _SMALL_PIECE
     while True:
         piece = raw[at : at + size]
-        if piece.endswith(b"\\"):  # never cut an escape in two; nothing but backslashes is pairs
+        if piece.endswith(b"\\"):  # keep escapes whole; backslashes alone are pairs
             piece = piece.rstrip(b"\\") or piece
         if not piece:
             raise _broken(opening)

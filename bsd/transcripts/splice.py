@@ -1,9 +1,9 @@
-"""Byte-exact surgery on one raw JSON line (SPEC §2.1).
+"""Byte-exact edits of one raw JSON line (SPEC §2.1).
 
-Only the bytes of the named values change; white space, escapes, number forms, other duplicate
-keys and the line end stay as they are: a line is written anew only where that gives its very
-bytes, else the values are searched for in it. Raw lines must be such that `parse_entry` accepts
-them. All functions raise a SpliceError if the line has to be left alone.
+Only the bytes of the named values change. White space, escapes, number formats, duplicate keys and
+the line end stay as they are: a line is parsed and written again only if this reproduces its bytes;
+otherwise the values are searched for in the raw line. `parse_entry` must accept the lines. All
+functions raise SpliceError if a line must stay as it is.
 """
 
 from __future__ import annotations
@@ -45,33 +45,33 @@ __all__ = [
 ]
 
 
-# An escape: of a pair of surrogates, of any other number, of one character.
+# An escape: of a pair of surrogates, of any other number, or of one character.
 _ESCAPE = re.compile(
     rb"\\(?:(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|.)",
     re.DOTALL,
 )
 _LONG = 1 << 20  # bytes
-# All bytes but those that in UTF-8 begin no character.
+# All bytes except UTF-8 continuation bytes.
 _NOT_CONTINUING = bytes(set(range(256)).difference(range(0x80, 0xC0)))
 
 
 class Span(NamedTuple):
-    """Bytes `[start, end)` of a line."""
+    """The bytes `[start, end)` of a line."""
 
     start: int
     end: int
 
 
 class Stood(NamedTuple):
-    """How large a value was that an edit replaced or removed."""
+    """The size of a value before it was replaced or removed."""
 
-    length: int  # bytes of its JSON, as it stood in the line
-    size: int  # bytes in UTF-8 of its text; of a value that is no text, of its JSON
-    characters: int  # of the same
+    length: int  # bytes of its JSON in the line
+    size: int  # bytes in UTF-8 of its text; for other values: of its JSON
+    characters: int  # characters of the same text
 
 
 def find(raw: bytes, paths: Iterable[ValuePath]) -> dict[ValuePath, Span]:
-    """Return the spans of the values of `paths`; raises NoSuchValue, SpliceError."""
+    """Return the spans of the values at `paths`; raises NoSuchValue, SpliceError."""
     wanted = tuple(paths)
     found = scan(raw, Search.of(wanted))
     return {path: Span(*found.span(path)) for path in wanted}
@@ -86,11 +86,22 @@ def edit(
     original: bytes = b"",
     put: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """All edits of one line in one pass, as if made one after the other in this order.
+    """Apply all edits of one line in one pass, as if in the order of the parameters.
 
-    `reinsert` takes its members from the line `original`; `put` sets top-level members, and adds
-    those that are new after all others. Raises NoSuchValue, and SpliceError if one
-    path is or contains another, or a member to be put back is there.
+    Args:
+        raw: the line.
+        replace: the new JSON of values.
+        remove: members to remove.
+        reinsert: members to take from the line `original` and put back at their old places.
+        original: the line that contains the members of `reinsert`.
+        put: top-level members to set; new members follow all others.
+
+    Returns:
+        The edited line.
+
+    Raises:
+        NoSuchValue: a value to be edited is missing.
+        SpliceError: a path equals or contains another path, or a member of `reinsert` exists.
     """
     return _edited(raw, replace or {}, remove, tuple(reinsert), original, put or {})
 
@@ -102,7 +113,7 @@ def edit_and_measure(
     remove: Collection[ValuePath] = (),
     put: Mapping[str, bytes] | None = None,
 ) -> tuple[bytes, dict[ValuePath, Stood]]:
-    """As `edit`, with the sizes of the values that were replaced or removed."""
+    """As `edit`; also return the former sizes of the replaced and removed values."""
     stood: dict[ValuePath, Stood] = {}
     return _edited(raw, replace, remove, (), b"", put or {}, stood), stood
 
@@ -116,7 +127,7 @@ def _edited(
     put: Mapping[str, bytes],
     stood: dict[ValuePath, Stood] | None = None,
 ) -> bytes:
-    """As `edit`; `stood` gets the sizes of the replaced and removed values."""
+    """As `edit`; adds the sizes of the replaced and removed values to `stood`."""
     for value in (*replace.values(), *put.values()):
         if not value or b"\n" in value:
             raise ValueError(f"not a JSON value that fits in a line: {value[:40]!r}")
@@ -151,13 +162,13 @@ def _written_again(
     put: Mapping[str, bytes],
     stood: dict[ValuePath, Stood] | None,
 ) -> bytes | None:
-    """The same for a line whose parsed entry, written, is the line itself; None for any other.
+    """Edit a line by parsing and writing it; None if writing does not reproduce its bytes.
 
-    Most programs write like that, and it takes half the time of finding the values. A value that is
-    not edited comes out as it stood, since how it is written does not depend on the others.
+    Most programs write lines that orjson reproduces, and this takes half the time of a search. An
+    unedited value keeps its bytes, since its form does not depend on other values.
     """
     body = raw.rstrip(b" \t\r\n")
-    if len(body) > _LONG:  # it would take several times its size in memory
+    if len(body) > _LONG:  # parsing it would take several times its size in memory
         return None
     try:
         entry = orjson.loads(body)
@@ -178,7 +189,7 @@ def _written_again(
         for key, value in put.items():
             entry[key] = orjson.Fragment(value)
         return orjson.dumps(entry) + raw[len(body) :]
-    except (ValueError, TypeError, LookupError):  # the search finds the problem
+    except (ValueError, TypeError, LookupError):  # the search finds and reports the problem
         return None
 
 
@@ -196,10 +207,10 @@ def _look(
     remove: Collection[ValuePath],
     back: tuple[ValuePath, ...],
 ) -> tuple[ScanResult, bool]:
-    """Find all that an edit names, and say whether the members of objects had to be listed.
+    """Find all that an edit names; return whether the members of objects had to be listed.
 
-    Mostly it is enough to know where the member before another one ends: not if one comes back,
-    the first goes, or there is none yet.
+    Usually the end of the preceding member is enough. Members are listed if one is put back, the
+    first member is removed, or the object has no member yet.
     """
     members = (*remove, *back)
     if not back:
@@ -210,30 +221,30 @@ def _look(
 
 
 def _is_first(found: ScanResult, members: Collection[ValuePath]) -> bool:
-    """Whether one of some members is the first of its object."""
-    for path in members:  # noqa: SIM110 - `any` would take longer than all the rest
+    """Return whether a member is the first of its object."""
+    for path in members:  # noqa: SIM110 - `any` takes longer than all the rest
         if found.has(path) and found.end_before(path) < 0:
             return True
     return False
 
 
 def text_size(raw: bytes) -> int:
-    """Bytes in UTF-8 of the text in a JSON string; of any other value, of its JSON."""
+    """Return the bytes in UTF-8 of the text in a JSON string; for other values: of the JSON."""
     return text_sizes(raw)[0]
 
 
 def text_sizes(raw: bytes) -> tuple[int, int]:
-    """As `text_size`, and the characters of the same."""
+    """As `text_size`; also return the number of characters."""
     is_text = raw[:1] == b'"'
     size = len(raw) - 2 if is_text else len(raw)
     has_escapes = is_text and b"\\" in raw
     if raw.isascii() and not has_escapes:
         return size, size
     if is_text and len(raw) <= _LONG:
-        with suppress(orjson.JSONDecodeError):  # half a pair of surrogates
+        with suppress(orjson.JSONDecodeError):  # a lone surrogate
             text = orjson.loads(raw)
             return len(text) if text.isascii() else len(text.encode()), len(text)
-    # A long text, decoded, would be several times as large.
+    # A long text would be several times as large once decoded.
     characters = size - len(raw.translate(None, _NOT_CONTINUING))
     for escape in _ESCAPE.finditer(raw) if has_escapes else ():
         bytes_ = 1
@@ -248,7 +259,7 @@ def text_sizes(raw: bytes) -> tuple[int, int]:
 
 
 def encode_string(text: str) -> bytes:
-    """A JSON string that every reader takes, lone surrogates as escapes."""
+    """Return a JSON string that every parser accepts; lone surrogates become escapes."""
     try:
         return orjson.dumps(text)
     except TypeError:  # orjson writes UTF-8, which has no surrogates
@@ -256,18 +267,18 @@ def encode_string(text: str) -> bytes:
 
 
 class _Objects:
-    """The objects of one line whose members are edited, each once."""
+    """The objects of one line whose members are edited."""
 
     def __init__(self, raw: bytes, found: ScanResult, *, listed: bool) -> None:
         self._raw = raw
         self._found = found
         self._listed = listed
-        self._members: dict[ValuePath, Members] = {}  # if they are listed
-        self._gone: list[Patch] = []  # else
+        self._members: dict[ValuePath, Members] = {}  # used if members are listed
+        self._gone: list[Patch] = []  # used otherwise
         self._added = b""
 
     def remove(self, path: ValuePath) -> None:
-        """Take a member out."""
+        """Remove a member."""
         if self._listed:
             self._around(path[:-1]).remove(encode_key(str(path[-1])))
         else:
@@ -281,7 +292,7 @@ class _Objects:
             self._added += b"," + text
 
     def reinsert(self, paths: tuple[ValuePath, ...], original: bytes) -> None:
-        """Put members back; only where they are listed."""
+        """Put members back; members must be listed."""
         if not paths:
             return
         old = scan(original, _apart(paths, paths, listed=True))
@@ -306,17 +317,17 @@ class _Objects:
 
 @lru_cache(maxsize=128)
 def _apart(paths: tuple[ValuePath, ...], members: tuple[ValuePath, ...], *, listed: bool) -> Search:
-    """The search for all these values, of which none is or contains another.
+    """Return the search for these values, none of which may be or contain another.
 
-    Those that are `members` are to be taken out of their objects, or put back; `listed` says that
-    all members of these objects must be known for it.
+    `members` are to be removed from their objects or put back. `listed`: record all members of
+    these objects, for `Members`.
     """
     for path in members:
         if not path or isinstance(path[-1], int):
             raise SpliceError(f"{format_path(path)!r} is not a member of an object")
     search = Search(paths, {path[:-1] for path in members} if listed else ())
     if len(set(paths)) < len(paths):
-        raise SpliceError("one value is named twice in one edit")
+        raise SpliceError("an edit names the same value twice")
     for path in paths:
         if any(isinstance(step, int) and step < 0 for step in path):
             raise NoSuchValue(f"{format_path(path)!r} counts from the end")
@@ -326,7 +337,7 @@ def _apart(paths: tuple[ValuePath, ...], members: tuple[ValuePath, ...], *, list
 
 
 def _patched(raw: bytes, patches: list[Patch]) -> bytes:
-    view = memoryview(raw)  # slices without copying: a line may be large
+    view = memoryview(raw)  # slices without copying, since a line may be large
     pieces: list[bytes | memoryview] = []
     done = 0
     for start, end, new in sorted(patches):
@@ -335,17 +346,20 @@ def _patched(raw: bytes, patches: list[Patch]) -> bytes:
     return b"".join((*pieces, view[done:]))
 
 
-# --- elements of an array: taken out with their commas, or put in front ---
+# --- elements of an array: removal with their commas, and insertion at the front ---
 
 
 def elements(raw: bytes, path: ValuePath, count: int) -> list[bytes]:
-    """The bytes of an array's first `count` elements; raises NoSuchValue, SpliceError."""
+    """Return the bytes of an array's first `count` elements; raises NoSuchValue, SpliceError."""
     spans = find(raw, [(*path, at) for at in range(count)])
     return [raw[slice(*spans[*path, at])] for at in range(count)]
 
 
 def remove_elements(raw: bytes, path: ValuePath, count: int, gone: Collection[int]) -> bytes:
-    """Take some of an array's `count` elements out; all other bytes stay. Raises SpliceError."""
+    """Remove the elements `gone` from an array of `count`; all other bytes stay.
+
+    Raises SpliceError.
+    """
     if not gone:
         return raw
     found = find(raw, [path, *((*path, at) for at in range(count))])
@@ -354,7 +368,7 @@ def remove_elements(raw: bytes, path: ValuePath, count: int, gone: Collection[in
     kept = [at for at in range(count) if at not in gone]
     pieces = [raw[: array.start + 1]]
     for turn, at in enumerate(kept):
-        # The separator before its successor goes with it only if there is no successor any more.
+        # An element keeps the separator after it, unless it becomes the last one.
         last = turn == len(kept) - 1
         end = spans[at].end if last else spans[at + 1].start
         pieces.append(raw[_start(spans, array, at, first=turn == 0) : end])
@@ -363,7 +377,7 @@ def remove_elements(raw: bytes, path: ValuePath, count: int, gone: Collection[in
 
 
 def prepend_elements(raw: bytes, path: ValuePath, new: Sequence[bytes], *, empty: bool) -> bytes:
-    """Put elements in front of an array's; `empty` says that it has none yet."""
+    """Insert elements at the front of an array; `empty`: the array has none yet."""
     if not new:
         return raw
     at = find(raw, [path])[path].start + 1
@@ -371,36 +385,36 @@ def prepend_elements(raw: bytes, path: ValuePath, new: Sequence[bytes], *, empty
 
 
 def _start(spans: Sequence[Span], array: Span, at: int, *, first: bool) -> int:
-    """Return the place of an element's bytes; the white space at the array's start stays."""
+    """Return the offset at which an element's bytes begin; white space at the front stays."""
     if first and at == 0:
         return array.start + 1
     return spans[at].start
 
 
-# --- the members of one object under edit: taken out, put back at their old place, added at the end
+# --- members of one object: removal, return to their old place, addition at the end ---
 
-# Of a member that goes, its separator goes too: the comma and white space *before* it, or, if it is
-# the first, those before its successor. So the result depends only on the members that stay, and
-# every member can be put back exactly, in any order, from the original line.
+# A removed member takes its separator along: the comma and white space *before* it, or, for the
+# first member, those before its successor. So the result depends only on the members that stay, and
+# each member can be put back exactly, in any order, from the original line.
 Patch = tuple[int, int, bytes]  # replace the bytes [start, end) of the line
 
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A member's turn in the object: bytes [start, end) of the line, or new text."""
+    """A member of the edited object: bytes [start, end) of the line, or new text."""
 
     key: bytes
-    separator: bytes | None  # the text before it when it is not the first; None: a comma
+    separator: bytes | None  # the text before it if it is not the first; None: a comma
     start: int = -1
     end: int = -1
     text: bytes | None = None
 
 
 class Members:
-    """The members of the object at `path`, as they shall become.
+    """The members of the object at `path`, as they are to become.
 
-    Only of an object that was searched for as a listed one can members be taken out or put back;
-    the line's own object takes new ones without that.
+    Removing and putting back require that the object was searched for as a listed object; adding to
+    the line's own object does not.
     """
 
     def __init__(self, raw: bytes, found: ScanResult, path: ValuePath) -> None:
@@ -408,8 +422,8 @@ class Members:
         self._found = found
         self._path = path
         self._added: list[bytes] = []
-        self._margins: tuple[bytes, bytes] | None = None  # of the original line, if they come back
-        self._turns: list[_Slot] | None = None  # made when a member goes or comes back
+        self._margins: tuple[bytes, bytes] | None = None  # of the original line, if these come back
+        self._turns: list[_Slot] | None = None  # set when a member is removed or put back
 
     @property
     def _slots(self) -> list[_Slot]:
@@ -423,7 +437,7 @@ class Members:
         return self._turns
 
     def remove(self, key: bytes) -> None:
-        """Take a member out that stands once in the object."""
+        """Remove a member, which must stand once in the object."""
         self._turns = [slot for slot in self._slots if slot.key != key]
 
     def append(self, text: bytes) -> None:
@@ -431,10 +445,10 @@ class Members:
         self._added.append(text)
 
     def reinsert(self, key: bytes, original: bytes, there: ScanResult) -> None:
-        """Put a member back where it stood in this object in the original line.
+        """Put a member back at its place in this object of the original line.
 
-        That is after the nearest of its old predecessors that is still there, else before the
-        nearest of its old successors, else before everything.
+        The place is after the nearest of its former predecessors that is still there, otherwise
+        before the nearest of its former successors, otherwise at the front.
         """
         old = list(_separated(original, there.members_of(self._path)))
         names = _names(old_key for (old_key, _, _), _ in old)
@@ -456,7 +470,7 @@ class Members:
         self._slots.insert(0, slot)
 
     def patches(self) -> Iterator[Patch]:
-        """Yield the changes between the members that stay; their own bytes are never touched."""
+        """Yield the changes between the members that stay, whose own bytes do not change."""
         if self._turns is not None:
             yield from self._gaps()
         elif (end := self._found.last_end) >= 0:
@@ -469,7 +483,7 @@ class Members:
         slots = [*self._slots, *(_Slot(b"", None, text=text) for text in self._added)]
         start, end = self._found.span(self._path)
         before, after = self._margins or _margins(self._raw, self._found, self._path)
-        if not self._slots:  # as if the members had left first, and the others come then
+        if not self._slots:  # as if the members were removed first, and the others added then
             before, after = before + after, b""
         done, gap = start + 1, before
         for index, slot in enumerate(slots):
@@ -484,7 +498,7 @@ class Members:
 
 
 def _margins(raw: bytes, found: ScanResult, path: ValuePath) -> tuple[bytes, bytes]:
-    """The white space before the first member and after the last one."""
+    """Return the white space before the first member and after the last member."""
     start, end = found.span(path)
     members = found.members_of(path)
     if not members:
@@ -493,7 +507,7 @@ def _margins(raw: bytes, found: ScanResult, path: ValuePath) -> tuple[bytes, byt
 
 
 def _separated(raw: bytes, members: list[Member]) -> Iterator[tuple[Member, bytes | None]]:
-    """Each member with the bytes between it and the one before it."""
+    """Yield each member with the bytes between it and its predecessor; None for the first."""
     done = -1
     for member in members:
         yield member, (raw[done : member[1]] if done >= 0 else None)
@@ -501,7 +515,7 @@ def _separated(raw: bytes, members: list[Member]) -> Iterator[tuple[Member, byte
 
 
 def _names(keys: Iterable[bytes]) -> list[tuple[bytes, int]]:
-    """Keys told apart by occurrence: objects may hold duplicate keys that no edit names."""
+    """Number equal keys by occurrence: objects may have duplicate keys, which no edit names."""
     seen: Counter[bytes] = Counter()
     names = []
     for key in keys:

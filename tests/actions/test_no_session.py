@@ -138,7 +138,7 @@ def test_what_an_earlier_version_extracted_is_covered(root: Path, name: str) -> 
     assert STRAYS[name] in stray["no_session"]
     assert stray["extracted_entries"] == 3
     shown = bsd(root, "sessions")
-    assert f"{name} is no session" in shown.stderr
+    assert f"{name} is not a session" in shown.stderr
     assert f"bsd restore-all {name}" in shown.stderr
 
     found = json.loads(bsd(root, "--json", "verify").stdout)
@@ -222,9 +222,9 @@ def test_over_mcp_it_is_refused_too(root: Path) -> None:
 
 
 PROGRAMS = {
-    "claude-code": ("projects", "-home-me", "agent-a1b2c3", "subagent"),
+    "claude-code": ("projects", "-home-me", "agent-a1b2c3", "sub-agent"),
     "codex": ("sessions", "2026/01/02", "notes", "rollout-"),
-    "pi": ("sessions", "--home-me--", ".notes", "it is hidden"),
+    "pi": ("sessions", "--home-me--", ".notes", "begins with a dot"),
 }
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
 from bsd.actions.context import ActionContext
 from bsd.actions.export import ExportFormat, export_session
@@ -15,6 +14,7 @@ from bsd.actions.redact_secret import SecretRedacted, redact_secret
 from bsd.actions.secrets import find_secrets
 from bsd.core.errors import Conflict, NotFound
 from bsd.core.layout import Layout, SessionName
+from bsd.core.zstd import zstd
 from bsd.maintenance.retention import RetentionRun
 from bsd.maintenance.search import search
 from bsd.maintenance.trash import Trash
@@ -310,7 +310,7 @@ def test_a_dry_run_names_the_copies_that_would_stay(layout: Layout, clock: Clock
     conflict = path.with_name(f"{path.stem}.sync-conflict-20261126-120000-ABCDEFG.jsonl")
     conflict.write_bytes(path.read_bytes())
     compressed = path.with_suffix(".jsonl.zst")
-    compressed.write_bytes(zstandard.compress(path.read_bytes()))
+    compressed.write_bytes(zstd.compress(path.read_bytes()))
     caller = make_caller(layout, clock)
     (item,) = Trash(layout, "14d").delete(trashed).items
     caller.config.update({"exclude": [str(excluded)]})

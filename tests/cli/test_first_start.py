@@ -83,7 +83,7 @@ def test_no_agent_at_all(machine: Machine) -> None:
     ended = machine("sessions")
     assert ended.code == 78
     assert "no other agent (Claude Code, Codex, pi) has sessions" in ended.err
-    assert f"named under [[sources]] in {machine.settings}" in ended.err
+    assert f"add [[sources]] to {machine.settings}" in ended.err
     assert list(machine.home.iterdir()) == []
 
 
@@ -104,7 +104,7 @@ def test_a_source_that_is_written_by_hand_works(machine: Machine) -> None:
     for line in ("sources", "sessions", "extract --dry-run", "verify", "doctor", "trash list"):
         assert machine(line).code == 0, line
         assert not machine.own.exists(), line
-    assert "makes it" in machine("doctor").out
+    assert "creates it" in machine("doctor").out
     ended = machine("extract --min-value-length 40")
     assert ended.code == 0, ended.err
     assert b"[[extracted-" in moved.read_bytes()

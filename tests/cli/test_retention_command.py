@@ -190,8 +190,8 @@ def test_what_moves_into_the_archive_moves_by_any_clock(bsd: Call, root: Path) -
     assert ended.code == 1, "of the trash nothing went"
     assert "moved 1 extracted file (1000 B), kept 24h, into the archive" in ended.out
     assert "No data of history and trash is deleted: the clock was put forward" in ended.err
-    assert "No data of the sessions that are gone is deleted: the clock" in ended.err
-    assert "what was extracted" not in ended.err
+    assert "No data of the copies of deleted sessions is deleted: the clock" in ended.err
+    assert "No data of the store is deleted" not in ended.err
     assert "Try: set the clock right" in ended.err
     assert "`bsd retention --trust-clock`" in ended.err
     assert not old.exists()

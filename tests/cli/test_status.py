@@ -62,7 +62,7 @@ def shown(status: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     "line",
     [
-        "bsd 0.1.0 is running: process 4711, up 1 d 2 h",
+        "bsd 0.2.0 is running: process 4711, up 1 d 2 h",
         "root       /home/ada/.openclaw",
         "guarantee  strong on ext4",
         "watching   1,234 sessions; 9 of 12 directories by events, 2 by scans only",

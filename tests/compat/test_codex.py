@@ -173,7 +173,7 @@ def test_a_fork_gets_everything_back(codex: Codex, parent: str) -> None:
         codex.run("delete", "--force", thread)
         [store] = stores_without_transcript(codex.layout)
         assert store.session == name
-        assert store.where == (f"the same conversation goes on in {codex.name(fork)}",)
+        assert store.where == (f"the same conversation continues in {codex.name(fork)}",)
     codex.rest()
     found = verify(codex.layout)
     assert (found.placeholders, found.unmarked) == ((8, 8) if parent == "deleted" else (16, 8))

@@ -80,7 +80,7 @@ def test_a_start_says_what_becomes_of_content_and_after_the_update_what_is_new(
 ) -> None:
     jobs = jobs_of(layout)
     (first,) = said_at_start(jobs)
-    assert "moved, compressed, into the archive" in first
+    assert "compressed, into the archive" in first
     config = ConfigService(layout.config_file)
     config.note_run("last_retention_run_at", 1e9)  # by a bsd without an archive
     (new,) = said_at_start(jobs_of(layout))

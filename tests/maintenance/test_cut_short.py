@@ -135,7 +135,7 @@ def test_forgetting_that_fails_half_way_is_finished_by_the_next_command(
     assert path.read_bytes() == before, "the session itself stays"
     nothing = bsd.said("archive", "forget", SESSION, *named, "--yes")
     assert nothing.code != 0
-    assert "nothing is kept" in nothing.err
+    assert "stores no data" in nothing.err
     assert journals(root) == []
 
 
@@ -254,7 +254,7 @@ def test_another_file_that_looks_like_what_would_come_back_stays(tmp_path: Path)
     beside.write_bytes(content.upper())
     beside.chmod(mode & 0o777)
     os.utime(beside, ns=(mtime, mtime))
-    with pytest.raises(Conflict, match=r"is not what would come back"):
+    with pytest.raises(Conflict, match=r"differs from the file to bring back"):
         bring_back(home.layout, str(home.names[0]), clock)
     assert beside.read_bytes() == content.upper()
     beside.unlink()

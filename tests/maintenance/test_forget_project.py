@@ -77,7 +77,7 @@ def test_no_word_of_it_is_left_and_all_of_another(
         assert said(home.layout, word) == []
     stores = [*home.layout.extracted.iterdir(), *home.layout.archive.iterdir()]
     assert {store.name for store in stores} == {f"claude-code:-home-me-project-b_{OTHER}"}
-    with pytest.raises(NotFound, match="nothing is kept"):
+    with pytest.raises(NotFound, match="stores no data"):
         forget(home, clock, called)
 
 

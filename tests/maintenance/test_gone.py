@@ -144,7 +144,7 @@ def test_what_is_not_gone_is_not_brought_back(layout: Layout, clock: Clock) -> N
     with pytest.raises(NotFound):
         find_deleted(layout, str(NAME))
     keep(layout, clock)
-    with pytest.raises(Conflict, match="is not gone"):
+    with pytest.raises(Conflict, match="was not deleted"):
         find_deleted(layout, str(NAME))
 
 
@@ -265,7 +265,7 @@ def test_a_file_where_a_directory_should_be_is_named_and_stays(
     beside = home.source / "-home-me-project" / name.session
     beside.parent.mkdir()
     beside.write_text("mine")
-    with pytest.raises(Conflict, match=f"{name.session} is there, and is no directory"):
+    with pytest.raises(Conflict, match=f"{name.session} exists and is not a directory"):
         bring_back(home.layout, str(name), clock)
     assert [path.name for path in beside.parent.iterdir()] == [name.session]
     assert beside.read_text() == "mine"

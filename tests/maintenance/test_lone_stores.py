@@ -73,7 +73,7 @@ def test_a_directory_that_was_renamed(home: Home) -> None:
     home.path.parent.rename(other)
     store = lone(home.layout)
     assert store.session == home.name
-    assert f"a file of that name is {home.kind.kind}:" in store.where[0]
+    assert f"a session of the same name is {home.kind.kind}:" in store.where[0]
     assert f"{home.path.parent} is gone" in store.where[-1]
 
 
@@ -110,7 +110,7 @@ def test_a_thread_that_goes_on_in_other_files(codex: Home) -> None:
     fork.write_bytes(raw([meta]))
     codex.path.unlink()
     [where] = lone(codex.layout).where
-    assert where.startswith("the same conversation goes on in ")
+    assert where.startswith("the same conversation continues in ")
     assert all(path.stem in where for path in (later, fork))
 
 
@@ -119,13 +119,13 @@ def test_a_file_that_was_given_another_name(tmp_path: Path, clock: Clock) -> Non
     other = home.path.with_name(f"{home.path.stem[:-1]}f.jsonl")
     home.path.rename(other)
     [where] = lone(home.layout).where
-    assert where == f"the same conversation goes on in {home.name.agent}/{other.stem}"
+    assert where == f"the same conversation continues in {home.name.agent}/{other.stem}"
 
 
 def test_a_source_that_is_named_no_longer(home: Home) -> None:
     home.layout.agents.mkdir()
     [where] = lone(Layout(home.layout.root)).where
-    assert where == f"no source is called {home.kind.kind}, as the settings are now"
+    assert where == f"no source is named {home.kind.kind} in the present settings"
 
 
 def test_what_a_reset_put_aside_and_what_is_in_the_trash(layout: Layout, clock: Clock) -> None:

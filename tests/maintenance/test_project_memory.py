@@ -174,7 +174,7 @@ def test_a_file_in_the_place_of_a_directory_stops_no_session(
     (memory(home) / "topics").write_text("a file")
     done = bring_back(home.layout, str(home.names[0]), clock)
     assert home.layout.session_file(home.names[0]).exists()
-    assert [text.split(" is no directory")[0] for text in done.left_out] == [
+    assert [text.split(" is not a directory")[0] for text in done.left_out] == [
         str(memory(home) / "topics")
     ] * 2
     assert (memory(home) / "topics").read_text() == "a file"

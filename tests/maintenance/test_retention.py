@@ -145,8 +145,8 @@ def test_a_run_by_a_clock_that_was_set_destroys_nothing_and_the_next_one_does(
     held = run(NOW + 30 * HOUR, 1000.0 + HOUR)
     assert held.store.cleaned == held.failures == 0
     assert set(held.held_places) == {
-        "what was extracted",
-        "the sessions that are gone",
+        "the store",
+        "the copies of deleted sessions",
         "history and trash",
     }
     assert run(NOW + 31 * HOUR, 1000.0 + 2 * HOUR).store.cleaned == 1
@@ -372,9 +372,9 @@ def test_what_lasts_goes_with_the_last_that_was_taken_out_of_a_session_that_is_g
 def test_the_plain_words_say_how_long_and_how_to_keep_it() -> None:
     words = in_plain_words(PruningConfig(archive=False))
     assert "24h" in words
-    assert "deleted for good" in words
+    assert "deletes them for good" in words
     assert "bsd config set retention never" in words
-    assert "kept for ever" in in_plain_words(PruningConfig(retention="never"))
+    assert "for ever" in in_plain_words(PruningConfig(retention="never"))
 
 
 # --- messages about expired content: when it was deleted, and by which setting ---

@@ -138,7 +138,7 @@ def test_a_store_that_is_there_again_is_in_the_way(layout: Layout) -> None:
     store = layout.store_dir(NAME)
     make_private_dir(store)
     (store / "0007_thinking.json").write_bytes(b"new")
-    with pytest.raises(Conflict, match=r"_extracted_.* which would come back") as problem:
+    with pytest.raises(Conflict, match=r"_extracted_.* would have to replace") as problem:
         trash_of(layout).restore("main/s1")
     (item,) = trash_of(layout).items()
     moved, restored = re.findall("`(.*?)`", str(problem.value.hint))
@@ -229,7 +229,7 @@ def test_a_file_written_anew_while_it_goes_stays(layout: Layout) -> None:
             path.with_suffix(".new").write_bytes(HEADER)
             path.with_suffix(".new").rename(path)
 
-    with pytest.raises(Busy, match="written anew"):
+    with pytest.raises(Busy, match="was replaced"):
         trash_of(layout, after_step=rewrite).delete(NAME)
     assert path.read_bytes() == HEADER
     assert trash_of(layout).items() == []

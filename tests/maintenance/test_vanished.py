@@ -101,7 +101,7 @@ def test_a_project_that_is_no_directory_is_told(home: ClaudeHome, project: str) 
     write_history(home.source, prompt("look", id_of(1), project=project))
     found = vanished(home)
     assert (found.sessions, len(found.problems)) == ([], 1)
-    assert found.problems[0].endswith("its project is no directory")
+    assert found.problems[0].endswith("its project is not a directory")
 
 
 def test_prompts_come_in_their_order(home: ClaudeHome) -> None:

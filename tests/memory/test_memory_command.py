@@ -91,7 +91,7 @@ def test_store(bsd: Bsd, facts_db: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("store", " "), 2, "Error: a fact without any text says nothing"),
+        (("store", " "), 2, "Error: a fact needs a text"),
         (("store", "x", "--confidence", "2"), 2, "Error: confidence must be a number between"),
         (("store", "x", "--class", "stabel"), 2, "did you mean stable?"),
         (("recall", "x"), 1, "Error: there is no database"),

@@ -116,7 +116,7 @@ def test_backfill_and_checkpoints(app: ASGIApp) -> None:
     ("method", "path", "body", "status", "said"),
     [
         ("POST", "store", {}, 400, "text"),
-        ("POST", "store", {"text": " "}, 400, "says nothing"),
+        ("POST", "store", {"text": " "}, 400, "needs a text"),
         ("POST", "store", {"text": "x", "confidence": 3}, 400, "confidence"),
         ("POST", "store", {"text": "x", "decay_class": "stabel"}, 400, "did you mean stable"),
         ("POST", "store", {"text": "x", "nonsense": 1}, 400, "nonsense"),

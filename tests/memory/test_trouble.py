@@ -85,7 +85,7 @@ def test_a_database_of_something_else(tmp_path: Path) -> None:
     before = path.read_bytes()
     for problem in refusals(path).values():
         assert isinstance(problem, Conflict)
-        assert "of something else" in problem.message
+        assert "belongs to another program" in problem.message
     assert path.read_bytes() == before
 
 
@@ -153,10 +153,10 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path: Path) -> None:
         db = memory.open(write=True)
         pages = db.value("PRAGMA page_count")
         db.run(f"PRAGMA max_page_count = {pages}")  # SQLite's error is then that of a full disk
-        with pytest.raises(Unavailable, match="no room") as caught:
+        with pytest.raises(Unavailable, match="disk is full") as caught:
             store(memory, "ship " * 50_000)
         assert caught.value.hint == (
-            "free some space on this disk and run it again; nothing was half written"
+            "free some space on this disk, then repeat the command; the database is intact"
         )
         assert [one.text for one in actions.recall(memory, "harbour ship").results] == ["harbour"]
     sound(path)
@@ -171,7 +171,7 @@ def test_where_nothing_fits_it_is_said_although_sqlite_does_not(
     assert "disk I/O error" in problem_of(error, tmp_path / "facts.db").message
     full = shutil.disk_usage(tmp_path)._replace(free=4096)
     monkeypatch.setattr("shutil.disk_usage", lambda _: full)
-    assert "no room" in problem_of(error, tmp_path / "facts.db").message
+    assert "disk is full" in problem_of(error, tmp_path / "facts.db").message
 
 
 def test_a_file_in_which_nothing_was_stored_yet_is_no_database(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_a_table_of_something_else_is_left_alone(memory: Memory, table: Table) -
     table.rows += [["x", _OLD, None], ["y", _OLD, None]]
     with pytest.raises(Conflict, match="none of the 2 vectors") as caught:
         actions.prune(memory, vectors=True)
-    assert "nothing was deleted" in (caught.value.hint or "")
+    assert "no vector was deleted" in (caught.value.hint or "")
     assert len(table.rows) == 2
 
 

@@ -120,7 +120,7 @@ def test_what_is_cut_short_is_damaged(history: History, layout: Layout, keep: in
         with pytest.raises(HistoryDamaged):
             history.lines(operation)
     operation.path.unlink()
-    with pytest.raises(NotFound, match="no longer kept"):
+    with pytest.raises(NotFound, match="has expired"):
         history.lines(operation)
 
 

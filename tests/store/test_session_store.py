@@ -190,7 +190,7 @@ def test_a_file_used_again_is_checked_and_becomes_young(store: SessionStore) -> 
     store.add([again], SOURCE)
     assert path.stat().st_mtime > 1
     path.write_bytes(b"rot")
-    with pytest.raises(TemporaryFailure, match="to be used again"):
+    with pytest.raises(TemporaryFailure, match="could reuse it"):
         store.add([again], SOURCE)
 
 

@@ -87,7 +87,7 @@ def test_what_was_forgotten_meanwhile_is_not_gone_on_with(state: StateDb, sessio
     first = load(state, session)
     state.forget(NAME)
     assert first is not None
-    with pytest.raises(TemporaryFailure, match="forgotten"):
+    with pytest.raises(TemporaryFailure, match="was removed"):
         first.among([5])
     later = replace(AT, index=1600, ids=array("Q", [6]), earlier=first.earlier)
     keep(state, session, later)

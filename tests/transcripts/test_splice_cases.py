@@ -270,7 +270,7 @@ OVERLAPS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("attempt", OVERLAPS.values(), ids=OVERLAPS)
 def test_edits_that_touch_the_same_bytes_are_an_error(attempt: Callable[[bytes], bytes]) -> None:
-    with pytest.raises(SpliceError, match=r"twice in one edit|inside it too"):
+    with pytest.raises(SpliceError, match=r"the same value twice|inside it too"):
         attempt(b'{"a":{"b":1}}')
 
 
@@ -307,7 +307,7 @@ def test_deep_nesting_beside_the_path_is_skipped() -> None:
 def test_a_path_that_is_too_deep_leaves_the_line_alone() -> None:
     depth = sys.getrecursionlimit() + 10
     raw = b'{"a":' * depth + b"1" + b"}" * depth
-    with pytest.raises(SpliceError, match="too long to be followed"):
+    with pytest.raises(SpliceError, match="is too long"):
         find(raw, [("a",) * depth])
 
 

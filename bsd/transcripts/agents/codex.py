@@ -1,13 +1,13 @@
 """Codex: `~/.codex/sessions/YYYY/MM/DD/rollout-<time>-<thread>.jsonl`, and its writer locks.
 
 Archived threads lie in `~/.codex/archived_sessions`, all in one directory. Their files keep their
-names, by which Codex finds the day to which they go back: so they stay sessions of that day here.
+names, which tell Codex the day to which they return, so bsd treats them as sessions of that day.
 
-Every line is `{timestamp, type, payload}` and has no id; its name is made from the ids that tie it
-to others, or from its time. Threads whose history is paginated are left alone: Codex keeps byte
-offsets into their files. Never touched are reasoning, compactions, states, messages of users and
-models, and a last turn that goes on: one that is neither complete nor aborted, nor has ended in an
-error.
+Every line is `{timestamp, type, payload}` and has no id. bsd names a line by the ids that tie it to
+other lines, or by its time. Threads with paginated history are left alone, since Codex keeps byte
+offsets into their files. bsd never changes reasoning, compactions, states, and messages of users
+and models, nor an unfinished last turn: a turn that is not complete, not aborted, and has not ended
+in an error.
 """
 
 from __future__ import annotations
@@ -87,22 +87,22 @@ _RESULTS = frozenset(("function_call_output", "custom_tool_call_output"))
 _STARTS = frozenset(("user_message", "task_started", "turn_started"))
 _CLOSES = frozenset(("task_complete", "turn_complete"))
 _ABORTED, _ERROR = "turn_aborted", "error"
-# Errors after which a turn goes on: they concern another request that a person made meanwhile.
+# Errors that do not end a turn: they concern another request that the user made meanwhile.
 _BESIDE_A_TURN = frozenset(("thread_rollback_failed", "active_turn_not_steerable"))
 _ROLLS_BACK = "thread_rolled_back"
 _ITEM = "item_completed"
 _TURN, _USAGE = "turn_context", "token_count"
 
-# Which texts of an event are shown to people and never sent.
+# Texts of events that are shown to users and never sent.
 _SHOWN = {
     "exec_command_end": ("stdout", "stderr", "aggregated_output", "formatted_output"),
     "patch_apply_end": ("stdout", "stderr", "changes"),
     "mcp_tool_call_end": ("result",),
 }
-# Never extracted from these, at any depth: ids that tie them to others, and pictures.
+# Never extracted from these events, at any depth: ids that tie them to others, and pictures.
 _NEVER = frozenset(("call_id", "turn_id", "data", "blob", "encrypted_content"))
 
-# How results say with which code a command has ended: in JSON behind the output, or before it.
+# How results state the exit code of a command: in JSON after the output, or before it.
 _EXIT_CODE = re.compile(
     r'"exit_code":(-?[0-9]+)|(?:Exit code:|Process exited with code) (-?[0-9]+)'
 )
@@ -143,8 +143,8 @@ class Codex(TranscriptFormat):
         return path_text(payload_of(entry).get("cwd")) if entry.get("type") == _HEADER else None
 
     def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:
-        # Behind the last dot stands the end of the text that it was made of, without characters
-        # that an id cannot hold, such as the colons of a time.
+        # After the last dot, the id holds the end of the text from which it was made, without
+        # characters that an id cannot contain, such as the colons of a time.
         end = entry_id.rpartition(".")[2].encode("utf-8", "surrogatepass")
         between = rb"[^A-Za-z0-9._~-]*"
         return re.compile(between.join(re.escape(end[at : at + 1]) for at in range(len(end))))
@@ -157,7 +157,7 @@ class Codex(TranscriptFormat):
         return tuple(filter(None, (own, text_of(payload.get("forked_from_id"))))) if own else ()
 
     def renews_id(self, entry: Entry, was: str) -> bool:
-        """Forks have new times, and migrated threads make items of events."""
+        """Forks have new times, and migration of a thread turns events into items."""
         payload = payload_of(entry)
         what = text_of(payload.get("type")) or text_of(entry.get("type")) or ""
         if what == _ITEM:
@@ -210,7 +210,7 @@ class Codex(TranscriptFormat):
 
 
 def _id(entry: Entry, payload: Entry) -> str | None:
-    """A name that the line keeps after extraction; if another line has it, nothing leaves."""
+    """Return a name that the line keeps after extraction; lines that share it never change."""
     what = text_of(payload.get("type")) or text_of(entry.get("type"))
     item = payload.get("item")
     names = [item.get("id")] if isinstance(item, dict) else []
@@ -253,14 +253,14 @@ def _turn(kind: str, what: str | None, payload: Entry) -> Turn:
 
 
 def _is_beside_a_turn(error: Entry) -> bool:
-    """Whether an error leaves the turn as it is; its kind is a word, or the key of an object."""
+    """Return whether an error leaves the turn open, by its kind: a string or an object's key."""
     kind = error.get("codex_error_info")
     names = kind if isinstance(kind, dict) else (kind,)
     return any(isinstance(name, str) and name in _BESIDE_A_TURN for name in names)
 
 
 def _cache_use(kind: str, what: str | None, payload: Entry) -> CacheUse | None:
-    """Return the use of the cache: a turn names its model, and the answer's usage follows it."""
+    """Return the use of the cache: a turn names its model, and the usage of the answer follows."""
     if kind == _TURN:
         model = text_of(payload.get("model"))
         return CacheUse(model) if model else None
@@ -273,7 +273,7 @@ def _cache_use(kind: str, what: str | None, payload: Entry) -> CacheUse | None:
 
 
 def _rolled_back(payload: Entry) -> int:
-    """Return the number of turns that a thread goes back."""
+    """Return the number of turns that a thread is rolled back."""
     turns = payload.get("num_turns")
     return turns if isinstance(turns, int) and turns > 0 else 0
 
@@ -286,7 +286,7 @@ def _shown(what: Any, payload: Entry, at_least: int) -> list[Value]:
         if not isinstance(item, dict):
             return []
         path = (*_PAYLOAD, "item")
-        # The text of `agent_reasoning` in threads of one file stands here in paginated ones.
+        # Paginated threads have the text of `agent_reasoning` here.
         return _display(item, "summary_text", path, "thinking", at_least) + _display(
             item, "aggregated_output", path, "tool_result", at_least
         )
@@ -304,7 +304,7 @@ def _display(holder: Entry, key: str, path: ValuePath, type_: str, at_least: int
 
 
 def _said(blocks: Any, key: str, type_: str | None) -> list[Value]:
-    """The blocks of a message: of these, pictures alone may leave."""
+    """List the values in the blocks of a message; only pictures can be extracted."""
     values: list[Value] = []
     for index, block in enumerate(blocks if isinstance(blocks, list) else ()):
         if not isinstance(block, dict):
@@ -333,15 +333,15 @@ _KINDS = frozenset((_HEADER, "response_item", "event_msg", "turn_context", "comp
 
 
 def _detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
-    """Tell a rollout by its first line, and by every other of its first lines.
+    """Recognise a rollout by its first line; all other first lines must fit too.
 
-    One that is not as it should be is only read, if at least one line has the known form.
+    If a line does not fit, the file is read-only; if no line has the known form, it is not read.
     """
     why, has_header, is_understood = None, False, False
     for entry in first_entries(first_lines):
         problem, kind, payload = None, entry.get("type"), entry.get("payload")
         if not isinstance(kind, str) or not isinstance(payload, dict):
-            problem = "not a rollout of Codex, or one of an older form"
+            problem = "not a rollout of Codex, or a rollout of an older form"
         elif text_of(entry.get("timestamp")) is None:
             problem = "a rollout of unknown form: a line without timestamp"
         else:
@@ -353,7 +353,7 @@ def _detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         why = why or problem
     if why is not None:
         return NotOurs(why, CODEX if is_understood else None)
-    return CODEX if has_header else NotOurs("no rollout, or an empty one")
+    return CODEX if has_header else NotOurs("not a rollout, or an empty rollout")
 
 
 def _is_paginated(meta: Entry) -> bool:
@@ -361,7 +361,7 @@ def _is_paginated(meta: Entry) -> bool:
 
 
 def _unfit(meta: Entry) -> str | None:
-    """Why a thread is left alone, by its header; None if it is not."""
+    """Return why the header excludes a thread from edits; None if it does not."""
     if _is_paginated(meta):
         return "a thread with paginated history: Codex keeps byte offsets into its file"
     version = meta.get("cli_version")
@@ -374,13 +374,14 @@ def _unfit(meta: Entry) -> str | None:
 # archived_sessions/rollout-*.jsonl ---
 
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-# A paginated thread that was taken back to an earlier turn goes on in a file of that name and more.
+# If a paginated thread is rolled back to an earlier turn, it continues in a file with a longer
+# name.
 _ROLLOUT = re.compile(
     r"rollout-(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})T[0-9]{2}-[0-9]{2}-[0-9]{2}-"
     rf"(?P<thread>{_UUID})(?:_{_UUID})?"
 )
 _QUIET_SECONDS = 10.0
-# Versions without locks: only that they hold the file open tells that they are at work.
+# For versions without locks: only an open file shows that they are at work.
 _UNLOCKED_QUIET_SECONDS = 60.0
 _LOCKS = Path("/proc/locks")
 _OPEN = "Codex has the thread open"
@@ -389,15 +390,15 @@ _MOVING = "Codex is opening or closing a thread"
 
 @dataclass(frozen=True, slots=True)
 class CodexDay(AgentProgram):
-    """One day's threads: they are an agent's sessions."""
+    """The threads of one day, which are the sessions of one agent."""
 
     sessions: Path
     directory: Path
-    keeps_mtime = True  # nothing has happened to the thread
-    undeletable = "it is Codex's to delete or archive, which keeps a database of its threads"
+    keeps_mtime = True  # an edit is not activity in the thread
+    undeletable = "only Codex may delete or archive it, since it keeps a database of its threads"
     uncallable = (
-        "Codex's threads are only read when they are resumed, and nothing may be taken out of"
-        " them; `bsd agents on codex` gives its agents the tools"
+        "Codex reads its threads only when they are resumed, so bsd takes no calls out of them;"
+        " `bsd agents on codex` gives its agents the tools"
     )
 
     @property
@@ -439,9 +440,9 @@ class CodexDay(AgentProgram):
         return _id(entry, payload_of(entry)) is not None
 
     def in_use(self, session: str) -> str | None:
-        """Whether the thread's lock is held, as the system's list of locks shows it.
+        """Return whether the thread's lock is held, according to the system's list of locks.
 
-        Taking it only to look might keep Codex out just then; `lock` does that, by the rules.
+        Taking the lock just to look could keep Codex out at that moment; only `lock` takes it.
         """
         path = self._thread_lock(session)
         if path is None:
@@ -449,7 +450,7 @@ class CodexDay(AgentProgram):
         try:
             at = path.stat()
             held = _LOCKS.read_bytes()
-        except OSError:  # no such lock, or no such list: the lock itself will tell
+        except OSError:  # no such lock or list: `lock` will find out
             return None
         return _OPEN if b" %b " % _place_of(at) in held else None
 
@@ -458,14 +459,14 @@ class CodexDay(AgentProgram):
         self,
         name: SessionName,
         transcript: Path,
-        wait: float = 0.0,  # a thread stays open for long
+        wait: float = 0.0,  # a thread stays open for a long time
         *,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Iterator[None]:
-        """Keep Codex from opening any thread, and see that this one is not open.
+        """Keep Codex from opening any thread, and check that this thread is not open.
 
-        Its rule: a process that takes or gives up the lock of a thread holds the common lock
-        meanwhile.
+        In Codex, a process that takes or releases the lock of a thread holds the common lock while
+        doing so.
         """
         if not self._locks.is_dir():
             yield
@@ -474,12 +475,12 @@ class CodexDay(AgentProgram):
             try:
                 held.enter_context(_held(self._locks / ".coordination.lock", _MOVING))
             except OSError as error:
-                why = f"Codex's locks are not as they are known: {error.strerror}"
-                raise Busy(why, hint="is this a newer version of Codex?") from error
+                why = f"Codex's locks are not as expected: {error.strerror}"
+                raise Busy(why, hint="check whether this is a newer version of Codex") from error
             thread = self._thread_lock(name.session)
             if thread is not None:
                 with suppress(FileNotFoundError), _held(thread, _OPEN):
-                    pass  # no process can take it from now on
+                    pass  # from now on, no process can take it
             yield
 
     def _thread_lock(self, session: str) -> Path | None:
@@ -489,7 +490,7 @@ class CodexDay(AgentProgram):
 
 @contextmanager
 def _held(path: Path, otherwise: str) -> Iterator[None]:
-    """Hold a lock of Codex's, which is never made by us; raises Busy, FileNotFoundError."""
+    """Hold a lock of Codex, which bsd never creates; raises Busy, FileNotFoundError."""
     fd = open_plain(path, os.O_RDWR)
     try:
         try:
@@ -498,22 +499,22 @@ def _held(path: Path, otherwise: str) -> Iterator[None]:
             raise Busy(otherwise, hint="again later") from None
         yield
     finally:
-        os.close(fd)  # and with it goes the lock
+        os.close(fd)  # this also releases the lock
 
 
 def _rollout(name: str) -> re.Match[str] | None:
-    """Match a file's name, if it is that of a thread."""
+    """Match the name of a file, if it is the file of a thread."""
     return _ROLLOUT.fullmatch(name.removesuffix(ENDING)) if name.endswith(ENDING) else None
 
 
 def _day(name: str) -> tuple[str, ...] | None:
-    """The directories of a thread's day, to which Codex takes it back from the archived ones."""
+    """Return the directories of a thread's day, to which Codex moves it back from the archive."""
     found = _rollout(name)
     return tuple(found["day"].split("-")) if found else None
 
 
 def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
-    """The threads whose locks a process holds, or, of a version without locks, their open files."""
+    """Yield the threads whose locks a process holds; without locks, its open session files."""
     threads = _locked_by(process.pid, sessions.parent / "thread-writer-locks")
     if threads:
         for path in sorted(sessions.glob(f"*/*/*/rollout-*{ENDING}"), reverse=True):
@@ -528,7 +529,7 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
 
 
 def _locked_by(pid: int, locks: Path) -> set[str]:
-    """Return the threads that a process has locked, by the system's list of locks."""
+    """Return the threads that a process has locked, according to the system's list of locks."""
     with suppress(OSError):
         lines = [line.split() for line in _LOCKS.read_bytes().splitlines()]
         # `1: FLOCK ADVISORY WRITE <pid> <major>:<minor>:<inode> 0 EOF`
@@ -543,13 +544,13 @@ def _locked_by(pid: int, locks: Path) -> set[str]:
 
 
 def _place_of(at: os.stat_result) -> bytes:
-    """A file as the system's list of locks calls it."""
+    """Return the name of a file in the system's list of locks."""
     return f"{os.major(at.st_dev):02x}:{os.minor(at.st_dev):02x}:{at.st_ino}".encode()
 
 
 def _open_files(pid: int) -> list[Path]:
-    """The files that a process has open; none if it does not let us look."""
-    found: dict[Path, None] = {}  # each once, in the order of their numbers
+    """Return the files that a process has open; empty if bsd has no permission to see them."""
+    found: dict[Path, None] = {}  # without duplicates, in the order of their descriptors
     with suppress(OSError):
         for number in sorted(os.listdir(f"/proc/{pid}/fd"), key=int):
             with suppress(OSError):
@@ -572,8 +573,8 @@ KIND = SourceKind(
     routes=((None, None, None),),
     called="sessions",
     program=CodexDay,
-    # Codex neither resumes nor forks the threads there, and moves them under its common lock: that
-    # of threads in their place keeps these in theirs, too.
+    # Codex neither resumes nor forks archived threads, and moves them under its common lock. The
+    # lock of threads in their usual place therefore also keeps archived threads in place.
     program_archive=ProgramArchive("archived_sessions", _day, "archived"),
     at_work=_at_work,
     title="Codex",

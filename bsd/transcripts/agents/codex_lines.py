@@ -1,6 +1,6 @@
-"""Lines of Codex's threads as people look at them: what fills them, times of calls, threads.
+"""Codex's lines as users look at them: contents that fill a thread, times of calls, sub-agents.
 
-These answers change no session: `codex.py` has those by which sessions are edited.
+No edit depends on these answers; the module `codex` reads the lines for edits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bsd.transcripts.agents.format import (
     with_tool,
 )
 
-# The text that Codex and its extension for editors put before a person's prompt.
+# The text that Codex and its editor extension put before a user's prompt.
 BEFORE_A_PROMPT = re.compile(
     r"\s*(?:# AGENTS\.md instructions for [^\n]*\n\s*<INSTRUCTIONS>.*?</INSTRUCTIONS>"
     r"|# Context from my IDE setup:.*?\n## My request for Codex:"
@@ -32,7 +32,7 @@ BEFORE_A_PROMPT = re.compile(
 )
 
 _PAYLOAD = ("payload",)
-# The content of lines, and of what they wrap, that count as a whole.
+# Names for the content of lines, and of the items in them, that count as a whole.
 _LINES = {
     "session_meta": SETUP,
     "turn_context": "never sent: settings of turns",
@@ -55,21 +55,21 @@ _ITEMS = {"additional_tools": SETUP, "ghost_snapshot": "never sent: snapshots of
 _SETUP_ROLES = frozenset(("system", "developer"))
 _LOCAL_CALL = "local_shell_call"
 _RESULTS = frozenset(("function_call_output", "custom_tool_call_output"))
-# Items whose content counts by its values and by the arguments of calls.
+# Items whose content is counted by its values and by the arguments of calls.
 _BY_VALUES = _RESULTS | {"reasoning", "function_call", "custom_tool_call"}
 
-# How results say how long a call took: before the output, or in JSON behind it.
+# How results state the time of a call: before the output, or in JSON after it.
 _SECONDS = re.compile(
     r'Wall time:? ([0-9]{1,9}(?:\.[0-9]+)?) sec|"duration_seconds":([0-9]{1,9}(?:\.[0-9]+)?)'
 )
-_MOST_SECONDS = 365 * 24 * 3600  # a longer time of a call is damage
-# The event and the result that name the thread that a call has started.
+_MOST_SECONDS = 365 * 24 * 3600  # a longer time is damage
+# The event and the result that name the thread that a call started.
 _STARTED = "collab_agent_spawn_end"
 _STARTED_ID = re.compile(r'\s*\{"agent_id":\s*"([0-9a-f-]{36})"')
 
 
 def fillings_of(entry: Entry) -> Iterator[Filling]:
-    """Name the members of a line that fill bytes beside its values."""
+    """Yield the members of a line that fill bytes in addition to its values."""
     kind, payload = text_of(entry.get("type")) or "unknown", payload_of(entry)
     what = text_of(payload.get("type")) or "unknown"
     if kind == "event_msg":
@@ -86,7 +86,7 @@ def fillings_of(entry: Entry) -> Iterator[Filling]:
 
 
 def _filling_of_message(payload: Entry, *, is_whole: bool) -> str | None:
-    """Name the content of a message that neither a person nor the model has written."""
+    """Name the content of a message if neither a user nor the model wrote it."""
     if payload.get("role") in _SETUP_ROLES:
         return SETUP
     content = payload.get("content")
@@ -98,7 +98,7 @@ def _filling_of_message(payload: Entry, *, is_whole: bool) -> str | None:
 
 
 def call_seconds(payload: Entry) -> tuple[str, float] | None:
-    """Return the id of a call and how long it took, if an event, an item or a result says so."""
+    """Return the id and duration of a call, if an event, an item or a result states them."""
     item = payload.get("item") if payload.get("type") == _COMPLETED else None
     if isinstance(item, dict):
         call, seconds = text_of(item.get("id")), _seconds_of(item)
@@ -125,7 +125,7 @@ def _seconds_of(holder: Entry) -> float | None:
 
 
 def started_thread(payload: Entry) -> StartedSubagent | None:
-    """Return the thread that a call has started, if an event or its result names it."""
+    """Return the thread that a call started, if an event or its result names it."""
     call, thread = text_of(payload.get("call_id")), None
     if payload.get("type") == _STARTED:
         thread = text_of(payload.get("new_thread_id"))

@@ -1,7 +1,7 @@
-"""One entry, read in the words that dialects share: id, type, role, time, ties, blocks, usage.
+"""Reads members that several formats share: id, type, role, time, ties, blocks, usage.
 
-A member that only one program writes belongs to its own format; here stand the members that several
-share, and those that bsd alone writes: placeholders, and the member `_extracted`.
+Members that only one program writes belong to the module of its format. This module also has the
+members that only bsd writes: placeholders, and the member `_extracted`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from bsd.transcripts.reader import parse_entry
 from bsd.transcripts.spans import ValuePath, value_at
 
 Entry = dict[str, Any]
-# A foreign file would be read to its end, were there no bound.
+# Limit of lines, so that a foreign file is not read to its end.
 LINES_LOOKED_AT = 50
-# Names that say of which type a value is (SPEC §3). A name that is not here falls through.
+# Names that determine the type of a value (SPEC §3). Other names are ignored.
 TYPE_OF_NAME = {
     "thinking": "thinking",
     "tool_call": "tool_call",
@@ -40,8 +40,8 @@ TYPE_OF_NAME = {
     "human": "user",
     "system": "system",
 }
-# Members that hold a conversation together. They are never extracted, at whatever depth: none
-# holds anything long in a sound file, and one that does is a key to something.
+# Members that tie a conversation together. They are never extracted, at any depth: in a sound file
+# they are short, and a long value may serve as a key.
 _STRUCTURAL = frozenset(
     (
         "id",
@@ -71,47 +71,47 @@ _STRUCTURAL = frozenset(
         "_has_tool_calls",
     )
 )
-# Members whose names end like those of links, and that link something else.
+# Members whose names end like references to entries, but refer to other things.
 _OTHER_IDS = frozenset(("parentId", "toolCallId", "toolUseId", "callId"))
 _AUTHOR = ("role", "api", "provider", "model")
 _ARGUMENTS = ("arguments", "input", "args", "parameters")
 _THINKING = frozenset(("thinking", "redacted_thinking"))
-_PROOFS = ("signature", "thinkingSignature", "data")  # in a block of thinking
-# Members with the text of an entry that holds no values, and the same of an entry inside another.
+_PROOFS = ("signature", "thinkingSignature", "data")  # members of a block of thinking
+# Members with the text of an entry without values, and of an entry inside another entry.
 _OTHER_TEXTS = ("summary", "content", "text", "message", "name", "label", "customTitle", "aiTitle")
 _OTHER_TEXTS_OF_A_PAYLOAD = ("message", "text")
 
 
 def is_structural(key: str) -> bool:
-    """Whether a member of this name is never extracted."""
+    """Return whether a member of this name is never extracted."""
     return key in _STRUCTURAL or key.startswith("__")
 
 
 def text_of(value: Any) -> str | None:
-    """Return a string that is not empty, else None."""
+    """Return a non-empty string, or None for any other value."""
     return value if isinstance(value, str) and value else None
 
 
 def message_of(entry: Entry) -> Entry:
-    """Return the entry's message, an empty one if there is none."""
+    """Return the entry's message, or an empty object."""
     message = entry.get("message")
     return message if isinstance(message, dict) else {}
 
 
 def payload_of(entry: Entry) -> Entry:
-    """Return the entry that an entry wraps, an empty one if there is none."""
+    """Return the entry that an entry wraps, or an empty object."""
     payload = entry.get("payload")
     return payload if isinstance(payload, dict) else {}
 
 
 def entry_id(entry: Entry) -> str | None:
-    """Return the name of an entry: `__id`, else `id`."""
-    own = text_of(entry["__id"]) if "__id" in entry else None  # the seeds' entries alone have it
+    """Return the id of an entry: `__id`, else `id`."""
+    own = text_of(entry["__id"]) if "__id" in entry else None  # only entries of the seeds have it
     return own or text_of(entry.get("id"))
 
 
 def entry_type(entry: Entry) -> str | None:
-    """Return the type of values that stand in no block of their own (SPEC §3)."""
+    """Return the type of values that are in no typed block (SPEC §3)."""
     names = (
         entry.get("customType"),
         entry.get("type"),
@@ -135,7 +135,7 @@ def _inferred_type(entry: Entry) -> str | None:
 
 
 def error_text(entry: Entry) -> str | None:
-    """Return the message of the error by which an answer ended."""
+    """Return the error message with which an answer ended."""
     return text_of(message_of(entry).get("errorMessage"))
 
 
@@ -146,7 +146,7 @@ def entry_role(entry: Entry) -> str | None:
 
 
 def entry_time_ms(entry: Entry) -> float | None:
-    """Return when an entry was written, by seed 000's sources; None if none can be read."""
+    """Return the time of writing in epoch milliseconds, from the sources in seed 000, or None."""
     for key in ("timestamp", "__ts"):
         if key in entry and (time := time_ms(entry[key])) is not None:
             return time
@@ -155,9 +155,10 @@ def entry_time_ms(entry: Entry) -> float | None:
 
 
 def time_ms(value: Any) -> float | None:
-    """Read a time: ISO 8601 (UTC unless it says otherwise), or milliseconds or seconds since 1970.
+    """Return a time in epoch milliseconds: from ISO 8601 (default UTC), or a number.
 
-    A number below 1e11 is seconds: as milliseconds it would lie before March 1973.
+    A number below 1e11 counts as seconds: as milliseconds it would lie before March 1973. None if
+    the value is not a time.
     """
     if not isinstance(value, str):
         return _milliseconds(value)
@@ -189,15 +190,15 @@ def _milliseconds(value: Any) -> float | None:
 
 
 def first_entries(first_lines: Iterable[bytes], most: int = LINES_LOOKED_AT) -> Iterator[Entry]:
-    """The entries among the first `most` lines; lines without an entry are passed over."""
+    """Yield the entries in the first `most` lines; lines without an entry are skipped."""
     return (entry for raw in islice(first_lines, most) if (entry := parse_entry(raw)))
 
 
-# --- the ids that tie it to others, and a call to its arguments ---
+# --- ids that tie an entry to others, and a call to its arguments ---
 
 
 def mentions(entry: Entry) -> list[str]:
-    """Ids of entries that this one names beside its parent: `firstKeptEntryId`, `targetId`, …."""
+    """Return ids of entries that this entry names, except its parent: `firstKeptEntryId`, …."""
     return [
         value
         for key, value in entry.items()
@@ -206,18 +207,18 @@ def mentions(entry: Entry) -> list[str]:
 
 
 def arguments_at(holder: Entry, path: ValuePath) -> ValuePath | None:
-    """Return the path of a call's arguments in this object, at a path; None if it has none."""
+    """Return the path of the arguments of a call, the object at `path`; None if it has none."""
     return next(((*path, key) for key in _ARGUMENTS if key in holder), None)
 
 
 def same_author(one: Entry, other: Entry) -> bool:
-    """Whether the same model wrote two messages, by the same way: their blocks may stand in one."""
+    """Return whether one model and API wrote both messages, so that blocks may be merged."""
     messages = (message_of(one), message_of(other))
     return len({tuple(str(m.get(key)) for key in _AUTHOR) for m in messages}) == 1
 
 
 def says_something(block: object) -> bool:
-    """Whether a block can stand alone in a message: thinking without an answer is refused."""
+    """Return whether a block can stand alone in a message; APIs refuse thinking alone."""
     if not isinstance(block, dict):
         return block not in (None, "")
     if block.get("type") == "text":
@@ -226,7 +227,7 @@ def says_something(block: object) -> bool:
 
 
 def proof_size(entry: Entry) -> int:
-    """Return the characters of the signatures of thinking, and of thinking that is encrypted."""
+    """Return the characters of thinking signatures, and of encrypted thinking."""
     size = 0
     if "payload" in entry:
         size += len(text_of(payload_of(entry).get("encrypted_content")) or "")
@@ -238,7 +239,7 @@ def proof_size(entry: Entry) -> int:
 
 
 def other_text(entry: Entry) -> tuple[ValuePath, str] | None:
-    """Return the text of an entry without values: a summary, a name, a note; and its path."""
+    """Return path and text of an entry without values: a summary, a name, a note."""
     for key in _OTHER_TEXTS:
         if text := text_of(entry.get(key)):
             return (key,), text
@@ -248,9 +249,9 @@ def other_text(entry: Entry) -> tuple[ValuePath, str] | None:
     return None
 
 
-# --- the model that wrote it, and the tokens it used ---
+# --- model and tokens ---
 
-# By our word for it, the names that writers of transcripts use.
+# By bsd's name for each figure: the names that programs use in transcripts.
 _TOKENS: Mapping[str, tuple[str, ...]] = {
     "input": ("input", "input_tokens", "inputTokens", "prompt_tokens"),
     "output": ("output", "output_tokens", "outputTokens", "completion_tokens"),
@@ -263,7 +264,7 @@ _TOKENS: Mapping[str, tuple[str, ...]] = {
 
 
 def model_of(entry: Entry) -> str | None:
-    """Return the model that an entry names as its author, or that it changes to."""
+    """Return the model that wrote an entry, or to which the entry switches."""
     return (
         text_of(message_of(entry).get("model"))
         or text_of(entry.get("model"))
@@ -272,16 +273,16 @@ def model_of(entry: Entry) -> str | None:
     )
 
 
-_MOST_DOLLARS = 1e6  # no answer costs more: a larger number, NaN and infinity are damage
+_MOST_DOLLARS = 1e6  # no answer costs more; larger numbers, NaN and infinity are damage
 
 
 def answer_of(entry: Entry) -> str | None:
-    """Return the answer that an entry is a part of: its tokens stand in each of its parts."""
+    """Return the id of the answer that an entry is part of; each part repeats the token counts."""
     return text_of(message_of(entry).get("id"))
 
 
 def tokens_of(entry: Entry) -> dict[str, int]:
-    """Return the tokens that an entry counts, by our words; empty if it counts none.
+    """Return the token counts of an entry, by bsd's names; empty if it has none.
 
     A missing total is the sum of the others.
     """
@@ -296,7 +297,7 @@ def tokens_of(entry: Entry) -> dict[str, int]:
 
 
 def cost_of(entry: Entry) -> float:
-    """Return the cost of an answer in US dollars, as its program noted it; 0 if it noted none."""
+    """Return the cost of an answer in US dollars, as its program recorded it, or 0."""
     usage = message_of(entry).get("usage")
     noted = usage.get("cost") if isinstance(usage, dict) else None
     cost = noted.get("total") if isinstance(noted, dict) else entry.get("costUSD")
@@ -307,17 +308,17 @@ def cost_of(entry: Entry) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """So many tokens were sent with an answer, or, with it, will be with the next one."""
+    """The tokens that were sent for an answer, or that will be sent after it."""
 
     tokens: int
-    with_answer: bool
+    with_answer: bool  # they include the answer, so the next request sends them
 
 
 def sent_tokens(entry: Entry) -> Sent | None:
-    """Return the number of tokens that were sent, by an entry's count, cached ones included."""
+    """Return the number of sent tokens by an entry's count, including cached tokens."""
     last = _last_usage(entry) if "payload" in entry else None
     if isinstance(last, dict):
-        # Noted after the answer; cached tokens are counted among the input here.
+        # Recorded after the answer; the input includes cached tokens here.
         output = _first_count(last, _TOKENS["output"])
         thought = _first_count(last, ("reasoning_output_tokens",))
         tokens = _first_count(last, _TOKENS["input"]) + max(0, output - thought)
@@ -337,14 +338,14 @@ def _counts_cached_as_input(usage: Mapping[str, Any]) -> bool:
 
 
 def _last_usage(entry: Entry) -> Any:
-    if "payload" not in entry:  # as in most dialects
+    if "payload" not in entry:  # as in most formats
         return None
     info = payload_of(entry).get("info")
     return info.get("last_token_usage") if isinstance(info, dict) else None
 
 
 def context_limit(entry: Entry) -> int | None:
-    """Return the most tokens that the model takes, if an entry's count of tokens says it."""
+    """Return the size of the model's context in tokens, if an entry's token count states it."""
     info = payload_of(entry).get("info")
     limit = info.get("model_context_window") if isinstance(info, dict) else None
     return limit if type(limit) is int and limit > 0 else None
@@ -353,18 +354,18 @@ def context_limit(entry: Entry) -> int | None:
 def _first_count(usage: Mapping[str, Any], names: tuple[str, ...]) -> int:
     for name in names:
         count = usage.get(name)
-        if type(count) is int and 0 < count < 1 << 53:  # and no bool
+        if type(count) is int and 0 < count < 1 << 53:  # excludes bool
             return count
     return 0
 
 
 def entry_key(entry: object) -> int:
-    """Eight bytes that stand for an entry's id: of a root's entries, few share them."""
+    """Return a 64-bit hash of an entry's id; few entries of a root share a hash."""
     text = str(entry).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big", signed=True)
 
 
-# --- the members that bsd writes into an entry whose values left it ---
+# --- members that bsd writes into an entry whose values were extracted ---
 
 MARKER = "_extracted"
 RESTORED = "_restored"
@@ -374,19 +375,19 @@ REDACTED = "_redacted"
 PLACEHOLDER_START = "[[extracted-"
 PLACEHOLDER_END = "]]"
 
-# RFC 3986's unreserved characters: those that a safe entry id may hold.
+# The characters of a safe entry id: the unreserved characters of RFC 3986.
 _ID = r"[A-Za-z0-9._~-]+"
 _SAFE_ID = re.compile(_ID)
 _PLACEHOLDER = re.compile(rf"\[\[extracted-({_ID})\]\]")
-# Programs' ids have at most 64 characters; a placeholder shall stay shorter than most values.
+# Programs' ids have at most 64 characters; placeholders should be shorter than most values.
 LONGEST_ID = 200  # characters
 
 
 def is_safe_id(entry_id: str) -> bool:
     """Return whether an id may stand in a placeholder, a file name and a URL.
 
-    Entries whose id is not safe are not extracted. Placeholders with longer ids than
-    `LONGEST_ID`, which earlier versions wrote, are still read.
+    Entries with an unsafe id are not extracted. Placeholders with ids longer than `LONGEST_ID`,
+    which earlier versions wrote, are still read.
     """
     if len(entry_id) > LONGEST_ID or entry_id in {".", ".."}:
         return False
@@ -399,25 +400,25 @@ def placeholder(entry_id: str) -> str:
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether a text is a placeholder, of any entry, and nothing else."""
+    """Return whether a text is exactly a placeholder, of any entry."""
     return _PLACEHOLDER.fullmatch(text) is not None
 
 
 def ends_in_placeholder(text: str) -> str | None:
-    """Return the entry named by the placeholder at the end of a text; kept text may precede it."""
+    """Return the id in the placeholder at the end of a text, or None; text may precede it."""
     if not text.endswith(PLACEHOLDER_END):
         return None
-    start = text.rfind(PLACEHOLDER_START)  # no id contains this, so the last one decides
+    start = text.rfind(PLACEHOLDER_START)  # no id contains this, so the last occurrence counts
     found = _PLACEHOLDER.fullmatch(text, start) if start >= 0 else None
     return found[1] if found else None
 
 
 def standing_at(entry: dict[str, Any], path: ValuePath) -> str | None:
-    """Which entry the placeholder names that stands where a value was; None: there is none.
+    """Return the id in the placeholder at the place of a value; None if there is no placeholder.
 
-    In a text that ends with it, or, for a block, in the text block that took its place. It names
-    the entry that was extracted, whatever id a copy of it has. If there is none, another program or
-    a person has changed the value since, and bsd leaves it as it is.
+    The placeholder ends a text; for a block, it is in the text block that replaced it. Its id is
+    the id of the extracted entry, even in copies with other ids. If there is none, another program
+    or a user has changed the value since, and bsd leaves it as it is.
     """
     value = value_at(entry, path)
     if isinstance(value, dict) and str(value.get("type")).endswith("text"):
@@ -426,23 +427,23 @@ def standing_at(entry: dict[str, Any], path: ValuePath) -> str | None:
 
 
 def mentioned_ids(text: str) -> list[str]:
-    """List the entries whose placeholders stand in a text."""
+    """Return the ids of all placeholders in a text."""
     return _PLACEHOLDER.findall(text)
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The `_extracted` member: where the entry's original line is kept."""
+    """The `_extracted` member, which names the stored original of an entry."""
 
     ref: str  # file name without ending
     hash: str  # `sha256:…` of the stored file
     size: int  # bytes of the stored file
-    keys: tuple[str, ...]  # paths of the values that are away
+    keys: tuple[str, ...]  # paths of the extracted values
     at: str  # ISO 8601, Z
 
     @classmethod
     def of(cls, entry: dict[str, Any]) -> Marker | None:
-        """Read an entry's marker; None if it has none or `_extracted` is not ours."""
+        """Read an entry's marker; None if it has none, or if bsd did not write `_extracted`."""
         member = entry.get(MARKER)
         if not isinstance(member, dict):
             return None
@@ -461,7 +462,7 @@ class Marker:
         )
 
     def to_json(self) -> bytes:
-        """Write the member's value as it stands in the line."""
+        """Return the JSON of the member's value, as it stands in the line."""
         member = {
             "ref": self.ref,
             "hash": self.hash,
@@ -471,5 +472,5 @@ class Marker:
         }
         try:
             return orjson.dumps(member)
-        except TypeError:  # lone surrogates in names that another program wrote
+        except TypeError:  # lone surrogates in names from another program
             return json.dumps(member, separators=(",", ":")).encode()

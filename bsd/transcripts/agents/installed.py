@@ -1,7 +1,7 @@
-"""The other programs that have sessions on this machine.
+"""Finds agent programs that have sessions on this machine, for users without a configuration.
 
-For users who have configured nothing yet. Code that changes sessions does not use this: bsd looks
-after a directory only if `[[sources]]` names it, and `bsd init` writes that.
+Code that changes sessions does not use this module: bsd serves a directory only if `[[sources]]`
+names it, and `bsd init` writes that.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from bsd.transcripts.agents.programs import KINDS, kind_of
 class InstalledAgent:
     """A program, and the directory of its sessions."""
 
-    kind: str  # as [[sources]] calls it
+    kind: str  # its name in [[sources]]
     title: str
     directory: Path
-    problem: str | None = None  # why it cannot be looked into
+    problem: str | None = None  # why the directory cannot be read
 
 
 def agents_with_sessions(
     environ: Mapping[str, str], kinds: Iterable[str] = tuple(KINDS)
 ) -> list[InstalledAgent]:
-    """Return the programs that have sessions in their usual directories, or whose cannot be read.
+    """Return the programs with sessions in their usual directories, or with unreadable directories.
 
-    OpenClaw is not among them: its directory is a root.
+    OpenClaw is not included, since its directory is a root.
 
     Args:
-        kinds: only these are looked for.
+        environ: the environment variables.
+        kinds: the names of the programs to look for.
     """
     found = []
     for word in kinds:
@@ -57,7 +58,7 @@ def agents_with_sessions(
 
 
 def named_agents(environ: Mapping[str, str]) -> str:
-    """Say in one line which programs have sessions here, and where."""
+    """Return a line that names the programs with sessions on this machine, and the directories."""
     agents = agents_with_sessions(environ)
     if not agents:
         titles = ", ".join(kind_of(word).title for word in KINDS)
@@ -72,23 +73,27 @@ def named_agents(environ: Mapping[str, str]) -> str:
 def nothing_configured(
     root: Path, why: str, environ: Mapping[str, str], file: Path | None = None
 ) -> ConfigError:
-    """Return the error for a machine on which bsd has been given nothing to look after.
+    """Return the error for a machine without configured sessions.
 
-    `root` is the usual root, `why` the reason why it has no sessions; `file` is `--config`.
+    Args:
+        root: the usual root.
+        why: the reason why the root has no sessions.
+        environ: the environment variables.
+        file: the value of `--config`.
     """
     openclaw, _ = usual_roots(environ)
     other = "its directory" if root == openclaw else f"its directory, if it is not {openclaw},"
     return ConfigError(
-        f"bsd has no sessions to look after: {why}; {named_agents(environ)}",
+        f"bsd has no sessions to work on: {why}; {named_agents(environ)}",
         hint="bsd init\n"
-        f"Another directory of an agent's sessions is named under [[sources]] in"
+        f"For another directory of sessions, add [[sources]] to"
         f" {file or settings_file(environ)}.\n"
         f"For OpenClaw, name {other} with --root DIR or OPENCLAW_ROOT.",
     )
 
 
 def _has_sessions(source: Source) -> bool:
-    """Whether a session is in any of its directories; raises OSError if the topmost is closed."""
+    """Return whether the source has a session; raises OSError if its directory is closed."""
     for _, directory in source.directories():
         with suppress(OSError), os.scandir(directory) as found:
             if any(each.name.endswith(ENDING) for each in found):

@@ -1,14 +1,14 @@
 """pi's own directory: `~/.pi/agent/sessions/--<cwd>--/<time>_<id>.jsonl`.
 
-A file that a person imports keeps its name: to pi, every `.jsonl` there is a session. With
-`--session-dir DIR` (or PI_CODING_AGENT_SESSION_DIR) sessions lie in that directory itself: then a
-source names it. Extensions keep the runs of their subagents below a session's own name:
+An imported file keeps its name: for pi, every `.jsonl` file there is a session. With
+`--session-dir DIR` (or PI_CODING_AGENT_SESSION_DIR), sessions lie in that directory itself, and a
+source names it. Extensions keep the runs of their sub-agents below the name of a session:
 `<session>/<id>/run-0/session.jsonl`, `<session>/tasks/<time>_<id>.jsonl`.
 
-The entries are those that OpenClaw has from pi; newer versions write some more. pi holds a session
-in memory while it runs and adds to the file line by line: it sees edits when it opens the session
-again. It has no lock, and nothing says whether it is at work: a last turn counts as over
-only if its last answer says that it has come to its end, in an error or by an abort too.
+OpenClaw's entries come from pi; newer versions of pi write a few more. While pi runs, it holds a
+session in memory and appends lines to the file, so it sees edits only when it opens the session
+again. It has no lock, and no file shows whether it is at work. A last turn therefore counts as
+over only if its last answer states an end, an error or an abort.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ from bsd.transcripts.agents.setup_files import (
 )
 
 _VERSIONS = (2, 3)
-_STOPS = ("stop", "length")  # values of `stopReason` of an answer that ends its turn
-_SESSION = re.compile(r"[A-Za-z0-9_@:+-][A-Za-z0-9._@:+-]*")  # any that may be a name
+_STOPS = ("stop", "length")  # values of `stopReason` in an answer that ends its turn
+_SESSION = re.compile(r"[A-Za-z0-9_@:+-][A-Za-z0-9._@:+-]*")  # any valid session name
 _QUIET_SECONDS = 60.0
 
 
 class Pi(OpenClaw):
-    """Entries below a header of version 2 or 3, as pi writes them for itself."""
+    """Entries after a header of version 2 or 3, as pi writes them."""
 
     name = "pi"
 
     def info(self, entry: Entry) -> EntryInfo:
         info = super().info(entry)
         if info.turn is Turn.CLOSES and message_of(entry).get("stopReason") not in _STOPS:
-            # pi waits for something (`pending`, `deferred`): the next prompt ends the turn.
+            # pi waits (`pending`, `deferred`), and the next prompt ends the turn.
             return replace(info, turn=Turn.NONE)
         return info
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
         values = super().values(entry, at_least)
-        if message_of(entry).get("role") == "system":  # pi's context begins with it
+        if message_of(entry).get("role") == "system":  # it is the beginning of pi's context
             return [replace(value, fixed=True) for value in values]
         return values
 
@@ -73,15 +73,15 @@ PI = Pi()
 
 @dataclass(frozen=True, slots=True)
 class PiProject(AgentProgram):
-    """The sessions that pi wrote in one working directory: those of one agent."""
+    """The sessions of pi in one working directory, which are the sessions of one agent."""
 
     sessions: Path
     directory: Path
     quiet_seconds = _QUIET_SECONDS
-    keeps_mtime = True  # it continues the latest session
-    undeletable = "it is pi's to delete"
+    keeps_mtime = True  # pi continues the latest session
+    undeletable = "only pi may delete it"
     uncallable = (
-        "pi holds its sessions in memory while it runs, so nothing may be taken out of them;"
+        "pi holds its sessions in memory while it runs, so bsd takes no calls out of them;"
         " `bsd agents on pi` gives its agents the tools"
     )
 
@@ -93,13 +93,13 @@ class PiProject(AgentProgram):
     def why_no_session(self, name: str) -> str | None:
         if is_sync_copy(name):
             return SYNC_COPY
-        return None if self.is_session_file(name) else "it is hidden, and so no session of pi's"
+        return None if self.is_session_file(name) else "its name begins with a dot or is not valid"
 
     def ids_in(self, session: str) -> tuple[str, ...]:
         return session, session.rpartition("_")[2]
 
     def resume_command(self, session: str, directory: str | None) -> str | None:
-        """By its path: pi goes on in the directory that the session names, wherever it is run."""
+        """Return a command with the path: pi then works in the directory that the session names."""
         return f"pi --session {shlex.quote(str(self.directory / f'{session}{ENDING}'))}"
 
     def conversations(self, entry: Entry) -> set[str]:
@@ -117,7 +117,7 @@ class PiProject(AgentProgram):
         if isinstance(found, NotOurs) and found.reads is None:  # its header may come later
             further = detect(chain(lines, others))
             if further is OPENCLAW:
-                return NotOurs("its first line is damaged, and no session header", PI)
+                return NotOurs("its first line is damaged, and is not a session header", PI)
             found = found if isinstance(further, NotOurs) and further.reads is None else further
         if not isinstance(found, NotOurs):
             return NotOurs("not a session of pi")
@@ -125,7 +125,7 @@ class PiProject(AgentProgram):
 
 
 class PiRuns(PiProject):
-    """The runs that an extension keeps below one session: an agent's sessions."""
+    """The runs that an extension keeps below one session, which are the sessions of one agent."""
 
     __slots__ = ()
 
@@ -141,17 +141,17 @@ def _owner(sessions: Path, directory: Path) -> AgentProgram:
 
 
 def _until_header(lines: Iterable[bytes]) -> Iterable[bytes]:
-    """The first lines, up to one that is an entry: it must be the header."""
+    """Yield the lines up to the first entry, which must be the header."""
     for line in lines:
         yield line
         if line.strip():
             return
 
 
-# The name of its process, and the programs that run it under another name.
+# The name of its process, and of programs that run it under another name.
 _PROGRAM = re.compile(r"(?:.*/)?pi(?:-coding-agent)?(?:\.[cm]?js)?|.*/pi-coding-agent/.*")
 _SEPARATORS = re.compile(r"[/\\:]")
-# Below other directories no runs are looked for: a source may be any directory.
+# Other directories are not searched for runs, since a source may be any directory.
 _PROJECT = re.compile(r"--.*--", re.DOTALL)
 _STEM = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9TZ.-]+_[A-Za-z0-9-]+")
 _RUN = re.compile(r"run-[0-9]+")
@@ -164,7 +164,10 @@ def _directory_of_project(path: str) -> str:
 
 
 def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
-    """The sessions of its directory that were written to since it began: it says it nowhere."""
+    """Yield the sessions that were written in the process's directory since it began.
+
+    pi itself does not say which session it has open.
+    """
     if process.cwd is None or process.begun is None:
         return
     if not any(map(_PROGRAM.fullmatch, process.argv[:2])):
@@ -180,7 +183,7 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
 def _additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addition]:
     """Return bsd's additions to the files of a user of pi.
 
-    Versions before 1.0 have no client for MCP and do not read its file; their agents use a shell.
+    Versions before 1.0 have no MCP client and ignore its file; their agents use a shell.
     """
     directory = expand(environ.get("PI_CODING_AGENT_DIR") or "~/.pi/agent", environ)
     program, *arguments = commands.mcp

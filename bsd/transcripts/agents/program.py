@@ -1,7 +1,7 @@
-"""The interface of the program that writes an agent's sessions to the rest of bsd (SPEC §12).
+"""The interface between the program that writes an agent's sessions and the rest of bsd (SPEC §12).
 
-The names of its files, when it is at work, its locks, its list of sessions.
-Nothing outside `bsd/transcripts/agents/` asks which program it is.
+It covers the names of its files, the signs that it is at work, its locks, and its list of sessions.
+Code outside of `bsd/transcripts/agents/` never asks which program it is.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from bsd.transcripts.agents.setup_files import Addition, SetupCommands
 
 ENDING = ".jsonl"
 
-# How programs that keep a directory alike on two machines (Syncthing, Dropbox) name their second
-# version of a file that both have changed.
+# How programs that keep a directory equal on two machines (Syncthing, Dropbox) name the second
+# version of a file that was changed on both.
 _SYNC_COPY = re.compile(r"\.sync-conflict-\d{8}-\d{6}|\bconflicted copy\b", re.IGNORECASE)
-SYNC_COPY = "a sync program has made it from a session that was written to on two machines"
+SYNC_COPY = "it is a sync program's copy of a session that was changed on two machines"
 
 
 def is_sync_copy(name: str) -> bool:
-    """Return True for a transcript's name that a sync program has made; such files are no sessions.
+    """Return whether a sync program made the transcript of this name; such files are no sessions.
 
-    The session itself lies beside it, under its own name.
+    The session itself lies in the same directory, under its own name.
     """
     return name.endswith(ENDING) and _SYNC_COPY.search(name) is not None
 
 
-# --- its list of conversations ---
+# --- the program's list of conversations ---
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """One conversation that its owner lists."""
+    """A conversation in the program's list."""
 
     key: str  # `agent:<id>:main`, …
     session_id: str | None
     session_file: str | None  # file name, if the entry names one
     status: str | None  # running, done, failed, killed, timeout
     parent: str | None  # session id
-    title: str | None = None  # how people call it, on one line
-    started_by: str | None = None  # key of the conversation of which it is a sub-agent
+    title: str | None = None  # the name that users see, on one line
+    started_by: str | None = None  # key of the conversation that started it as a sub-agent
 
     @property
     def session(self) -> str | None:
-        """The session it is of, as far as it names one itself."""
+        """The session of the conversation, as far as the record names it."""
         file = self.session_file
         return file.removesuffix(ENDING) if file and file.endswith(ENDING) else self.session_id
 
@@ -73,37 +73,37 @@ class Registry:
                 self._by_name.setdefault(str(name), []).append(record)
 
     def find(self, session: str) -> Iterator[Registered]:
-        """The conversations whose transcript is, or was, `<session>.jsonl`."""
+        """Yield the conversations whose transcript is, or was, `<session>.jsonl`."""
         yield from self._by_name.get(session, ())
 
     def keys(self, session: str) -> list[str]:
-        """The keys of those that are of this very transcript."""
+        """Return the keys of the conversations whose transcript is this session."""
         return [record.key for record in self.find(session)]
 
     def children(self, session: str) -> list[str]:
-        """The sessions that this one began."""
+        """Return the sessions whose parent is this session."""
         ids = {session} | {record.session_id for record in self.find(session)}
         return [one.session for one in self.sessions if one.session and one.parent in ids]
 
     def started(self, session: str) -> list[str]:
-        """The sub-agents that this one started. Some of them live on without it."""
+        """Return the sub-agents that this session started. Some of them outlive it."""
         keys = set(self.keys(session))
         return [one.session for one in self.sessions if one.session and one.started_by in keys]
 
     def title(self, session: str) -> str | None:
-        """How people call it: several conversations may have had it, some of them by no name."""
+        """Return the title of a session: the first title among its conversations."""
         return next((record.title for record in self.find(session) if record.title), None)
 
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """Which keys came back into a program's list, and which stand for other sessions now."""
+    """Keys that `list_again` listed again, and keys (`taken`) that now name other sessions."""
 
     keys: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
 
 
-# --- its lock of a session ---
+# --- the program's lock of a session ---
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +116,21 @@ class HeldLock:
     """A living process holds the lock."""
 
     pid: int
-    created_at: str | None  # as the owner wrote it
-    ours: bool  # this very process
-    seconds: float = field(default=0.0, compare=False)  # since it wrote the lock
+    created_at: str | None  # as the holder wrote it
+    ours: bool  # whether the holder is this process
+    seconds: float = field(default=0.0, compare=False)  # time since it wrote the lock
 
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The holder is provably gone: any process may take the lock."""
+    """The holder is provably gone, so any process may take the lock."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The lock does not name its holder, and nothing proves that it has none: it counts."""
+    """The lock does not name its holder, but may have one, so it counts as held."""
 
     reason: str
 
@@ -139,102 +139,110 @@ LockState = Free | HeldLock | Stale | Unreadable
 
 
 class AgentProgram(ABC):
-    """The program that writes one agent's sessions. It overrides only the methods it can answer."""
+    """The program that writes an agent's sessions. Subclasses override the methods that apply."""
 
     __slots__ = ()
 
     @property
     def quiet_seconds(self) -> float:
-        """The least time that a session must have been left alone, whatever the settings say."""
+        """Seconds without a write that an edit requires, whatever the settings say."""
         return 0.0
 
     @property
     def keeps_mtime(self) -> bool:
-        """Whether an edit must not look like news to it."""
+        """Whether an edit must keep the mtime, or the program would take it for activity."""
         return False
 
     @property
     def undeletable(self) -> str | None:
-        """Why its sessions are not for bsd to delete; None if they are."""
+        """Why bsd must not delete its sessions; None if it may."""
         return None
 
     @property
     def uncallable(self) -> str | None:
-        """Why calls that stand in its sessions are not carried out; None if they are."""
+        """Why bsd does not carry out calls that stand in its sessions; None if it does."""
         return None
 
-    # --- its files ---
+    # --- the program's files ---
 
     @abstractmethod
     def is_session_file(self, name: str) -> bool:
-        """Whether a file of this name in its directory is a live transcript; no `SYNC_COPY` is."""
+        """Return whether a file of this name in its directory is a live transcript.
+
+        Copies of sync programs (`SYNC_COPY`) are not.
+        """
 
     def why_no_session(self, name: str) -> str | None:
-        """Return why a file of this name in its directory is no session; None if it is one.
+        """Return why a file of this name in its directory is no session; None if it is.
 
-        Every interface asks this before it works on a session that a user or an agent has named.
+        Every interface calls this before it works on a session that a user or an agent has named.
         """
-        return None if self.is_session_file(name) else "its program gives no session such a name"
+        return (
+            None if self.is_session_file(name) else "its program does not give sessions such a name"
+        )
 
     @abstractmethod
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
-        """Tell the dialect of a file whose lines these are."""
+        """Return the format of a file with these first lines, or why bsd does not change it."""
 
     def renamed_by_program(self, name: str) -> str | None:
-        """The session whose transcript a file of this name was, before its program put it aside."""
+        """Return the session whose transcript the program renamed to `name`; None if it did not."""
         return None
 
     def belongings(self, session: str) -> Iterator[Path]:
-        """Files that belong to a session beside its transcript, and are no transcripts."""
+        """Yield the other files that belong to a session and are not transcripts."""
         yield from ()
 
     @property
     def memory(self) -> str | None:
-        """How its directory of notes for all sessions of this agent is called, beside these."""
+        """Name of the directory of notes for all sessions of this agent, or None."""
         return None
 
     @property
     def part_of(self) -> Path | None:
-        """The transcript of the session of which all of this agent's are parts; mostly none."""
+        """Transcript of the session of which all sessions of this agent are parts; usually None."""
         return None
 
     @property
     def deletes(self) -> str | None:
-        """By which rule of its own it deletes sessions, and would do so again; None: by none."""
+        """The program's own rule for deleting sessions, as a sentence; None if it has none.
+
+        A session that is brought back may be deleted by this rule again.
+        """
         return None
 
     @property
     def kept_for_seconds(self) -> float | None:
-        """How long after its last write it deletes a session by that rule; None: not by age."""
+        """Seconds after the last write at which the rule deletes a session; None: not by age."""
         return None
 
     def ids_in(self, session: str) -> tuple[str, ...]:
-        """By which ids it may know a session, told by its name: that comes first."""
+        """Return the ids by which the program may know a session; its name comes first."""
         return (session,)
 
     def resume_command(self, session: str, directory: str | None) -> str | None:
-        """Return the command by which a user goes on with a session, for a shell.
+        """Return the shell command with which a user resumes a session; None if there is none.
 
-        None if its program has none. `directory`: the session's working directory, if it is known.
+        `directory`: the session's working directory, if known.
         """
         return None
 
     def conversations(self, entry: Entry) -> set[str]:
-        """Ids of the conversation that a header, or a first entry, names, and of its origin."""
+        """Return the ids of the conversation, and of its origin, that a header or entry names."""
         return set()
 
     def is_named(self, entry: Entry) -> bool:
-        """Whether an entry has an id: then two lines of the same bytes are one, written twice."""
+        """Return whether an entry has an id: two equal lines are then one entry, written twice."""
         return "id" in entry or "__id" in entry
 
     def database(self) -> Path | None:
-        """Where its sessions are, if they are no longer in files."""
+        """Return the database that holds its sessions, if they are no longer files."""
         return None
 
-    # --- whether it is at work ---
+    # --- signs that the program is at work ---
 
     def in_use(self, session: str) -> str | None:
-        """Say why a session counts as in use; None if it does not."""
+        """Return why a session counts as in use; None if it does not."""
         return None
 
     def lock(
@@ -245,51 +253,62 @@ class AgentProgram(ABC):
         *,
         sleep: Callable[[float], None] = time.sleep,
     ) -> AbstractContextManager[object]:
-        """Its own lock of a session; entering it raises Busy, after `wait` seconds at most."""
+        """Return the program's own lock of a session, as a context manager.
+
+        Entering it raises Busy after at most `wait` seconds.
+        """
         return nullcontext()
 
     def lock_state(self, transcript: Path) -> LockState:
-        """The holder of a lock that is a file beside the transcript."""
+        """Return the state of a lock that is a file beside the transcript."""
         return Free()
 
     def lock_files(self) -> Iterator[tuple[Path, LockState]]:
-        """All such locks there are, and their holders."""
+        """Yield all such lock files with their states."""
         yield from ()
 
     # --- the program's list of sessions ---
 
     def registry(self) -> Registry:
-        """Its list of conversations."""
+        """Return the list of conversations."""
         return Registry()
 
     def listed(self, session: str) -> str | None:
-        """Return the data by which `list_again` lists a session as now; None: it is not listed."""
+        """Return the excerpt with which `list_again` lists a session; None: it is not listed."""
         return None
 
-    def unlist(  # noqa: B027 - one that keeps no list
+    def unlist(  # noqa: B027 - programs without a list do nothing
         self, session: str, keep: Callable[[str], None], *, wait: float
     ) -> None:
-        """Take a session out of its list; `keep` gets the excerpt that `list_again` needs.
+        """Remove a session from the list.
 
-        `keep` has made it durable when it returns, and may be called again. Raises Busy, Conflict
-        for a list that cannot be edited, OSError.
+        Args:
+            session: the session.
+            keep: receives the excerpt for `list_again`, which is durable when it returns. It may be
+                called more than once.
+            wait: seconds to wait for a lock.
+
+        Raises:
+            Busy: the list is locked.
+            Conflict: the list cannot be edited.
+            OSError: the list cannot be read or written.
         """
 
     def list_again(self, excerpt: str, *, wait: float) -> PutBack:
-        """Put the conversations back that `unlist` took out, at their place; raises the same."""
+        """Put the conversations that `unlist` removed back at their places; raises as `unlist`."""
         return PutBack()
 
     def is_written_by_us(self, name: str) -> bool:
-        """Whether a file of this name beside its sessions may be one that bsd has made."""
+        """Return whether bsd may have made a file of this name beside the sessions."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that may be a session's owner at work."""
+    """A process of a program that may be at work on a session."""
 
     pid: int
-    started: int | None = None  # in clock ticks after boot, if the system tells
+    started: int | None = None  # clock ticks after boot, if the system tells
     begun: float | None = None  # the same in epoch seconds
     cwd: Path | None = None
     argv: tuple[str, ...] = ()
@@ -300,10 +319,10 @@ class RememberedPrompt(NamedTuple):
 
     session: str
     project: str  # the working directory
-    directory: Path  # below the source's: that in which the session lies, or lay
+    directory: Path  # the directory of the session, below the source's, even if it no longer exists
     time: float  # epoch seconds
     text: str
-    is_command: bool  # of the program itself: the model is asked nothing
+    is_command: bool  # a command for the program itself, which is not sent to the model
 
 
 def _remembers_nothing(_: Path, _left_out: Callable[[str], None]) -> Iterator[RememberedPrompt]:
@@ -315,10 +334,10 @@ class HookCall:
     """The call of a program's hook for one session.
 
     Attributes:
-        transcript: of the session, absolute, as the program names it; it may be any path.
-        is_idle: a turn has ended, or the session: its program writes only notes for now.
-        tell_model: returns the answer to the hook that hands a sentence to the model; None: this
-            hook hands it none.
+        transcript: absolute path of the session as the program names it; not verified.
+        is_idle: a turn or the session has ended, so the program writes only notes for now.
+        tell_model: returns the hook's answer that passes a sentence to the model; None: this hook
+            passes none.
     """
 
     transcript: Path
@@ -330,29 +349,29 @@ class SourceKind(NamedTuple):
     """A program whose directory may be a source."""
 
     routes: tuple[Route, ...]  # as in Source
-    called: str | None  # how its directory of sessions is always called
-    program: Callable[[Path, Path], AgentProgram]  # from the source's directory, and the agent's
+    called: str | None  # the fixed name of its directory of sessions, if it has one
+    program: Callable[[Path, Path], AgentProgram]  # by the directories of source and agent
     program_archive: ProgramArchive | None = None  # as in Source
     project_directory: Callable[[str], str] | None = None  # as in Source
-    # Transcripts below the source's directory that a process has at work, as far as can be told.
+    # The transcripts below the source's directory that a process has at work, if this is known.
     at_work: Callable[[Path, Process], Iterable[Path]] = lambda _source, _process: ()
-    page_size: PageSize = OTHERS  # of an answer that it takes over MCP
-    title: str = ""  # the program's name as people write it
-    # Where its sessions usually lie, by the environment.
+    page_size: PageSize = OTHERS  # of an answer over MCP
+    title: str = ""  # the program's name as users write it
+    # Returns the usual directory of its sessions, from the environment.
     usual_directory: Callable[[Mapping[str, str]], Path] | None = None
-    # The prompts in its own history, by the source's directory; the second argument is told why a
-    # line is left out. Raises OSError.
+    # Yields the prompts in the program's history. Arguments: the source's directory, and a function
+    # that is called with the reason for each skipped line. Raises OSError.
     remembered: Callable[[Path, Callable[[str], None]], Iterator[RememberedPrompt]] = (
         _remembers_nothing
     )
-    # Reads the call of a hook from its JSON; None: it matters to nothing here.
+    # Reads the call of a hook from its JSON; None: bsd has no use for this call.
     read_hook: Callable[[Mapping[str, Any]], HookCall | None] = lambda _: None
-    # bsd's additions to the program's own files, by the environment; None: none.
+    # Returns bsd's additions to the program's own files; None: there are none.
     additions: Callable[[SetupCommands, Mapping[str, str]], list[Addition]] | None = None
 
 
 def directory_below(variable: str, usual: str, below: str) -> Callable[[Mapping[str, str]], Path]:
-    """Return a function that finds `below` in a variable's directory, else in `~/<usual>`."""
+    """Return a function that finds `below` in the directory of a variable, else in `~/<usual>`."""
 
     def find(environ: Mapping[str, str]) -> Path:
         return expand(environ.get(variable) or f"~/{usual}", environ) / below

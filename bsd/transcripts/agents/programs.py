@@ -1,10 +1,11 @@
-"""The program of an agent's sessions: OpenClaw's in the root, another program's in a source.
+"""The program of an agent's sessions: OpenClaw in the root, another program in a source.
 
-Also the root that serves a source: one of a user's, or two would edit the same transcripts. A root
-that has edited sessions of a source says so in a small file of the user who runs bsd,
-`$XDG_STATE_HOME/bsd/sources/<hash of the path>.json`, and is known there by an id of its own: so a
-root may be moved, and a copy of it is another one. Where that directory cannot be read or written
-(a unit that protects homes), bsd says so and goes by the transcripts alone.
+Also decides which root serves a source: only one root of a user may, or two would edit the same
+transcripts. A root that has edited sessions of a source records a claim in a small file of the user
+running bsd, `$XDG_STATE_HOME/bsd/sources/<hash of the path>.json`. The claim contains an id of the
+root: a root may be moved, and a copy of it counts as another root. If the directory of claims
+cannot be read or written (a unit that protects homes), bsd logs that and relies on the transcripts
+alone.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ from bsd.transcripts.agents.page_size import OTHERS, PageSize
 from bsd.transcripts.agents.program import ENDING, AgentProgram, Process, SourceKind
 from bsd.transcripts.agents.setup_files import AgentSetup
 
-if TYPE_CHECKING:  # start-up stays light: most calls load no settings
+if TYPE_CHECKING:  # start-up stays fast, since most calls load no settings
     from bsd.core.settings import SourceSettings
 
 
-# By the program's name in the settings: the module with its `KIND`. A program is loaded
-# when there is a source of its kind: most calls have none, and none has all of them.
+# By the program's name in the settings: the module with its `KIND`. A module is loaded when there
+# is a source of its kind, since most calls need none of them.
 KINDS: dict[str, str] = {
     "claude-code": "bsd.transcripts.agents.claude_code.program",
     "codex": "bsd.transcripts.agents.codex",
@@ -62,23 +63,23 @@ KINDS: dict[str, str] = {
 }
 
 
-# The word for the program whose directory is a root of bsd: it is no kind of source.
+# The name of the program whose directory is a root of bsd; it is not a kind of source.
 ROOT_KIND = "openclaw"
 
 
 def kind_of(word: str) -> SourceKind:
-    """The program that the settings call by a word; raises KeyError."""
+    """Return the program with this name in the settings; raises KeyError."""
     kind: SourceKind = import_module(KINDS[word]).KIND
     return kind
 
 
 def page_size_for(client: str | None) -> PageSize:
-    """Return the size of an answer over MCP for the program that gives this name for itself."""
+    """Return the size of an answer over MCP for a program, by the client name that it sends."""
     return kind_of(client).page_size if client in KINDS else OTHERS
 
 
 def agent_setups() -> dict[str, AgentSetup]:
-    """Return the programs that bsd can be set up for, by the words for them."""
+    """Return the programs that bsd can be set up for, by their names in the settings."""
     found = {}
     for word in KINDS:
         kind = kind_of(word)
@@ -88,23 +89,23 @@ def agent_setups() -> dict[str, AgentSetup]:
 
 
 def program_of(layout: Layout, agent: str) -> AgentProgram:
-    """Say whose the sessions of an agent are; raises NotFound if it is no name of a source."""
+    """Return the program of an agent's sessions; raises NotFound for a bad name of a source."""
     if source := layout.source_of(agent):
-        # By its name alone, as this is asked for every session of a list; opening one looks closer.
+        # Only the name is checked, since lists call this for every session; opening checks more.
         directory = source.directory(agent) or layout.sessions_dir(agent)
         return kind_of(source.kind).program(source.path, directory)
     return RootAgent(layout, agent)
 
 
 def in_use(layout: Layout, name: SessionName) -> str | None:
-    """Why a session counts as in use by its owner; None if it does not."""
+    """Return why a session counts as in use by its program; None if it does not."""
     return program_of(layout, name.agent).in_use(name.session)
 
 
 def at_work(layout: Layout, process: Process) -> list[SessionName]:
-    """The sessions in sources that a process has at work, as far as its program lets that be told.
+    """Return the sessions in sources that a process has at work, if its program shows them.
 
-    Of OpenClaw's, nothing tells which of them a process is about.
+    OpenClaw shows no sessions, so none of the root are included.
     """
     found: list[SessionName] = []
     for source in layout.sources:
@@ -116,9 +117,9 @@ def at_work(layout: Layout, process: Process) -> list[SessionName]:
 
 
 def session_at(layout: Layout, kind: str, transcript: Path) -> SessionName | None:
-    """Return the session whose transcript a program of this kind names; nothing is opened.
+    """Return the session whose transcript a program of this kind names, without opening files.
 
-    None for a path outside the sources of this kind, and for one that is no session's.
+    None for a path outside of the sources of this kind, and for a path that is not a session's.
     """
     directory = Path(os.path.realpath(transcript.parent))
     for source in layout.sources:
@@ -133,7 +134,7 @@ def session_at(layout: Layout, kind: str, transcript: Path) -> SessionName | Non
 def layout_of(
     root: Path, sources: Iterable[SourceSettings], exclude: tuple[str, ...] = ()
 ) -> Layout:
-    """Return the layout by the settings; raises ConfigError for a source of unknown kind."""
+    """Return the layout for these settings; raises ConfigError for a source of unknown kind."""
     return Layout(root, tuple(map(_source, sources)), exclude=exclude)
 
 
@@ -141,14 +142,14 @@ def _source(given: SourceSettings) -> Source:
     if given.kind not in KINDS:
         known = ", ".join(KINDS)
         raise ConfigError(
-            f"the source {given.path} is of no known kind: {given.kind!r}",
+            f"the source {given.path} is of unknown kind {given.kind!r}",
             hint=f"write one of {known} as its kind under [[sources]] in bsd.toml",
         )
     kind = kind_of(given.kind)
     if kind.called is not None and given.path.name != kind.called:
         raise ConfigError(
             f"the source {given.path} is not {given.kind}'s directory of sessions",
-            hint=f"name the directory that is called {kind.called}",
+            hint=f"name the directory called {kind.called}",
         )
     return Source(
         given.called,
@@ -163,16 +164,16 @@ def _source(given: SourceSettings) -> Source:
 def why_not_followed(layout: Layout, source: Source, link: Path) -> tuple[str, str] | None:
     """Return the reason why a link below a source is not followed, and a hint.
 
-    None if it leads to where sessions are served anyway: one directory has one name.
+    None if it leads to a directory that is served anyway, since a directory has only one name.
     """
     target = Path(os.path.realpath(link))
     if layout.holds(target):
         return None
     called, top = kind_of(source.kind).called, target.parent
-    hint = "put the directory itself in the place of the link"
+    hint = "replace the link with the directory itself"
     if called in (None, top.name):
         hint = f"name {top} as a source of its own ([[sources]] in bsd.toml), or {hint}"
-    what = f"{link} is a symbolic link to {target}, and bsd follows none there"
+    what = f"{link} is a symbolic link to {target}, which bsd does not follow there"
     return f"{what}: the sessions in it are left alone", hint
 
 
@@ -181,7 +182,7 @@ def why_not_followed(layout: Layout, source: Source, link: Path) -> tuple[str, s
 _log = structlog.stdlib.get_logger(module="sources")
 
 _MARKER = b'"_extracted":{"ref"'
-# Looking through a source for placeholders takes long: the result holds for a while.
+# A search for placeholders in a source takes long, so its result is cached for some time.
 _LOOK_AGAIN_SECONDS = 300.0
 _WAIT_SECONDS = 5.0
 
@@ -191,7 +192,7 @@ _told: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A root's claim to a source: real paths, and where they were when it was made."""
+    """A root's claim to a source: real paths, with their devices and inodes at that time."""
 
     source: str
     dev: int
@@ -202,16 +203,16 @@ class Claim:
 
     @classmethod
     def from_json(cls, document: Any) -> Claim:
-        """Raises KeyError, TypeError or ValueError for a document that is no claim."""
+        """Read a claim; raises KeyError, TypeError or ValueError for any other document."""
         numbers = [document[name] for name in ("dev", "ino", "root_dev")]
         texts = [document[name] for name in ("source", "root", "root_id")]
         if not all(isinstance(one, int) for one in numbers):
-            raise TypeError("a number is none")
+            raise TypeError("a number is not valid")
         if not all(isinstance(one, str) for one in texts):
-            raise TypeError("a text is none")
-        # Paths of any other kind would be looked for somewhere else, or be no paths.
+            raise TypeError("a text is not valid")
+        # Relative paths would depend on the current directory.
         if not all(text.startswith("/") and b"\0" not in os.fsencode(text) for text in texts[:2]):
-            raise ValueError("a path is none")
+            raise ValueError("a path is not valid")
         dev, ino, root_dev = numbers
         return cls(texts[0], dev, ino, texts[1], texts[2], root_dev)
 
@@ -226,10 +227,11 @@ def claims_directory(environ: Mapping[str, str] = os.environ) -> Path:
 def secure(layout: Layout, source: Source, *, edits: bool = False) -> None:
     """Make sure that this root may edit the sessions of a source.
 
-    It claims a source that no root has claimed when it has once taken something out of it, or is
-    just about to change a session (`edits`): to look for something to do is no reason.
+    An unclaimed source is claimed if this root has extracted from it before, or is about to change
+    a session (`edits`); looking for work is no reason for a claim.
 
-    Raises LeftAlone, with the root that serves it.
+    Raises:
+        LeftAlone: another root serves the source; the message names it.
     """
     if why := elsewhere(layout, source, look_inside=True):
         raise LeftAlone(why, hint=_way_out(source))
@@ -244,15 +246,16 @@ def secure(layout: Layout, source: Source, *, edits: bool = False) -> None:
     except LeftAlone:
         raise
     except BsdError as problem:
-        _tell_once(f"That {source.name} is served from here cannot be noted: {problem.message}")
+        _tell_once(f"The claim to the source {source.name} cannot be recorded: {problem.message}")
 
 
 def elsewhere(layout: Layout, source: Source, *, look_inside: bool = False) -> str | None:
-    """Why this root only looks at a source; None if it may edit its sessions.
+    """Return why this root must not edit a source; None if it may.
 
-    `look_inside`: a source that no root has claimed is searched for placeholders of another root,
-    if the claims cannot be read here: then another root may serve it now. If they can be read, only
-    the sessions with such placeholders are left alone (`bsd.sessions.foreign`).
+    Args:
+        look_inside: if the claims cannot be read here, another root may serve an unclaimed source.
+            In that case, search the source for placeholders of another root. If the claims can be
+            read, only the sessions with such placeholders are left alone (`bsd.sessions.foreign`).
     """
     claim = _claim_to(source)
     if claim is not None and not _is_of(claim, layout) and not _is_void(claim):
@@ -265,30 +268,34 @@ def elsewhere(layout: Layout, source: Source, *, look_inside: bool = False) -> s
         and not has_served(layout, source)
         and _is_served(source)
     ):
-        return f"{source.name} holds placeholders of another root, whose store is not here"
+        return f"{source.name} holds placeholders of another root, whose store is not in this root"
     return None
 
 
 def take(layout: Layout, source: Source, *, forced: bool = True) -> str | None:
-    """Let this root serve a source from now on; returns the root that did so before.
+    """Let this root serve a source from now on; return the root that served it before.
 
-    Unless `forced`, raises LeftAlone if another one has just claimed it. Raises BsdError if the
-    claim cannot be kept.
+    Args:
+        forced: take over the source even if another root serves it.
+
+    Raises:
+        LeftAlone: another root serves the source, and `forced` is False.
+        BsdError: the claim cannot be written.
     """
     directory = claims_directory()
     try:
         make_private_dir(directory)
-        # By its own lock: of two roots that begin at once, one comes second and finds the other.
+        # Under a lock: if two roots begin at once, the second root finds the claim of the first.
         with _lock(directory):
             before = _claim_to(source)
             if not forced and (why := elsewhere(layout, source)):
                 raise LeftAlone(why, hint=_way_out(source))
             _write_claim(directory, layout, source)
     except FileNotFoundError:
-        hint = "mend `path` under [[sources]] in bsd.toml"
+        hint = "correct `path` under [[sources]] in bsd.toml"
         raise NotFound(f"there is no directory {source.path}", hint=hint) from None
     except Timeout:
-        raise TemporaryFailure(f"another bsd is at {directory}; run it again") from None
+        raise TemporaryFailure(f"another bsd is writing to {directory}; run it again") from None
     except OSError as error:
         raise os_problem(error, f"writing into {directory}") from error
     other = before is not None and not _is_of(before, layout)
@@ -309,7 +316,7 @@ def give_up_claims(layout: Layout) -> list[str]:
                     path.unlink(missing_ok=True)
                     gone.append(str(path))
     except Timeout:
-        raise TemporaryFailure(f"another bsd is at {directory}; run it again") from None
+        raise TemporaryFailure(f"another bsd is writing to {directory}; run it again") from None
     except OSError as error:
         raise os_problem(error, f"writing into {directory}") from error
     return gone
@@ -320,7 +327,7 @@ def _lock(directory: Path) -> FileLock:
 
 
 def served_by(layout: Layout, source: Source) -> str | None:
-    """The root that has claimed a source; None if none has."""
+    """Return the root that has claimed a source; None if no root has."""
     claim = _claim_to(source)
     if claim is None or _is_void(claim):
         return None
@@ -335,7 +342,7 @@ def _write_claim(directory: Path, layout: Layout, source: Source) -> None:
         if _is_about(known, source):
             path.unlink(missing_ok=True)  # the source may have had another name then
     name = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
-    # Not by orjson: a path may hold bytes that are no UTF-8.
+    # Not orjson, since a path may contain invalid UTF-8.
     write_private(directory / f"{name}.json", json.dumps(asdict(claim), indent=2).encode() + b"\n")
 
 
@@ -348,7 +355,7 @@ def _own_id(layout: Layout) -> str:
 
 
 def _id_of(root: Path | str) -> str:
-    """The id of a root; empty if it has none or is not there. Raises OSError."""
+    """Return the id of a root; empty if the root is missing or has none. Raises OSError."""
     with suppress(FileNotFoundError, NotADirectoryError):
         said = read_plain(Layout(Path(root)).root_id_file, LARGEST_NOTE)
         return said.decode("ascii", "replace").strip()
@@ -359,7 +366,7 @@ def _id_of(root: Path | str) -> str:
 
 
 def _are_claims_kept() -> bool:
-    """Whether the claims of this user can be read and written here, or could be once there."""
+    """Return whether the claims of this user can be read and written, or could be created."""
     place = claims_directory()
     while not os.path.lexists(place) and place != place.parent:
         place = place.parent
@@ -367,7 +374,7 @@ def _are_claims_kept() -> bool:
 
 
 def other_roots(layout: Layout) -> list[str]:
-    """Return the other roots of this user: those that serve sources, and the usual ones."""
+    """Return the other roots of this user: roots that serve sources, and the usual roots."""
     claims = (claim for _, claim in _claims_in(claims_directory()))
     found = {claim.root for claim in claims if not _is_of(claim, layout) and not _is_void(claim)}
     usual = (root for root in usual_roots(os.environ) if (root / ".brainsurgeon").is_dir())
@@ -376,7 +383,7 @@ def other_roots(layout: Layout) -> list[str]:
 
 
 def _claim_to(source: Source) -> Claim | None:
-    """The claim to a source, by any name that the source had when it was made."""
+    """Return the claim to a source, even if the source was renamed since."""
     claims = (claim for _, claim in _claims_in(claims_directory()))
     return next((claim for claim in claims if _is_about(claim, source)), None)
 
@@ -406,20 +413,20 @@ def _is_about(claim: Claim, source: Source) -> bool:
 
 
 def _is_of(claim: Claim, layout: Layout) -> bool:
-    """Whether a claim is this root's, which may have been moved since; a copy of it is another."""
+    """Return whether a claim is of this root, even if moved; a copy of the root is another root."""
     try:
         if not claim.root_id or _id_of(layout.root) != claim.root_id:
             return False
         if claim.root == os.path.realpath(layout.root):
             return True
-        # Still there under its name: then this is a copy, or the same by another way.
+        # If the old path still has the id, this is a copy, or the same directory by another path.
         return _id_of(claim.root) != claim.root_id or os.path.samefile(claim.root, layout.root)
     except OSError:
         return False
 
 
 def _is_void(claim: Claim) -> bool:
-    """Whether the root of a claim is gone: not there, and no disk is missing on the way to it."""
+    """Return whether the root of a claim is gone, and not merely on a disk that is not mounted."""
     try:
         if _id_of(claim.root) == claim.root_id:
             return False
@@ -435,7 +442,7 @@ def _is_void(claim: Claim) -> bool:
 
 
 def has_served(layout: Layout, source: Source) -> bool:
-    """Whether this root has taken something out of a source, or has at least done so once."""
+    """Return whether this root has ever extracted from a source."""
     prefix = f"{source.name.replace('_', '~')}:"
     for directory in (layout.extracted, layout.archive, layout.history):
         with suppress(OSError):
@@ -448,7 +455,7 @@ def has_served(layout: Layout, source: Source) -> bool:
 
 
 def _is_served(source: Source) -> bool:
-    """Whether any root has taken something out of a session of a source."""
+    """Return whether any root has extracted from a session of a source."""
     key, now = str(source.path), time.monotonic()
     if key in _looked and now - _looked[key][0] < _LOOK_AGAIN_SECONDS:
         return _looked[key][1]

@@ -1,7 +1,7 @@
-"""The types by which a program's module lists bsd's additions to the program's own files.
+"""Types with which a program's module lists bsd's additions to the program's own files.
 
-A program's module returns additions; `bsd.setup` shows them as diffs, writes them and takes them
-away. Nothing here reads or writes a file.
+A program's module returns additions; `bsd.setup` shows them as diffs, writes them and removes them.
+This module reads and writes no files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SetupPart(StrEnum):
     MCP = "mcp"  # the program starts bsd's tools for its agents
     SKILL = "skill"  # the text that explains them
     HOOKS = "hooks"  # the program tells bsd's daemon when a session is idle
-    PERMISSION = "permission"  # the tools may be called without asking
+    PERMISSION = "permission"  # the tools may be called without confirmation
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class JsonMember:
     """A member of an object in a JSON file.
 
     Attributes:
-        path: the keys that lead to the member, its own included; missing objects are created.
-        lock: the directory that the program creates while it writes the file, if it does that.
-        why_not: tells from the parsed file why the program would not accept the member.
+        path: the keys that lead to the member, including its own; missing objects are created.
+        lock: the directory that the program creates while it writes the file, if any.
+        why_not: returns why the program would not accept the member, from the parsed file.
     """
 
     part: SetupPart
@@ -47,8 +47,8 @@ class JsonElement:
     """An element of an array in a JSON file.
 
     Attributes:
-        path: the keys that lead to the array; it and missing objects are created.
-        mark: a text that stands in the element, by which a changed one is recognised.
+        path: the keys that lead to the array; the array and missing objects are created.
+        mark: a text in the element that identifies it even after a change.
     """
 
     part: SetupPart
@@ -76,11 +76,11 @@ class TomlTable:
 
 @dataclass(frozen=True, slots=True)
 class TomlKey:
-    """A key of the top level of a TOML file.
+    """A key at the top level of a TOML file.
 
     Attributes:
         path: the key alone.
-        after: the beginning of the line after which the key is best read, if there is one.
+        after: the beginning of the line after which the key belongs, if there is such a line.
     """
 
     part: SetupPart
@@ -92,7 +92,7 @@ class TomlKey:
 
 @dataclass(frozen=True, slots=True)
 class WholeFile:
-    """A file that bsd adds; `content` names the file of bsd's package that it is a copy of."""
+    """A file that bsd adds; `content` names the file in bsd's package that is copied."""
 
     part: SetupPart
     file: Path
@@ -104,13 +104,13 @@ Addition = JsonMember | JsonElement | TomlTable | TomlKey | WholeFile
 
 @dataclass(frozen=True, slots=True)
 class SetupCommands:
-    """The commands that bsd has other programs run.
+    """The commands of bsd that other programs run.
 
     Attributes:
         mcp: starts the MCP server.
-        hook: tells the daemon of an event, for a shell; None where no hook is wanted.
-        hook_script: the path of the script in it.
-        options: global options by which bsd finds its root and settings, if it needs any.
+        hook: shell command that tells the daemon of an event; None: no hooks.
+        hook_script: the path of the script in `hook`.
+        options: global options with which bsd finds its root and settings, if necessary.
     """
 
     mcp: tuple[str, ...]
@@ -120,13 +120,13 @@ class SetupCommands:
 
 
 class AgentSetup(NamedTuple):
-    """How bsd is set up for one program.
+    """The setup of bsd for one program.
 
     Attributes:
-        title: the program's name as people write it.
-        directory: where its sessions usually are, by the environment.
-        additions: bsd's additions to the program's files, by the commands and the environment.
-        is_root: the directory is a root of bsd; of other programs it is a source.
+        title: the program's name as users write it.
+        directory: returns the usual directory of its sessions, from the environment.
+        additions: returns bsd's additions to the program's files.
+        is_root: whether the directory is a root of bsd; otherwise it is a source.
     """
 
     title: str

@@ -1,7 +1,7 @@
-"""The files that tool calls name: changed, read, or named in a command or in other arguments.
+"""The files that tool calls name: changed, read, or named in a command or other arguments.
 
-Only the arguments of a call are looked at, by the names that tools of the known programs have. What
-a command does to a file is not guessed: such a file counts as named.
+Only the arguments of a call are examined, by the names that the tools of known programs use. The
+effect of a command on a file is not guessed, so such a file counts as named.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bsd.transcripts.spans import value_at
 
 
 class FileUse(StrEnum):
-    """How a call uses a file; the order is that of their importance."""
+    """The use of a file by a call, in descending order of importance."""
 
     CHANGED = "changed"
     READ = "read"
@@ -30,7 +30,7 @@ class FileUse(StrEnum):
 
 
 class TouchedFile(NamedTuple):
-    """A file in a call: its path as the call has it, normalised."""
+    """A file in a call: its path as written in the call, normalised."""
 
     path: str
     use: FileUse
@@ -50,41 +50,43 @@ _READING = frozenset(
         *("view", "viewfile", "viewimage", "open", "openfile", "cat", "readtextfile"),
     )
 )
-# Tools that do one thing or another, as their `command` says.
+# Tools whose argument `command` decides between several uses.
 _EDITORS = frozenset(("strreplaceeditor", "strreplacebasededittool", "texteditor"))
-# Arguments that name a file, without case and underscores.
+# Names of arguments with a file, without case and underscores.
 _PATHS = frozenset(
     (
         *("path", "paths", "filepath", "filepaths", "filename", "file", "files"),
         *("notebookpath", "targetfile", "absolutepath", "relativepath"),
     )
 )
-_COMMANDS = ("command", "cmd", "input", "script")  # `input`: arguments that are no object
+_COMMANDS = ("command", "cmd", "input", "script")  # `input`: arguments that are not an object
 
-# In a script the end of a line may be written as an escape.
+# A script may contain the end of a line as an escape.
 _PATCHED = re.compile(r"\*\*\* (?:Add File|Update File|Delete File|Move to): ([^\r\n`\\]{1,1000})")
 _DIFFED = re.compile(r"^\+\+\+ (?:b/)?([^\t\r\n]{1,1000})", re.MULTILINE)
-# A text in quotes without a space is a word, whatever signs it holds.
+# A quoted text without a space is one word, regardless of its characters.
 _WORD = re.compile(
     r"'([^'\s]{1,1000})'|\"([^\"\s$`]{1,1000})\"|([^\s'\"`;|&<>()$={}\[\],*?:\\!#]+)"
 )
 _ESCAPED = re.compile(r"\\([()\[\] ])")
-_NO_COMMAND = re.compile(r"<<-?\s*['\"]?\w|\*\*\* Begin Patch")  # from here on
+_NO_COMMAND = re.compile(r"<<-?\s*['\"]?\w|\*\*\* Begin Patch")  # text from here on is no command
 _FILE_NAME = re.compile(r".*[^./]\.[A-Za-z][A-Za-z0-9_-]{0,11}|(?:.*/)?(?:Make|Docker)file")
 _LONGEST_PATH = 1000  # characters
-_LONGEST_ARGUMENTS = 4 << 20  # characters, of those that are a JSON text
-_LOOKED_AT = 4000  # characters of a command
-_MOST_NAMED = 30  # files of one command
+_LONGEST_ARGUMENTS = 4 << 20  # characters, for arguments that are a JSON text
+_LOOKED_AT = 4000  # characters of a command that are examined
+_MOST_NAMED = 30  # files of one command that are listed
 
 
 def touched_by(
     entry: Entry, call: ToolCall, original: Callable[[], Entry | None] = lambda: None
 ) -> list[TouchedFile]:
-    """Return the files that a call of an entry names, each once, with its most important use.
+    """Return the files that a call names, each once with its most important use.
 
     Args:
-        original: returns the entry as it was before values left it; it is asked if a value of the
-            arguments is out of the entry, and the others name no file that is changed or read.
+        entry: the entry with the call.
+        call: the call.
+        original: returns the entry as it was before extraction. It is called if a value of the
+            arguments was extracted and the other values name no changed or read file.
     """
     touched = touched_files(call.name, call_arguments(entry, call))
     if any(each.use is not FileUse.NAMED for each in touched) or not _is_lean(entry, call):
@@ -94,7 +96,7 @@ def touched_by(
 
 
 def call_arguments(entry: Entry, call: ToolCall) -> dict[str, Any]:
-    """Return the arguments of a call; those that are a text without an object stand in `input`."""
+    """Return the arguments of a call; a text that is not an object is returned as `input`."""
     given = None if call.arguments is None else value_at(entry, call.arguments)
     if isinstance(given, str):
         if len(given) <= _LONGEST_ARGUMENTS and given.lstrip().startswith("{"):
@@ -106,7 +108,7 @@ def call_arguments(entry: Entry, call: ToolCall) -> dict[str, Any]:
 
 
 def touched_files(tool: str, arguments: dict[str, Any]) -> list[TouchedFile]:
-    """Return the files that a call of this tool names, each once, with its most important use."""
+    """Return the files that a call of this tool names, each once with its most important use."""
     found: dict[str, FileUse] = {}
     tool = _tool_name(tool)
     use = _use_of(tool, arguments)
@@ -126,14 +128,14 @@ _ORDER = {use: number for number, use in enumerate(FileUse)}
 
 
 def _paths_in(arguments: dict[str, Any]) -> Iterator[str]:
-    """The arguments that are paths by their names."""
+    """Yield the arguments whose names denote paths."""
     for key, value in arguments.items():
         if key.replace("_", "").casefold() in _PATHS:
             yield from _texts((value,))
 
 
 def _patched_in(tool: str, arguments: dict[str, Any]) -> Iterator[str]:
-    """The files that patches among the arguments change; of unified diffs, in a tool for those."""
+    """Yield the files that patches in the arguments change; unified diffs only for patch tools."""
     for text in _texts(arguments.values()):
         if "*** " in text:
             yield from _PATCHED.findall(text)
@@ -142,13 +144,13 @@ def _patched_in(tool: str, arguments: dict[str, Any]) -> Iterator[str]:
 
 
 def _in_commands(arguments: dict[str, Any]) -> Iterator[str]:
-    """The files that shell commands, or scripts, among the arguments name."""
+    """Yield the files that shell commands or scripts in the arguments name."""
     for text in _texts(arguments.get(key) for key in _COMMANDS):
         yield from islice(_files_in(text), _MOST_NAMED)
 
 
 def _tool_name(tool: str) -> str:
-    """A tool's name without the server that offers it, without case and separators."""
+    """Return a tool's name without the name of its server, without case and separators."""
     name = tool.rpartition("__")[2].rpartition(".")[2]
     return name.replace("_", "").replace("-", "").casefold()
 
@@ -162,7 +164,7 @@ def _use_of(tool: str, arguments: dict[str, Any]) -> FileUse:
 
 
 def _texts(values: Iterable[Any]) -> Iterator[str]:
-    """The texts among these values, and in lists among them."""
+    """Yield the strings among these values, and in lists among them."""
     for value in values:
         if isinstance(value, str):
             yield value
@@ -171,9 +173,9 @@ def _texts(values: Iterable[Any]) -> Iterator[str]:
 
 
 def _files_in(command: str) -> Iterator[str]:
-    """The words of a shell command, or of a script, that look like the path of a file."""
+    """Yield the words of a shell command or script that look like the path of a file."""
     command = _NO_COMMAND.split(command[:_LOOKED_AT], maxsplit=1)[0]
-    if _ESCAPED.search(command):  # such a word is as good as quoted
+    if _ESCAPED.search(command):  # treat a word with escapes as a quoted word
         command = re.sub(r"(?:[^\s\\'\"]|\\[()\[\] ])+", _quoted, command)
     for single, double, plain in _WORD.findall(command):
         word = single or double or plain
@@ -188,7 +190,7 @@ def _quoted(word: re.Match[str]) -> str:
 
 
 def _is_lean(entry: Entry, call: ToolCall) -> bool:
-    """Whether a value of a call's arguments is out of its entry."""
+    """Return whether a value of a call's arguments was extracted."""
     texts = _texts(call_arguments(entry, call).values())
     return any(PLACEHOLDER_START in text for text in texts)
 
@@ -197,7 +199,7 @@ def _is_lean(entry: Entry, call: ToolCall) -> bool:
 
 
 def normalised(path: str) -> str:
-    """Return a path without `.` and `..` where these can be resolved; empty if it names no file."""
+    """Return a path with `.` and `..` resolved where possible; empty if it names no file."""
     if len(path) > _LONGEST_PATH or not path.isprintable():
         return ""
     parts: list[str] = []
@@ -212,9 +214,9 @@ def normalised(path: str) -> str:
 
 
 class PathPattern:
-    """The end of a path, in whole components, without case: `auth.py`, `src/auth.py`, `auth*`.
+    """Matches the end of a path, in whole components, without case: `auth.py`, `src/auth.py`.
 
-    A `*` at its end stands for any rest of the last component.
+    A `*` at the end stands for the rest of the last component: `auth*`.
     """
 
     def __init__(self, text: str) -> None:
@@ -224,7 +226,7 @@ class PathPattern:
         self._wanted = self.text.casefold()
 
     def matches(self, path: str, directory: str | None = None) -> bool:
-        """Return whether a path ends so; `directory`: that of its session, if it is relative."""
+        """Return whether a path matches; `directory` is its session's, for relative paths."""
         if "/" not in self.text:  # directories make no difference
             path = path.rpartition("/")[2]
         elif directory and not path.startswith("/"):
@@ -234,7 +236,7 @@ class PathPattern:
         if not wanted:
             return False
         if self.is_open:
-            # As many components of the path as the pattern has, and the last one begins so.
+            # All components of the pattern must match; the last is only the beginning of a name.
             *parents, last = wanted.removeprefix("/").split("/")
             *directories, name = path.removeprefix("/").split("/")
             ends = directories[len(directories) - len(parents) :] == parents

@@ -1,4 +1,4 @@
-"""The values of an entry in blocks, objects and texts; pictures; words to search for."""
+"""Finds the values of an entry in blocks, objects and texts; pictures; words to search for."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from bsd.transcripts.agents.format import (
 )
 from bsd.transcripts.spans import ValuePath, value_at
 
-# Which member of a block holds a call's arguments, by the block's type.
+# By type of a block: the member with the arguments of a call.
 CALLS: Mapping[str, str] = {"toolCall": "arguments"}
 
-# No program nests content deeper on purpose, and Python's stack is not endless.
+# Limits recursion; no program nests content deeper on purpose.
 _DEEPEST = 200
 
-# Names that tie a result to its call: an object that holds one never leaves as a whole.
+# Members that tie a result to its call: an object with one of them is never extracted whole.
 _LINKS = (b'"toolCallId"', b'"toolUseId"', b'"tool_call_id"', b'"tool_use_id"')
 _START = PLACEHOLDER_START.encode()
 
@@ -76,10 +76,10 @@ def leaf_values(
     display: bool = False,
     custom: bool = False,
 ) -> list[Value]:
-    """List the strings of ≥ `at_least` characters anywhere in an object or array at `path`.
+    """List the strings of at least `at_least` characters in an object or array at `path`.
 
-    Members that hold the entry together (`is_structural`), and members deeper than `_DEEPEST`,
-    are left out. Anything else than an object or array has none.
+    Leaves out members that tie the entry together (`is_structural`), and members deeper than
+    `_DEEPEST`. Other values than objects and arrays give an empty list.
     """
     return [
         text_value(where, text, type_, display=display, leaf=True, custom=custom)
@@ -108,10 +108,10 @@ def _leaves(
 def object_values(
     tree: Any, path: ValuePath, type_: str | None, at_least: int, *, custom: bool = False
 ) -> list[Value]:
-    """List an object's strings of ≥ `at_least` characters; if it is as long only as a whole, that.
+    """List an object's strings of at least `at_least` characters, or else the whole object.
 
-    The whole is measured as compact JSON. One that ties a result to its call, or of which
-    something is away already, never leaves as a whole.
+    The whole is a value if no string is long enough and its compact JSON is. It is never extracted
+    whole if it ties a result to its call, or already contains a placeholder.
     """
     leaves = leaf_values(tree, path, type_, at_least, custom=custom)
     if leaves or not tree or not isinstance(tree, (dict, list)):
@@ -126,10 +126,10 @@ def object_values(
 def unit_values(
     value: Any, path: ValuePath, type_: str | None, at_least: int, *, display: bool
 ) -> list[Value]:
-    """List a value that leaves as one, if it is a string or as JSON ≥ `at_least` characters long.
+    """List a value that is extracted whole, if its text or JSON has at least `at_least` characters.
 
-    An object or array of which something is away already is listed by its strings. So is any for
-    callers that read it, with an `at_least` of 0 or 1.
+    An object or array that already contains a placeholder is listed by its strings. So is every
+    object and array if `at_least` is 0 or 1, for callers that read values.
     """
     if isinstance(value, str):
         is_long = len(value) >= max(at_least, 1)
@@ -144,12 +144,12 @@ def unit_values(
 
 
 def _characters(text: bytes) -> int:
-    """Count the characters of UTF-8, in bytes as far as it goes: a text would be there twice."""
+    """Return the number of characters in UTF-8; ASCII is not decoded, to save memory."""
     return len(text) if text.isascii() else len(text.decode("utf-8", "surrogatepass"))
 
 
 def compact_json(tree: Any) -> bytes:
-    """Write a value as JSON without spaces; empty if it is nested too deeply."""
+    """Return a value as JSON without spaces; empty if it is nested too deeply."""
     try:
         return orjson.dumps(tree)
     except (TypeError, ValueError):  # lone surrogates, integers of more than 64 bits
@@ -171,9 +171,14 @@ def block_values(
 ) -> list[Value]:
     """List the values of typed content blocks at `path`; blocks of other types are left alone.
 
-    `at_least`: characters that a string in a call's arguments has to have; `calls`: the types of
-    blocks that are calls, and the member in which each has its arguments; `api`: the API that sent
-    the message, which decides whether the signature of its thinking leaves with the text.
+    Args:
+        blocks: the content of a message.
+        path: its path.
+        entry_type: the type of values in text and image blocks.
+        at_least: least number of characters of a string in a call's arguments.
+        api: the API of the message, which decides whether the signature of thinking is removed with
+            the text.
+        calls: by type of a block that is a call: the member with its arguments.
     """
     values: list[Value] = []
     for index, block in enumerate(blocks):
@@ -189,20 +194,20 @@ def block_values(
             values += _image(block, (*path, index), entry_type)
         elif isinstance(kind, str) and kind in calls:
             name = calls[kind]
-            # Arguments stay an object in any case; only strings inside it may leave.
+            # Arguments stay an object in any case; only strings in them are extracted.
             if isinstance(block.get(name), dict):
                 values += leaf_values(block[name], (*path, index, name), "tool_call", at_least)
     return values
 
 
 def _thinking(block: Entry, path: ValuePath, api: str) -> list[Value]:
-    """Read a thinking block by the table of how providers replay them."""
+    """List the text of a thinking block, by the rules of how providers replay thinking."""
     text = text_of(block.get("thinking"))
     signature = block.get("thinkingSignature")
     if text is None or block.get("redacted"):
         return []
     if signature is not None and not isinstance(signature, str):
-        return []  # no known format writes this, so its bindings are not known
+        return []  # no known format writes this, so the scope of the signature is unknown
     where = (*path, "thinking")
     if not signature or _keeps_signature(api):
         return [text_value(where, text, "thinking")]
@@ -220,12 +225,12 @@ def _thinking(block: Entry, path: ValuePath, api: str) -> list[Value]:
 
 
 def _keeps_signature(api: str) -> bool:
-    """Whether a signature is independent of the text beside it.
+    """Return whether a signature is independent of the text beside it.
 
-    For the OpenAI family it is an item of its own or the name of a field. Everywhere else it
-    proves the text (Anthropic, Bedrock, Google), so it leaves with it. For an API that is
-    not described we do the same: without a signature every adapter sends the block as plain text or
-    drops it, while a signature beside a changed text may be refused.
+    For the OpenAI family, it is an item of its own or the name of a field. For Anthropic, Bedrock
+    and Google, it proves the text and is removed with it. An API that is not described is treated
+    in the same way: without a signature, every adapter sends the block as plain text or drops it,
+    while a signature beside a changed text may be refused.
     """
     return api.startswith(("openai-", "azure-openai-")) or "codex" in api
 
@@ -235,16 +240,16 @@ def _image(block: Entry, path: ValuePath, entry_type: str | None) -> list[Value]
     data = text_of(block.get("data"))
     if data is None and isinstance(source, dict):
         data = text_of(source.get("data"))
-    # The whole block leaves: a placeholder is not valid base64.
+    # The whole block is replaced, since a placeholder is not valid base64.
     return [Value(path, Shape.BLOCK, entry_type, display=False, length=len(data))] if data else []
 
 
 def embedded_values(block: Entry, path: ValuePath, type_: str | None) -> list[Value]:
     """List the embedded values in a block of the Messages API: image, document, search result.
 
-    Any media type counts, and the base64 need not be sound: the whole block leaves,
-    since a placeholder is no base64. Of a document that is made of blocks, and of a search result,
-    these leave one by one.
+    Any media type counts, and the base64 need not be valid: the whole block is replaced, since a
+    placeholder is not base64. The blocks inside a document or a search result are listed one by
+    one.
     """
     source = block.get("source")
     match block.get("type"):
@@ -258,7 +263,7 @@ def embedded_values(block: Entry, path: ValuePath, type_: str | None) -> list[Va
 
 
 def _inside(content: Any, path: ValuePath, type_: str | None) -> list[Value]:
-    """List the texts and media of a content that stands inside a block."""
+    """List the texts and media in a content inside a block."""
     if isinstance(content, str):
         return [text_value(path, content, type_)] if content else []
     values: list[Value] = []
@@ -279,7 +284,11 @@ def result_values(
 ) -> list[Value]:
     """List the values of a tool's result at `path`: a text, or texts and media in blocks.
 
-    `kind` is the type of blocks with a text; `media` lists the values of another block.
+    Args:
+        content: the result.
+        path: its path.
+        kind: the type of blocks with a text.
+        media: returns the values of any other block.
     """
     if isinstance(content, str):
         return [text_value(path, content, "tool_result")] if content else []
@@ -297,7 +306,7 @@ def result_values(
 def calls_in(
     blocks: Any, path: ValuePath, calls: Mapping[str, str] = CALLS
 ) -> tuple[ToolCall, ...]:
-    """List the tool calls among content blocks."""
+    """Return the tool calls in content blocks."""
     if not isinstance(blocks, list):
         return ()
     found = []
@@ -311,14 +320,14 @@ def calls_in(
 
 # --- pictures, and other content in base64 ---
 
-LARGEST_PICTURE = 5_000_000  # characters of base64, as much as providers take
+LARGEST_PICTURE = 5_000_000  # characters of base64; the limit of providers
 _MEDIA_TYPE = re.compile(r"[a-z]{1,20}/[A-Za-z0-9.+-]{1,60}")
 _DATA_URL = re.compile(r"data:([^;,]*);base64,")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
-_SHORTEST_BASE64 = 200  # characters: a shorter text does no harm
+_SHORTEST_BASE64 = 200  # characters; a shorter text does no harm
 _UNKNOWN_TYPE = "application/octet-stream"
-# How files of a type begin. A provider refuses every later request of a session that holds a
-# picture of another type, or one whose bytes are of another.
+# The first bytes of files of each type. If a session holds a picture of another type, or of other
+# bytes than its type says, providers refuse every later request of the session.
 _BEGINNINGS: Mapping[str, tuple[bytes, ...]] = {
     "image/png": (b"\x89PNG\r\n\x1a\n",),
     "image/jpeg": (b"\xff\xd8\xff",),
@@ -338,25 +347,25 @@ _OTHER_BEGINNINGS: Mapping[str, tuple[bytes, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """Content in base64, as a block or a text of a session holds it."""
+    """Content in base64 from a block or a text of a session."""
 
-    media_type: str  # as it is called there
+    media_type: str  # as named in the session
     data: str  # base64
 
     @property
     def size(self) -> int:
-        """Bytes that it has when it is decoded."""
+        """Size in bytes after decoding."""
         return len(self.data) * 3 // 4 - self.data[-2:].count("=")
 
     def why_not_shown(self) -> str | None:
-        """The reason why a model cannot be sent this as a picture; None if it can."""
+        """Return why this cannot be sent to a model as a picture; None if it can."""
         if self.media_type not in _BEGINNINGS:
             return "models take png, jpeg, gif and webp only"
         if len(self.data) > LARGEST_PICTURE:
             return f"it is larger than {LARGEST_PICTURE:,} characters of base64"
         try:
             content = base64.b64decode(self.data, validate=True)
-        except ValueError:  # also for text that is not ASCII
+        except ValueError:  # also raised for text that is not ASCII
             return "it is not valid base64"
         if _type_of(content) != self.media_type:
             return f"its bytes are not {self.media_type}"
@@ -364,7 +373,7 @@ class Media:
 
 
 def media_of(value: Any) -> Media | None:
-    """Read a value as content in base64: a block, or a text that is nothing else."""
+    """Return the base64 content of a value: of a block, or of a text that is only base64."""
     if isinstance(value, str):
         return _media_in(value)
     if not isinstance(value, dict):
@@ -389,7 +398,7 @@ def media_of(value: Any) -> Media | None:
 
 
 def _media_in(text: str) -> Media | None:
-    """Read a text as a file in base64 of a type that is known, or as a data URL."""
+    """Return the content of a text that is a data URL, or base64 of a known file type."""
     if len(text) < _SHORTEST_BASE64:
         return None
     url = _DATA_URL.match(text)
@@ -403,7 +412,7 @@ def _media_in(text: str) -> Media | None:
 
 
 def _type_of(content: bytes) -> str | None:
-    """Tell the type of a file by its beginning."""
+    """Return the type of a file by its first bytes, or None."""
     for media, beginnings in {**_BEGINNINGS, **_OTHER_BEGINNINGS}.items():
         if content.startswith(beginnings):
             is_webp = content[8:12] == b"WEBP"
@@ -411,18 +420,18 @@ def _type_of(content: bytes) -> str | None:
     return None
 
 
-# --- words, by which an entry is found ---
+# --- words by which the search finds an entry ---
 
-# The search index knows the messages of people and models, not those of tools.
+# The search index holds the messages of users and models, not of tools.
 _SAID = frozenset(("user", "assistant"))
-# Entries without values that still have text: summaries, and names of the session.
+# Members with text in entries without values: summaries, and names of the session.
 _SAYINGS = ("summary", "name", "label")
-# Arguments of calls that name files, without case and underscores.
+# Names of arguments with files, without case and underscores.
 _PATHS = frozenset(
     ("path", "paths", "filepath", "filename", "file", "notebookpath", "directory", "dir", "cwd")
 )
 _LONGEST_PATH = 1000  # characters
-_LONGEST_ARGUMENTS = 64 << 10  # characters, of those that are a JSON text
+_LONGEST_ARGUMENTS = 64 << 10  # characters, for arguments that are a JSON text
 
 
 def words_of(
@@ -434,9 +443,16 @@ def words_of(
 ) -> str:
     """Return the text by which the index finds an entry.
 
-    That is the text of users and assistants, the names and summaries of the session, and
-    the names of tools with the paths they were given. `original` returns the entry as it was
-    before values left it; it is asked if text of a user or an assistant has left.
+    The text consists of texts of users and assistants, names and summaries of the session, and
+    names of tools with the paths in their arguments.
+
+    Args:
+        entry: the entry.
+        fmt: its format.
+        info: its properties.
+        title: the title that it gives its session.
+        original: returns the entry as it was before extraction; called if a text of a user or an
+            assistant was extracted.
     """
     found: list[str | None] = []
     whole: Entry | None = None
@@ -457,7 +473,7 @@ def words_of(
 
 
 def _paths_of(entry: Entry, call: ToolCall) -> Iterator[str]:
-    """The files and directories that a call names in its arguments."""
+    """Yield the files and directories that a call names in its arguments."""
     arguments = None if call.arguments is None else value_at(entry, call.arguments)
     if isinstance(arguments, str) and len(arguments) <= _LONGEST_ARGUMENTS:
         with suppress(orjson.JSONDecodeError):
@@ -472,12 +488,12 @@ def _paths_of(entry: Entry, call: ToolCall) -> Iterator[str]:
 
 
 def all_words_of(entry: Entry) -> str:
-    """Return all strings of an entry, but those that hold it together, and placeholders."""
+    """Return all strings of an entry, except structural members and placeholders."""
     return _joined(value.text for value in leaf_values(entry, (), None, 1))
 
 
 def words_at(entry: Entry, paths: list[ValuePath]) -> str:
-    """Return the text of these values of an entry, that is, of its extracted values."""
+    """Return the text of an entry's values at these paths, which are extracted values."""
     found: list[str] = []
     for path in paths:
         value = value_at(entry, path)
@@ -491,10 +507,13 @@ def words_at(entry: Entry, paths: list[ValuePath]) -> str:
 def part_words(
     entry: Entry, fmt: TranscriptFormat, part: str, only: list[ValuePath] | None = None
 ) -> str:
-    """Return all text of one part of an entry: `thinking`, or `call` (tools and their arguments).
+    """Return the text of one part of an entry: `thinking`, or `call` (tools and their arguments).
 
     Args:
-        only: extracted values: only what they hold of the part.
+        entry: the entry.
+        fmt: its format.
+        part: the part.
+        only: paths of extracted values; restricts the text to these.
     """
     found: list[str] = []
     if part == "call":

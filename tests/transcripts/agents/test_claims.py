@@ -195,7 +195,7 @@ def test_where_nothing_can_be_noted_bsd_goes_on_and_says_so(
         assert extract(home).status is Status.EXTRACTED
         assert extract(home).status is Status.UNCHANGED
     told = [line["event"] for line in lines]
-    assert len([text for text in told if "cannot be noted" in text]) == 1
+    assert len([text for text in told if "cannot be recorded" in text]) == 1
     programs._looked.clear()
     # Nor does that let another root in: the placeholders in the transcripts prevent it.
     assert extract(home, another(home)).status is Status.LEFT_ALONE

@@ -414,7 +414,7 @@ def test_a_living_process_keeps_its_subagents_even_if_it_is_idle(
 ) -> None:
     assert subagents.in_use("agent-a1") is None
     path = says(project, os.getpid(), status="idle")
-    assert "may go on" in (subagents.in_use("agent-a1") or "")
+    assert "may continue" in (subagents.in_use("agent-a1") or "")
     says(project, os.getpid(), status="busy")
     assert "is busy" in (subagents.in_use("agent-a1") or "")
     path.write_text(json.dumps({"status": "idle"}))  # it does not name its session

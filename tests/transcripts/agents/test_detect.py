@@ -91,7 +91,7 @@ MESSAGE = b'{"type":"message","id":"a","parentId":null,"message":{"role":"user",
         ([b"\0" * 90, MESSAGE], "the session header is missing or damaged"),
         (
             [b'{"type":"note"}', b'{"type":"session","version":3}', MESSAGE],
-            "the session header is not its first entry",
+            "its first entry is not the session header",
         ),
         ([b'{"type":"session","version":"3"}'], "session header of unknown version '3'"),
     ],

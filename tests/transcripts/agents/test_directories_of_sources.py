@@ -201,7 +201,7 @@ def test_linked_directories_of_subagents_are_named(tmp_path: Path, below: str) -
     assert found.name == f"{home.name.agent}:{CLAUDE_CODE.session}"
     assert found.note is not None
     assert f"{link} is a symbolic link" in found.note
-    assert "put the directory itself in the place of the link" in found.note
+    assert "replace the link with the directory itself" in found.note
     assert "[[sources]]" not in found.note
 
 
@@ -246,14 +246,14 @@ def test_copies_are_left_alone_and_named(tmp_path: Path, kind: str) -> None:
     note = notes(layout)[name.agent]
     assert note is not None
     assert "3 files are left alone" in note
-    assert "a sync program has made it" in note
+    assert "it is a sync program's copy" in note
     assert [each.level for each in examine(layout) if "sync program" in each.message] == ["warn"]
     scan = Scan(layout)
     list(scan.step())
     [problem] = [each for each in scan.problems if each.kind is Trouble.SYNC_COPY]
     assert "and 2 more" in problem.text
     copied = SessionName(name.agent, f"{name.session}.sync-conflict-20261101-100237-ABCDEF7")
-    with pytest.raises(Exception, match="a sync program has made it"):
+    with pytest.raises(Exception, match="it is a sync program's copy"):
         Session(layout, copied).refuse_no_session()
 
 

@@ -109,7 +109,7 @@ def test_without_the_token_newer_gateways_take_our_lock(
     assert gateway.says() == {"event": "removed", "reason": "not-openclaw"}
     assert gateway.says() == {"event": "acquired"}
     warning, released = holder.end()
-    assert warning["event"] == "The lock was taken from us while we held it"
+    assert warning["event"] == "Another program removed the lock while bsd held it"
     assert released == {"event": "released"}
     state = inspect_lock(session)
     assert isinstance(state, HeldLock)

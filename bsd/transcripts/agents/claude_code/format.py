@@ -1,15 +1,15 @@
 """Entries of Claude Code's sessions.
 
-Every line is an object with a `type`; one block of a message is a line, and `uuid` and
-`parentUuid` tie lines together. Lines without a `uuid` are the program's own notes; `records` lists
-the values that leave lines that are never sent. Never touched are thinking, summaries of a
-conversation, texts that the program adds to it by itself, reports of background tasks, and a last
-turn that goes on. A turn ends with an answer whose `stop_reason` says so, with a line about an
-error of the API, which the program writes in the name of the model `<synthetic>`, or with a line
-that says that the user has interrupted it.
+Every line is an object with a `type`. Each block of a message has its own line, and `uuid` and
+`parentUuid` tie the lines together. Lines without a `uuid` are the program's own notes; `records`
+lists the values that are extracted from lines that are never sent. bsd never changes thinking,
+summaries of a conversation, texts that the program adds to it, reports of background tasks, and an
+unfinished last turn. A turn ends with one of these lines: an answer whose `stop_reason` says so; an
+error of the API, which the program writes in the name of the model `<synthetic>`; or a note that
+the user has interrupted the turn.
 
-A process that continues a subagent reads its file and begins with another prompt, so the last turn
-of a subagent is as any other.
+A process that continues a sub-agent reads its file and begins with another prompt, so the same
+rule applies to the last turn of a sub-agent.
 """
 
 from __future__ import annotations
@@ -60,34 +60,34 @@ _CONTENT = ("message", "content")
 _CALLS = {"tool_use": "input"}
 _MESSAGES = ("user", "assistant")
 _RENEWING = "1."  # versions
-# The notes at the end of a turn; older versions do not say so in the answer.
+# The notes at the end of a turn; older versions do not state it in the answer.
 _ENDS = ("turn_duration", "stop_hook_summary")
-# Why the model has stopped, if the turn does not go on by itself.
+# Reasons for which the model stops and the turn does not continue by itself.
 _STOPS = frozenset(
     ("end_turn", "stop_sequence", "max_tokens", "refusal", "model_context_window_exceeded")
 )
-_SYNTHETIC = "<synthetic>"  # the model of messages that the program writes in a model's place
+_SYNTHETIC = "<synthetic>"  # the model of messages that the program writes in place of a model
 _INTERRUPTED = "[Request interrupted by user"
 
-# Lines that say how the session is called, and which of them it goes by itself.
+# Lines that name the session: the member with the name, and its rank.
 _NAMES = {
     "agent-name": ("agentName", Rank.GIVEN),
     "custom-title": ("customTitle", Rank.GIVEN),
     "ai-title": ("aiTitle", Rank.MADE),
     "summary": ("summary", Rank.SUMMARY),
 }
-# Whole messages in a person's name that older versions do not mark as the program's own.
+# Messages in the user's name that older versions do not mark as the program's own.
 _NOT_TYPED = re.compile(
     r"(?:Caveat: The messages below were|\[Request interrupted by user"
     r"|This session is being continued from a previous conversation).*",
     re.DOTALL,
 )
 
-# How a background task's report begins. On resume the program looks for it in the texts of all user
-# lines, and sends again each report that it does not find there.
+# The beginning of a background task's report. On resume, the program searches the texts of all user
+# lines, and sends each report again that it does not find there.
 _NOTIFICATION = "<task-notification>"
 
-# Never extracted at any depth: proofs, counts, and ids that tie things together.
+# Never extracted at any depth: signatures, counts, and ids that tie entries together.
 _NEVER = frozenset(
     (
         *("uuid", "parentUuid", "logicalParentUuid", "leafUuid", "sessionId", "agentId"),
@@ -162,7 +162,7 @@ class ClaudeCode(TranscriptFormat):
             if key == "message":
                 values += _message_values(entry, message_of(entry), at_least)
             elif key == "toolUseResult":
-                # One that is a text is read by the program itself.
+                # A copy that is a text stays, since the program reads it.
                 values += _copies(value, (key,), at_least)
         return values
 
@@ -179,7 +179,7 @@ class ClaudeCode(TranscriptFormat):
         return tuple(filter(None, named))
 
     def renews_id(self, entry: Entry, was: str) -> bool:
-        # These versions write a session that they resume into a new file, under new ids.
+        # These versions write a resumed session into a new file, under new ids.
         version = text_of(entry.get("version")) or ""
         return version.startswith(_RENEWING)
 
@@ -217,7 +217,7 @@ class ClaudeCode(TranscriptFormat):
         return StartedSubagent(call, f"agent-{agent}") if call else None
 
     def _is_aside(self, entry: Entry) -> bool:
-        """Whether a subagent was asked or did this: once, that stood among a session's lines."""
+        """Return whether a sub-agent's line stands among the lines of a session, as it once did."""
         return entry.get("isSidechain") is True
 
     def _turn(self, entry: Entry, kind: str, *, goes_on: bool, aside: bool) -> Turn:
@@ -237,14 +237,14 @@ class ClaudeCode(TranscriptFormat):
 
 
 class ClaudeCodeSubagent(ClaudeCode):
-    """The same lines, in the file of a subagent."""
+    """The same lines in the file of a sub-agent."""
 
-    def _is_aside(self, entry: Entry) -> bool:  # here all is said to be
+    def _is_aside(self, entry: Entry) -> bool:  # all lines have `isSidechain` there
         return False
 
 
 def _breaks_off(entry: Entry, kind: str) -> bool:
-    """Whether a line tells of an error of the API, or of an interruption by the user."""
+    """Return whether a line reports an error of the API, or an interruption by the user."""
     message = message_of(entry)
     if kind == "assistant":
         return entry.get("isApiErrorMessage") is True or message.get("model") == _SYNTHETIC
@@ -253,7 +253,7 @@ def _breaks_off(entry: Entry, kind: str) -> bool:
 
 
 def _result_of(message: Entry) -> str | None:
-    """The call that a user's message answers, if it is an answer."""
+    """Return the id of the call that a user's message answers; None if it is no answer."""
     for block in _blocks(message):
         if block.get("type") == "tool_result":
             return text_of(block.get("tool_use_id")) or ""
@@ -274,15 +274,15 @@ def _signed_by(message: Entry) -> str | None:
     return None
 
 
-# Of the entries before a compaction: those that it lists, and the two ends of those that it keeps.
+# Of the entries before a compaction: the listed ids, and both ends of the range that stays.
 _Kept = tuple[tuple[str, ...], str | None, str | None]
 
 
 def _kept_by(boundary: Entry) -> _Kept | None:
-    """Return the entries that stay in context; None: the form of the boundary is not known.
+    """Return the entries that stay in context; None if the form of the boundary is unknown.
 
-    Then it is as if nothing had been taken out of context. The list counts where there is one, as
-    it does for the program; versions before it name the two ends.
+    With None, all entries count as in context. The list takes precedence, as in the program;
+    earlier versions name the two ends.
     """
     metadata = boundary.get("compactMetadata")
     kept = {
@@ -340,7 +340,7 @@ def _message_values(entry: Entry, message: Entry, at_least: int) -> list[Value]:
 
 
 def _is_notification(entry: Entry, message: Entry) -> bool:
-    """True if a user line reports on a background task; old versions do not say so in `origin`."""
+    """Return whether a user line reports on a background task; old versions have no `origin`."""
     if entry.get("type") != "user":
         return False
     origin = entry.get("origin")
@@ -355,7 +355,7 @@ def _copies(tree: Any, path: ValuePath, at_least: int) -> list[Value]:
 
 
 def _apart(values: list[Value]) -> list[Value]:
-    """Leave out the values that are never touched, at any depth."""
+    """Return the values without those that are never extracted, at any depth."""
     return [value for value in values if _NEVER.isdisjoint(value.path)]
 
 
@@ -363,19 +363,19 @@ CLAUDE_CODE = ClaudeCode()
 SUBAGENT = ClaudeCodeSubagent()
 
 
-# So many lines of its own the program may write before the first of a conversation: it keeps a
-# snapshot of files for each step that was taken back or compacted away.
+# The program may write this many lines of its own before the first message: it keeps a snapshot of
+# files for each step that was rewound or compacted.
 _LINES_LOOKED_AT = 20_000
 _MESSAGES_LOOKED_AT = 20
-# In a file that is not ours, so many lines are looked at for messages as they are known.
+# In other files, this many lines are searched for messages of the known form.
 _FOREIGN_LINES_LOOKED_AT = 400
 _VERSIONS = re.compile(r"[12]\.")
 
 
 def detect(first_lines: Iterable[bytes], fmt: ClaudeCode) -> TranscriptFormat | NotOurs:
-    """Tell a session by its first messages: a single one that is not as we know it is enough.
+    """Recognise a session by its first messages; a single unknown message excludes it.
 
-    Such a session is only read, if at least one message has the known form.
+    An excluded session is only read if at least one message has the known form.
     """
     why, known, typed = None, 0, False
     for number, entry in enumerate(first_entries(first_lines, _LINES_LOOKED_AT)):
@@ -395,11 +395,11 @@ def detect(first_lines: Iterable[bytes], fmt: ClaudeCode) -> TranscriptFormat | 
         return NotOurs(why, fmt if known else None)
     if known:
         return fmt
-    return NotOurs("no Claude Code session, or one without messages", fmt if typed else None)
+    return NotOurs("not a Claude Code session, or without messages", fmt if typed else None)
 
 
 def _misshapen(entry: Entry, kind: str) -> str | None:
-    """Return which part of a message does not have the known form; None if all parts have it."""
+    """Return the part of a message that does not have the known form; None if all parts have."""
     message, parent = message_of(entry), entry.get("parentUuid", 0)
     if text_of(entry.get("uuid")) is None or text_of(entry.get("sessionId")) is None:
         return "a message without uuid or sessionId"

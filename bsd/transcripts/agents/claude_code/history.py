@@ -1,8 +1,8 @@
-"""Claude Code's `history.jsonl`: the prompts that people have typed, in all projects.
+"""Claude Code's `history.jsonl`: the prompts that users have typed, in all projects.
 
-It lies beside `projects/`, and its prompts stay for longer than their sessions. A line is
+The file lies beside `projects/`, and its prompts outlast their sessions. A line is
 `{"display":…,"pastedContents":{…},"timestamp":<ms>,"project":<directory>,"sessionId":…}`; older
-versions wrote no `sessionId`. Prompts that are given with `claude -p` are not in it.
+versions wrote no `sessionId`. The file lacks prompts that were given with `claude -p`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _HISTORY = "history.jsonl"
 _SESSION = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _BLOCK = 1 << 20
 _LONGEST_LINE = 4 << 20
-_MOST_BYTES = 256 << 20  # are read, of the end of the file
+_MOST_BYTES = 256 << 20  # read from the end of the file
 _LATEST_MS = 253_402_300_799_000  # the end of the year 9999
-# Commands of its own by which a person asks the model nothing.
+# Commands for the program itself, which are not sent to the model.
 _COMMAND = re.compile(
     r"exit|quit|/(?:agents|clear|config|context|cost|doctor|exit|help|hooks|login|logout|mcp"
     r"|memory|model|permissions|plugin|quit|rename|resume|rewind|stats|status|theme|usage)(?:\s.*)?",
     re.DOTALL,
 )
 
-_LONGEST_NAME = 200  # of a directory; after so many characters a hash follows
+_LONGEST_NAME = 200  # characters of a directory's name; a longer name is cut and followed by a hash
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -41,7 +41,7 @@ def project_name(directory: str, kept: str = "") -> str:
 
     Args:
         directory: its path, or a pattern for paths.
-        kept: the characters that mean something in a pattern; the name is a pattern then.
+        kept: the special characters of a pattern; they stay, so that the name is a pattern too.
     """
     is_pattern = any(character in kept for character in directory)
     name = "".join(each if each in kept else _in_name(each) for each in directory)
@@ -58,11 +58,11 @@ def _directory(projects: Path, project: str) -> Path:
 def _in_name(character: str) -> str:
     if character.isascii() and character.isalnum():
         return character
-    return "-" if ord(character) <= 0xFFFF else "--"  # for the program these are two
+    return "-" if ord(character) <= 0xFFFF else "--"  # the program counts UTF-16 units
 
 
 def _hash(text: str) -> str:
-    """Return the hash by which it tells long names apart: of 32 bits, with sign, in base 36."""
+    """Return the program's hash for long names: 32 bits, signed, the absolute value in base 36."""
     units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
     value = 0
     for unit in units:
@@ -78,14 +78,14 @@ def _hash(text: str) -> str:
 def remembered_prompts(
     projects: Path, left_out: Callable[[str], None]
 ) -> Iterator[RememberedPrompt]:
-    """Yield the prompts that stand in the history, in its order; reads it once, block by block.
+    """Yield the prompts in the history, in order; reads the file once, block by block.
 
     Args:
         projects: the directory of all projects.
-        left_out: is told, of each line that is left out, why.
+        left_out: called with the reason for each line that is left out.
 
     Raises:
-        OSError: the history cannot be read, is no plain file, or is another user's.
+        OSError: the history cannot be read, is not a regular file, or belongs to another user.
     """
     path = projects.parent / _HISTORY
     try:
@@ -105,13 +105,13 @@ def remembered_prompts(
 
 
 def _lines(file: FileIO, left_out: Callable[[str], None]) -> Iterator[bytes]:
-    """Yield the lines that are not blank; one that is too long is left out."""
+    """Yield the lines that are not blank; lines that are too long are left out."""
     left = os.fstat(file.fileno()).st_size
     begins_in_a_line = left > _MOST_BYTES
     if begins_in_a_line:
         file.seek(left - _MOST_BYTES)
         left = _MOST_BYTES
-        left_out(f"it stands before the last {_MOST_BYTES >> 20} MB")
+        left_out(f"it lies before the last {_MOST_BYTES >> 20} MB")
     rest, dropping = b"", begins_in_a_line
     while left > 0 and (block := file.read(min(_BLOCK, left))):
         left -= len(block)
@@ -130,14 +130,14 @@ def _lines(file: FileIO, left_out: Callable[[str], None]) -> Iterator[bytes]:
 
 
 def _parse(projects: Path, line: bytes) -> RememberedPrompt | str:
-    """Return the prompt of a line; or, if it is left out, why."""
+    """Return the prompt in a line, or the reason why the line is left out."""
     if (said := parse_entry(line)) is None:
-        return "it is torn, or no JSON object"
+        return "it is torn, or not a JSON object"
     text, project, time = (said.get(key) for key in ("display", "project", "timestamp"))
     if not isinstance(text, str):
-        return "it is no prompt"
+        return "it is not a prompt"
     if (project := path_text(project)) is None:
-        return "its project is no directory"
+        return "its project is not a directory"
     if not isinstance(time, int | float) or isinstance(time, bool):
         return "its time is wrong"
     if not 0 <= time <= _LATEST_MS:

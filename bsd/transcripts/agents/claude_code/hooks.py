@@ -1,4 +1,4 @@
-"""The calls of Claude Code's hooks, and the form in which it takes an answer for its model."""
+"""The calls of Claude Code's hooks, and the form of an answer for its model."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from bsd.transcripts.agents.program import HookCall
 
-# After these it writes only notes (`turn_duration`, `cost-state`), until a user or a task goes on.
+# After these, it writes only notes (`turn_duration`, `cost-state`) until a user or task goes on.
 _IDLE = ("Stop", "SessionEnd")
-# Why a session begins, if its model knows placeholders or is about to.
+# Reasons of a start after which the model knows placeholders, or soon will.
 _GOES_ON = ("resume", "compact")
 _START = "SessionStart"
 
 
 def read_hook(said: Mapping[str, Any]) -> HookCall | None:
-    """Return the call of a hook from its JSON; None: bsd has no use for it."""
+    """Return the call of a hook from its JSON; None if bsd has no use for it."""
     event, transcript = said.get("hook_event_name"), said.get("transcript_path")
     if not isinstance(transcript, str) or not transcript.startswith("/") or "\0" in transcript:
         return None

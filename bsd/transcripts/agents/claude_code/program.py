@@ -1,4 +1,4 @@
-"""Claude Code at work: its directories, its processes, and the files that it deletes."""
+"""The program Claude Code: its directories, its processes, and the files that it deletes."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ from bsd.transcripts.agents.program import (
 _SESSION_NAME = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _SUBAGENT_NAME = re.compile(r"agent-[A-Za-z0-9_@-]+")
 _PROCESS = re.compile(r"[0-9]+\.json")
-# Its setting cleanupPeriodDays, where none is set; the administrator's settings go before others.
+# Default of its setting cleanupPeriodDays; the administrator's settings take precedence.
 _CLEANUP_DAYS, _MOST_DAYS = 30, 1_000_000
 _MANAGED_SETTINGS = Path("/etc/claude-code/managed-settings.json")
 _QUIET_SECONDS = 10.0
-# Without the files that name the processes at work, nothing else tells that one is.
+# Without the files that name running processes, no file shows that a process is at work.
 _UNTOLD_QUIET_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class ClaudeCodeProject(AgentProgram):
-    """One project: its sessions are an agent's."""
+    """The sessions of one project, which are the sessions of one agent."""
 
     projects: Path
     directory: Path
-    keeps_mtime = True  # it continues the latest session, and deletes those of last month
-    undeletable = "it is Claude Code's to delete, which keeps lists of its sessions"
+    keeps_mtime = True  # it continues the latest session, and deletes sessions of last month
+    undeletable = "only Claude Code may delete it, since it keeps lists of its sessions"
     uncallable = (
-        "Claude Code's sessions are only read when they are resumed, and nothing may be taken out"
+        "Claude Code reads its sessions only when they are resumed, so bsd takes no calls out"
         " of them; `bsd agents on claude-code` gives its agents the tools"
     )
 
@@ -66,13 +66,14 @@ class ClaudeCodeProject(AgentProgram):
 
     @property
     def _running(self) -> Path:
-        """The directory in which each process notes its session, and whether it is busy."""
+        """The directory in which each process records its session, and whether it is busy."""
         return self.projects.parent / "sessions"
 
     def is_session_file(self, name: str) -> bool:
-        """False for renamed sessions, copies made while compacting, subagents of old versions.
+        """Return False for renamed sessions, copies made while compacting, and old sub-agents.
 
-        Old subagents lay here (`agent-<id>.jsonl`); none of them says that a turn of it has ended.
+        Old versions kept sub-agents here (`agent-<id>.jsonl`); their lines do not state that a turn
+        has ended.
         """
         return name.endswith(ENDING) and bool(_SESSION_NAME.fullmatch(name.removesuffix(ENDING)))
 
@@ -82,13 +83,13 @@ class ClaudeCodeProject(AgentProgram):
         if is_sync_copy(name):
             return SYNC_COPY
         if _SUBAGENT_NAME.fullmatch(name.removesuffix(ENDING)):
-            return "it is a subagent's of an old version, and does not say when its turn ends"
+            return "it is a sub-agent's of an old version, which does not state when a turn ends"
         return "Claude Code names its sessions by a UUID"
 
     def belongings(self, session: str) -> Iterator[Path]:
-        """Yield long results of tools, notes of subagents, journals of workflows.
+        """Yield long results of tools, notes of sub-agents, and journals of workflows.
 
-        A directory that cannot be read, and a link to one, is among them: no file of it is.
+        Unreadable directories, and links to directories, are included; their files are not.
         """
         top = self.directory / session
         if top.is_symlink():
@@ -105,7 +106,7 @@ class ClaudeCodeProject(AgentProgram):
                 yield Path(error.filename)
 
     def _is_subagent(self, path: Path) -> bool:
-        """Whether a file below a session's directory is a session of an agent of its own."""
+        """Return whether a file below a session's directory is a session of an agent of its own."""
         *steps, name = path.parts
         stem = name.removesuffix(ENDING)
         has_sessions = steps == ["subagents"] or (
@@ -123,7 +124,7 @@ class ClaudeCodeProject(AgentProgram):
 
     @property
     def kept_for_seconds(self) -> float:
-        """By the shortest time that its own settings name; a project's may name another one."""
+        """The shortest time in the program's own settings; a project's settings may differ."""
         own = self.projects.parent
         files = (own / "settings.json", own / "settings.local.json", _MANAGED_SETTINGS)
         named = [days for days in map(_cleanup_days, files) if days is not None]
@@ -133,7 +134,7 @@ class ClaudeCodeProject(AgentProgram):
         return detect(first_lines, CLAUDE_CODE)
 
     def resume_command(self, session: str, directory: str | None) -> str | None:
-        """In the directory of the session: its tools work there, and every version finds it."""
+        """Change to the session's directory: its tools work there, and every version finds it."""
         place = f"cd {shlex.quote(directory)} && " if directory else ""
         return f"{place}claude --resume {shlex.quote(session)}"
 
@@ -145,7 +146,7 @@ class ClaudeCodeProject(AgentProgram):
         return "uuid" in entry
 
     def in_use(self, session: str) -> str | None:
-        """A process that is idle has all in memory, and reopens the file for each line."""
+        """An idle process does not count: it has all in memory, and reopens the file to write."""
         return self._in_use(session)
 
     def _in_use(self, session: str, *, by_idle: bool = False) -> str | None:
@@ -159,7 +160,7 @@ class ClaudeCodeProject(AgentProgram):
 
 
 class ClaudeCodeSubagents(ClaudeCodeProject):
-    """The subagents of one session, or of one of its workflows: an agent's sessions."""
+    """The sub-agents of one session, or of a workflow, which are the sessions of one agent."""
 
     __slots__ = ()
 
@@ -169,20 +170,21 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
         return self.projects / project / f"{session}{ENDING}"
 
     def resume_command(self, session: str, directory: str | None) -> str | None:
-        """The command of the session whose subagents these are.
+        """Return the command of the session that started these sub-agents.
 
-        A subagent may work elsewhere, in a worktree that is gone by now: no session is found there.
+        A sub-agent may work elsewhere, in a worktree that is gone by now, where no session is
+        found.
         """
         project, session, *_ = self.directory.relative_to(self.projects).parts
         if directory is not None and project_name(directory) != project:
             directory = None
         return ClaudeCodeProject.resume_command(self, session, directory)
 
-    def belongings(self, session: str) -> Iterator[Path]:  # the session's own
+    def belongings(self, session: str) -> Iterator[Path]:  # the session has them
         yield from ()
 
     @property
-    def memory(self) -> str | None:  # the project's
+    def memory(self) -> str | None:  # the project has it
         return None
 
     def is_session_file(self, name: str) -> bool:
@@ -191,18 +193,18 @@ class ClaudeCodeSubagents(ClaudeCodeProject):
     def why_no_session(self, name: str) -> str | None:
         if self.is_session_file(name):
             return None
-        return "Claude Code names the files of its subagents agent-<id>"
+        return "Claude Code names the files of its sub-agents agent-<id>"
 
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         return detect(first_lines, SUBAGENT)
 
     def in_use(self, session: str) -> str | None:
-        """A process that is idle may have some at work, and may continue any at any time."""
+        """Idle processes count: their sub-agents may be at work, or continue at any time."""
         return self._in_use(self.directory.relative_to(self.projects).parts[1], by_idle=True)
 
 
 def _cleanup_days(settings: Path) -> float | None:
-    """The cleanupPeriodDays of one file; None: it names none, or cannot be read."""
+    """Return cleanupPeriodDays from a settings file; None if missing or unreadable."""
     try:
         said = json.loads(read_plain(settings, LARGEST_NOTE, follow=True))
     except (OSError, ValueError, RecursionError):
@@ -219,12 +221,12 @@ def _owner(projects: Path, directory: Path) -> AgentProgram:
 
 
 def _directory_of_project(path: str) -> str:
-    """Return the name of the directory of a project's sessions; in a pattern, `*` and `?` stay."""
+    """Return the name of the directory of a project's sessions; `*` and `?` stay in a pattern."""
     return project_name(path, kept="*?")
 
 
 def _at_work(projects: Path, process: Process) -> Iterator[Path]:
-    """Yield the session that a process names; a file of an earlier process of its number is old."""
+    """Yield the session that a process names, unless an earlier process of this number wrote it."""
     try:
         path = projects.parent / "sessions" / f"{process.pid}.json"
         said = json.loads(read_plain(path, LARGEST_NOTE))
@@ -251,7 +253,7 @@ KIND = SourceKind(
     program=_owner,
     project_directory=_directory_of_project,
     at_work=_at_work,
-    # It takes 500,000 characters of a tool that asks for them; its model shall have room to work.
+    # It accepts 500,000 characters from a tool that asks for them; the model needs room to work.
     page_size=PageSize(most=60_000, texts=57_000, whole=60_000, as_json=False),
     title="Claude Code",
     usual_directory=directory_below("CLAUDE_CONFIG_DIR", ".claude", "projects"),
@@ -262,12 +264,12 @@ KIND = SourceKind(
 
 
 def _has(path: Path, session: str, *, by_idle: bool) -> str | None:
-    """Why a session counts as in use by a process, by the process's own notes."""
+    """Return why a session counts as in use by a process, from the process's own record."""
     if not alive(int(path.stem)):
         return None
     try:
         said = json.loads(read_plain(path, LARGEST_NOTE))
-    except FileNotFoundError:  # it has just ended
+    except FileNotFoundError:  # the process has just ended
         return None
     except (OSError, ValueError, RecursionError):
         return f"cannot tell whether it is running: {path} cannot be read"
@@ -278,4 +280,4 @@ def _has(path: Path, session: str, *, by_idle: bool) -> str | None:
         return None
     if said.get("status") != "idle":
         return f"process {path.stem} is busy with it"
-    return f"process {path.stem} may go on with it" if by_idle else None
+    return f"process {path.stem} may continue it" if by_idle else None

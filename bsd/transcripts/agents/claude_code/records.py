@@ -1,18 +1,19 @@
 """The lines that Claude Code writes beside a conversation and never sends to its model.
 
-Three kinds of lines, as far as the program (2.1.332, in print mode and in a terminal) resumes with
-the same request when their content is gone:
+Values of three kinds of lines are extracted. For these, it was verified (with 2.1.332, in print
+mode and in a terminal) that the program resumes with the same request without their content:
 
-- `progress`: the state of a tool while it runs; of a subagent, its messages again and again. Old
-  versions write it, and show it (tried with 2.1.19, in which `data` must stay an object). A new one
-  reads only `uuid` and `parentUuid` of such a line.
-- `attachment`: the output of hooks. The text that a hook tells the model is beside it, and stays.
-- `api-request`, `api-request-shape`, `api-request-blob`: requests as they were sent, in parts. When
-  the program resumes, it reads their hashes, by which it knows the parts that it has written. These
-  lines have no `uuid`: bsd makes their id of the members that stay in them.
+- `progress`: the state of a running tool; for a sub-agent, its messages again and again. Old
+  versions write and show it (tried with 2.1.19, in which `data` must stay an object). New versions
+  read only `uuid` and `parentUuid` of such a line.
+- `attachment`: the output of hooks. The text that a hook tells the model is a separate member, and
+  stays.
+- `api-request`, `api-request-shape`, `api-request-blob`: requests as they were sent, in parts. On
+  resume, the program reads their hashes, to recognise the parts that it has written. These lines
+  have no `uuid`: bsd derives their id from the members that stay in them.
 
-All other attachments stay: most are sent again, and a placeholder in `prompt_snapshot` would be the
-next system prompt.
+All other attachments stay: most are sent again, and a placeholder in `prompt_snapshot` would become
+the next system prompt.
 """
 
 from __future__ import annotations
@@ -35,24 +36,24 @@ from bsd.transcripts.agents.format import (
 from bsd.transcripts.agents.values import unit_values
 from bsd.transcripts.spans import ValuePath, value_at
 
-# Values that leave a line, by its type. A message stays an object, as other programs that read
-# sessions expect of a `message`.
+# Values that are extracted, by the type of the line. A message stays an object, since other
+# programs that read sessions expect an object in `message`.
 _RECORDS: dict[str, tuple[ValuePath, ...]] = {
     "api-request": (("params",), ("tail",)),
     "api-request-shape": (("shape",),),
     "api-request-blob": (("message", "content"),),
 }
-# Members of such a line that stay, and that a copy of it in a fork has, too.
+# Members of such a line that stay, and that are equal in a copy of it in a fork.
 _TELLING = ("type", "agentId", "id", "shapeHash", "hash", "timestamp")
-# Types of lines about the session itself, of which some versions give an id.
+# Types of lines about the session itself, to which some versions give an id.
 _NOTES = frozenset(("summary", "queue-operation"))
-_DIGITS = 24  # hex digits of a hash, in an id
+_DIGITS = 24  # hex digits of the hash in an id
 
-# Hooks whose `content` is sent, and those whose output is compared with that of their next run.
+# Hooks whose `content` is sent, and the hook whose output is compared with that of its next run.
 _SENT_EVENTS = frozenset(("SessionStart", "UserPromptSubmit", "UserPromptExpansion"))
 _COMPARED_EVENT = "SessionStart"
 _OUTPUT = ("stdout", "stderr")
-# Attachments of hooks, and their members that are shown to people alone.
+# Attachments of hooks, with the members that only users see.
 _HOOK_OUTPUT = {
     "hook_success": (*_OUTPUT, "content"),
     "hook_non_blocking_error": _OUTPUT,
@@ -69,7 +70,7 @@ def is_record(kind: Any) -> TypeGuard[str]:
 
 
 def record_id(entry: Entry) -> str | None:
-    """Return the id of a record of a request; None if nothing in it tells it from others."""
+    """Return the id of a record of a request; None if no member identifies it."""
     told = {key: text for key in _TELLING if (text := text_of(entry.get(key)))}
     if told.keys().isdisjoint(("id", "shapeHash", "hash")):
         return None
@@ -78,13 +79,13 @@ def record_id(entry: Entry) -> str | None:
 
 
 def made_of(entry_id: str) -> re.Pattern[bytes] | None:
-    """Return a pattern in each record that may have this id; None: it is not the id of a record."""
+    """Return a pattern for records that may have this id; None if it is not a record's id."""
     kind = entry_id.rpartition(".")[0]
     return re.compile(rb'"%b"' % re.escape(kind.encode())) if kind in _RECORDS else None
 
 
 def unsent_values(entry: Entry, at_least: int) -> list[Value]:
-    """List the values of a line of one of these kinds that its program never sends."""
+    """List the values in a line that the program never sends."""
     values: list[Value] = []
     for path, value in _unsent(entry):
         values += unit_values(value, path, "tool_result", at_least, display=True)
@@ -92,7 +93,7 @@ def unsent_values(entry: Entry, at_least: int) -> list[Value]:
 
 
 def filling_of_line(entry: Entry) -> str:
-    """Name the content of a line that is no message."""
+    """Return the kind of content of a line other than a message."""
     kind = text_of(entry.get("type")) or "unknown"
     if is_record(kind):
         return "never sent: records of requests"

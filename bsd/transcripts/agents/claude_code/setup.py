@@ -1,4 +1,4 @@
-"""Claude Code's own files to which bsd adds something: MCP server, skill, hooks, permission."""
+"""bsd's additions to Claude Code's own files: MCP server, skill, hooks, permission."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from bsd.transcripts.agents.setup_files import (
     tools_skill,
 )
 
-# Stop and SessionEnd: the session is idle. SessionStart: the model is told of values to restore.
+# After Stop and SessionEnd a session is idle; SessionStart tells the model of values to restore.
 _HOOKS = {"Stop": None, "SessionEnd": None, "SessionStart": "resume|compact"}
-_HOOK_SECONDS = 2  # the script is back within 50 ms
+_HOOK_SECONDS = 2  # the script returns within 50 ms
 _PERMISSION = "mcp__bsd"
 
 
@@ -42,7 +42,7 @@ def additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addit
 
 
 def _global_file(directory: Path, environ: Mapping[str, str]) -> Path:
-    """Return the file of everything that Claude Code remembers: it lies beside its directory."""
+    """Return the file in which Claude Code keeps its global state; it lies beside its directory."""
     older = directory / ".config.json"
     if os.path.lexists(older):
         return older

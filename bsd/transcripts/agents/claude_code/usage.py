@@ -1,4 +1,4 @@
-"""The figures of the prompt cache in the usage that Claude Code notes with each answer."""
+"""The figures of the prompt cache in the usage that Claude Code records with each answer."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from functools import lru_cache
 from bsd.transcripts.agents.entry import Entry, text_of
 from bsd.transcripts.agents.format import CacheUse
 
-# The names in usage of tokens that were written to the cache, by their life.
+# Names of members of usage that count tokens written to the cache, by lifetime.
 _LIFE = re.compile(r"ephemeral_([0-9]{1,4})([mh])_input_tokens")
 _SECONDS = {"m": 60.0, "h": 3600.0}
 
 
 def cache_use(message: Entry) -> CacheUse | None:
-    """Return the use of the cache by an answer; None: it used none.
+    """Return the use of the cache by an answer; None if it did not use the cache.
 
-    Newer versions say how long each part of the written tokens lives.
+    Newer versions state the lifetime of each part of the written tokens.
     """
     usage = message.get("usage")
     if not isinstance(usage, dict):
@@ -35,6 +35,6 @@ def cache_use(message: Entry) -> CacheUse | None:
 
 @lru_cache(maxsize=64)
 def _life_seconds(name: str) -> float | None:
-    """The life of cached tokens that usage counts by this name; None: the name tells none."""
+    """Return the lifetime in seconds that a member of usage names, or None."""
     found = _LIFE.fullmatch(name)
     return int(found[1]) * _SECONDS[found[2]] if found else None

@@ -1,5 +1,5 @@
 """OpenClaw: its lines, its locks, and its list of conversations.
 
-`format` reads its entries, `home` its directories; `registry` its list of conversations, from
-which it takes some, and `lock` its lock of a session.
+`format` reads its entries and `home` its directories. `registry` reads and edits its list of
+conversations, and `lock` takes its lock of a session.
 """

@@ -1,7 +1,7 @@
-"""The entries in OpenClaw's directories: its own, and the seeds'; and which files hold them.
+"""The entries in OpenClaw's directories: its own and the seeds', and the detection of both.
 
-Its own are messages below a header of version 2 or 3, which are pi's. The seeds' are flat: one
-object a line, named by `__id` or `id`, without turns.
+OpenClaw's own entries are messages after a header of version 2 or 3, in the format of pi. The
+seeds' entries are flat: one object per line, with an id in `__id` or `id`, without turns.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ from bsd.transcripts.agents.values import (
 )
 from bsd.transcripts.spans import ValuePath
 
-# --- message entries (versions 2 and 3), which are pi's ---
+# --- message entries (versions 2 and 3), in the format of pi ---
 
 _CONTENT = ("message", "content")
 
-# Text that the gateway puts before a message of a channel: sender and time, notes of its own.
+# Text that the gateway puts before a message of a channel: sender, time, its own notes.
 _BEFORE_A_PROMPT = re.compile(
     r"(?:[A-Z][^\n:]{0,60}\(untrusted[^\n]{0,60}:\n```json\n.*?\n```"
     r"|System: [^\n]*"
@@ -69,13 +69,13 @@ _BEFORE_A_PROMPT = re.compile(
 )
 
 _BROKEN_OFF = frozenset(("error", "aborted"))  # values of `stopReason`
-# Tokens that were written to Anthropic's cache for an hour; the others live for five minutes.
+# Tokens written to Anthropic's cache for an hour; other tokens are cached for five minutes.
 _FOR_AN_HOUR = "cacheWrite1h"
 _LONG_LIFE_SECONDS, _SHORT_LIFE_SECONDS = 3600.0, 300.0
 
-# Records of summaries: the program rebuilds its context from them.
+# Roles of summaries, from which the program rebuilds its context.
 _RECORDS = frozenset(("branchSummary", "compactionSummary"))
-# The content of lines that are no messages, and of messages that count as a whole.
+# Kinds of content of lines other than messages, and of messages that count as a whole.
 _LINES = {
     "compaction": SUMMARIES,
     "branch_summary": SUMMARIES,
@@ -92,11 +92,11 @@ _MESSAGES_AS_A_WHOLE = {
     "bashExecution": "commands you ran",
 }
 _DETAILS = "never sent: details of results"
-_SPAWNED = "childSessionKey"  # in the result of a call that has started a sub-agent
+_SPAWNED = "childSessionKey"  # in the result of a call that started a sub-agent
 
 
 class OpenClaw(TranscriptFormat):
-    """Entries below a header of version 2 or 3."""
+    """Entries after a header of version 2 or 3."""
 
     name = "openclaw"
 
@@ -194,7 +194,7 @@ def _message_facts(entry: Entry, message: Entry) -> EntryInfo:
 
 
 def _cache_use(message: Entry) -> CacheUse | None:
-    """Return the use of the cache by an answer; newer versions count tokens written for an hour."""
+    """Return the use of the cache by an answer; newer versions count tokens cached for an hour."""
     usage = message.get("usage")
     if not isinstance(usage, dict) or not (usage.get("cacheRead") or usage.get("cacheWrite")):
         return None
@@ -207,8 +207,8 @@ def _cache_use(message: Entry) -> CacheUse | None:
 def _turn(role: str | None, message: Entry, *, has_calls: bool) -> Turn:
     """Return the effect of a message on its turn.
 
-    Commands that a person runs (`bashExecution`) and messages of extensions stand between turns.
-    An assistant message without `stopReason` waits for its results if it calls a tool. One that
+    Commands that a user runs (`bashExecution`) and messages of extensions stand between turns. An
+    assistant message without `stopReason` waits for results if it calls a tool. A message that
     ended in an error or was aborted is not sent again.
     """
     if role == "user":
@@ -225,7 +225,7 @@ def _turn(role: str | None, message: Entry, *, has_calls: bool) -> Turn:
 
 
 def _signed_by(message: Entry) -> str | None:
-    """Return the model whose thinking signature this message carries, if it carries one."""
+    """Return the model of the thinking signature in this message, or None."""
     blocks = message.get("content")
     for block in blocks if isinstance(blocks, list) else ():
         if not isinstance(block, dict) or block.get("type") != "thinking":
@@ -263,7 +263,7 @@ def _conversation(holder: Entry, path: ValuePath, type_: str | None, at_least: i
 
 
 def _state(entry: Entry, at_least: int) -> list[Value]:
-    """List an extension's state, which the model never sees."""
+    """List an extension's state, which is never sent to the model."""
     data, type_ = entry.get("data"), entry_type(entry)
     if isinstance(data, str):
         if len(data) < max(at_least, 1):
@@ -279,7 +279,7 @@ OPENCLAW = OpenClaw()
 
 _VALUE_KEYS = frozenset(("content", "text", "output", "result", "data", "thinking"))
 
-# Kinds that are no part of the conversation.
+# Kinds of entries outside of the conversation.
 _BESIDE = frozenset(
     (
         "session",
@@ -299,7 +299,7 @@ _BLOCKS = frozenset(("text", "thinking", "image", *_CALLS))
 
 
 class Flat(TranscriptFormat):
-    """The dialect of the seeds' examples."""
+    """The format of the seeds' examples."""
 
     name = "flat"
 
@@ -356,7 +356,7 @@ class Flat(TranscriptFormat):
 
 
 def _is_beside(entry: Entry) -> bool:
-    """Whether an entry is state, and no part of the conversation."""
+    """Return whether an entry is state, outside of the conversation."""
     kind, custom = entry.get("type"), entry.get("customType")
     if kind == "custom" and isinstance(custom, str) and custom in TYPE_OF_NAME:
         return False
@@ -394,7 +394,7 @@ def _inside_message(message: Any, type_: str | None, at_least: int, *, custom: b
 
 
 def _calls(entry: Entry, type_: str | None) -> tuple[ToolCall, ...]:
-    """Find calls: the entry itself, or blocks of its content."""
+    """Return the calls in an entry: the entry itself, or blocks of its content."""
     if type_ == "tool_call":
         call_id = _first_text(entry, _CALL_IDS)
         name = _first_text(entry, ("name", "toolName", "tool"))
@@ -406,7 +406,7 @@ def _calls(entry: Entry, type_: str | None) -> tuple[ToolCall, ...]:
 
 
 def _first_text(entry: Entry, keys: tuple[str, ...]) -> str | None:
-    """Return the first of these members that is a text, in the entry or in its message."""
+    """Return the first of these members that is a string, in the entry or in its message."""
     for holder in (entry, message_of(entry)):
         for key in keys:
             if text := text_of(holder.get(key)):
@@ -417,23 +417,22 @@ def _first_text(entry: Entry, keys: tuple[str, ...]) -> str | None:
 FLAT = Flat()
 
 
-# --- which files hold them ---
+# --- detection ---
 
-_MIGRATES = (
-    "open it once with its program, which gives its entries ids; until then bsd does not change it"
-)
+_MIGRATES = "open it once with its program, which adds ids; until then bsd does not change it"
 
 
 def header_ids(entry: Entry) -> set[str]:
-    """The id of the conversation that a header names."""
+    """Return the id of the conversation that a header names; empty for any other entry."""
     found = text_of(entry.get("id")) if entry.get("type") == "session" else None
     return {found} if found else set()
 
 
 def detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
-    """Tell the dialect of a file whose lines these are; reads at most `LINES_LOOKED_AT`.
+    """Return the format of a file with these lines; reads at most `LINES_LOOKED_AT`.
 
-    Messages without the header before them are only read: the gateway makes a new file of those.
+    Messages without a header before them are only read, since the gateway makes a new file of
+    these.
     """
     entries = first_entries(first_lines)
     first = next(entries, None)
@@ -445,7 +444,7 @@ def detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
     if any(map(_is_flat, (first, *others))):
         return FLAT
     if any(entry.get("type") == "session" for entry in others):
-        return NotOurs("the session header is not its first entry", OPENCLAW)
+        return NotOurs("its first entry is not the session header", OPENCLAW)
     if any(map(_is_message, (first, *others))):
         return NotOurs("the session header is missing or damaged", OPENCLAW)
     return NotOurs("foreign format")
@@ -463,7 +462,7 @@ def _by_header(header: Entry) -> TranscriptFormat | NotOurs:
 
 
 def _is_message(entry: Entry) -> bool:
-    """Whether this is a message that pi or the gateway has written."""
+    """Return whether pi or the gateway wrote this message."""
     known = entry.get("type") == "message" and "parentId" in entry
     return known and text_of(message_of(entry).get("role")) is not None
 

@@ -1,6 +1,6 @@
 """OpenClaw's directories: agents/<agent>/{sessions/{*.jsonl, sessions.json}, agent/*.sqlite}.
 
-There also lie sessions of flat entries, the seeds' format.
+Sessions of flat entries, the format of the seeds, lie there too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LOCK = ".lock"
 
 @dataclass(frozen=True, slots=True)
 class RootAgent(AgentProgram):
-    """An agent of the root: its sessions are bsd's to edit, delete and carry calls out in."""
+    """An agent of the root. bsd may edit and delete its sessions, and carry out calls in them."""
 
     layout: Layout
     agent: str
@@ -79,14 +79,14 @@ class RootAgent(AgentProgram):
         if is_sync_copy(name):
             return SYNC_COPY
         if f"{ENDING}." in name:
-            return "it is what a repair has left of a session, or a backup"
-        return "the gateway gives no session such a name"
+            return "it is a backup of a session, or a leftover of a repair"
+        return "the gateway does not give sessions such a name"
 
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         return detect(first_lines)
 
     def renamed_by_program(self, name: str) -> str | None:
-        """The gateway renames those that were reset or deleted, and leaves backups."""
+        """The gateway renames transcripts that were reset or deleted, and leaves backups."""
         found = _PUT_ASIDE.fullmatch(name)
         return found[1] if found and is_session_file(found[1] + ENDING) else None
 
@@ -94,7 +94,7 @@ class RootAgent(AgentProgram):
         return ids_in(session)
 
     def resume_command(self, session: str, directory: str | None) -> str | None:
-        """The gateway opens a conversation by its key; one that it does not list has none."""
+        """The gateway opens a conversation by its key; an unlisted conversation has none."""
         key = next(iter(self.registry().keys(session)), None)
         return f"openclaw tui --session {shlex.quote(key)}" if key else None
 
@@ -146,10 +146,10 @@ class RootAgent(AgentProgram):
 
 
 def is_session_file(name: str) -> bool:
-    """Whether a file of this name in a sessions directory is a live transcript.
+    """Return whether a file of this name in a sessions directory is a live transcript.
 
-    Not so: backups and resets (`x.jsonl.bak-…`), repairs (`x.jsonl.corrupt-….jsonl`),
-    trajectories, checkpoints, locks, copies of sync programs, names that no session may have.
+    Not live: backups and resets (`x.jsonl.bak-…`), repairs (`x.jsonl.corrupt-….jsonl`),
+    trajectories, checkpoints, locks, copies of sync programs, and names that are not valid.
     """
     stem = name.removesuffix(ENDING)
     if stem == name or stem.startswith(".") or f"{ENDING}." in name:
@@ -171,9 +171,9 @@ _WAL_LOOK = 8 * 1024 * 1024
 def sqlite_database(agent_dir: Path) -> Path | None:
     """Return the database that holds this agent's sessions, if they have moved to SQLite.
 
-    The database is looked at, not the version of the program. It is opened as an immutable
-    file, so no lock, journal or shared memory is ever created; entries that a fresh database
-    still has in its write-ahead log only are found by their text.
+    The decision depends on the database, not on the version of the program. The database is opened
+    as an immutable file, so that no lock, journal or shared memory is created. Entries that a fresh
+    database still has only in its write-ahead log are found by their text.
     """
     path = agent_dir / "agent" / "openclaw-agent.sqlite"
     try:

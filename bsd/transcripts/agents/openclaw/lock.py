@@ -1,9 +1,9 @@
-"""OpenClaw's lock of a session: its holder, burying one that has none, and taking it.
+"""OpenClaw's lock of a session: reading it, removing a stale lock, and taking it.
 
-The lock is the file `<session>.jsonl.lock` beside the session; it exists as long as the lock is
-held. Versions of the gateway differ in how they judge another process's lock; SPEC §2.6 is our
-rule, and stricter than each of theirs. `with SessionLock(path): …` takes it, which the gateway
-honours.
+The lock is the file `<session>.jsonl.lock` beside the session; it exists while the lock is held.
+Versions of the gateway differ in how they judge another process's lock. bsd follows SPEC §2.6,
+which is stricter than each of them. `with SessionLock(path): …` takes the lock, and the gateway
+honours it.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from bsd.core.locks import WaitingLock
 from bsd.transcripts.agents.program import Free, HeldLock, LockState, Stale, Unreadable
 
 UNUSABLE_AFTER_SECONDS: Final = 30 * 60.0
-MAX_HOLD_MS: Final = 5 * 60 * 1000  # the gateway's own limit; our holds take milliseconds
-# Not `.jsonl`, not `.lock`, hidden: no version of the gateway, and none of our scans, looks at it.
+MAX_HOLD_MS: Final = 5 * 60 * 1000  # the gateway's own limit; bsd holds a lock for milliseconds
+# Hidden, and neither `.jsonl` nor `.lock`: no gateway and no scan of bsd reads such files.
 TEMPORARY_PREFIX: Final = ".bsd-lock-"
 
 _LARGEST_PAYLOAD = 64 * 1024
 _LARGEST_PID = 2**31 - 1
 _LEFTOVER_AFTER_SECONDS = 60.0  # a temporary name is needed for microseconds
-# EPERM is how Linux says that a file system knows no hard links; a refusal would be EACCES.
+# Linux reports EPERM if a file system has no hard links; a refusal would be EACCES.
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 _log = structlog.stdlib.get_logger(module="lock")
 
 
 def lock_path(session_file: Path) -> Path:
-    """Return the path of a session's lock file: links are resolved in its directory only."""
+    """Return the path of a session's lock file; links are resolved only in its directory."""
     return Path(os.path.realpath(session_file.parent)) / f"{session_file.name}.lock"
 
 
 def inspect_lock(session_file: Path, *, now: float | None = None) -> LockState:
-    """The holder of a session file's lock, at `now` (seconds of the epoch); changes nothing."""
+    """Return the state of a session file's lock at `now` (epoch seconds), without a change."""
     with look(lock_path(session_file)) as seen:
         return (
             seen.state(time.time() if now is None else now) if isinstance(seen, SeenLock) else seen
@@ -62,7 +62,7 @@ def inspect_lock(session_file: Path, *, now: float | None = None) -> LockState:
 
 
 def payload(now: float) -> bytes:
-    """Return the content of a lock of ours, as the newest gateway with lock files writes it."""
+    """Return the content of a lock of bsd, in the form of the newest gateway with lock files."""
     pid = os.getpid()
     words: dict[str, int | str] = {"pid": pid, "createdAt": iso_utc(now)}
     if (start := processes.starttime(pid)) is not None:
@@ -72,9 +72,9 @@ def payload(now: float) -> bytes:
 
 
 def judge(content: bytes, age: float) -> HeldLock | Stale | Unreadable:
-    """Whether a lock that says `content`, last written `age` seconds ago, still counts.
+    """Return the state of a lock with this content, last written `age` seconds ago.
 
-    Age alone never ends a lock whose owner lives, nor does the kind of its process.
+    Age alone never makes a lock of a living process stale, and neither does the kind of process.
     """
     words = _words(content)
     pid = words.get("pid")
@@ -96,7 +96,7 @@ def judge(content: bytes, age: float) -> HeldLock | Stale | Unreadable:
 def _words(content: bytes) -> dict[str, object]:
     try:
         words = orjson.loads(content)
-    except ValueError:  # empty, cut short, or no JSON at all: it says nothing
+    except ValueError:  # empty, cut short, or not JSON: it names no holder
         return {}
     return words if isinstance(words, dict) else {}
 
@@ -105,30 +105,31 @@ def _words(content: bytes) -> dict[str, object]:
 class SeenLock:
     """One lock file as it was found.
 
-    It is kept open while it is judged: until then its inode number is given to no other file, so
-    device and inode tell it from any lock that takes its name meanwhile.
+    The file stays open while it is judged. Until it is closed, no other file gets its inode number,
+    so device and inode distinguish it from any lock that takes its name meanwhile.
     """
 
     path: Path
     descriptor: int
     content: bytes
     modified: float
-    changed: float  # by the kernel's clock, whatever time `modified` was set to
+    changed: float  # kernel time, which does not depend on the mtime that a program sets
 
     def state(self, now: float) -> HeldLock | Stale | Unreadable:
         found = judge(self.content, now - self.modified)
         if isinstance(found, Unreadable) and self._is_of_an_earlier_start(now):
             return Stale(
-                "it says of no process that it holds it, was written before this machine started, "
-                "and nobody has it open"
+                "it names no process, was written before this machine started, "
+                "and no process has it open"
             )
         return found
 
     def _is_of_an_earlier_start(self, now: float) -> bool:
-        """Whether it was left by a power cut, which may have taken its content.
+        """Return whether the lock was left by a power cut, which may have lost its content.
 
-        Clocks alone would not prove it: they may have been put forward since. But a process that
-        has just made a lock and not yet written it has it open; and a lease tells that.
+        Clocks alone do not prove this, since the clock may have been set forward since. But a
+        process that has just created a lock and not yet written it has the file open, and taking a
+        lease fails.
         """
         if max(self.modified, self.changed) >= now - steady():
             return False
@@ -139,13 +140,13 @@ class SeenLock:
         return False
 
     def is_still(self, path: Path) -> bool:
-        """Whether `path` is this file, with the same content."""
+        """Return whether `path` is this file, with the same content."""
         return is_at(self.descriptor, path) and read_all(self.descriptor) == self.content
 
 
 @contextmanager
 def look(path: Path) -> Iterator[SeenLock | Free | Unreadable]:
-    """Open the lock file at `path`, if there is one that can be read."""
+    """Open the lock file at `path`; yields its state instead if it is missing or unreadable."""
     found = _open(path)
     if not isinstance(found, int):
         yield found
@@ -162,30 +163,30 @@ def _open(path: Path) -> int | Free | Unreadable:
         return open_plain(path)
     except FileNotFoundError:
         return Free()
-    except OSError as error:  # another user's, a symbolic link, a socket: not for us to judge
+    except OSError as error:  # another user's file, a link, a socket: not bsd's to judge
         return Unreadable(f"{path}: {error.strerror}")
 
 
 def bury(path: Path, seen: SeenLock, *, now: float) -> bool:
     """Remove the lock file that was judged stale, and no other; False if that is not certain.
 
-    Between judging and removing, the name may come to mean another file: another process buries
-    the stale lock too and puts a fresh one there, which a plain unlink would destroy. Therefore:
+    Between judging and removing, another process may remove the stale lock and put a fresh lock at
+    the same path, which a plain unlink would destroy. Two measures prevent this:
 
-    - Among ourselves: the process that buries holds the flock of the stale file, and looks again
-      under it. So only one bsd removes this file, and the second finds that the name has moved
-      on. (A holder of ours keeps the flock too: a living one is never buried, not even from
-      another PID namespace, where its process cannot be seen.)
-    - Against the gateway, which knows no flock, there remain the microseconds between that look
-      and the removal. So the file is first renamed to a name of its own, which takes exactly one
-      file, whichever it is, and judged once more there. A fresh lock goes back by link(), which
-      never overwrites; its owner has noticed nothing.
+    - Against other bsd processes: the process that removes the file holds the flock of the stale
+      file, and compares again under it. So only one bsd removes this file, and a second bsd finds
+      that the path names another file. (Holders in bsd keep the flock too: a living holder is never
+      removed, not even from another PID namespace, in which its process is not visible.)
+    - Against the gateway, which uses no flock, microseconds remain between this comparison and the
+      removal. So the file is first renamed to a name of its own, which moves exactly one file, and
+      is judged once more there. A fresh lock is put back with link(), which never overwrites; its
+      holder does not notice the move.
     """
     try:
         fcntl.flock(seen.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError as error:  # a network file system without flock: the second half must do
+    except OSError as error:  # a network file system without flock: the second measure must suffice
         _log.debug("no flock on the lock file", path=str(path), error=str(error))
     if not seen.is_still(path):
         return False
@@ -208,13 +209,13 @@ def _put_back(aside: Path, path: Path) -> None:
         if not place(aside, path):
             os.close(write_exclusively(path, read_plain(aside, _LARGEST_PAYLOAD)))
     except FileExistsError:
-        # Three programs within microseconds. Nothing may be overwritten, so this lock is lost;
-        # its owner sees it when it compares the file at the time of release.
+        # Three programs within microseconds. The new lock must not be overwritten, so this lock is
+        # lost; its holder finds out when it compares the file on release.
         _log.warning("A lock was taken while another one was moved aside", path=str(path))
 
 
 def _sweep(directory: Path, now: float) -> None:
-    """Remove temporary names that killed processes left behind."""
+    """Remove the temporary files of killed processes."""
     with os.scandir(directory) as entries:
         for entry in entries:
             if entry.name.startswith(TEMPORARY_PREFIX):
@@ -228,9 +229,9 @@ def temporary_name(directory: Path) -> Path:
 
 
 def place(prepared: Path, path: Path) -> bool:
-    """Give a finished file the name `path` too; False where the file system has no hard links.
+    """Link a finished file to `path`; False if the file system has no hard links.
 
-    Raises FileExistsError if the name is taken, and OSError.
+    Raises FileExistsError if `path` exists, and OSError.
     """
     try:
         os.link(prepared, path)
@@ -242,7 +243,7 @@ def place(prepared: Path, path: Path) -> bool:
 
 
 def write_exclusively(path: Path, content: bytes) -> int:
-    """Create a private file that did not exist and return its descriptor; raises OSError."""
+    """Create a new private file and return its descriptor; raises OSError if it exists."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
     try:
@@ -256,12 +257,12 @@ def write_exclusively(path: Path, content: bytes) -> int:
 
 
 def read_all(descriptor: int) -> bytes:
-    """Return the present content of an open lock file."""
+    """Return the current content of an open lock file."""
     return os.pread(descriptor, _LARGEST_PAYLOAD, 0)
 
 
 def is_at(descriptor: int, path: Path) -> bool:
-    """Whether the open file is the one that `path` names."""
+    """Return whether the open file is the file at `path`."""
     try:
         there = path.lstat()
     except FileNotFoundError:
@@ -269,24 +270,24 @@ def is_at(descriptor: int, path: Path) -> bool:
     return os.path.samestat(os.fstat(descriptor), there)
 
 
-# --- taking it ---
+# --- taking the lock ---
 
 
 class SessionLock(WaitingLock):
     """OpenClaw's write lock of a session file.
 
-    Nested `with` on the same object and thread counts, as with every filelock lock; another
-    object, thread or process waits, in the same process too. A holder killed leaves the file
-    behind, and the next to come buries it.
+    Nested `with` statements on the same object and thread are counted, as with every filelock lock.
+    Another object, thread or process waits, also in the same process. A killed holder leaves the
+    file behind, and the next process that takes the lock removes it.
 
-    The gateway takes away the lock of a process whose argv does not look like OpenClaw's: a
+    The gateway removes the lock of a process whose argv does not look like OpenClaw's. Therefore a
     process that uses this class must have passed `bsd.__main__.ensure_host_token`.
     """
 
     def __init__(
         self,
         session_file: Path,
-        # filelock's metaclass passes its own -1 where none is given, so the 30 s stand behind -1.
+        # filelock's metaclass passes -1 if no timeout is given, which here means 30 s.
         timeout: float = -1,
         *,
         name: SessionName | None = None,
@@ -300,7 +301,7 @@ class SessionLock(WaitingLock):
         self._clock = clock
         self._sleep = sleep
         self._now = now
-        self._last: LockState = Free()  # the obstacle of the last try
+        self._last: LockState = Free()  # the obstacle at the last attempt
 
     def _prepare(self) -> None:
         if not self._path.parent.is_dir():
@@ -310,7 +311,7 @@ class SessionLock(WaitingLock):
             )
 
     def _acquire(self) -> None:
-        # A second look, because a stale lock may vanish, or be replaced, while the first judges it.
+        # Twice, because a stale lock may vanish or be replaced while the first look judges it.
         now = self._now()
         if self._is_free(now) or self._is_free(now):
             self._create(payload(now))
@@ -327,10 +328,10 @@ class SessionLock(WaitingLock):
             return True
 
     def _create(self, content: bytes) -> None:
-        """Make the lock, complete from its first moment on: written elsewhere, then linked."""
+        """Create the lock with its full content at once: write it elsewhere, then link it."""
         temporary = temporary_name(self._path.parent)
         descriptor = write_exclusively(temporary, content)
-        # Before the link: if an exception interrupts from here on, filelock knows its descriptor.
+        # Before the link, so that filelock knows the descriptor if an exception interrupts.
         self._context.lock_file_fd = descriptor
         placed = False
         try:
@@ -346,8 +347,8 @@ class SessionLock(WaitingLock):
                 self._let_go()
 
     def _create_without_links(self, content: bytes) -> bool:
-        # As the gateway does it. For a moment the lock is empty; every version but the oldest
-        # gives such a file at least five seconds.
+        # As the gateway does. The lock is empty for a moment; every version but the oldest waits at
+        # least five seconds before it judges an empty file.
         first = self._context.lock_file_fd
         self._context.lock_file_fd = write_exclusively(self._path, content)
         _keep_from_burial(self._context.lock_file_fd)
@@ -356,9 +357,9 @@ class SessionLock(WaitingLock):
         return True
 
     def _release(self) -> None:
-        # There is a gap between looking and unlinking, but no program takes the name then: while
-        # the file is there and the process lives, no bsd removes it, and the gateway only a file
-        # that is 30 minutes old or whose owner lacks the token. If it cannot be unlinked, it is
+        # There is a gap between the check and unlink, but no program replaces the file in it: while
+        # the file exists and the process lives, no bsd removes it, and the gateway removes only a
+        # file that is 30 minutes old or whose holder lacks the token. If unlink fails, the lock is
         # still held.
         descriptor = self._context.lock_file_fd
         if descriptor is None:
@@ -368,7 +369,7 @@ class SessionLock(WaitingLock):
                 raise FileNotFoundError  # noqa: TRY301
             self._path.unlink()
         except FileNotFoundError:
-            _log.warning("The lock was taken from us while we held it", session=self._name)
+            _log.warning("Another program removed the lock while bsd held it", session=self._name)
         except OSError as error:
             raise os_problem(error, f"releasing the lock {self._path}") from error
         self._forget(descriptor)
@@ -378,7 +379,7 @@ class SessionLock(WaitingLock):
         return isinstance(state, HeldLock) and state.ours and is_at(descriptor, self._path)
 
     def _let_go(self) -> None:
-        """Undo an attempt that failed, or that was interrupted just after the link."""
+        """Undo an attempt that failed or was interrupted just after the link."""
         descriptor = self._context.lock_file_fd
         if descriptor is None:
             return
@@ -394,22 +395,22 @@ class SessionLock(WaitingLock):
         hint = "again later"
         match self._last:
             case HeldLock(ours=True, created_at=since):
-                why = f"is in use by this very process{_since(since)}: {self._path}"
+                why = f"is in use by this process itself{_since(since)}: {self._path}"
             case HeldLock(pid=pid, created_at=since, seconds=seconds):
                 why = (
                     f"is in use by {processes.described(pid)}{_since(since)}: it wrote"
                     f" {self._path} {spell_seconds(seconds)} ago"
                 )
-                hint += f"; if process {pid} hangs, end it: its lock counts no more then"
+                hint += f"; if process {pid} hangs, end it: its lock then no longer counts"
             case Unreadable(reason):
-                why = f"is locked, by whom is not known: {reason} ({self._path})"
+                why = f"is locked by an unknown process: {reason} ({self._path})"
             case _:
-                why = f"is in use: others took {self._path} whenever it was free"
+                why = f"is in use: other processes took {self._path} whenever it was free"
         return Busy(f"session {self._name} {why}", hint=hint)
 
 
 def _keep_from_burial(descriptor: int) -> None:
-    with suppress(OSError):  # no flock here: then the process's id and start time must do
+    with suppress(OSError):  # without flock, the process's id and start time must suffice
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 

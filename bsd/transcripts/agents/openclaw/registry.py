@@ -1,11 +1,11 @@
 """An agent's `sessions.json`: the list of its conversations, and the session of each.
 
-Also takes some out and puts them back, byte for byte. The file is the gateway's. Its older
-versions change it under the lock `sessions.json.lock` (the same kind as a session's), its newer
-ones from a queue of their own; all of them write a new file and rename it. So do we: under that
-lock, by exchange, and the old file that comes out must be the file that was read. One race remains:
-a newer gateway may have read the file before us and write after us. Then the conversation is listed
-again, with no transcript behind it.
+Also removes conversations and puts them back, byte for byte. The file belongs to the gateway. Older
+versions of the gateway change it under the lock `sessions.json.lock` (of the same kind as a
+session's), newer ones from a queue of their own; all of them write a new file and rename it. bsd
+takes that lock and exchanges the files; the old file that comes out must be the file that was read.
+One race remains: a newer gateway may have read the file before bsd and write it afterwards. The
+conversation is then listed again, but has no transcript.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from bsd.transcripts.reader import is_too_large
 from bsd.transcripts.spans import Search, encode_key, scan
 
 REGISTRY_FILE = "sessions.json"
-# Of the members around one taken out, so many are remembered to find its place again.
+# Number of members before and after a removed member that are recorded to find its place.
 _NEIGHBOURS = 4
 _TRIES = 5
 _TEMPORARY = ".bsd.tmp"
@@ -50,9 +50,9 @@ _Edit = Callable[[bytes], bytes]
 
 
 def ids_in(session: str) -> tuple[str, ...]:
-    """The ids that a transcript's name may hold: whole, of a topic, of a session of pi's.
+    """Return the ids that a transcript's name may contain.
 
-    As in `<id>-topic-<n>` and `<time>_<id>`.
+    These are the whole name, the id in `<id>-topic-<n>`, and pi's id in `<time>_<id>`.
     """
     return session, session.partition("-topic-")[0], session.rpartition("_")[2]
 
@@ -77,10 +77,10 @@ class OpenClawRegistry(Registry):
         return [r.session for r in self.sessions if r.parent in ids and r.session]
 
     def _is_of(self, record: Registered, session: str) -> bool:
-        """Whether a record is of this very transcript, not of another with the same id in it."""
+        """Return whether a record refers to this transcript, not to another with the same id."""
         if record.session == session:
             return True
-        # If the record names no file, the one that is named like the id comes first.
+        # If the record names no file, a transcript with exactly this name takes precedence.
         identifier = record.session_id
         if record.session_file or not identifier:
             return False
@@ -91,13 +91,13 @@ class OpenClawRegistry(Registry):
         return session.rpartition("_")[2] == identifier
 
 
-# By agent: the conversations, and the state of the file from which they were read. The registry
-# of a busy gateway holds thousands of conversations, and is asked for each of them.
+# By path: the conversations, and the state of the file from which they were read. The list of a
+# busy gateway has thousands of conversations, and is needed for each of them.
 _registries: dict[Path, tuple[tuple[int, int, int], Registry]] = {}
 
 
 def read_registry(agent_dir: Path) -> Registry:
-    """Read an agent's `sessions.json`. No file is an empty registry, a broken one is a problem."""
+    """Read an agent's `sessions.json`; a missing file is an empty list, a broken file a problem."""
     path = agent_dir / "sessions" / REGISTRY_FILE
     try:
         found = path.lstat()
@@ -110,7 +110,7 @@ def read_registry(agent_dir: Path) -> Registry:
         return Registry()
     except OSError as error:
         return Registry(problem=f"{path}: {error.strerror}")
-    # A file just written may change again without its time showing it.
+    # A file that was just written may change again without a change of its time.
     if abs(time.time_ns() - found.st_mtime_ns) > UNCERTAIN_NS:
         _registries[path] = (state, registry)
     return registry
@@ -129,7 +129,7 @@ def _parsed(path: Path, data: bytes) -> Registry:
 
 
 def registered(content: dict[str, Any]) -> Iterator[Registered]:
-    """List the conversations in a registry's content."""
+    """Yield the conversations in the content of a list."""
     for key, value in content.items():
         if isinstance(value, dict):
             file = text_of(value.get("sessionFile"))
@@ -145,7 +145,7 @@ def registered(content: dict[str, Any]) -> Iterator[Registered]:
 
 
 def _called(record: dict[str, Any]) -> str | None:
-    """Return the name of a conversation by its record."""
+    """Return the name of a conversation from its record."""
     origin = record.get("origin")
     named_by = [record.get(key) for key in ("label", "displayName", "subject")]
     named_by.append(origin.get("label") if isinstance(origin, dict) else None)
@@ -154,16 +154,16 @@ def _called(record: dict[str, Any]) -> str | None:
 
 
 def running(agent_dir: Path, session: str) -> str | None:
-    """Say why a session counts as in use by its registry; None if it does not.
+    """Return why a session counts as in use by the list; None if it does not.
 
-    A registry that cannot be read counts as "in use": waiting costs some disk space, editing
-    under a run costs that run. It is usually whole again with the gateway's next write.
+    An unreadable list counts as "in use": waiting only costs disk space, while an edit during a run
+    spoils the run. The gateway's next write usually repairs the list.
     """
     registry = read_registry(agent_dir)
     if registry.problem:
         return (
             f"cannot tell whether it is running: {registry.problem};"
-            " mend that file, or move it away if this stays"
+            " repair that file, or move it away if this persists"
         )
     for record in registry.find(session):
         if record.status == "running":
@@ -171,7 +171,7 @@ def running(agent_dir: Path, session: str) -> str | None:
     return None
 
 
-# --- taking conversations out, and putting them back, byte for byte ---
+# --- removing conversations, and putting them back, byte for byte ---
 
 
 def take_out(
@@ -181,10 +181,14 @@ def take_out(
     *,
     wait: float,
 ) -> None:
-    """Remove the members that `keys_of` names; `keep` gets the excerpt that puts them back.
+    """Remove the members that `keys_of` selects; raises as `AgentProgram.unlist`.
 
-    `keep` has made it durable when it returns, and may be called again. Raises Busy, Conflict for
-    a file that cannot be edited, OSError.
+    Args:
+        sessions: the directory of the list.
+        keys_of: returns the keys to remove, from the parsed list.
+        keep: receives the excerpt for `put_back`, which is durable when it returns. It may be
+            called more than once.
+        wait: seconds to wait for the lock.
     """
 
     def edit(raw: bytes) -> bytes:
@@ -198,9 +202,9 @@ def take_out(
 
 
 def put_back(sessions: Path, text: str, *, wait: float) -> PutBack:
-    """Put the members of an excerpt back, each where it stood; a key that is taken stays so.
+    """Put the members of an excerpt back at their places, except keys that are in use again.
 
-    Raises as `take_out`. Without a file one is made.
+    Raises as `take_out`. A missing list is created.
     """
     original = text.encode()
     was = _content_of(original)
@@ -211,7 +215,7 @@ def put_back(sessions: Path, text: str, *, wait: float) -> PutBack:
         nonlocal done
         there = _content_of(raw)
         keys = [key for key in wanted if key not in there]
-        # One that stands there as it was has been put back before, and no other program took it.
+        # A member with its old value was put back before, so its key is not taken.
         taken = [key for key in wanted if key in there and there[key] != was[key]]
         done = PutBack(tuple(key for key in wanted if key not in taken), tuple(taken))
         return (
@@ -227,37 +231,40 @@ def put_back(sessions: Path, text: str, *, wait: float) -> PutBack:
 
 
 def excerpt_of(sessions: Path, keys: Collection[str]) -> str | None:
-    """The excerpt that `take_out` would keep of these keys; None if there are none, or no file."""
+    """Return the excerpt that `take_out` would make; None without these keys or without a list."""
     if not keys:
         return None
     try:
         raw = read_plain(sessions / REGISTRY_FILE, LARGEST_RECORD)
         return excerpt(raw, [key for key in keys if key in _content_of(raw)])
-    except (OSError, Conflict, splice.SpliceError):  # it changes all the time
+    except (OSError, Conflict, splice.SpliceError):  # the list changes all the time
         return None
 
 
 def _content_of(raw: bytes) -> dict[str, Any]:
-    """Return the conversations in a registry; an empty file has none. Raises Conflict."""
+    """Return the conversations in a list; an empty file has none. Raises Conflict."""
     if not raw.strip():
         return {}
     if is_too_large(raw):
         raise Conflict(
-            f"{REGISTRY_FILE} would take too much memory to be read", hint="mend it, try again"
+            f"{REGISTRY_FILE} would take too much memory to be read",
+            hint="repair it, then try again",
         )
     try:
         content = json.loads(raw.decode())
     except (ValueError, RecursionError) as error:
         raise Conflict(
-            f"{REGISTRY_FILE} is not valid JSON", hint="mend it, then try again"
+            f"{REGISTRY_FILE} is not valid JSON", hint="repair it, then try again"
         ) from error
     if not isinstance(content, dict):
-        raise Conflict(f"{REGISTRY_FILE} is not a map of sessions", hint="mend it, then try again")
+        raise Conflict(
+            f"{REGISTRY_FILE} is not a map of sessions", hint="repair it, then try again"
+        )
     return content
 
 
 def excerpt(raw: bytes, keys: Collection[str]) -> str:
-    """Cut out some members and, as `"key":0`, those near them: all that putting back needs."""
+    """Return the members to put back, and their neighbours as `"key":0`, with their white space."""
     wanted = {encode_key(key) for key in keys}
     found = scan(raw, Search([(key,) for key in keys], listed=[()]))
     whole, members = found.span(()), found.members_of(())
@@ -284,32 +291,34 @@ def excerpt(raw: bytes, keys: Collection[str]) -> str:
 
 
 def _edit(path: Path, edit: _Edit, wait: float) -> None:
-    """Put an edited file in the place of one that has not changed meanwhile."""
+    """Replace a file by its edited version, unless the file changes meanwhile."""
     if not os.path.lexists(path):
         return
     with SessionLock(path, wait):
         for left_behind in path.parent.glob(f"{path.name}.*{_TEMPORARY}"):
-            left_behind.unlink(missing_ok=True)  # by a process that was killed: we have the lock
+            left_behind.unlink(missing_ok=True)  # by a killed process: the lock is held here
         for _ in range(_TRIES):
             if _edited(path, edit):
                 return
-    raise TemporaryFailure(f"{path} is being written all the time", hint="again later")
+    raise TemporaryFailure(f"{path} changes all the time", hint="again later")
 
 
 def _edited(path: Path, edit: _Edit) -> bool:
     try:
         source = open_plain(path)
     except NotPlain as error:
-        raise Conflict(f"{path} is not a plain file", hint="replace it by its file") from error
+        raise Conflict(
+            f"{path} is not a plain file", hint="replace the link with the file itself"
+        ) from error
     try:
         read = Identity.of(os.fstat(source))
         if read.size > LARGEST_RECORD:
-            raise Conflict(f"{path} is larger than {LARGEST_RECORD} bytes", hint="mend it")
+            raise Conflict(f"{path} is larger than {LARGEST_RECORD} bytes", hint="reduce its size")
         raw = os.pread(source, read.size, 0) if read.size else b""
         new = edit(raw or b"{}")
         if new == (raw or b"{}"):
             return True
-        # Much as the gateway names its own, so that no program takes it for a session.
+        # Like the gateway's own temporary names, so that no program takes it for a session.
         temporary = path.with_name(f"{path.name}.{os.getpid()}{_TEMPORARY}")
         try:
             _write(source, temporary, new)
@@ -339,7 +348,7 @@ def _write(source: int, temporary: Path, data: bytes) -> None:
 
 
 def _replace(path: Path, temporary: Path, read: Identity) -> bool:
-    """Put `temporary` at `path`; False if the file there is not the one that was read."""
+    """Put `temporary` at `path`; False if the file at `path` is not the file that was read."""
     if not exchanges(temporary, path):
         if not _is(path, read):
             return False
@@ -353,6 +362,6 @@ def _replace(path: Path, temporary: Path, read: Identity) -> bool:
 
 def _is(path: Path, known: Identity) -> bool:
     found = path.lstat()
-    # A rename changes ctime, so it tells nothing here.
+    # A rename changes ctime, so ctime cannot be compared.
     same = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
     return same == (known.dev, known.ino, known.size, known.mtime_ns)

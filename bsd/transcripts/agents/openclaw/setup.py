@@ -1,4 +1,4 @@
-"""OpenClaw's own files to which bsd adds something: MCP server and skill."""
+"""bsd's additions to OpenClaw's own files: MCP server and skill."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from bsd.transcripts.agents.setup_files import (
 )
 
 _MAIN = "main"  # the agent that every OpenClaw has
-# The first release that is known to accept `mcp`; older ones do not start with an unknown key.
+# The first release that is known to accept `mcp`; older ones do not start with unknown keys.
 _KNOWS_MCP = (2026, 4)
 _VERSION = re.compile(r"([0-9]{4})\.([0-9]{1,2})\.")
 
 
 def root_directory(environ: Mapping[str, str]) -> Path:
-    """Return OpenClaw's directory, which is bsd's root where there is one."""
+    """Return OpenClaw's directory, which is bsd's root if it exists."""
     openclaw, _ = usual_roots(environ)
     named = any(environ.get(name) for name in ("OPENCLAW_ROOT", "BRAINSURGEON_AGENTS_DIR"))
     return find_root(None, environ) if named else openclaw
@@ -47,7 +47,7 @@ def additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addit
 
 
 def _agent(agents: Path) -> str:
-    """Return the only agent, or the main one of several: the tools are for one of them."""
+    """Return the agent that the tools serve: the only agent, or the main agent of several."""
     try:
         found = [each.name for each in agents.iterdir() if (each / "sessions").is_dir()]
     except OSError:
@@ -56,7 +56,7 @@ def _agent(agents: Path) -> str:
 
 
 def _why_not(config: Mapping[str, Any]) -> str | None:
-    """Say why this OpenClaw may not know the key, by the version that has written the file."""
+    """Return why this OpenClaw may not accept the key, by the version that wrote the file."""
     if "mcp" in config:
         return None
     meta = config.get("meta")
@@ -65,7 +65,7 @@ def _why_not(config: Mapping[str, Any]) -> str | None:
     if found and (int(found[1]), int(found[2])) >= _KNOWS_MCP:
         return None
     return (
-        "it does not say that its OpenClaw is 2026.4 or newer, and an older one does not start"
+        "it does not state that its OpenClaw is 2026.4 or newer, and older versions do not start"
         " with a key that it does not know"
     )
 
