@@ -1,4 +1,4 @@
-"""Actions as tests call them, answered in JSON's types; and the context they are called with."""
+"""Actions as tests call them, with answers in JSON's types; and the context of the calls."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ class Caller(ActionContext):
 
 
 def history_of(layout: Layout, name: SessionName) -> list[PastOperation]:
-    """The operations on a session that are kept, the newest first."""
+    """The stored operations of a session, the newest first."""
     context = ActionContext(layout=layout, config=ConfigService(layout.config_file, create=False))
     return list(bsd.actions.history.list_history(context, name).operations)
 
 
 def entries(context: ActionContext, name: SessionName, start: int = 0) -> list[EntryView]:
-    """The entries of a session from line `start` on, as they stand."""
+    """The current entries of a session from line `start` on."""
     with context.reader(name) as opened:
         return list(views(opened.transcript, opened.format, start=start))
 
@@ -98,7 +98,7 @@ def extracted_content(context: ActionContext, name: SessionName, entry: str) -> 
 def restored_copy(
     context: ActionContext, name: SessionName, write: Callable[[bytes], object]
 ) -> tuple[int, dict[str, str]]:
-    """A session as it would be with everything back."""
+    """A session as it would be with every value restored."""
     with context.reader(name) as opened:
         return restore_planner.restored_copy(opened.transcript, opened.format, opened.store, write)
 

@@ -1,4 +1,4 @@
-"""An action is called here, or by the executor of its context."""
+"""An action is called in this process, or by the executor of its context."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -26,7 +26,7 @@ HOSTILE = (
 
 
 class _Tags(HTMLParser):
-    """Remembers the elements of a page, and their attributes."""
+    """Collects the elements of a page, and their attributes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ def files(layout: Layout) -> Files:
 
 
 def steps(seconds: float) -> Callable[[], float]:
-    """A clock that moves on by so much whenever it is asked."""
+    """A clock that advances by this amount whenever it is read."""
     now = 0.0
 
     def clock() -> float:

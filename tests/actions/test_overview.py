@@ -115,7 +115,7 @@ def test_sessions_that_the_daemon_has_left_are_not_read_again(caller: Caller) ->
 
 
 def ticking(seconds: float) -> Callable[[], float]:
-    """A clock that moves on by so much whenever it is asked."""
+    """A clock that advances by this amount whenever it is read."""
     now = 0.0
 
     def clock() -> float:

@@ -28,7 +28,7 @@ from tests.openclaw_tree import add_session, set_idle
 from tests.refusing import raising
 from tests.session_files import HEADER, LONG, NAME, Clock, Talk, entry, jsonl, make_caller
 
-# Put together here, so that no scanner takes this file for a leak.
+# Assembled here, so that no scanner takes this file for a leak.
 TOKEN = "ghp_" + "7Gk2bQ9xZt4LmW8sVr1NcY5pHd3JfA6eUoXi"
 KEY = (
     "-----BEGIN RSA PRIVATE KEY-----\n"

@@ -1,4 +1,4 @@
-"""A session that is gone is read as it was: its pages have the same texts."""
+"""A deleted session is read as before: its pages have the same texts."""
 
 from __future__ import annotations
 

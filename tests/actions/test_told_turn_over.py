@@ -1,4 +1,4 @@
-"""A person says that the last turn of a session is over; the session may be in use all the same."""
+"""A person says that the last turn of a session is over; the session may still be in use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITTEN = {"timestamp": iso_utc(time.time() - 60)}
 
 @pytest.fixture
 def crashed(layout: Layout) -> Layout:
-    """A session that was left in the middle of its only turn, a minute ago."""
+    """A session that was interrupted in the middle of its only turn, a minute ago."""
     entries = [entry(0, "user", "look"), *(entry(n, "toolResult", LONG) for n in range(1, 9))]
     write(layout, [HEADER, *(one | WRITTEN for one in entries)])
     return layout

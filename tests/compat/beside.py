@@ -68,7 +68,7 @@ class Beside:
         return {**kept, "HOME": str(self.home), **own, **self.env}
 
     def copy_to(self, top: Path) -> Beside:
-        """All of it once more, in another place; the program is still run where it was."""
+        """Copy the whole home to another place; the program still runs at the first."""
         shutil.copytree(self.top, top, dirs_exist_ok=True)
         env = {k: v.replace(str(self.top), str(top)) for k, v in self.env.items()}
         return Beside(top, self.kind, self.sessions, self.work, env, self.user)
@@ -106,7 +106,7 @@ class Beside:
         return json.loads(done.stdout) if done.stdout else None
 
     def rest(self) -> None:
-        """So much time has gone by that no session counts as in use."""
+        """Let enough time pass that no session counts as in use."""
         for path in self.files():
             set_idle(path)
 

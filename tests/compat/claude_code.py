@@ -1,4 +1,4 @@
-"""Claude Code, the shipped program, in a home of a test."""
+"""Claude Code, the released program, in a home of a test."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ClaudeCode:
     program: tuple[str, ...]
 
     def run(self, prompt: str, *options: str, cwd: Path | None = None) -> str:
-        """Let it answer a prompt without a terminal; returns the session's id."""
+        """Let it answer a prompt without a terminal; return the session's id."""
         command = [*self.program, "-p", prompt, *options, "--output-format", "json", "--verbose"]
         done = self.beside.run(*command, "--dangerously-skip-permissions", cwd=cwd)
         last = json.loads(done.stdout)[-1]
@@ -53,7 +53,7 @@ class ClaudeCode:
             yield terminal
 
     def is_idle(self) -> bool:
-        """Whether a process of it says that it is idle."""
+        """Whether a process of it reports that it is idle."""
         running = (self.beside.source.parent / "sessions").glob("[0-9]*.json")
         return any(b'"status":"idle"' in path.read_bytes() for path in running)
 
@@ -116,7 +116,7 @@ def three_turns(claude: ClaudeCode) -> str:
 
 
 def lines_by_id(content: bytes) -> dict[str, bytes]:
-    """The lines that have an identity."""
+    """The lines that have an id."""
     found = {}
     for line in content.splitlines():
         if identity := json.loads(line).get("uuid"):

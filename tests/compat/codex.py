@@ -1,4 +1,4 @@
-"""The real Codex in a home of its own, spoken to by its command line and its app-server."""
+"""The real Codex in a home of its own, used through its command line and its app-server."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Codex:
         return layout_of(self.top / "root", [source])
 
     def files(self) -> dict[str, bytes]:
-        """All rollouts, wherever they lie."""
+        """All rollouts, in any directory."""
         places = (self.home / "sessions", self.home / "archived_sessions")
         found = [path for place in places for path in place.rglob("rollout-*")]
         return {str(path.relative_to(self.home)): path.read_bytes() for path in found}
@@ -187,7 +187,7 @@ class AppServer:
         self.completed()
 
     def completed(self) -> None:
-        """Wait until a turn is over, which must have gone well."""
+        """Wait until a turn is over; it must have succeeded."""
         done = self._wait(lambda came: came.get("method") == "turn/completed")
         assert done["params"]["turn"]["status"] == "completed", done
 

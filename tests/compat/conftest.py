@@ -59,7 +59,9 @@ def model(served: Model) -> Model:
 def claude_template(
     programs: str, served: Model, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Beside, str]:
-    """A home of Claude Code with a session of three turns; to be copied, not to be used."""
+    """A home of Claude Code with a session of three turns; tests copy it, and do not use it
+    directly.
+    """
     assert programs
     top = tmp_path_factory.mktemp("claude-code")
     beside = claude_code.home(top / "template", top / "work", served)

@@ -35,7 +35,9 @@ _DEADLINE_SECONDS = 1800.0  # for one directory, through a slow network
 
 
 class NotInstalled(Exception):
-    """A program that a test needs is not here, or cannot be installed; says why."""
+    """A program that a test needs is missing, or cannot be installed; the message gives the
+    reason.
+    """
 
 
 def node_version(node: str) -> tuple[int, int]:
@@ -54,14 +56,14 @@ def wait_until_installed() -> None:
 
 
 def find_pi() -> str:
-    """The Node program that runs the pi that is installed. Raises NotInstalled."""
+    """The Node program that runs the installed pi. Raises NotInstalled."""
     _require_installed(HERE)
     system = _system_node()
     return system if node_version(system) >= _OLDEST_NODE else str(_own_node(HERE))
 
 
 def find_codex() -> str:
-    """The program of the Codex that is installed. Raises NotInstalled."""
+    """The program of the installed Codex. Raises NotInstalled."""
     _require_installed(CODEX)
     found = [*CODEX.glob("node_modules/@openai/codex-*/vendor/*/bin/codex")]
     if len(found) != 1:
@@ -70,7 +72,7 @@ def find_codex() -> str:
 
 
 def find_programs() -> str:
-    """The Node program that runs the Claude Code and the newest pi that are installed.
+    """The Node program that runs the installed Claude Code and newest pi.
 
     Raises NotInstalled.
     """

@@ -28,7 +28,7 @@ _USAGE = {
 
 
 def asking(text: str, *calls: tuple[str, Json]) -> str:
-    """A prompt on which the model makes these calls, in this order, and then says that it ends."""
+    """A prompt on which the model makes these calls, in this order, and then reports its end."""
     lines = [f"CALL {json.dumps({'name': name, 'input': input_})}" for name, input_ in calls]
     return "\n".join([text, *lines])
 
@@ -53,7 +53,7 @@ class Model:
         return _results(newest["messages"])
 
     def answer(self, request: Json) -> tuple[list[Json], str]:
-        """The blocks of the next message, and why it stops."""
+        """The blocks of the next message, and the reason for its end."""
         with self._lock:
             self.requests.append(request)
             number = next(self._numbers)

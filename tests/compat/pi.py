@@ -38,7 +38,7 @@ class Seen:
     branches: list[Branch]  # one for every entry without a successor
     leaf: str | None
     context: list[Json]  # messages that pi would send to the model
-    lost: int  # lines of the file that pi dropped without a word
+    lost: int  # lines of the file that pi dropped silently
     rewritten: bool  # pi changed the file by opening it
 
     def unanswered(self) -> list[str]:
@@ -76,7 +76,7 @@ class Seen:
         return replace(self, context=[messages[one] if one else made for one in branch.sends])
 
     def orphans(self) -> set[str]:
-        """Parents that are not there; recorded sessions have some."""
+        """Parents that are missing; some recorded sessions have such entries."""
         return {entry["parentId"] for entry in self.entries if entry["parentId"]} - {
             entry["id"] for entry in self.entries
         }
@@ -94,7 +94,7 @@ class Seen:
         return sum(one == other and one in {"user", "assistant"} for one, other in pairwise(roles))
 
     def assert_no_worse_than(self, other: Seen, where: str) -> None:
-        """Fail if providers or pi could mind something in this session that the other lacked."""
+        """Fail if this session has a fault for providers or pi that the other lacked."""
         assert set(self.unanswered()) <= set(other.unanswered()), where
         assert set(self.unasked()) <= set(other.unasked()), where
         assert self.orphans() <= other.orphans(), where

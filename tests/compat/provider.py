@@ -1,4 +1,6 @@
-"""A provider on loopback that makes Codex work: each prompt is a call, each result an answer."""
+"""A provider on loopback that makes Codex work: it answers prompts with calls, and results with
+text.
+"""
 
 from __future__ import annotations
 

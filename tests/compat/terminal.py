@@ -36,14 +36,14 @@ class Terminal:
         self._drawn = b""
 
     def type(self, text: str, *, enter: bool = True) -> None:
-        """Type text, and the enter key when the program has taken it in."""
+        """Type text; press the enter key when the program has read it."""
         self._read_until_settled()
         for piece in (text, "\r") if enter else (text,):
             os.write(self._end, piece.encode())
             self._read_until_settled()
 
     def wait_for(self, look: Callable[[], Found], what: str) -> Found:
-        """Wait until `look` finds something true, and return it."""
+        """Wait until `look` returns a true value, and return that."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while not (found := look()):
             assert time.monotonic() < deadline, f"waited for {what}; drawn last: {self.tail()}"
@@ -52,7 +52,7 @@ class Terminal:
         return found
 
     def tail(self) -> str:
-        """The last that it drew, as it came."""
+        """Its latest output, unchanged."""
         return self._drawn[-3000:].decode(errors="replace")
 
     def _read_until_settled(self) -> None:

@@ -246,7 +246,7 @@ class Patient:
 SEEDS = int(os.environ.get("BSD_EXAMPLES", "8"))  # more, to look for trouble
 STEPS = int(os.environ.get("BSD_STEPS", "10"))
 _MOST = 120_000  # bytes of a recorded session
-_FIRST = 18  # with some that redaction could break in the rarer ways
+_FIRST = 18  # with some that redaction could damage in the rarer ways
 
 
 def sessions() -> dict[str, bytes]:

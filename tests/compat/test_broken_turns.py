@@ -78,7 +78,7 @@ def test_claude_code_goes_on_after_an_error_in_its_only_turn(
 def test_claude_code_goes_on_with_a_turn_that_a_person_said_is_over(
     claude: ClaudeCode, failing: Model
 ) -> None:
-    """It was killed: the error is not there, and the last result has no answer."""
+    """The program was killed: there is no error, and the last result has no answer."""
     [path] = claude.beside.files()
     lines = path.read_bytes().splitlines(keepends=True)
     end = next(n for n, line in enumerate(lines) if b'"isApiErrorMessage":true' in line)

@@ -140,7 +140,7 @@ def test_a_subagent_gets_all_back_and_a_fork_has_none(claude: ClaudeCode, sessio
 def test_a_subagent_goes_on_with_what_is_left_and_gets_all_back(
     claude: ClaudeCode, session: str, model: Model
 ) -> None:
-    """The model sends it a message after it has ended: its file is read, and appended to."""
+    """The model sends a message to an ended subagent: its file is read, and appended to."""
     count = ("Bash", {"command": "seq 2000 2600", "description": "Count"})
     task = {
         "description": "Count",

@@ -32,12 +32,12 @@ OURS = "bsd keeps large old values of"  # begins the sentence
 
 
 def at(claude: ClaudeCode, **env: str) -> ClaudeCode:
-    """The same with more in its environment."""
+    """The same with further variables in its environment."""
     return replace(claude, beside=replace(claude.beside, env={**claude.beside.env, **env}))
 
 
 def with_plugin(claude: ClaudeCode, top: Path) -> ClaudeCode:
-    """Claude Code once a person has installed the plugin, as contrib/claude-code/README.md says."""
+    """Claude Code after a user has installed the plugin by contrib/claude-code/README.md."""
     copy = top / "plugin"
     shutil.copytree(PLUGIN, copy)
     patient(copy / "hooks" / "claude_hook.py", 30.0)
@@ -64,7 +64,7 @@ def a_daemon(beside: Beside, tmp_path: Path) -> Iterator[Running]:
 
 
 def extracted(daemon: Running, session: str) -> int:
-    """From how many entries of a session values are out, as the daemon has counted."""
+    """The number of a session's entries with extracted values, as the daemon has counted them."""
     daemon.must_run()
     listed: list[dict[str, Any]] = daemon.ask("sessions")["sessions"]
     [found] = [one for one in listed if one["id"] == session]

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.compat
 
 SESSIONS = 8  # in two projects
 DAY = 24 * 3600.0
-# Ends when no file matches any more, or in time for the program to be run once more: its clean-up
-# begins some seconds after it, but not in each run (on a busy machine its own settings come late).
+# Ends when no file matches any more, or in time for another run of the program: its clean-up begins
+# some seconds after the start, but not in each run (on a busy machine its settings load late).
 WAIT_UNTIL_GONE = """
 import glob, sys, time
 end = time.monotonic() + 20
@@ -59,7 +59,7 @@ class Projects:
         return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
 
     def delete_after(self, days: int) -> None:
-        """Tell the program after how many days it is to delete sessions."""
+        """Set the number of days after which the program deletes sessions."""
         settings = self.top.parent / "settings.json"
         settings.write_text(json.dumps({"cleanupPeriodDays": days}))
 

@@ -73,7 +73,7 @@ class Patient:
 
 
 def operate(patient: Patient, chance: Random) -> dict[str, int]:
-    """Redact, discard, distill, extract and take it all back; says how much was done."""
+    """Redact, discard, distill, extract and undo all of it; return the number of operations."""
     caller, name = patient.caller, patient.name
     calls = patient.calls()
     redacted = performed.redact(caller, name, chance.sample(calls, min(40, len(calls))))

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.compat
 
 
 def called(name: str, program: Sequence[str], top: Path) -> Path:
-    """Put a program where a shell finds it by its name; returns the directory."""
+    """Put a program where a shell finds it by its name; return the directory."""
     directory = top / "bin"
     directory.mkdir(exist_ok=True)
     script = directory / name

@@ -18,7 +18,7 @@ NAMES = ["my shop, v1.0_ü", "sub/" + "long-" * 45]
 
 
 def agents_after_excluding(beside: Beside, directory: Path) -> tuple[int, int]:
-    """How many agents are listed before and after a directory is excluded."""
+    """The number of listed agents before and after a directory is excluded."""
     before = len(beside.bsd("sessions")["agents"])
     beside.bsd("exclude", str(directory))
     return before, len(beside.bsd("sessions")["agents"])

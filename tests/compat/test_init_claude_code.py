@@ -23,7 +23,7 @@ SESSIONS = 5
 
 
 def bsd(claude: ClaudeCode, *arguments: str) -> Any:
-    """Call bsd without a root; returns its document."""
+    """Call bsd without a root; return its document."""
     done = claude.beside.run(sys.executable, "-m", "bsd", "--json", *arguments)
     return json.loads(done.stdout)
 

@@ -72,7 +72,7 @@ def test_claude_code_gives_its_model_the_text_in_the_same_turn(
 def test_claude_code_shows_its_model_a_long_value_of_json_whole_and_once(
     claude: ClaudeCode, session: str, model: Model
 ) -> None:
-    """60,000 characters: as JSON within JSON they would be more, and in a file instead."""
+    """60,000 characters: JSON within JSON would make them longer, and put them into a file."""
     path = claude.path(session)
     rows = [{"name": f"row {number}", "path": "C:\\a\\b", "n": number} for number in range(2000)]
     text = json.dumps(rows)[:59_998] + '"]'

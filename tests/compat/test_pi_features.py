@@ -21,7 +21,7 @@ pytestmark = pytest.mark.compat
 def template(
     programs: str, served: Model, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Pi, str]:
-    """A home of pi with a session of three turns, and where it lies; to be copied."""
+    """A home of pi with a session of three turns, and its path; to be copied."""
     top = tmp_path_factory.mktemp("pi")
     pi = Pi(pi_program.home(top / "template", top / "work", served), pi_program.newest(programs))
     return pi, str(pi_program.three_turns(pi).relative_to(pi.beside.top))
@@ -162,7 +162,9 @@ def test_a_session_of_version_2_that_pi_writes_anew_gets_all_back(
 def test_sessions_in_a_directory_of_their_own_get_all_back(
     programs: str, served: Model, model: Model, tmp_path: Path
 ) -> None:
-    """`PI_CODING_AGENT_SESSION_DIR`, as `--session-dir`: they lie in that directory itself."""
+    """`PI_CODING_AGENT_SESSION_DIR` works as `--session-dir`: sessions lie in that directory
+    itself.
+    """
     beside = pi_program.home(tmp_path / "flat", tmp_path / "work", served)
     beside.env["PI_CODING_AGENT_SESSION_DIR"] = str(beside.source)
     pi = Pi(beside, pi_program.newest(programs))

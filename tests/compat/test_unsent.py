@@ -41,7 +41,7 @@ SAYS = {
 
 
 def hooks() -> Json:
-    """Hooks that print much: as text, as JSON, and with an error."""
+    """Hooks with much output: as text, as JSON, and with an error."""
     found = {event: [command] for event, command in SEQUENCES.items()}
     found["PostToolUse"] += [f"echo '{json.dumps(SAYS)}'", "seq 5000 5200 >&2; exit 1"]
     found["SessionStart"].append("seq 6000 6200 >&2; exit 1")
@@ -53,7 +53,9 @@ def hooks() -> Json:
 
 @pytest.fixture
 def full(programs: str, model: Model, tmp_path: Path) -> tuple[ClaudeCode, str]:
-    """A home with a session that has everything the program writes beside a conversation."""
+    """A home with a session that has every kind of line that the program writes beside a
+    conversation.
+    """
     assert programs
     beside = claude_code.home(tmp_path / "claude", tmp_path / "work", model)
     claude = ClaudeCode(beside, claude_code.newest())

@@ -28,7 +28,7 @@ COUNT = {"command": "seq 1 600", "description": "Count"}
 
 @pytest.fixture
 def cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A provider that says that it has written to its cache, for an hour."""
+    """A provider that reports a write to its cache, for an hour."""
     written = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 90}
     usage: Any = messages_api._USAGE
     monkeypatch.setitem(usage, "cache_read_input_tokens", 900)

@@ -1,4 +1,4 @@
-"""A memory on a real file with a clock of its own, and a look behind it."""
+"""A memory on a real file with a clock of its own, and direct access to its database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOUR, DAY = 3600, 86_400
 
 @dataclass
 class Clock:
-    """Time that passes when a test says so."""
+    """Time that passes only when a test advances it."""
 
     now: float = NOW
 

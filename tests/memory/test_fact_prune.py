@@ -21,7 +21,7 @@ from tests.memory.memories import DAY, HOUR, NOW, Clock, change, rows, store, te
 
 
 def timed(memory: Memory, text: str, **columns: Any) -> str:
-    """A fact with these very columns; returns its id."""
+    """A fact with exactly these columns; return its id."""
     fact = store(memory, text)
     for name, value in columns.items():
         change(memory.path, f"UPDATE facts SET {name} = ? WHERE id = ?", [value, fact.id])
@@ -235,7 +235,7 @@ def test_2_2_10_a_dry_run_knows_every_boundary(memory: Memory) -> None:
 def test_a_confirmed_fact_fades_from_full_confidence_whatever_it_had(
     memory: Memory, clock: Clock
 ) -> None:
-    """Others write confidences that are no shares."""
+    """Other programs write confidences outside 0 to 1."""
     past = {"last_confirmed_at": NOW - 31 * HOUR, "expires_at": NOW + 9 * HOUR}
     fact = timed(memory, "surer than sure", confidence=4.0, **past)
     actions.prune(memory, hard=False)

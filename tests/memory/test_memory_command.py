@@ -54,13 +54,13 @@ def bsd(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Bsd:
 
 
 def kept(bsd: Bsd, text: str, *more: str) -> str:
-    """Store a fact; returns its id."""
+    """Store a fact; return its id."""
     found: str = bsd("store", text, *more, "--json").json()["id"]
     return found
 
 
 def age(facts_db: Path, seconds: int) -> None:
-    """Let all facts be older by so much."""
+    """Make all facts older by this time."""
     for name in ("created_at", "last_confirmed_at", "expires_at"):
         change(facts_db, f"UPDATE facts SET {name} = {name} - ?", [seconds])
 

@@ -151,7 +151,7 @@ def test_the_age_of_a_fact_that_has_none_is_not_invented(tmp_path: Path, clock: 
 
 
 def test_a_class_that_is_never_over_ends_what_was_to_expire(tmp_path: Path, clock: Clock) -> None:
-    """`stable = "never"`: facts that were stored before live on as well, when they are recalled."""
+    """`stable = "never"`: facts stored earlier live on as well, when they are recalled."""
     path = tmp_path / "facts.db"
     filled(path)
     lasting = Classes({**Classes().lifetimes, "stable": None})

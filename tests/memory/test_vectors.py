@@ -145,7 +145,7 @@ Adding = Callable[..., str]
 
 @pytest.fixture
 def add(memory: Memory, table: Table) -> Adding:
-    """Keep a fact that has a vector; returns its id."""
+    """Keep a fact that has a vector; return its id."""
 
     def added(text: str, **fields: object) -> str:
         fact = store(memory, text, **fields)

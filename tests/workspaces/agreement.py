@@ -109,7 +109,7 @@ def _is_in(root: Path, listed: str, sessions: list[str]) -> bool:
 
 
 def listing(root: Path) -> list[str]:
-    """Everything that can be seen in the workspaces, with modes and sizes."""
+    """All visible files in the workspaces, with modes and sizes."""
     found = []
     for directory, names, files in os.walk(root):
         names[:] = sorted(set(names) - {".bsd"})

@@ -23,7 +23,7 @@ PAYLOAD = 8  # files in each workspace, from its beginning to its end
 OLDER_THAN_HOURS = 1.0
 _THREADS = 3
 _OLD_SECONDS = 7200.0
-# It is in use from its first to its last line: all the while everything must be there.
+# It is in use from its first to its last line: during all of it every file must be there.
 _PROGRAM = f"""
 echo $$ > by-$$
 for _ in 1 2 3; do

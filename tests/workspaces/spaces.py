@@ -23,7 +23,7 @@ def clock() -> float:
 
 
 def make(root: Path, session_id: str, hours: float, files: int = 1) -> Path:
-    """A workspace that was used so long ago, with some files."""
+    """A workspace that was last used this long ago, with some files."""
     moment = NOW - hours * HOUR
     path = create_session_sandbox(session_id, root, clock=lambda: moment).path
     for number in range(files):
@@ -32,12 +32,12 @@ def make(root: Path, session_id: str, hours: float, files: int = 1) -> Path:
 
 
 def age(root: Path, session_id: str, hours: float) -> None:
-    """Let it have been used so long ago."""
+    """Date the last use of the workspace this long ago."""
     touch_session(session_id, root, clock=lambda: NOW - hours * HOUR)
 
 
 def note(path: Path, content: Any) -> None:
-    """Put something into the place of the metadata, as any program might."""
+    """Replace the metadata by another file, as any program might."""
     path.mkdir(parents=True, exist_ok=True)
     raw = content if isinstance(content, bytes) else json.dumps(content).encode()
     (path / ".metadata.json").write_bytes(raw)
@@ -77,7 +77,7 @@ def fake_bubblewrap(directory: Path, script: str, monkeypatch: pytest.MonkeyPatc
 
 
 def require_isolation() -> None:
-    """bubblewrap, installed and allowed to do its work."""
+    """bubblewrap, installed and permitted to work."""
     require_program("bwrap")
     if why := why_not_isolated():
         pytest.skip(f"needs bubblewrap that works: {why}")

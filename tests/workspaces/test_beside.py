@@ -34,7 +34,7 @@ from tests.workspaces.spaces import names, noted
 
 pytestmark = pytest.mark.chaos
 
-# Read before the tests are given an environment of their own.
+# Read before the tests get an environment of their own.
 SECONDS = float(os.environ.get("BSD_WORKSPACE_SECONDS", "4"))
 
 _TOP = Path(__file__).parents[2]
@@ -71,7 +71,7 @@ def told(process: subprocess.Popen[str], did: Counter[str]) -> list[str]:
 
 
 def half_deleted(root: Path) -> list[str]:
-    """Workspaces that lack something they had from the beginning."""
+    """Workspaces that lack a file that they had from the beginning."""
     wanted = {f"part{part}" for part in range(PAYLOAD)} | {".metadata.json"}
     return [
         f"{name} lacks {missing}"

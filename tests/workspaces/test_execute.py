@@ -223,7 +223,7 @@ def test_a_box_has_no_network_and_nothing_writable_but_the_workspace(
 ) -> None:
     require_isolation()
     (tmp_path / "secret").write_text("of the host")
-    script = (  # /tmp is its own: the way to the workspace may lead through there
+    script = (  # /tmp is its own: the path to the workspace may lead through it
         f"cat {tmp_path}/secret; touch {tmp_path}/made {root}/made /usr/made /etc/made /made; "
         "wc -l < /proc/net/dev; ls /home; echo mine > mine; ls -a ..; "
         f"echo t > /tmp/{root.parent.name}; ls /tmp"

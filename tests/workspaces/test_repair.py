@@ -21,7 +21,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def written(path: Path, hours: float) -> None:
-    """A file that was written so long ago."""
+    """A file that was written this long ago."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("x")
     os.utime(path, (NOW - hours * HOUR, NOW - hours * HOUR))
@@ -50,7 +50,7 @@ def test_files_of_the_future_are_a_wrong_clocks(root: Path) -> None:
 
 
 def test_a_broken_file_was_written_when_the_workspace_was_used(root: Path) -> None:
-    """A run that left its files alone was noted there, before the noting got broken."""
+    """A run without changes to its files was recorded there, before recording failed."""
     written(root / "a" / "f", 500)
     note(root / "a", b"{ x")
     os.utime(root / "a" / ".metadata.json", (NOW - 2 * HOUR, NOW - 2 * HOUR))
@@ -82,7 +82,7 @@ def test_a_copy_becomes_its_own(root: Path) -> None:
 
 
 def state_of(path: Path) -> tuple[int, ...]:
-    """All but when it was read last."""
+    """All but the time of the last read."""
     found = path.stat()
     return found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 

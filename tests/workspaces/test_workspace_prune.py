@@ -1,4 +1,4 @@
-"""Pruning by count and size, beside others, and after it was broken off."""
+"""Pruning by count and size, beside other programs, and after an interruption."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_whoever_waits_for_one_that_is_being_deleted_learns_that_it_is_gone(root
 def test_whoever_comes_just_before_it_is_deleted_learns_that_it_is_gone(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has opened the directory, and gets the lock when the pruning is over."""
+    """The program has opened the directory, and gets the lock when the pruning is over."""
     make(root, "a", hours=100)
 
     def prune_first(*what: Any, **how: Any) -> None:
@@ -450,5 +450,5 @@ def test_a_dry_run_and_a_run_agree_exactly(place: Path) -> None:
     assert answer.returncode == 0, answer.stderr[-3000:]
     told = json.loads(answer.stdout)
     assert told["problems"] == [], "\n".join(told["problems"][:10])
-    # each of these has really been had
+    # each of these really occurred
     assert all(told["seen"][one] for one in ("deleted_sessions", "errors", "skipped_sessions"))
