@@ -137,8 +137,12 @@ def test_one_child_serves_again_and_again_until_nobody_comes(house: House) -> No
     assert some.step(house.now + IDLE_SECONDS) is None
     assert not is_alive(first)
     assert some.snapshot() == []
+    together = [threading.Thread(target=some.warm) for _ in range(4)]
+    for each in together:
+        each.start()
+    for each in together:
+        each.join()
     some.warm()  # started before the call that needs it, and once
-    some.warm()
     [ready] = some.snapshot()
     assert ready["pid"] != first
     assert some.call(odd_tasks.pid) == ready["pid"]
