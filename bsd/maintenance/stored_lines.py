@@ -103,7 +103,8 @@ class StoredLines:
 
 
 _Piece = tuple[int, str, int]  # the part, its end, and its bytes in the files
-Look = Callable[[StoredLines], object]
+# Returns the bytes of `data` that were looked at, if the reading shall go on behind them.
+Look = Callable[[StoredLines], int | None]
 
 
 @dataclass(slots=True)
@@ -114,7 +115,8 @@ class StoredLineReader:
     deleted, or only the others. `has` says whether a session is read, given the stat of its file;
     `has_gone` the same of a deleted session, given the directory in which it began. Neither is
     asked about the sessions in `only`.
-    `progress` is told bytes done and in all; `stopping` is asked after each piece of about 1 MB;
+    `progress` is told bytes done and in all; `stopping` is asked after each piece of about 1 MB,
+    and after each line of a pack;
     `failed` is told of files that cannot be read; the reading goes on with the others.
     """
 
@@ -222,7 +224,7 @@ class StoredLineReader:
             fmt = format_of(source, program_of(self.layout, name.agent))
             place = TextPlace.ARCHIVED if is_deleted(self.layout, name) else TextPlace.TRANSCRIPT
             for lines in source.whole_lines(offset):
-                look(StoredLines(name, place, lines, number, format=fmt))
+                lines = lines[: look(StoredLines(name, place, lines, number, format=fmt))]
                 offset, number = offset + len(lines), number + lines.count(b"\n")
                 yield _TRANSCRIPT, f"{offset}:{number}", len(lines)
 
@@ -253,7 +255,7 @@ class StoredLineReader:
                         index = record.get("index", ref_of(record))
                         about = (index, record.get("entry_id"), record.get("keys"))
                         look(_stored(name, TextPlace.ARCHIVED, packed.line, *about))
-                        if read >= _PIECE:
+                        if read >= _PIECE or self.stopping():
                             yield _PACKS, f"{path.name}:{done}", int(read * share)
                             read = 0
                     if read:
