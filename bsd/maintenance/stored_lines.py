@@ -224,9 +224,10 @@ class StoredLineReader:
             fmt = format_of(source, program_of(self.layout, name.agent))
             place = TextPlace.ARCHIVED if is_deleted(self.layout, name) else TextPlace.TRANSCRIPT
             for lines in source.whole_lines(offset):
-                lines = lines[: look(StoredLines(name, place, lines, number, format=fmt))]
-                offset, number = offset + len(lines), number + lines.count(b"\n")
-                yield _TRANSCRIPT, f"{offset}:{number}", len(lines)
+                end = look(StoredLines(name, place, lines, number, format=fmt))
+                seen = lines[:end]
+                offset, number = offset + len(seen), number + seen.count(b"\n")
+                yield _TRANSCRIPT, f"{offset}:{number}", len(seen)
 
     def _in_store(self, name: SessionName, look: Look, at: str) -> Iterator[_Piece]:
         store = SessionStore(self.layout, name)
