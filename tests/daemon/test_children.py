@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -137,11 +138,8 @@ def test_one_child_serves_again_and_again_until_nobody_comes(house: House) -> No
     assert some.step(house.now + IDLE_SECONDS) is None
     assert not is_alive(first)
     assert some.snapshot() == []
-    together = [threading.Thread(target=some.warm) for _ in range(4)]
-    for each in together:
-        each.start()
-    for each in together:
-        each.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: some.warm(), range(4)))
     some.warm()  # started before the call that needs it, and once
     [ready] = some.snapshot()
     assert ready["pid"] != first
