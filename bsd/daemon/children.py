@@ -136,6 +136,7 @@ class Children:
         self._longest_step = longest_step
         self._lock = threading.Condition()  # notified when a child is busy no longer
         self._stopping = False
+        self._warming = False  # `warm` starts a child just now
         self._idle: list[_Child] = []  # the one that worked last comes last
         self._busy: list[_Child] = []
         self._dying: list[subprocess.Popen[bytes]] = []
@@ -267,13 +268,22 @@ class Children:
     # --- processes ---
 
     def warm(self) -> None:
-        """Start a child unless an idle one waits for requests: the next one finds it ready."""
+        """Start a child unless an idle one waits for requests: the next one finds it ready.
+
+        Many calls at the same time start one child.
+        """
         with self._lock:
-            if any(not child.background for child in self._idle):
+            is_ready = any(not child.background for child in self._idle)
+            if self._stopping or self._warming or is_ready:
                 return
-        # A call that needs a child tells why it cannot be started.
-        with suppress(BsdError, Stopping):
-            self._release(self._start(background=False), leaves=False)
+            self._warming = True
+        try:
+            # A call that needs a child tells why it cannot be started.
+            with suppress(BsdError, Stopping):
+                self._release(self._start(background=False), leaves=False)
+        finally:
+            with self._lock:
+                self._warming = False
 
     def step(self, now: float) -> float | None:
         """End children that had no work for long; returns when to come again."""

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +138,9 @@ def test_one_child_serves_again_and_again_until_nobody_comes(house: House) -> No
     assert some.step(house.now + IDLE_SECONDS) is None
     assert not is_alive(first)
     assert some.snapshot() == []
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: some.warm(), range(4)))
     some.warm()  # started before the call that needs it, and once
-    some.warm()
     [ready] = some.snapshot()
     assert ready["pid"] != first
     assert some.call(odd_tasks.pid) == ready["pid"]
