@@ -397,7 +397,7 @@ class CountedSession(Figures, SessionRow):
 
 @dataclass(frozen=True, slots=True)
 class AllSessions:
-    """All sessions: without `sort` by agent, the newest first; else in one order over all agents."""
+    """All sessions: by agent and the newest first, or with `sort` in one order over all agents."""
 
     sessions: tuple[CountedSession, ...]
     agents: tuple[AgentInfo, ...]

@@ -51,7 +51,7 @@ class Outlines:
             return outline
 
     def has(self, name: SessionName, source: Transcript) -> bool:
-        """Return True if the cache has an outline of the open session, whole or of its beginning."""
+        """Return True if the cache has an outline of the open session, or of its beginning."""
         known = self._known(name)
         return known is not None and (known.is_of(source) or known.is_begun_of(source))
 
