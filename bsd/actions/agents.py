@@ -130,7 +130,9 @@ def sessions_to_foretell(
     title = setup_of(agent).title
     found = next((e for e in find_agents(setup.layout, setup.environ) if e.kind == agent), None)
     if found is None:
-        raise NotFound(f"{title} has no sessions here", hint="`bsd agents` lists what is here")
+        raise NotFound(
+            f"{title} has no sessions here", hint="`bsd agents` lists the agents on this machine"
+        )
     kind = None if found.is_root else agent
     return found.layout, sessions_of(found.layout, kind, context.now()).files
 

@@ -266,7 +266,7 @@ def _not_found(layout: Layout, name: SessionName) -> CopiedSession:
         problem: BsdError = LeftAlone(
             f"no copy of {name} is kept here: another root serves its agent, or its sessions are"
             " in a database",
-            hint="`bsd sources` says which root serves what",
+            hint="`bsd sources` lists the sources and the roots that serve them",
         )
     except (BsdError, OSError) as error:
         problem = os_problem(error, f"looking at {name}")
@@ -333,7 +333,7 @@ def show_archived(
             why = found.reason if isinstance(found, NotOurs) else "its lines are not understood"
             raise LeftAlone(
                 f"{copy.name} cannot be shown: {why}",
-                hint=f"`bsd archive bring-back {copy.id}` brings it back as it was",
+                hint=f"`bsd archive bring-back {copy.id}` brings its file back unchanged",
             )
         outline = outline_of(source, fmt)
         numbers = outline.entries(range(start, outline.lines))

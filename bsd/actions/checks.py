@@ -72,7 +72,7 @@ def diagnose(context: ActionContext, *, repair: bool = False) -> Examined:
         root = context.layout.root
         if any(uid != os.geteuid() for _, uid in wrongly_owned(root, os.environ)):
             hint = f"`sudo bsd --root {root} doctor --repair`"
-            raise Forbidden("only root can give away what belongs to root", hint=hint)
+            raise Forbidden("only the superuser can change the owner of these files", hint=hint)
     return _examined(_checks(context))
 
 
@@ -98,6 +98,6 @@ def _checks(context: ActionContext) -> Iterator[Check]:
         yield Check("config", Level.FAIL, error.message, error.hint)
         return
     file = layout.config_file
-    state = "valid" if file.exists() else "not there yet; the defaults hold"
+    state = "valid" if file.exists() else "not there yet; the defaults apply"
     yield Check("config", Level.OK, f"{file} is {state}; enabled: {str(config.enabled).lower()}")
     yield clock(layout)

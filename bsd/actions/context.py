@@ -73,7 +73,7 @@ def _ignore_progress(done: int, of: int | None = None) -> None: ...
 
 
 def _no_index() -> SearchState:
-    return SearchState(complete=False, waiting=0, problem="no index is kept here")
+    return SearchState(complete=False, waiting=0, problem="there is no search index here")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,7 +119,7 @@ def export_session(
     layout = context.layout
     layout.refuse_excluded(session)
     if file is not None and os.path.lexists(file) and not dry_run:
-        raise Conflict(f"{file} is there already", hint=_OTHER_FILE)
+        raise Conflict(f"{file} exists already", hint=_OTHER_FILE)
     export = _Export(context, format)
     with ExitStack() as opened:
         export.open(session, opened)
@@ -180,7 +180,7 @@ class _Export:
         if format_of(source, program_of(self._context.layout, name.agent)) is None:
             raise LeftAlone(
                 f"{name} cannot be exported: its lines are not understood",
-                hint="copy its file as it is; nothing in it is changed",
+                hint="copy its file instead; bsd has not changed it",
             )
         self._sources.append((name, source))
 
@@ -213,7 +213,7 @@ class _Export:
         try:
             descriptor = create_private(file)
         except FileExistsError as error:  # another process has just made it
-            raise Conflict(f"{file} is there already", hint=_OTHER_FILE) from error
+            raise Conflict(f"{file} exists already", hint=_OTHER_FILE) from error
         except OSError as error:
             raise os_problem(error, f"writing {file}") from error
         try:

@@ -177,7 +177,7 @@ def _session_of(name: SessionName, files: list[UsedFile], about: FoundSession) -
     )
 
 
-# --- what a model saw of it ---
+# --- the calls that name the file ---
 
 
 @dataclass(frozen=True, slots=True)

@@ -285,7 +285,7 @@ def _project_share(project: _Project, titles: Titles) -> ProjectShare:
     )
 
 
-# --- what takes longer ---
+# --- with a time limit ---
 
 
 def would_leave(context: ActionContext, *, seconds: float) -> WouldLeave:

@@ -161,7 +161,7 @@ def redact_secret(
     """
     layout = context.layout
     if not _HASH.fullmatch(hash):
-        raise Invalid(f"{hash!r} is no hash of a secret: 8 to 16 hex digits", hint=_HINT)
+        raise Invalid(f"{hash!r} is not the hash of a secret: 8 to 16 hex digits", hint=_HINT)
     try:
         secret = _find(context, hash, sessions)
     except NotFound:
@@ -244,7 +244,7 @@ def _find(context: ActionContext, hash: str, sessions: Sequence[SessionName]) ->
         if (secret := matching()) is not None:
             if len(secret.text) < _SHORTEST:
                 raise Conflict(
-                    f"{secret.masked} is too short: other words may hold the same characters",
+                    f"{secret.masked} is too short: other words may contain the same characters",
                     hint="`bsd edit AGENT/SESSION ENTRY` changes one entry",
                 )
             return secret
@@ -302,7 +302,7 @@ def _needed(
                 continue
             if where:
                 stay |= named
-                why = f"{where}, and it needs stored text that holds the secret"
+                why = f"{where}, and it needs stored text that contains the secret"
                 left.append(LeftInPlace(str(name), "", why))
             else:
                 concerns[name] = _Concern()

@@ -134,7 +134,7 @@ def _why_none(source: Transcript, wanted: str, index: int | None, session: str) 
     for line in source.lines() if index is not None else ():
         if line.index == index and is_damaged(line.raw, parse_entry(line.raw)):
             damage = damage_of(line.raw).in_words
-            return f"line {index} of {session} holds no entry ({damage}); it is kept as it is"
+            return f"line {index} of {session} contains no entry ({damage}); it is kept as it is"
     return f"there is no entry {wanted} in {session}"
 
 

@@ -232,7 +232,7 @@ def test_a_death_in_an_exchange_is_put_in_order_at_once(
     before = house.content
     with capture_logs() as lines, pytest.raises(ChildDied):
         house.children.call(odd_tasks.die_at, NAME, step, session=NAME)
-    assert "What was in flight was looked after" in [one["event"] for one in lines]
+    assert "A commit in flight was recovered" in [one["event"] for one in lines]
     assert (house.content == before) is not committed
     assert not list(house.path.parent.glob("*.lock")), "the lock of a dead process stays nowhere"
     assert len(list(InFlight(house.layout).records())) == 1, "what is displaced has its minute"
@@ -294,7 +294,7 @@ def test_another_release_does_not_work_for_this_one(house: House) -> None:
     later = house.make(program=f"{begin}{other}{load}{rest}")
     with pytest.raises(Unavailable, match="bsd 99 is installed") as raised:
         later.call(odd_tasks.pid)
-    assert "start the daemon anew" in str(raised.value.hint)
+    assert "restart the daemon" in str(raised.value.hint)
 
 
 # --- the end ---
