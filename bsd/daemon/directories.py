@@ -241,7 +241,7 @@ def _no_source(source: Source, error: OSError) -> WatchProblem:
     if isinstance(error, FileNotFoundError):
         return WatchProblem(
             Trouble.SOURCE_MISSING,
-            f"{source.path}, a source in the settings, does not exist",
+            f"there is no {source.path}, which is a source in the settings",
             "wait if it will be created later; else correct `path` under [[sources]] in bsd.toml",
         )
     return no_access(source.path, error)
@@ -252,12 +252,12 @@ def _no_agents(layout: Layout, error: OSError) -> WatchProblem:
         if not layout.root.exists():
             return WatchProblem(
                 Trouble.ROOT_MISSING,
-                f"{layout.root} does not exist",
+                f"there is no {layout.root}",
                 "start OpenClaw once, or name another directory with --root",
             )
         return WatchProblem(
             Trouble.AGENTS_MISSING,
-            f"{layout.agents} does not exist: no agent has run yet",
+            f"there is no {layout.agents}: no agent has run yet",
             "wait; bsd detects agents when they appear",
         )
     return no_access(layout.agents, error)
@@ -291,7 +291,7 @@ class Mounts:
         """Return why a directory on a device causes no events; None if it does."""
         found = self._known.get(device) or self.of(path)
         if found is not None and found.filesystem in _NO_EVENTS:
-            return f"{found.filesystem} reports no events"
+            return f"no events come from {found.filesystem}"
         return None
 
     def look(self, paths: Iterable[Path]) -> None:

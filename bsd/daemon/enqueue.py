@@ -161,7 +161,10 @@ class Enqueuer:
         wall: float,
         urgency: Urgency = Urgency.CRON,
     ) -> bool:
-        """Queue a session whose smallest saving is to be committed; return False if full."""
+        """Queue a session as urgent: even its smallest saving is committed.
+
+        Returns False if the queue is full.
+        """
         self.return_urgency(name, urgency)
         due, work = self._idle_at(seen, now, wall), seen.size / _BYTES_PER_SECOND
         if self._queue.put(name, due, work=work, backlog=True):

@@ -30,7 +30,7 @@ _GATHER_SECONDS = 2.0
 _FIRST_SECONDS = 3.0
 # The length of a step, and of the pause after it for other users of the index and the processor.
 _STEP_SECONDS = 0.1
-# At most so many sessions are in memory; more are searched for when few of these are left.
+# The maximum number of sessions in memory, and the number below which more are searched for.
 _MOST_FOUND, _LEAST_WAITING = 2000, 500
 _AT_ONCE = 64  # sessions that are sent to a child at once; most are small
 # While workers have sessions, a step waits, but not for ever.
