@@ -131,7 +131,7 @@ def sessions_to_foretell(
     found = next((e for e in find_agents(setup.layout, setup.environ) if e.kind == agent), None)
     if found is None:
         raise NotFound(
-            f"{title} has no sessions here", hint="`bsd agents` lists the agents on this machine"
+            f"{title} has no sessions on this machine", hint="`bsd agents` lists the agents"
         )
     kind = None if found.is_root else agent
     return found.layout, sessions_of(found.layout, kind, context.now()).files
@@ -187,12 +187,14 @@ def turn_agent(
     else:
         plan = plan_off(setup, agent, force=force)
     if seen is not None and seen != _seen(plan):
-        raise Conflict("the files have changed since they were shown", hint="look at them again")
+        raise Conflict(
+            "the files have changed since they were shown", hint="preview the changes again"
+        )
     if plan.ends_source and not dry_run and (many := replaced_versions(setup.layout, agent)):
         versions = "1 replaced version" if many == 1 else f"{many} replaced versions"
         raise Busy(
             f"{plan.title} stays on: {versions} of its sessions may still get late lines",
-            hint="again in a minute",
+            hint="the same call in a minute",
         )
     stored = stored_sessions(setup.layout, agent) if turn == "off" else None
     return AgentTurned.of(setup, plan, None if dry_run else apply(setup, plan), stored)

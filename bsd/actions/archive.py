@@ -264,8 +264,8 @@ def _not_found(layout: Layout, name: SessionName) -> CopiedSession:
         layout.refuse_excluded(name)
         layout.session_file(name).lstat()
         problem: BsdError = LeftAlone(
-            f"no copy of {name} is kept here: another root serves its agent, or its sessions are"
-            " in a database",
+            f"bsd cannot copy {name}: another root serves its agent, or its sessions are in a"
+            " database",
             hint="`bsd sources` lists the sources and the roots that serve them",
         )
     except (BsdError, OSError) as error:
@@ -330,7 +330,11 @@ def show_archived(
         found = program_of(layout, copy.name.agent).detect(line.raw for line in source.lines())
         fmt = found.reads if isinstance(found, NotOurs) else found
         if fmt is None:
-            why = found.reason if isinstance(found, NotOurs) else "its lines are not understood"
+            why = (
+                found.reason
+                if isinstance(found, NotOurs)
+                else "bsd does not know the format of its lines"
+            )
             raise LeftAlone(
                 f"{copy.name} cannot be shown: {why}",
                 hint=f"`bsd archive bring-back {copy.id}` brings its file back unchanged",

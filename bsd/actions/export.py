@@ -179,7 +179,7 @@ class _Export:
         opened.enter_context(source)
         if format_of(source, program_of(self._context.layout, name.agent)) is None:
             raise LeftAlone(
-                f"{name} cannot be exported: its lines are not understood",
+                f"{name} cannot be exported: bsd does not know the format of its lines",
                 hint="copy its file instead; bsd has not changed it",
             )
         self._sources.append((name, source))

@@ -250,4 +250,4 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         errors += problem.errors
     if errors:
         text = "; ".join(one.message for one in errors)
-        raise Invalid(text, hint=f"known are {', '.join(PER_CALL)}", errors=tuple(errors))
+        raise Invalid(text, hint=f"the settings are {', '.join(PER_CALL)}", errors=tuple(errors))

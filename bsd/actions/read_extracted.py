@@ -256,7 +256,7 @@ class Held:
         if len(found) == 1:
             return found[0], known[found[0]]
         for lost in matching(key, self.unavailable):
-            raise Conflict(f"{lost}: {self.unavailable[lost]}", hint="`bsd verify` says more")
+            raise Conflict(f"{lost}: {self.unavailable[lost]}", hint="`bsd verify` shows details")
         which = "names several values" if found else "is none of its values"
         keys = ", ".join(found or [*self.away, *self.unavailable] or known) or "none"
         raise Invalid(f"entry {self.entry_id}: {key} {which}", hint=f"one of {keys}")

@@ -248,7 +248,7 @@ def _find(context: ActionContext, hash: str, sessions: Sequence[SessionName]) ->
                     hint="`bsd edit AGENT/SESSION ENTRY` changes one entry",
                 )
             return secret
-    raise NotFound(f"no secret of the hash {hash} was found", hint=_HINT)
+    raise NotFound(f"no secret with the hash {hash} was found", hint=_HINT)
 
 
 def _concerns(

@@ -46,7 +46,7 @@ class HookReceiver:
             NotFound: bsd does not know this kind of program.
         """
         if kind not in KINDS:
-            hint = f"known are {', '.join(KINDS)}"
+            hint = f"the kinds are {', '.join(KINDS)}"
             raise NotFound(f"there is no program of the kind {kind!r}", hint=hint)
         call = kind_of(kind).read_hook(said)
         if call is None:
@@ -79,7 +79,7 @@ def sentence(entries: int) -> str:
     """Return the message for a model; `entries` is the number of entries with extracted values."""
     whose = "1 entry" if entries == 1 else f"{entries} entries"
     return (
-        f"bsd keeps large old values of {whose} of this session outside of it, and [[extracted-ID]]"
-        " stands in their place. If you need the text of one, call the tool restore of the MCP"
-        " server bsd with ID as entry_id."
+        f"bsd keeps large old values of {whose} of this session in its store; a placeholder"
+        " [[extracted-ID]] marks each place. If you need such a text, call the tool restore of the"
+        " MCP server bsd with ID as entry_id."
     )
