@@ -59,7 +59,7 @@ class ForgottenProject:
     failed: int
     unread: Annotated[
         tuple[UnreadSession, ...],
-        Field(description="Sessions whose first directory could not be read"),
+        Field(description="Sessions whose initial working directory could not be read"),
         OMIT_EMPTY,
     ] = ()
 
