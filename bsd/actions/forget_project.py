@@ -24,7 +24,7 @@ from bsd.maintenance.vanished import prompts_of_agents
 
 @dataclass(frozen=True, kw_only=True)
 class ForgottenSession:
-    """The data that was deleted of one session; with `dry_run`, would be. Sizes are bytes."""
+    """The data of a session that was deleted (with `dry_run`: would be). Sizes are bytes."""
 
     session: str
     files: int
@@ -38,7 +38,7 @@ class ForgottenSession:
 
 @dataclass(frozen=True, kw_only=True)
 class ForgottenProject:
-    """The data that was deleted of a project; with `dry_run`, would be. Sizes are bytes."""
+    """The data of a project that was deleted (with `dry_run`: would be). Sizes are bytes."""
 
     project: Annotated[str, Field(description="The project, as the request names it")]
     agents: tuple[str, ...]

@@ -54,7 +54,7 @@ class UndoStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionUndone:
-    """The operations that were undone in one session; with `dry_run`, would be undone."""
+    """The operations of a session that were undone (with `dry_run`: would be undone)."""
 
     session: str
     status: UndoStatus
