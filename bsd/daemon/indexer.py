@@ -33,7 +33,7 @@ _STEP_SECONDS = 0.1
 # The maximum number of sessions in memory, and the number below which more are searched for.
 _MOST_FOUND, _LEAST_WAITING = 2000, 500
 _AT_ONCE = 64  # sessions that are sent to a child at once; most are small
-# While workers have sessions, a step waits, but not for ever.
+# While workers have sessions, the next step is put off, up to the longer time in all.
 _COURTESY_SECONDS = 0.25
 _LONGEST_COURTESY_SECONDS = 5.0
 _AFTER_TROUBLE_SECONDS = 60.0

@@ -185,7 +185,10 @@ class Scan:
                 del self._known[agent]
 
     def _compare(self, agent: str, path: Path) -> tuple[SessionName, Written | None] | None:
-        """Compare again, under the lock: `note` may have run since the first comparison."""
+        """Compare a session file with its known state; return the change, or None.
+
+        The lock is needed for the whole comparison: `note` may have run since the caller's stat.
+        """
         name = SessionName(agent, path.name.removesuffix(ENDING))
         with self._lock:
             known = self._known.setdefault(agent, {})
