@@ -271,7 +271,7 @@ class Child:
         except MemoryError:
             leaves = True  # other parts of the process may have lacked memory, too
             error = Unavailable(
-                f"it needs more than the allowed {request.memory >> 20} MB of memory"
+                f"it needs more than the {request.memory >> 20} MB of memory that it may use"
             )
         except Exception as problem:  # noqa: BLE001 - it is raised in the daemon
             error = RuntimeError(f"{problem!r}\n{traceback.format_exc()}")

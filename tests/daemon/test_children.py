@@ -280,7 +280,7 @@ def test_one_that_holds_a_lease_is_waited_for(house: House) -> None:
 
 def test_one_that_cannot_begin_is_an_error(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = house.make(program="import sys; sys.exit(3)")
-    with pytest.raises(BsdError, match="does not begin"):
+    with pytest.raises(BsdError, match="does not start"):
         broken.call(odd_tasks.pid)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(BsdError, match="starting a child process"):
