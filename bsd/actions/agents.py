@@ -194,7 +194,7 @@ def turn_agent(
         versions = "1 replaced version" if many == 1 else f"{many} replaced versions"
         raise Busy(
             f"{plan.title} stays on: {versions} of its sessions may still get late lines",
-            hint="the same call in a minute",
+            hint="again in a minute",
         )
     stored = stored_sessions(setup.layout, agent) if turn == "off" else None
     return AgentTurned.of(setup, plan, None if dry_run else apply(setup, plan), stored)

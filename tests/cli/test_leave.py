@@ -138,7 +138,7 @@ def test_sessions_that_cannot_be_looked_at_keep_their_values(
     session = home / CLAUDE_SESSION
     content, mode = session.read_bytes(), session.stat().st_mode
     session.unlink()
-    for make, said in ((os.mkfifo, "no plain file lies"), (nuls, f"{session.stem} is not back")):
+    for make, said in ((os.mkfifo, "is not a regular file"), (nuls, f"{session.stem} is not back")):
         make(session)
         again = call(capsys, "leave", "--purge", "--yes")
         assert (again.code, (home / ".openclaw/extracted").is_dir()) == (1, True)
