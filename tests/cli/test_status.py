@@ -146,7 +146,7 @@ def test_switches_are_told() -> None:
     assert "switched off" in text
     assert "read-only" in text
     assert (
-        "! config   the settings file is broken, the last good settings hold: not valid JSON"
+        "! config   the settings file is broken; the last valid settings apply: not valid JSON"
         in text
     )
 
