@@ -1,3 +1,3 @@
 """bsd keeps AI-agent session files lean by moving large old values into a store."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -30,7 +30,7 @@ _EXIT_CODES = {
 
 def command_page() -> str:
     """Return the page."""
-    context = click.Context(bsd, info_name="bsd")
+    context = click.Context(bsd, info_name="bsd", **bsd.context_settings)
     parts = ["## Global options", _options(bsd, context)]
     parts.append("All commands take `--json`, `--root` and `--config` behind their own name, too.")
     for title, commands in SECTIONS.items():

@@ -82,13 +82,13 @@ def man_page() -> str:
 
 
 def _global_options() -> list[str]:
-    context = click.Context(bsd)
+    context = click.Context(bsd, **bsd.context_settings)
     records = (parameter.get_help_record(context) for parameter in bsd.params)
     return _list({_escaped(name): _marked(text) for name, text in filter(None, records)})
 
 
 def _commands() -> list[str]:
-    context = click.Context(bsd, info_name="bsd")
+    context = click.Context(bsd, info_name="bsd", **bsd.context_settings)
     lines = []
     for title, commands in SECTIONS.items():
         lines.append(f".SS {_escaped(title)}")

@@ -1,4 +1,4 @@
-"""Agents' programs on this machine: the list, what would leave, and turning one on or off."""
+"""Agents' programs on this machine: list them, forecast an extraction, turn an agent on or off."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ Turn = Literal["on", "off"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentsHere:
-    """The agents' programs that bsd knows, and where its own things are."""
+    """The agents' programs that bsd knows, and the paths of bsd's root and settings file."""
 
     root: Path
     settings_file: Path
-    leave: Annotated[str, Field(description="The command that leaves bsd for good")]
+    leave: Annotated[str, Field(description="The command that uninstalls bsd")]
     agents: list[AgentState]
     not_followed: Annotated[
         list[str],
         Field(
-            description="Agents that were turned on or off since the daemon started: it follows"
-            " when it starts again"
+            description="Agents that were turned on or off since the daemon started; the change"
+            " takes effect when the daemon restarts"
         ),
     ]
     locked: Annotated[
-        str | None, Field(description="Why agents cannot be turned on or off here")
+        str | None, Field(description="Why this caller cannot turn agents on or off")
     ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTurned:
-    """What was (with `dry_run`: would be) changed to turn an agent on or off."""
+    """The changes that turn an agent on or off; with `dry_run` they are only planned."""
 
     agent: str
     title: str
@@ -63,15 +63,18 @@ class AgentTurned:
     files: list[FileEdit]
     kept: list[KeptAddition]
     dry_run: bool
-    seen: Annotated[str, Field(description="Stands for these diffs, to carry out just them")]
+    seen: Annotated[
+        str, Field(description="A digest of these diffs; send it back to apply exactly these")
+    ]
     written: list[Path] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     settings_changed: Annotated[
-        bool, Field(description="bsd.toml was written: a daemon follows when it starts again")
+        bool,
+        Field(description="bsd.toml was written; the change takes effect when the daemon restarts"),
     ] = False
     stored_sessions: Annotated[
         int | None,
-        Field(description="Of `off`: of how many sessions bsd keeps values"),
+        Field(description="For `off`: the number of sessions of which bsd stores values"),
         OMIT_EMPTY,
     ] = None
 
@@ -79,7 +82,7 @@ class AgentTurned:
     def of(
         cls, context: SetupContext, plan: SetupPlan, done: SetupDone | None, stored: int | None
     ) -> AgentTurned:
-        """Return the answer for a plan; `done`: None if it was not carried out."""
+        """Return the answer for a plan; `done` is None if the plan was not applied."""
         return cls(
             agent=plan.agent,
             title=plan.title,
@@ -96,11 +99,11 @@ class AgentTurned:
 
 
 def list_agents(context: ActionContext, setup: SetupContext) -> AgentsHere:
-    """List the agents' programs that bsd knows, with their sessions and what is set up for each.
+    """List the agents' programs that bsd knows, with their sessions and the setup of each.
 
     Args:
-        context: its layout is that of the daemon, if one asks.
-        setup: as bsd.toml is now.
+        context: if the daemon calls, its layout is the one with which the daemon started.
+        setup: the setup according to bsd.toml as it is now.
     """
     now, then = _sources(setup.layout), _sources(context.layout)
     return AgentsHere(
@@ -119,11 +122,17 @@ def _sources(layout: Layout) -> set[tuple[str, Path]]:
 def sessions_to_foretell(
     context: ActionContext, setup: SetupContext, agent: str
 ) -> tuple[Layout, tuple[tuple[SessionName, int], ...]]:
-    """Return the arguments for `would_leave`: an agent's sessions with sizes; raises NotFound."""
+    """Return the arguments of `would_leave` for an agent: a layout, and sessions with their sizes.
+
+    Raises:
+        NotFound: the agent has no sessions on this machine.
+    """
     title = setup_of(agent).title
     found = next((e for e in find_agents(setup.layout, setup.environ) if e.kind == agent), None)
     if found is None:
-        raise NotFound(f"{title} has no sessions here", hint="`bsd agents` lists what is here")
+        raise NotFound(
+            f"{title} has no sessions on this machine", hint="`bsd agents` lists the agents"
+        )
     kind = None if found.is_root else agent
     return found.layout, sessions_of(found.layout, kind, context.now()).files
 
@@ -135,12 +144,15 @@ def would_leave(
     *,
     seconds: float,
 ) -> WouldLeave:
-    """Compute what would leave sessions now, by a sample; changes nothing.
+    """Estimate from a sample which values an extraction would take out of sessions now.
+
+    No session is changed.
 
     Args:
-        layout: in which the sessions have these names; they need not be of a source yet.
+        layout: the layout in which the sessions have these names; its sources need not be in
+            bsd.toml yet.
         files: the sessions, with their sizes in bytes.
-        seconds: for how long sessions are read.
+        seconds: the time for reading sessions.
     """
     return foretell_extraction(replace(context, layout=layout), files, seconds=seconds)
 
@@ -158,24 +170,26 @@ def turn_agent(
     """Turn an agent on or off, as `bsd agents on|off` does.
 
     Args:
-        permission: of `on`: also let the agent's model call bsd's tools without asking.
-        force: of `off`: also take away what was changed since.
-        dry_run: only say which files would change.
-        seen: of the answer to a dry run: refuse if anything else would change by now.
+        permission: for `on`: also let the agent's model call bsd's tools without asking.
+        force: for `off`: also remove additions that were changed since bsd made them.
+        dry_run: return the files that would change, and change none.
+        seen: `seen` of the answer to a dry run: refuse if the changes differ from that answer.
 
     Raises:
-        NotFound: there is no such agent, or it has no sessions here.
-        Conflict: its sessions are not in this root, or a file has changed since it was shown.
-        TemporaryFailure: another bsd turns an agent on or off now.
-        Busy: replaced versions of its sessions are watched for late lines, for a minute.
-        ConfigError: the record of the additions is broken.
+        NotFound: the agent does not exist, or has no sessions on this machine.
+        Conflict: its sessions are not in this root, or the changes differ from those `seen`.
+        TemporaryFailure: another bsd process is turning an agent on or off.
+        Busy: replaced versions of its sessions are still watched for late lines (a minute).
+        ConfigError: the record of the additions is damaged.
     """
     if turn == "on":
         plan = plan_on(setup, agent, permission=permission)
     else:
         plan = plan_off(setup, agent, force=force)
     if seen is not None and seen != _seen(plan):
-        raise Conflict("the files have changed since they were shown", hint="look at them again")
+        raise Conflict(
+            "the files have changed since they were shown", hint="preview the changes again"
+        )
     if plan.ends_source and not dry_run and (many := replaced_versions(setup.layout, agent)):
         versions = "1 replaced version" if many == 1 else f"{many} replaced versions"
         raise Busy(

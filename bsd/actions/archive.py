@@ -1,6 +1,6 @@
-"""The archive: sessions that their program has deleted are listed, shown, found, brought back.
+"""The archive: copy sessions into it; list, show, search and bring back deleted sessions.
 
-Also, the stored data of a session, or of one entry, is forgotten.
+`forget` deletes the stored data of a session, or of one entry, for good.
 """
 
 from __future__ import annotations
@@ -65,51 +65,59 @@ MOST_GONE = 1000  # sessions of one list
 class GoneSession:
     """A session that its program has deleted. Sizes are bytes, times ISO 8601."""
 
-    id: Annotated[str, Field(description="Its name, and what tells it from others of that name")]
+    id: Annotated[
+        str, Field(description="Its name with a suffix that is unique among copies of that name")
+    ]
     session: str
     agent: str
     title: str | None
     parent: Annotated[str | None, Field(description="The session that it is a part of")]
     updated: Annotated[str, Field(description="When its program last wrote to it")]
     kept_at: str
-    gone_at: Annotated[str | None, Field(description="When that was noticed; null: just now")]
+    gone_at: Annotated[
+        str | None, Field(description="When bsd noticed the deletion; null: just now")
+    ]
     expires_at: str | None
-    size: Annotated[int, Field(description="Of its files, without what was taken out of them")]
-    kept_bytes: Annotated[int, Field(description="What the copy takes")]
+    size: Annotated[int, Field(description="Size of its files, without extracted values")]
+    kept_bytes: Annotated[int, Field(description="Size of the copy")]
     files: int
     put_aside: Annotated[
-        str | None, Field(description="The file as which its program has put it aside")
+        str | None, Field(description="The file to which its program has renamed the session")
     ]
     resume: Annotated[
         str | None,
-        Field(description="The command that continues it in its program, once it is brought back"),
+        Field(description="The command that continues it in its program after bring-back"),
     ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GoneList:
-    """Sessions that can be brought back, those used last first; and what all copies take."""
+    """Sessions that can be brought back, the last used first, and the size of all copies."""
 
     keep: Annotated[str, Field(description="The setting archive_sessions")]
     sessions: tuple[GoneSession, ...]
-    more: Annotated[int, Field(description="How many there are beside these")]
-    copies: Annotated[CopiesUse, Field(description="Of all sessions, those in their places, too")]
+    more: Annotated[int, Field(description="Number of further sessions that are not listed")]
+    copies: Annotated[
+        CopiesUse, Field(description="Disk use of all copies, also of sessions that still exist")
+    ]
     prompts_only: Annotated[
         tuple[PromptsOnlySession, ...],
-        Field(description="Sessions without a copy, which their program's history still names"),
+        Field(description="Sessions without a copy that their program's history still names"),
         OMIT_EMPTY,
     ] = ()
     prompts_only_more: Annotated[
-        int | None, Field(description="How many of these there are beside"), OMIT_EMPTY
+        int | None,
+        Field(description="Number of further `prompts_only` sessions that are not listed"),
+        OMIT_EMPTY,
     ] = None
     problems: Annotated[
-        tuple[str, ...], Field(description="What could not be read of histories"), OMIT_EMPTY
+        tuple[str, ...], Field(description="Histories that could not be read"), OMIT_EMPTY
     ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class GoneEntries:
-    """A session that is gone, and a page of its entries."""
+    """A session that its program has deleted, with a page of its entries."""
 
     session: GoneSession
     entries: tuple[EntryRow, ...]
@@ -118,20 +126,23 @@ class GoneEntries:
 
 @dataclass(frozen=True, slots=True)
 class FoundGone:
-    """Entries of sessions that are gone, with all the words."""
+    """Entries of deleted sessions that contain all the words."""
 
     query: str
     results: tuple[FoundEntry, ...]
     prompts: Annotated[
         tuple[FoundPrompt, ...],
-        Field(description="Prompts of sessions of which nothing else is left, the newest first"),
+        Field(description="Prompts of sessions of which only the prompts are left, newest first"),
         OMIT_EMPTY,
     ] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedSession:
-    """What became (with `dry_run`: would become) of a session. `size`: bytes of its transcript."""
+    """The outcome for one session. With `dry_run`, the expected outcome.
+
+    `size` is the size of its transcript in bytes.
+    """
 
     session: str
     status: SnapshotStatus
@@ -143,23 +154,23 @@ class CopiedSession:
 
 @dataclass(frozen=True, slots=True)
 class CopiesKept:
-    """What became of each session, in the order in which their programs will delete them."""
+    """The outcome for each session, in the order in which their programs will delete them."""
 
     dry_run: bool
     sessions: tuple[CopiedSession, ...]
     copied: int
     bytes_read: int
-    bytes_packed: Annotated[int, Field(description="Of what was read, what no copy had yet")]
+    bytes_packed: Annotated[int, Field(description="Bytes read that no copy contained before")]
     memory: Annotated[
         tuple[str, ...], Field(description="Files of projects' memory that were copied"), OMIT_EMPTY
     ] = ()
     left_out: Annotated[
-        tuple[str, ...], Field(description="What of it is not copied, and why"), OMIT_EMPTY
+        tuple[str, ...], Field(description="Memory that is not copied, with reasons"), OMIT_EMPTY
     ] = ()
 
 
 def gone_session(layout: Layout, copy: Snapshot, keep: str) -> GoneSession:
-    """Return a copy's description for all interfaces; `keep` is the setting `archive_sessions`."""
+    """Return the description of a copy; `keep` is the setting `archive_sessions`."""
     lifetime = None if keep == OFF else lifetime_seconds(keep)
     expires = None
     if lifetime is not None and copy.gone_at is not None:
@@ -184,7 +195,7 @@ def gone_session(layout: Layout, copy: Snapshot, keep: str) -> GoneSession:
 
 
 def _resume_command(layout: Layout, copy: Snapshot) -> str | None:
-    with suppress(BsdError):  # its agent's program is not known here
+    with suppress(BsdError):  # bsd.toml does not name its agent's program
         program = program_of(layout, copy.name.agent)
         return program.resume_command(copy.name.session, copy.working_directory)
     return None
@@ -193,15 +204,15 @@ def _resume_command(layout: Layout, copy: Snapshot) -> str | None:
 def copy_sessions(
     context: ActionContext, sessions: Sequence[str] = (), *, dry_run: bool = False
 ) -> CopiesKept:
-    """Copy sessions into the archive, with those that are parts of them.
+    """Copy sessions into the archive, together with the sessions that are parts of them.
 
     Args:
-        sessions: which ones, as AGENT/SESSION; none: all sessions of all agents.
-        dry_run: say which would be copied, and change nothing.
+        sessions: names as AGENT/SESSION; empty: all sessions of all agents.
+        dry_run: return which sessions would be copied, and copy none.
 
     Raises:
         Conflict: the setting `archive_sessions` is off.
-        Invalid: a name is wrong.
+        Invalid: a name is not valid.
     """
     keep = context.config.current.archive_sessions
     if keep.strip().casefold() == OFF:
@@ -248,14 +259,14 @@ def _copied(outcome: SnapshotOutcome) -> CopiedSession:
 
 
 def _not_found(layout: Layout, name: SessionName) -> CopiedSession:
-    """Why a session that was named is not among those of which copies are kept here."""
+    """Return the outcome for a named session that cannot be copied, with the reason."""
     try:
         layout.refuse_excluded(name)
         layout.session_file(name).lstat()
         problem: BsdError = LeftAlone(
-            f"no copy of {name} is kept here: another root serves its agent, or its sessions are"
-            " in a database",
-            hint="`bsd sources` says which root serves what",
+            f"bsd cannot copy {name}: another root serves its agent, or its sessions are in a"
+            " database",
+            hint="`bsd sources` lists the sources and the roots that serve them",
         )
     except (BsdError, OSError) as error:
         problem = os_problem(error, f"looking at {name}")
@@ -264,9 +275,9 @@ def _not_found(layout: Layout, name: SessionName) -> CopiedSession:
 
 
 def list_archive(context: ActionContext, *, agent: str | None = None, limit: int = 100) -> GoneList:
-    """List the sessions that their program has deleted, those used last first.
+    """List the sessions that their program has deleted, the last used first.
 
-    Those of which there is no copy are told by the history that their program keeps, if it does.
+    Deleted sessions without a copy come from the history of their program, if it keeps one.
     """
     layout, keep = context.layout, context.config.current.archive_sessions
     found = deleted_sessions(layout, agent)
@@ -292,19 +303,19 @@ def show_archived(
     limit: int = FIRST_PAGE,
     texts: int = 0,
 ) -> GoneEntries | PromptsShown:
-    """Show a session that its program has deleted, and a page of its entries.
+    """Return a session that its program has deleted, with a page of its entries.
 
-    If there is no copy of it, the prompts are shown that its program's history has.
+    If the archive has no copy, the answer has the prompts from the history of its program.
 
     Args:
         session: AGENT/SESSION, or its id in the archive.
-        start: line number from which on entries are listed; of prompts, their number.
-        texts: characters of each text of an entry that are given; 0: no texts.
+        start: the first line to list; for prompts, the number of the first prompt.
+        texts: the maximum length of each text of an entry, in characters; 0: no texts.
 
     Raises:
-        NotFound: there is no such session in the archive.
-        Conflict: several have this name.
-        LeftAlone: its lines are not understood.
+        NotFound: the archive has no such session.
+        Conflict: several copies have this name.
+        LeftAlone: bsd does not know the format of its lines.
     """
     layout = context.layout
     try:
@@ -319,10 +330,14 @@ def show_archived(
         found = program_of(layout, copy.name.agent).detect(line.raw for line in source.lines())
         fmt = found.reads if isinstance(found, NotOurs) else found
         if fmt is None:
-            why = found.reason if isinstance(found, NotOurs) else "its lines are not understood"
+            why = (
+                found.reason
+                if isinstance(found, NotOurs)
+                else "bsd does not know the format of its lines"
+            )
             raise LeftAlone(
                 f"{copy.name} cannot be shown: {why}",
-                hint=f"`bsd archive bring-back {copy.id}` brings it back as it was",
+                hint=f"`bsd archive bring-back {copy.id}` brings its file back unchanged",
             )
         outline = outline_of(source, fmt)
         numbers = outline.entries(range(start, outline.lines))
@@ -347,11 +362,11 @@ def search_archive(
     """Find entries of sessions that their program has deleted.
 
     Args:
-        words: words that must all be there, as `search` takes them.
+        words: words that an entry must all contain, in the syntax of `search`.
         read: first read the lines that the index lacks.
 
     Raises:
-        Invalid: the words are wrong.
+        Invalid: the words are not valid.
     """
     hits = search_gone(
         context.layout, words, agent=agent, limit=limit, read=read, progress=context.progress
@@ -361,15 +376,15 @@ def search_archive(
 
 
 def bring_back(context: ActionContext, session: str, *, renamed: str | None = None) -> BroughtBack:
-    """Put a session that its program has deleted back in its place, with all that belongs to it.
+    """Bring a deleted session back to its place, with all files that belong to it.
 
     Args:
         session: AGENT/SESSION, or its id in the archive.
         renamed: bring it back under this name, AGENT/SESSION.
 
     Raises:
-        NotFound: there is no such session in the archive, or only its prompts are left.
-        Conflict: several have this name, or there is such a session by now.
+        NotFound: the archive has no such session, or only its prompts are left.
+        Conflict: several copies have this name, or a session of this name exists now.
     """
     layout = context.layout
     try:
@@ -383,15 +398,17 @@ def bring_back(context: ActionContext, session: str, *, renamed: str | None = No
 
 
 def forget(context: ActionContext, session: str, *, entry: str | None = None) -> Forgotten:
-    """Delete for good all that is kept of a session, gone or not, or of one of its entries.
+    """Delete for good all data that bsd stores of a session, or of one of its entries.
+
+    The session may be in its place or deleted by its program.
 
     Args:
         session: AGENT/SESSION, or the id of one copy in the archive.
         entry: forget only the data of this entry.
 
     Raises:
-        NotFound: nothing is kept of it.
-        Invalid: an entry is forgotten by the session's name, not by a copy's id.
+        NotFound: bsd stores no data of it.
+        Invalid: `entry` was given with the id of a copy; it needs the name of the session.
         Busy: the session is in use.
     """
     keep = context.config.current.trash_retention
@@ -401,7 +418,8 @@ def forget(context: ActionContext, session: str, *, entry: str | None = None) ->
         done = forgetting.session(name, copy)
     elif copy is not None:
         raise Invalid(
-            "an entry is forgotten in all that is kept under a name", hint=f"name it {name}"
+            "an entry is forgotten in all copies of its session, not in one copy",
+            hint=f"name the session: {name}",
         )
     else:
         done = forgetting.entry(name, entry)
@@ -410,9 +428,12 @@ def forget(context: ActionContext, session: str, *, entry: str | None = None) ->
 
 
 def kept_session(layout: Layout, text: str) -> tuple[SessionName, Snapshot | None]:
-    """Which session is meant: by its name, or one copy by its id; raises Invalid."""
+    """Return the session of a name or of a copy's id; with the copy if `text` is its id.
+
+    Raises Invalid.
+    """
     try:
         copy = find_deleted(layout, text)
-    except (NotFound, Conflict, Invalid):  # not gone, or several: then all that is kept of it
+    except (NotFound, Conflict, Invalid):  # not deleted, or several copies: all data of the name
         return SessionName.parse(text), None
     return copy.name, copy if copy.id == text else None

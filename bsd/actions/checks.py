@@ -1,4 +1,4 @@
-"""verify and diagnose: whether the data is complete, and possible obstacles (SPEC §7)."""
+"""verify and diagnose: check that the stored data is complete and that bsd can work (SPEC §7)."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from bsd.planning.restore import plan_remark
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What was looked at, and how it went."""
+    """The checks of `diagnose`, with their results."""
 
-    ok: Annotated[bool, Field(description="No check failed; warnings do not count")]
+    ok: Annotated[bool, Field(description="True if no check failed; warnings do not count")]
     checks: tuple[Check, ...]
 
 
 def verify(context: ActionContext, *, repair: bool = False) -> Verification:
-    """Check that all that was extracted is there, in all sessions.
+    """Check that every extracted value of every session can be restored.
 
     Args:
-        repair: mend the problems that can be mended.
+        repair: repair the problems that bsd can repair.
     """
     if not repair:
         return verification.verify(context.layout, progress=context.progress)
@@ -45,12 +45,12 @@ def verify(context: ActionContext, *, repair: bool = False) -> Verification:
 
 
 def remark(context: ActionContext, session: SessionName) -> tuple[str, ...]:
-    """Put markers back that a program has dropped; return the entries.
+    """Put back the markers that a program has dropped; return the entries.
 
     Raises:
         NotFound: there is no such session.
         Busy: the session is in use.
-        LeftAlone: it is not ours to edit.
+        LeftAlone: bsd does not edit the session.
     """
     return context.editor(session).apply(
         lambda opened: plan_remark(opened.transcript, opened.format, opened.store)
@@ -58,25 +58,26 @@ def remark(context: ActionContext, session: SessionName) -> tuple[str, ...]:
 
 
 def diagnose(context: ActionContext, *, repair: bool = False) -> Examined:
-    """Check this machine and this root for trouble; changes nothing.
+    """Check this machine and this root for problems; changes nothing.
 
     Args:
-        repair: root was asked to give away the files that it has made in another user's root. The
-            caller does that before; here it is refused if it was not done.
+        repair: the user asked to give files that the superuser created in another user's root back
+            to that user. The caller does that before this call; if such files are left, the call
+            is refused.
 
     Raises:
-        Forbidden: only root can do the repair.
+        Forbidden: only the superuser can do the repair.
     """
     if repair:
         root = context.layout.root
         if any(uid != os.geteuid() for _, uid in wrongly_owned(root, os.environ)):
             hint = f"`sudo bsd --root {root} doctor --repair`"
-            raise Forbidden("only root can give away what belongs to root", hint=hint)
+            raise Forbidden("only the superuser can change the owner of these files", hint=hint)
     return _examined(_checks(context))
 
 
 def diagnose_without_root(problem: BsdError) -> Examined:
-    """Check this machine alone, where `problem` says why there is no root, or are no settings."""
+    """Check this machine only; `problem` says why there is no root, or why settings are invalid."""
     settings = [Check("settings", Level.FAIL, f"{e.field}: {e.message}") for e in problem.errors]
     why = Check("settings", Level.FAIL, problem.message, problem.hint)
     return _examined([versions(), *settings, why])
@@ -97,6 +98,6 @@ def _checks(context: ActionContext) -> Iterator[Check]:
         yield Check("config", Level.FAIL, error.message, error.hint)
         return
     file = layout.config_file
-    state = "valid" if file.exists() else "not there yet; the defaults hold"
+    state = "valid" if file.exists() else "not there yet; the defaults apply"
     yield Check("config", Level.OK, f"{file} is {state}; enabled: {str(config.enabled).lower()}")
     yield clock(layout)

@@ -1,8 +1,8 @@
-"""The context of an action: paths, settings, the actor, how long to wait, and whom to tell.
+"""The context of an action: paths, settings, the actor, the retry budget, and callbacks.
 
 An action is a function of this package whose first parameter is an `ActionContext`. An interface
-makes a context, and calls the function directly, or through `run` and `query` where the function
-opens sessions: a context with an executor has another process call it.
+creates a context and calls the function. If the function opens sessions, the interface calls it
+through `run` or `query`: a context with an executor has another process call the function.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ T = TypeVar("T")
 
 
 class ProgressCallback(Protocol):
-    """Is told how far an action is; may raise an exception to end the action."""
+    """Receives the progress of an action; may raise an exception to end the action."""
 
     def __call__(self, done: int, of: int | None = None) -> None:
-        """Hear that `done` of `of` bytes (where sessions are only counted: sessions) are read."""
+        """Take note that `done` of `of` bytes are read.
+
+        An action that counts sessions, not bytes, passes numbers of sessions.
+        """
 
 
 class Executor(Protocol):
-    """Has another process call an action, with a context of that process."""
+    """Calls an action in another process, with a context of that process."""
 
     def __call__(
         self,
@@ -50,17 +53,19 @@ class Executor(Protocol):
     ) -> T:
         """Return the answer of `action(child's context, *args, **kwargs)`, or raise its error.
 
-        All of them are pickled, so `action` is a function of a module. `changes`: the action may
-        change a session, so the process must not be ended in the middle.
+        Args:
+            action: a function of a module, since the function and its arguments are pickled.
+            changes: the action may change a session, so the process must not be ended before the
+                action has finished.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """How far the index of words follows the sessions."""
+    """The state of the search index."""
 
-    complete: Annotated[bool, Field(description="Whether all sessions were read")]
-    waiting: Annotated[int, Field(description="Sessions that are still to be read")]
+    complete: Annotated[bool, Field(description="True if the index has read all sessions")]
+    waiting: Annotated[int, Field(description="Sessions that the index has not read yet")]
     problem: str | None
 
 
@@ -68,25 +73,27 @@ def _ignore_progress(done: int, of: int | None = None) -> None: ...
 
 
 def _no_index() -> SearchState:
-    return SearchState(complete=False, waiting=0, problem="no index is kept here")
+    return SearchState(complete=False, waiting=0, problem="there is no search index here")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionContext:
-    """What an action knows of its caller.
+    """The environment of an action, as its caller provides it.
 
     Attributes:
-        actor: the caller's name in audit, log and history.
-        budget: for how long sessions in use are waited for, and by which clock.
-        progress: told how far a long action is.
-        stopping: True if work that is not begun shall not be begun any more.
-        cleaned: called when something was deleted for good.
-        early_answer: given an answer that is true before all is done, if an action has one.
-        noticed: told how each attempt to commit ended.
-        in_flight: the commits of this process; None: made for each call.
-        outlines: of sessions that were listed page by page.
-        search_state: how far the search index is.
-        executor: has another process call actions that open sessions; None: this one does.
+        actor: the caller's name in the audit, the log and the history.
+        budget: how long an action waits for sessions in use, and the clock.
+        progress: called with the progress of a long action.
+        stopping: returns True if the action must not begin further work.
+        cleaned: called after data was deleted for good.
+        early_answer: called with an answer that is already correct while the action still works,
+            if the action has such an answer.
+        noticed: called with the outcome of each attempt to commit.
+        in_flight: the commits of this process; None: each call creates its own.
+        outlines: a cache for sessions that are listed page by page.
+        search_state: returns the state of the search index.
+        executor: calls actions that open sessions in another process; None: this process calls
+            them.
     """
 
     layout: Layout
@@ -109,7 +116,7 @@ class ActionContext:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Call an action that may change sessions, here or where the executor has it called."""
+        """Call an action that may change sessions, through the executor if there is one."""
         if self.executor is None:
             return action(self, *args, **kwargs)
         return self.executor(self, action, args, kwargs, changes=True)
@@ -120,17 +127,17 @@ class ActionContext:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Call an action that reads sessions and changes none, as `run` does."""
+        """Call an action that only reads sessions, through the executor if there is one."""
         if self.executor is None:
             return action(self, *args, **kwargs)
         return self.executor(self, action, args, kwargs, changes=False)
 
     def with_excluded(self) -> ActionContext:
-        """Return the context for an action that a session may be named for although excluded."""
+        """Return a context in which excluded sessions may be named."""
         return replace(self, layout=self.layout.with_excluded())
 
     def editor(self, session: SessionName) -> SessionEditor:
-        """Return an editor that changes a session for this actor, within the budget."""
+        """Return an editor of a session that acts for this actor, within the budget."""
         return SessionEditor(
             Session(self.layout, session),
             self.config,
@@ -141,12 +148,16 @@ class ActionContext:
         )
 
     def reader(self, session: SessionName, *, to_edit: bool = False) -> SessionReader:
-        """Return a reader of a session; `to_edit`: refuse one that bsd does not edit."""
+        """Return a reader of a session; `to_edit`: refuse a session that bsd does not edit."""
         opened = Session(self.layout, session)
         return SessionReader(opened, self.config, self.now(), to_edit=to_edit)
 
     def recover(self, records: Iterable[Path] | None = None) -> list[Recovered]:
-        """Finish or undo commits that an earlier process left half done: all, or these records."""
+        """Finish or undo commits that an earlier process did not complete.
+
+        Args:
+            records: only the commits of these records; None: all.
+        """
         return recover(
             self.in_flight or InFlight(self.layout),
             now_ns=lambda: int(self.now() * 1e9),
@@ -154,7 +165,7 @@ class ActionContext:
         )
 
     def trash(self) -> Trash:
-        """Return the trash, with the setting `trash_retention`; raises ConfigError."""
+        """Return the trash with the setting `trash_retention`; raises ConfigError."""
         keep = self.config.current.trash_retention
         return Trash(self.layout, keep, actor=self.actor, budget=self.budget)
 

@@ -1,7 +1,7 @@
-"""The context tool (seed 003): an agent reads about its session, and makes it smaller.
+"""The context tool (seed 003): an agent lists the entries of its session and makes them smaller.
 
-get_context lists entries and hashes. change_context replaces ranges of text, empties entries, or
-puts summaries in their place.
+`get_context` lists entries and hashes. `change_context` replaces ranges of text, empties entries,
+or replaces entries by summaries.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def get_context(context: ActionContext, session: SessionName) -> Context:
 
     Raises:
         NotFound: there is no such session.
-        LeftAlone: its lines are not understood.
+        LeftAlone: bsd does not know the format of its lines.
     """
     with context.reader(session) as opened:
         return view_context(session, opened.transcript, opened.format)
@@ -42,17 +42,17 @@ def change_context(
     include_user: bool = False,
     dry_run: bool = False,
 ) -> ContextChanged:
-    """Replace ranges, discard entries, or put summaries in their place: all targets or none.
+    """Replace ranges, discard entries, or replace entries by summaries: all targets or none.
 
     Args:
         action: `replace`, `discard` or `distill`.
-        targets: as JSON, in any form that `planning.targets.read_targets` takes.
+        targets: as JSON, in any form that `planning.targets.read_targets` accepts.
         include_user: also change texts of the user.
-        dry_run: return the changes, and change nothing.
+        dry_run: return the changes without making them.
 
     Raises:
         Invalid: there is no such action.
-        Refused: at least one target cannot be changed; `errors` says of each why.
+        Refused: at least one target cannot be changed; `errors` has the reason for each.
         NotFound: there is no such session.
         Busy: the session is in use.
     """
@@ -71,7 +71,7 @@ def change_context(
 def plan_change(
     opened: OpenSession, action: str, targets: Sequence[Any], *, include_user: bool
 ) -> tuple[Plan, ContextChanged]:
-    """Plan a change of context; `targets` as `read_targets` returns them. Raises Refused."""
+    """Plan a change of context; `targets` are those of `read_targets`. Raises Refused."""
     config = opened.settings
     plan = plan_replace if action == REPLACE else plan_discard
     return plan(
@@ -91,7 +91,7 @@ def replace_targets(
     replacement: str | None = None,
     targets: Sequence[Any] | None = None,
 ) -> list[Any]:
-    """Return the targets of `replace`: one whose members are given alone, then all others."""
+    """Return the targets of `replace`: the target of the single arguments, then `targets`."""
     one: Mapping[str, str | None] = {"start": start, "end": end, "replacement": replacement}
     given = {name: value for name, value in one.items() if value is not None}
     return [*([given] if given else []), *(targets or [])]

@@ -1,7 +1,7 @@
-"""Edits the values of one entry, and the settings on it, for a person or an agent.
+"""Edits of one entry: its values, and its member `_extractable`.
 
-edit_entry changes values, show_editable is the entry before that; get_meta and set_extractable are
-about `_extractable`. All other bytes of the session stay.
+`show_editable` returns an entry for editing, and `edit_entry` changes its values. `get_meta` reads
+`_extractable`, and `set_extractable` changes it. All other bytes of the session stay as they are.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from bsd.transcripts.spans import ValuePath, parse_path
 EDIT_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "entry": {"type": "object", "description": "The whole entry as it shall be"},
+        "entry": {"type": "object", "description": "The whole entry with its new values"},
         "set": {
             "type": "object",
-            "description": "Values by path, as in message.content[0].text",
+            "description": "New values by path, for example message.content[0].text",
         },
-        "seen": {"type": "string", "description": "`seen` of the entry that was shown"},
+        "seen": {"type": "string", "description": "`seen` of the entry before the edit"},
     },
     "additionalProperties": False,
-    "description": "Either entry or set",
+    "description": "Either `entry` or `set`",
 }
 _HINT = 'send {"entry": {…}} or {"set": {"message.content[0].text": "shorter"}}'
 
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What is noted on an entry."""
+    """The members of an entry that bsd adds or reads."""
 
     entry_id: str | None
     index: int
@@ -76,14 +76,14 @@ def edit_entry(
 
     Args:
         entry: its id, or `#` and a line number.
-        wish: from the entry as it is to the entry as it shall be.
-        seen: the hash of the line that the wish was made on; None if that does not matter.
+        wish: a function from the current entry to the new entry.
+        seen: the hash of the line that the caller has seen; None: the line may have changed since.
 
     Raises:
         NotFound: there is no such session or entry.
         Busy: the session is in use.
         Invalid: the change would break the session.
-        Conflict: the line is not the one that was `seen`.
+        Conflict: the line has another hash than `seen`.
     """
     editor = context.editor(session)
     answer = editor.apply(
@@ -93,10 +93,10 @@ def edit_entry(
 
 
 def read_edit(body: bytes) -> tuple[Wish, str | None]:
-    """Read a wish and the hash that was `seen` from JSON, in which numbers stay as spelled.
+    """Read an edit and its `seen` from JSON; numbers keep their spelling.
 
     Raises:
-        Invalid: names every bad member.
+        Invalid: the body is not valid; `errors` names every invalid member.
     """
     if not body:
         raise Invalid("the body is empty", hint=_HINT)
@@ -137,13 +137,13 @@ def _assignments(values: dict[str, Any], errors: list[FieldError]) -> list[tuple
 
 
 def show_editable(context: ActionContext, session: SessionName, entry: str) -> EditableEntry:
-    """Show an entry, the header included, for a person to edit; raises NotFound, LeftAlone."""
+    """Return an entry (the header too) for editing; raises NotFound, LeftAlone."""
     with context.reader(session, to_edit=True) as opened:
         return show_entry(opened.transcript, opened.format, entry)
 
 
 def get_meta(context: ActionContext, session: SessionName, entry: str) -> Meta:
-    """Return the settings on an entry, the header included; raises NotFound, LeftAlone."""
+    """Return bsd's members of an entry (the header too); raises NotFound, LeftAlone."""
     with context.reader(session, to_edit=True) as opened:
         located = locate(opened.transcript, opened.format, entry, header=True)
     marker = Marker.of(located.entry)
@@ -160,12 +160,12 @@ def get_meta(context: ActionContext, session: SessionName, entry: str) -> Meta:
 def set_extractable(
     context: ActionContext, session: SessionName, entry: str, value: Extractable
 ) -> ExtractableSet:
-    """Say whether an entry may be extracted.
+    """Set whether an entry may be extracted.
 
     Args:
         entry: its id, or `#` and a line number.
-        value: False keeps the entry inline, True lets it go at once, a number keeps it for so
-            many messages, None removes `_extractable`.
+        value: False keeps the entry inline, True extracts it as soon as possible, a number keeps
+            it inline for that number of messages, None removes `_extractable`.
 
     Raises:
         NotFound: there is no such session or entry.
@@ -178,7 +178,10 @@ def set_extractable(
 def plan_with_reason(
     opened: OpenSession, entry: str, value: Extractable
 ) -> tuple[Plan, ExtractableSet]:
-    """Plan the setting of `_extractable`; the answer says why an entry set to True stays, if so."""
+    """Plan the change of `_extractable`.
+
+    If the value is True and the entry stays inline nevertheless, the answer says why.
+    """
     source, fmt = opened.transcript, opened.format
     plan, answer = plan_set_extractable(source, fmt, entry, value)
     if value is True:

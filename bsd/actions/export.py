@@ -1,8 +1,8 @@
-"""export_session writes a session into one file: HTML or Markdown to read, JSON lines to keep.
+"""export_session: write a session into one file, as HTML or Markdown for reading, or as JSON lines.
 
-Values that were taken out stand in their places again, and the sessions of sub-agents follow. With
-`redact`, each secret that the rules find is replaced wherever it stands in the file. Nothing of
-bsd is changed.
+The file contains the extracted values in their places. The sessions of sub-agents follow. With
+`redact`, each secret that the rules find is replaced everywhere in the file. An export changes no
+session and no file of bsd.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OTHER_FILE = "name another file: -o FILE"
 
 
 class ExportFormat(StrEnum):
-    """How a session is written; also the ending of the file's name."""
+    """The format of an exported file; the value is also the file name's extension."""
 
     HTML = "html"
     MARKDOWN = "md"
@@ -58,31 +58,33 @@ class ExportFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RedactedText:
-    """A secret that is replaced in the file. It is not in the answer."""
+    """A secret in the exported sessions. The answer does not contain the secret itself."""
 
     hash: str
     rule: str
     masked: str
-    count: Annotated[int, Field(description="Of lines in which it stands")]
+    count: Annotated[int, Field(description="Number of lines that contain it")]
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was (with `dry_run`: would be) written."""
+    """The exported file; with `dry_run`, the file that an export would write."""
 
     session: str
     format: ExportFormat
-    file: Annotated[str | None, Field(description="Null with `dry_run`")]
-    sessions: Annotated[tuple[str, ...], Field(description="It, and those of its sub-agents")]
+    file: Annotated[str | None, Field(description="Path of the file; null with `dry_run`")]
+    sessions: Annotated[
+        tuple[str, ...], Field(description="The session and those of its sub-agents")
+    ]
     entries: int
-    bytes: Annotated[int, Field(description="Of the file; 0 with `dry_run`")]
+    bytes: Annotated[int, Field(description="Size of the file; 0 with `dry_run`")]
     redact: bool
     secrets: Annotated[
         tuple[RedactedText, ...],
-        Field(description="Secrets in it: with `redact` they are replaced, else they are there"),
+        Field(description="Secrets in the sessions; the file contains them unless `redact` is set"),
     ]
     unavailable: Annotated[
-        int, Field(description="Values that were taken out and cannot be had any more")
+        int, Field(description="Number of extracted values that cannot be restored any more")
     ]
     problems: Annotated[
         tuple[str, ...], Field(description="Sub-agents' sessions that cannot be read"), OMIT_EMPTY
@@ -99,23 +101,25 @@ def export_session(
     redact: bool = False,
     dry_run: bool = False,
 ) -> Exported:
-    """Write a session, in its place or gone, and those of its sub-agents into one file.
+    """Write a session and those of its sub-agents into one file.
+
+    The session may be in its place, or deleted by its program.
 
     Args:
-        session: its name; of one that is gone also its id in the archive.
-        file: must not exist; it is readable for its owner only. None: a `dry_run`.
+        session: the name of the session; for a deleted session also its id in the archive.
+        file: a path that must not exist; only its owner may read the file. None: a `dry_run`.
         redact: replace each secret by `[redacted-RULE]`.
-        dry_run: only say what would be written, and which secrets are in it.
+        dry_run: return the answer, with the secrets in the sessions, and write no file.
 
     Raises:
         NotFound: there is no such session.
-        LeftAlone: it is excluded, or its lines are not understood.
-        Conflict: the file is there already.
+        LeftAlone: the session is excluded, or bsd does not know the format of its lines.
+        Conflict: the file exists.
     """
     layout = context.layout
     layout.refuse_excluded(session)
     if file is not None and os.path.lexists(file) and not dry_run:
-        raise Conflict(f"{file} is there already", hint=_OTHER_FILE)
+        raise Conflict(f"{file} exists already", hint=_OTHER_FILE)
     export = _Export(context, format)
     with ExitStack() as opened:
         export.open(session, opened)
@@ -133,7 +137,7 @@ def export_session(
 
 
 def _parts_of(layout: Layout, name: SessionName) -> Iterator[SessionName]:
-    """Yield the sessions that are parts of a session, or were started by it."""
+    """Yield the sessions that are parts of a session, or that it started."""
     with suppress(BsdError):
         yield from (member.name for member in catalog.family(layout, name)[1:])
     with suppress(BsdError):
@@ -145,7 +149,7 @@ def _parts_of(layout: Layout, name: SessionName) -> Iterator[SessionName]:
 
 
 def _opened(layout: Layout, name: SessionName) -> tuple[SessionName, InBlocks]:
-    """Open a session, or its copy in the archive; return it with the name of the session."""
+    """Open a session, or its copy in the archive; return its name and the open source."""
     try:
         return name, open_or_snapshot(layout, name)
     except NotFound:
@@ -166,7 +170,7 @@ class _Export:
         self._count: Counter[str] = Counter()
         self._entries = self._unavailable = 0
         self.problems: list[str] = []
-        self.passes = 1  # how often the sessions are read, for the progress
+        self.passes = 1  # number of times that the sessions are read, for the progress
         self._read = 0  # bytes
 
     def open(self, name: SessionName, opened: ExitStack) -> None:
@@ -175,16 +179,16 @@ class _Export:
         opened.enter_context(source)
         if format_of(source, program_of(self._context.layout, name.agent)) is None:
             raise LeftAlone(
-                f"{name} cannot be exported: its lines are not understood",
-                hint="copy its file as it is; nothing in it is changed",
+                f"{name} cannot be exported: bsd does not know the format of its lines",
+                hint="copy its file instead; bsd has not changed it",
             )
         self._sources.append((name, source))
 
     def _lines(self, name: SessionName, source: InBlocks) -> Iterator[tuple[bytes, int]]:
-        """Yield each line with all values in it, and how many of them cannot be had."""
+        """Yield each line with its values restored, and the number of unavailable values."""
         layout = self._context.layout
         fmt = format_of(source, program_of(layout, name.agent))
-        assert fmt is not None  # noqa: S101 - `open` has seen to it
+        assert fmt is not None  # noqa: S101 - `open` has checked it
         total = self.passes * sum(source.identity.size for _, source in self._sources)
         for raw, answer in restored_lines(source, fmt, SessionStore(layout, name)):
             yield raw, len(answer.unavailable) if answer else 0
@@ -192,7 +196,7 @@ class _Export:
             self._context.progress(min(self._read, total), total)
 
     def find_secrets(self) -> None:
-        """Look for secrets in all lines, and count these."""
+        """Find the secrets in all lines; count the lines with each secret."""
         for name, source in self._sources:
             for raw, missing in self._lines(name, source):
                 for secret in secrets_in(raw):
@@ -202,14 +206,14 @@ class _Export:
                 self._unavailable += missing
 
     def write(self, file: Path, *, redact: bool) -> int:
-        """Write the file; return its bytes. A file that is not whole does not stay."""
-        # The longest first: one secret may hold another.
+        """Write the file; return its size in bytes. If writing fails, the file is deleted."""
+        # The longest first: one secret may contain another.
         secrets = sorted(self._secrets.values(), key=lambda each: -len(each.text))
         texts = [SecretText(each.text, each.replacement) for each in secrets] if redact else []
         try:
             descriptor = create_private(file)
         except FileExistsError as error:  # another process has just made it
-            raise Conflict(f"{file} is there already", hint=_OTHER_FILE) from error
+            raise Conflict(f"{file} exists already", hint=_OTHER_FILE) from error
         except OSError as error:
             raise os_problem(error, f"writing {file}") from error
         try:
@@ -235,8 +239,8 @@ class _Export:
     def _part(self, name: SessionName, source: InBlocks, texts: list[SecretText]) -> ExportedPart:
         program = program_of(self._context.layout, name.agent)
         fmt = format_of(source, program)
-        assert fmt is not None  # noqa: S101 - `open` has seen to it
-        # A title is cut, and on one line: a secret cannot be found in it any more.
+        assert fmt is not None  # noqa: S101 - `open` has checked it
+        # Redact before the title is shortened to one line: a shortened secret is not found.
         ends = ends_in(source, program, lambda line: _without(line, texts))
         title = ends.title or str(name)
         for text in texts:
@@ -280,7 +284,7 @@ def _without(raw: bytes, texts: list[SecretText]) -> bytes:
         if new:
             with suppress(SpliceError):
                 raw = edit(raw, replace=new)
-        # Names of members, members that stand twice, lines that are no JSON.
+        # For names of members, duplicate members, and lines that are not JSON.
         raw = text.replaced(raw.decode("utf-8", "surrogateescape")).encode(
             "utf-8", "surrogateescape"
         )

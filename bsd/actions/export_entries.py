@@ -1,4 +1,4 @@
-"""The content of an entry as an exported file shows it: texts, thinking, calls, results, images."""
+"""The blocks of an entry in an exported file: texts, thinking, calls, results, pictures."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from bsd.transcripts.agents.values import Media, media_of
 from bsd.transcripts.spans import ValuePath, value_at
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
-# Control characters, and those that change the direction of what follows.
+# Control characters, and characters that change the direction of the following text.
 _UNWANTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff]")
 _WHO = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool"}
 _TEXTS = frozenset(("user", "assistant", "system"))
 
 
 class BlockKind(StrEnum):
-    """What a block of an entry is."""
+    """The kind of a block."""
 
     TEXT = "text"
     THINKING = "thinking"
@@ -36,7 +36,7 @@ class BlockKind(StrEnum):
 class Block:
     """One block of an entry. Its text is plain text.
 
-    `title`: the name of a tool; `summary`: what stands for the text where that is folded.
+    `title` is the name of a tool. `summary` is shown while the text is folded.
     """
 
     kind: BlockKind
@@ -48,7 +48,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class ExportedEntry:
-    """One entry, whole."""
+    """One entry with all of its values."""
 
     index: int
     entry: Entry
@@ -65,7 +65,7 @@ class ExportedEntry:
 
     @property
     def time(self) -> str:
-        """When it was written, to the second, ISO 8601; empty if it does not say so."""
+        """The time of the entry, to the second, in ISO 8601; empty if the entry has none."""
         if self.info.time_ms is None:
             return ""
         try:
@@ -74,7 +74,7 @@ class ExportedEntry:
             return ""
 
     def blocks(self) -> list[Block]:
-        """Return its blocks, in order; none if it is bookkeeping of its program."""
+        """Return its blocks in order; an entry that is bookkeeping of its program has none."""
         if self.info.is_header:
             return []
         found: list[tuple[ValuePath, Block]] = []
@@ -82,7 +82,7 @@ class ExportedEntry:
         for call in self.info.calls:
             value = value_at(self.entry, call.arguments) if call.arguments else ""
             text = shown(value if isinstance(value, str) else _json(value))
-            # The first argument says most: a command, a file, words to look for.
+            # The first argument is the most telling: a command, a file, search words.
             members = value.values() if isinstance(value, dict) else ()
             first = next((each for each in members if isinstance(each, str)), text)
             block = Block(BlockKind.CALL, text, shown(call.name), summary=shown(first))
@@ -118,7 +118,7 @@ class ExportedPart:
 
 
 def shown(text: str) -> str:
-    """Return a text without colours of a terminal and characters that deceive."""
+    """Return a text without terminal escapes, and with U+FFFD for deceptive characters."""
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
     return _UNWANTED.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))

@@ -1,6 +1,7 @@
-"""One HTML file of sessions: no script, nothing from the network, every text escaped.
+"""One HTML file of sessions: no script, no request to the network, every text escaped.
 
-The file's own policy forbids scripts and requests, so that even a mistake here runs nothing.
+The content security policy of the file forbids scripts and requests, so a mistake in this module
+still cannot run code.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from bsd import __version__
 from bsd.actions.export_entries import Block, BlockKind, ExportedEntry, ExportedPart, counted
 from bsd.core.formatting import format_size
 
-_LONGEST_MARKDOWN = 200_000  # characters: a longer text is shown as it is
-_LONG_RESULT = 400  # characters: a longer one is folded
+_LONGEST_MARKDOWN = 200_000  # characters: a longer text is shown as plain text
+_LONG_RESULT = 400  # characters: a longer result is folded
 _SUMMARY = 90  # characters
 _SHOWN_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
@@ -46,7 +47,7 @@ padding:.2rem .5rem}blockquote{border-left:3px solid var(--line);margin-left:0;p
 
 
 def html_pieces(parts: Iterable[ExportedPart], *, redacted: int) -> Iterator[str]:
-    """Yield the file piece by piece; `redacted`: how many secrets were replaced in it."""
+    """Yield the file piece by piece; `redacted` is the number of secrets replaced in it."""
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
     for number, part in enumerate(parts):
         title = escape(part.title)
@@ -111,7 +112,7 @@ def _is_short(text: str) -> bool:
 
 
 def _folded(title: str, block: Block, *, is_open: bool = False) -> str:
-    """A text behind its first words."""
+    """Return a text folded under its first words."""
     text, summary = block.text, " ".join((block.summary or block.text)[: 4 * _SUMMARY].split())
     if len(summary) > _SUMMARY:
         summary = summary[: _SUMMARY - 1] + "…"

@@ -1,4 +1,4 @@
-"""One Markdown file of sessions. What a person or a model wrote stays Markdown, without markup."""
+"""One Markdown file of sessions. Texts of people and models stay Markdown, without HTML."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from bsd.actions.export_entries import Block, BlockKind, ExportedPart, counted
 from bsd.core.formatting import format_size
 
 _TICKS = re.compile(r"`{3,}")
-# An indented one may belong to a list, and end with it; a name of a language has no backtick.
+# An indented fence may belong to a list and end with the list, so only a fence at the beginning of
+# a line counts. The name of a language contains no backtick.
 _FENCE = re.compile(r"(`{3,})[^`]*$|(~{3,})")
 _MARKUP = re.compile(r"(\\*)(<(?=[A-Za-z/!?])|!(?=\[))")
 _MOST_INDENTED = 3  # spaces before the end of a fence
@@ -18,7 +19,7 @@ _HEADING = re.compile(r"^(#{1,6} )")
 
 
 def markdown_pieces(parts: Iterable[ExportedPart], *, redacted: int) -> Iterator[str]:
-    """Yield the file piece by piece; `redacted`: how many secrets were replaced in it."""
+    """Yield the file piece by piece; `redacted` is the number of secrets replaced in it."""
     for number, part in enumerate(parts):
         title = _line(part.title)
         note = f", {counted(redacted, 'secret')} replaced" if redacted and not number else ""
@@ -52,7 +53,7 @@ def _block(block: Block) -> str:
 
 
 def _line(text: str) -> str:
-    """A text on one line, none of whose characters is a mark of Markdown."""
+    """Return a text on one line, with all Markdown characters escaped."""
     return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(text.split()))
 
 
@@ -63,21 +64,24 @@ def _fenced(text: str) -> str:
 
 
 def _ends(line: str, fence: str) -> bool:
-    """Whether a line ends what stands in a fence: as CommonMark has it, not earlier or later."""
+    """Return True if a line closes a fence according to CommonMark."""
     mark = line.rstrip(" \t")
     mark = mark.lstrip(" ") if len(mark) - len(mark.lstrip(" ")) <= _MOST_INDENTED else ""
     return mark.startswith(fence) and not mark.strip(fence[0])
 
 
 def _escaped(mark: re.Match[str]) -> str:
-    """Return a mark behind a backslash, if an odd number of them does not escape it already."""
+    """Return a mark with a backslash before it, unless it is already escaped.
+
+    A mark is escaped if an odd number of backslashes precedes it.
+    """
     return mark[0] if len(mark[1]) % 2 else f"{mark[1]}\\{mark[2]}"
 
 
 def _without_markup(text: str) -> str:
-    """Return Markdown in which no HTML and no picture begins, nor headings like the file's own.
+    """Return Markdown without HTML and pictures, and with headings two levels lower.
 
-    Inside fences everything stays. A fence that is open at the end is closed.
+    Text inside fences stays as it is. A fence that is open at the end is closed.
     """
     lines, fence = [], ""
     for written in text.split("\n"):

@@ -1,4 +1,4 @@
-"""extract: all that is due in one session leaves it, for the store (SPEC §3)."""
+"""extract: move all due values of one session into the store (SPEC §3)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bsd.transcripts.reader import Transcript
 
 _log = structlog.stdlib.get_logger(module="session")
 
-# Bytes of a session that is read again, whole, as fast as a checkpoint of it could be.
+# Bytes: a smaller session is read again as a whole as fast as its checkpoint could be loaded.
 _SMALL = 16 << 10
 
 
@@ -37,21 +37,21 @@ def extract(
     settings: Mapping[str, Any] | None = None,
     turn_over: bool = False,
 ) -> SessionResult:
-    """Extract all that is due in a session, values that an undo had brought back included.
+    """Extract all due values of a session, including values that an undo has restored.
 
     Args:
-        dry_run: return the result of an extraction, and change nothing.
-        settings: settings of config.json that have other values for this call.
-        turn_over: the last turn of the session has ended, whatever its entries say. A session in
-            use is left alone all the same.
+        dry_run: return the result of an extraction, and change no file.
+        settings: settings of config.json with other values for this call.
+        turn_over: treat the last turn of the session as finished, even if its entries do not show
+            it. A session in use is still left alone.
 
     Returns:
-        The result; a session that is busy, left alone or failed has that status, and a `reason`.
+        The result. If the session is busy, left alone or failed, it has that status and a `reason`.
 
     Raises:
         NotFound: there is no such session.
-        LeftAlone: the file is no session of its program.
-        Invalid: a setting has no valid value.
+        LeftAlone: the file is not a session of its program.
+        Invalid: a setting has an invalid value.
     """
     extraction = _ExtractionRun(
         context, session, settings, by_hand=True, dry_run=dry_run, turn_over=turn_over
@@ -60,16 +60,16 @@ def extract(
 
 
 class CallWatch(Transcript, Protocol):
-    """An open session that looks for calls of bsd's tools in the lines that are read from it."""
+    """An open session that detects calls of bsd's tools in the lines that a planner reads."""
 
     def has_due_calls(self) -> bool:
-        """Return True if calls were found that are to be carried out now."""
+        """Return True if it has found calls that are due now."""
 
     def waits_until(self) -> float | None:
-        """Return until when (epoch seconds) calls wait for the prompt cache; None: none do."""
+        """Return when (epoch seconds) calls become due that wait for the prompt cache, or None."""
 
 
-def extract_due(  # noqa: PLR0913 - wishes, each by its name
+def extract_due(  # noqa: PLR0913 - options, each by its name
     context: ActionContext,
     session: SessionName,
     state: StateDb | None = None,
@@ -83,17 +83,17 @@ def extract_due(  # noqa: PLR0913 - wishes, each by its name
     """Extract all due values of a session, as the daemon does: an undone extraction stays undone.
 
     Args:
-        state: has checkpoints: an extraction begins where the last one had seen final outcomes
-            only, and tells of the rest.
-        settings: settings of config.json that have other values for this call.
-        asked: a person has asked for it: nothing waits for the prompt cache to get cold.
-        worth: returns False for a plan that shall be left for later, as it saves too little.
-        goes_on: asked between two plans of a backlog.
-        watch: wraps the session as it is read.
+        state: the database of checkpoints. An extraction starts at the position up to which all
+            outcomes were final at the last extraction, and reports on the lines after it.
+        settings: settings of config.json with other values for this call.
+        asked: a person asked for the extraction: no value waits for the prompt cache to get cold.
+        worth: returns False for a plan that saves too little and must wait.
+        goes_on: called between two plans of a backlog; False ends the extraction.
+        watch: wraps the open session to find calls of bsd's tools.
 
     Returns:
-        The result, as of `extract`. None if `watch` has found calls to carry out: then nothing
-        was changed.
+        The result, as of `extract`. None if `watch` has found due calls: the session was not
+        changed.
 
     Raises:
         NotFound, LeftAlone, Invalid: as `extract`.
@@ -104,9 +104,9 @@ def extract_due(  # noqa: PLR0913 - wishes, each by its name
 
 
 class _ExtractionRun:
-    """One extraction of one session, and the checkpoint from which it reads."""
+    """One extraction of one session, with the checkpoint at which it starts."""
 
-    def __init__(  # noqa: PLR0913 - wishes, each by its name
+    def __init__(  # noqa: PLR0913 - options, each by its name
         self,
         context: ActionContext,
         session: SessionName,
@@ -130,14 +130,14 @@ class _ExtractionRun:
         self._state = state
         self._fingerprint = fingerprint(self._config) if state else ""
         self._by_hand = by_hand
-        # Until it is built when a cut pays, "pays" acts as "cold".
+        # bsd cannot compute yet when a cut pays off, so the value "pays" acts like "cold".
         by_itself = not (by_hand or asked) or "when" in (settings or {})
         self._waits = by_itself and self._config.when != "now"
         self._dry_run = dry_run
         self._turn_over = turn_over
         self._watch = watch
         self._since: Checkpoint | None = None
-        self._guard = b""  # of the bytes before the plan's checkpoint once it is in effect
+        self._guard = b""  # guard of the bytes before the checkpoint, once the plan is in effect
         self._editor = context.editor(session)
 
     def run(
@@ -145,7 +145,7 @@ class _ExtractionRun:
         worth: Worth | None = None,
         goes_on: Callable[[], bool] = lambda: True,
     ) -> SessionResult:
-        """Extract until nothing is left, or the caller wants to go on later."""
+        """Extract until no due value is left, or until `goes_on` returns False."""
         notes, result = self._editor.notes, SessionResult(str(self._name), Status.UNCHANGED)
         try:
             for plan, outcome, _ in self._editor.apply_all(self._plan, worth=worth):
@@ -162,14 +162,14 @@ class _ExtractionRun:
                     if not plan.complete and not goes_on():
                         result = replace(result, unfinished=True)
                         break
-                del plan  # one of many megabytes shall not outlive the next one
+                del plan  # it may take many megabytes: free it before the next plan is made
         except BsdError as error:
             result = result.failed(error)
         notes.concluded("extract", result)
         return result
 
     def foretell(self) -> SessionResult:
-        """Return the result of an extraction now, and change nothing."""
+        """Return the result of an extraction now, and change no file."""
         result = SessionResult(str(self._name), Status.UNCHANGED, dry_run=True)
         try:
             with self._context.reader(self._name, to_edit=True) as opened:
@@ -183,8 +183,8 @@ class _ExtractionRun:
     def _plan(self, opened: OpenSession) -> tuple[Plan, None]:
         config, source = self._config, opened.transcript
         if not (self._dry_run or self._by_settings or opened.settings.enabled):
-            # Switched off since the call began: a user may have put everything back meanwhile,
-            # without the protection that a restoration has.
+            # bsd was switched off after the call began. A user may have restored everything since
+            # then, in a way that does not protect values from extraction.
             config = config.model_copy(update={"enabled": False})
         undone = undone_in(source, opened.history)
         self._since = None
@@ -212,7 +212,8 @@ class _ExtractionRun:
             self.found_calls = True
             return Plan(plan.planned_on, (), Report("extract")), None
         if watched is not None and (until := watched.waits_until()) is not None:
-            # Calls are found in lines that are read: without a checkpoint, these are read again.
+            # Calls are detected in lines that are read. Without a checkpoint, these lines are read
+            # again.
             due_at = min(until, plan.due_at or until)
             plan = replace(plan, checkpoint=None, due_at=due_at)
         if self._state and plan.checkpoint is not None:
@@ -220,7 +221,7 @@ class _ExtractionRun:
         return plan, None
 
     def _remember(self, plan: Plan, outcome: CommitOutcome | None) -> None:
-        """Save the checkpoint up to which all outcomes are final, now that a plan is in effect."""
+        """Save the checkpoint up to which all outcomes are final, once a plan is in effect."""
         if self._state is None or self.found_calls:
             return
         at, left = plan.checkpoint, outcome.identity if outcome else plan.planned_on
@@ -233,7 +234,11 @@ class _ExtractionRun:
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raise Invalid that names every member that is no setting of one extraction, or is invalid."""
+    """Check the settings of one extraction.
+
+    Raises:
+        Invalid: `errors` names every unknown member and every invalid value.
+    """
     errors = [
         FieldError(name, f"{name} is not a setting of one extraction")
         for name in settings
@@ -245,4 +250,4 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         errors += problem.errors
     if errors:
         text = "; ".join(one.message for one in errors)
-        raise Invalid(text, hint=f"known are {', '.join(PER_CALL)}", errors=tuple(errors))
+        raise Invalid(text, hint=f"the settings are {', '.join(PER_CALL)}", errors=tuple(errors))

@@ -1,6 +1,7 @@
-"""find_files and show_file: which sessions have changed or read a file, and what a model saw of it.
+"""find_files and show_file: the sessions that have changed or read a file, and their calls.
 
-The search index knows the files that calls name; what they did and got back is read in the session.
+The search index has the files that calls name. The arguments and results of these calls are read
+from the session.
 """
 
 from __future__ import annotations
@@ -44,13 +45,15 @@ from bsd.transcripts.spans import value_at
 
 @dataclass(frozen=True, slots=True)
 class FileInSession:
-    """A file by the path that calls have for it; each list has line numbers of such calls."""
+    """A file with the path that calls use for it; each list has the line numbers of calls."""
 
     path: str
     changed: Annotated[tuple[int, ...], OMIT_EMPTY] = ()
     read: Annotated[tuple[int, ...], OMIT_EMPTY] = ()
     named: Annotated[
-        tuple[int, ...], Field(description="In a shell command, or to another tool"), OMIT_EMPTY
+        tuple[int, ...],
+        Field(description="Calls that name it in a shell command or to another tool"),
+        OMIT_EMPTY,
     ] = ()
 
 
@@ -60,7 +63,7 @@ class SessionWithFile:
 
     session: str
     title: str | None
-    updated: Annotated[str, Field(description="When it was last written to")]
+    updated: Annotated[str, Field(description="Time of the last write to the session")]
     files: tuple[FileInSession, ...]
     resume: Resume = None
     gone: Gone = None
@@ -68,40 +71,43 @@ class SessionWithFile:
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """Sessions whose calls name such a file, those written to last first."""
+    """Sessions whose calls name a matching file, the last written first."""
 
     path: str
     sessions: tuple[SessionWithFile, ...]
-    more: Annotated[int, Field(description="How many there are beside these")]
+    more: Annotated[int, Field(description="Number of further sessions that are not listed")]
 
 
 @dataclass(frozen=True, slots=True)
 class FilesInIndex(FoundFiles):
-    """Those that the index knows so far."""
+    """The matching sessions that the search index knows so far."""
 
     search: SearchState
 
 
 @dataclass(frozen=True, slots=True)
 class FilesInAll(FoundFiles):
-    """Those of all sessions as they are now, but for those that could not be read."""
+    """The matching sessions among all sessions as they are now, except for `unread`."""
 
     unread: Annotated[tuple[UnreadSession, ...], OMIT_EMPTY] = ()
-    problem: Annotated[str | None, Field(description="Why nothing was searched"), OMIT_EMPTY] = None
+    problem: Annotated[str | None, Field(description="Why no session was searched"), OMIT_EMPTY] = (
+        None
+    )
 
 
 def find_files(
     context: ActionContext, path: str, *, agent: str | None = None, limit: int = 20
 ) -> FilesInIndex:
-    """Find the sessions that have changed, read or named a file, as far as the index knows them.
+    """Find the sessions in the search index that have changed, read or named a file.
 
     Args:
-        path: the end of its path, in whole components, without case; `auth*`: any such name.
+        path: the last components of its path, in any case; `auth*` matches any name that begins
+            with `auth`.
         agent: only the sessions of this agent.
-        limit: the number of sessions.
+        limit: the maximum number of sessions.
 
     Raises:
-        Invalid: it is no path, or the agent's name is wrong.
+        Invalid: `path` is not a path, or the agent's name is not valid.
         NotFound: there is no such agent.
     """
     layout = context.layout
@@ -114,9 +120,9 @@ def find_files(
 def find_files_in_all(
     context: ActionContext, path: str, *, agent: str | None = None, limit: int = 20
 ) -> FilesInAll:
-    """Find the sessions that have used a file, once the index has read new lines.
+    """Bring the search index up to date, then find the sessions that have used a file.
 
-    `find_files` describes arguments and errors.
+    Arguments and errors are those of `find_files`.
     """
     layout, has_words = context.layout, context.config.current.search_index
     if agent is not None:
@@ -142,7 +148,7 @@ def find_files_in_all(
 def _sessions_of(
     layout: Layout, found: list[UsedFile], limit: int
 ) -> tuple[tuple[SessionWithFile, ...], int]:
-    """The newest sessions of these files, and how many there are beside."""
+    """Return the newest sessions of these files, and the number of further sessions."""
     by_session: dict[str, list[UsedFile]] = {}
     for each in found:
         by_session.setdefault(each.session, []).append(each)
@@ -157,7 +163,7 @@ def _session_of(name: SessionName, files: list[UsedFile], about: FoundSession) -
     paths: dict[str, dict[str, tuple[int, ...]]] = {}
     for each in files:
         paths.setdefault(each.path, {})[each.use.value] = each.lines
-    # The files that were changed come first, those that were only named last.
+    # Changed files come first, files that were only named come last.
     order = sorted(
         paths, key=lambda path: ("changed" not in paths[path], "read" not in paths[path])
     )
@@ -171,12 +177,12 @@ def _session_of(name: SessionName, files: list[UsedFile], about: FoundSession) -
     )
 
 
-# --- what a model saw of it ---
+# --- the calls that name the file ---
 
 
 @dataclass(frozen=True, slots=True)
 class FileTouch:
-    """A call that names the file: what was asked for, and the result that the model got."""
+    """A call that names the file: its arguments, and the result that the model got."""
 
     index: Annotated[int, Field(description="Line number of the call")]
     entry_id: str | None
@@ -184,19 +190,21 @@ class FileTouch:
     tool: str
     use: FileUse
     paths: tuple[str, ...]
-    arguments: Annotated[dict[str, Any], Field(description="As they were before values left")]
-    extracted: Annotated[bool, Field(description="Whether values are out of the call")] = False
-    unavailable: Annotated[str | None, Field(description="Why they cannot be had"), OMIT_EMPTY] = (
-        None
+    arguments: Annotated[dict[str, Any], Field(description="With extracted values restored")]
+    extracted: Annotated[bool, Field(description="True if values of the call are extracted")] = (
+        False
     )
+    unavailable: Annotated[
+        str | None, Field(description="Why the extracted values are not available"), OMIT_EMPTY
+    ] = None
     result_index: Annotated[int | None, Field(description="Line number of the result")] = None
     result_id: str | None = None
     result: Annotated[
-        str | None, Field(description="Its text, as it was; null if there is none")
+        str | None, Field(description="Original text of the result; null if there is none")
     ] = None
     result_extracted: bool = False
     result_unavailable: Annotated[
-        str | None, Field(description="Why it cannot be had"), OMIT_EMPTY
+        str | None, Field(description="Why the result is not available"), OMIT_EMPTY
     ] = None
 
 
@@ -210,17 +218,17 @@ class ShownFile:
 
 
 def show_file(context: ActionContext, session: SessionName, path: str) -> ShownFile:
-    """Show what the model of a session saw of a file: each read, each change, and what it got.
+    """Return every read and change of a file in a session, with the result that the model got.
 
-    Values that were taken out are read from the store or the archive. Nothing is changed.
+    Extracted values are read from the store or the archive. The session is not changed.
 
     Args:
-        path: the end of the file's path, as `find_files` takes it.
+        path: the last components of the file's path, as in `find_files`.
 
     Raises:
-        Invalid: it is no path.
+        Invalid: `path` is not a path.
         NotFound: there is no such session, or no call in it names the file.
-        LeftAlone: its lines are not understood.
+        LeftAlone: bsd does not know the format of its lines.
     """
     pattern = PathPattern(path)
     if not pattern.name:
@@ -236,9 +244,9 @@ def show_file(context: ActionContext, session: SessionName, path: str) -> ShownF
 def _touches(
     source: Transcript, fmt: TranscriptFormat, store: OriginalStore, pattern: PathPattern
 ) -> Iterator[FileTouch]:
-    """The calls that name the file, each with its result."""
+    """Yield the calls that name the file, each with its result."""
     found: list[FileTouch] = []
-    waiting: dict[str, int] = {}  # by the id of a call, where it stands in `found`
+    waiting: dict[str, int] = {}  # id of a call → its index in `found`
     directory: str | None = None
     for line in source.lines():
         if (entry := parse_entry(line.raw)) is None:
@@ -322,7 +330,10 @@ def _with_result(
 def _original(
     line: Line, entry: Entry, fmt: TranscriptFormat, store: OriginalStore
 ) -> tuple[Entry, bool, str | None]:
-    """An entry as it was, whether values are out of it, and why these cannot be had."""
+    """Return the original of an entry, whether it has extracted values, and why these are missing.
+
+    If the original is not available, the entry is returned as it is.
+    """
     marker = Marker.of(entry)
     if marker is None:
         return entry, False, None
@@ -335,6 +346,6 @@ def _original(
 def _time(info: EntryInfo) -> str | None:
     if info.time_ms is None:
         return None
-    with suppress(ValueError, OverflowError, OSError):  # an entry may say anything
+    with suppress(ValueError, OverflowError, OSError):  # the time in an entry may be invalid
         return iso_utc(info.time_ms / 1000)
     return None

@@ -24,38 +24,42 @@ from bsd.maintenance.vanished import prompts_of_agents
 
 @dataclass(frozen=True, kw_only=True)
 class ForgottenSession:
-    """What was (with `dry_run`: would be) deleted of one session. Sizes are bytes."""
+    """The data of a session that was deleted (with `dry_run`: would be). Sizes are bytes."""
 
     session: str
     files: int
     bytes: int
-    in_place: Annotated[bool, Field(description="Whether its transcript is there")]
-    error: Annotated[str | None, Field(description="Why it was not forgotten"), OMIT_EMPTY] = None
+    in_place: Annotated[bool, Field(description="True if its transcript exists")]
+    error: Annotated[
+        str | None, Field(description="Why the session was not forgotten"), OMIT_EMPTY
+    ] = None
     problem: Internal[BsdError | None] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForgottenProject:
-    """What was (with `dry_run`: would be) deleted of a project. Sizes are bytes."""
+    """The data of a project that was deleted (with `dry_run`: would be). Sizes are bytes."""
 
-    project: Annotated[str, Field(description="As it was asked for")]
+    project: Annotated[str, Field(description="The project, as the request names it")]
     agents: tuple[str, ...]
     dry_run: bool
     sessions: tuple[ForgottenSession, ...]
-    files: Annotated[int, Field(description="Those of copies of its memory included")]
+    files: Annotated[int, Field(description="Including the copies of its memory")]
     bytes: int
     memory_files: int
     kept_by: Annotated[
-        tuple[str, ...], Field(description="Sessions of other projects that still keep the same")
+        tuple[str, ...],
+        Field(description="Sessions of other projects that still contain the same entries"),
     ]
     in_place: Annotated[
-        int, Field(description="How many sessions of it are there, and may be copied again")
+        int,
+        Field(description="Number of its sessions that still exist, and may be copied again"),
     ]
-    prompts: Annotated[int, Field(description="How many its program's own history has of it")]
+    prompts: Annotated[int, Field(description="Number of its prompts in its program's own history")]
     failed: int
     unread: Annotated[
         tuple[UnreadSession, ...],
-        Field(description="Sessions of which it is not known in which directory they began"),
+        Field(description="Sessions whose initial working directory could not be read"),
         OMIT_EMPTY,
     ] = ()
 
@@ -63,14 +67,14 @@ class ForgottenProject:
 def forget_whole_project(
     context: ActionContext, project: str, *, dry_run: bool = False
 ) -> ForgottenProject:
-    """Delete for good all that is kept of the sessions of a project, and of its memory.
+    """Delete for good all data that bsd stores of a project's sessions, and of its memory.
 
     Args:
         project: an agent's name, or a directory: the sessions that began in it or below it.
-        dry_run: return the data to be deleted, and delete nothing.
+        dry_run: return the data that would be deleted, and delete none.
 
     Raises:
-        NotFound: nothing is kept of it.
+        NotFound: bsd stores no data of the project.
         Invalid: no agent can have such a name.
     """
     layout = context.layout
@@ -89,7 +93,7 @@ def forget_whole_project(
     for result in forget_project(forgetting, layout, kept, actor=context.actor):
         results.append(result)
         done += by_name[result.name].size
-        context.progress(done, total)  # which ends the run if a signal has come
+        context.progress(done, total)  # raises if a signal has come, which ends the run
     sessions = [_result(by_name[result.name], result) for result in results]
     others: set[str] = set()
     for result in results:

@@ -1,4 +1,4 @@
-"""list_history and undo: the operations on a session, and taking them back."""
+"""list_history and undo: the operations on a session, and their undo."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class HistoryList:
 
     session: str
     operations: Annotated[tuple[PastOperation, ...], Field(description="The newest first")]
-    kept: Internal[int]  # so many there are in all
+    kept: Internal[int]  # the number of all operations, listed or not
 
 
 def list_history(
@@ -36,19 +36,19 @@ def list_history(
     """List the operations on a session that can be undone, the newest first.
 
     Args:
-        limit: no more than so many; None for all that are kept.
+        limit: the maximum number of operations; None: all.
 
     Raises:
-        NotFound: there is no such session, nor any history of it.
+        NotFound: neither the session nor a history of it exists.
     """
     history = History(context.layout, session)
-    if history.pending():  # its process ended before it could note the outcome
+    if history.pending():  # a process ended before it could record the outcome
         with context.reader(session, to_edit=True) as opened:
             operations = tell_history(history, opened.transcript)
     else:
         operations = tell_history(history, None)
     if not operations:
-        # A name mistyped is an error, not an empty history.
+        # A mistyped name must be an error, not an empty history.
         Session(context.layout, session).refuse_no_session()
     return HistoryList(str(session), tuple(operations[:limit]), len(operations))
 
@@ -60,18 +60,19 @@ def undo(
     *,
     dry_run: bool = False,
 ) -> Undone:
-    """Take an operation back: every line that it changed is restored, exact to the byte.
+    """Undo an operation: restore every line that it changed, exact to the byte.
 
-    Entries of an extraction that were restored since, as a whole, stay as they are.
+    If the operation is an extraction, entries that were restored as a whole since then stay as
+    they are.
 
     Args:
-        operation: a number from the history; None for the newest one that is not undone.
-        dry_run: say what would change (`effect`), and change nothing.
+        operation: a number from the history; None: the newest operation that is not undone.
+        dry_run: return the expected `effect`, and change no file.
 
     Raises:
         NotFound: there is no such session or operation.
         Busy: the session is in use.
-        Conflict: the operation is undone, or other operations changed the same entries since.
+        Conflict: the operation is undone already, or later operations changed the same entries.
     """
     if dry_run:
         return _foresee(context, session, [operation])[0]
@@ -85,7 +86,7 @@ def undo(
     operations: list[int] = []
     Session(context.layout, session).refuse_no_session()
     editor = context.editor(session)
-    # More than one plan, perhaps: each takes back as much as a commit may hold.
+    # There may be several plans: each undoes as much as one commit may contain.
     for done, outcome, answer in editor.apply_all(plan):
         chosen = answer.of.number
         entries += answer.entries
@@ -99,17 +100,17 @@ def undo(
 def foresee_undoing(
     context: ActionContext, session: SessionName, numbers: Sequence[int]
 ) -> UndoEffect:
-    """Return what undoing several operations of a session would change.
+    """Return the expected effect of undoing several operations of a session.
 
-    Operations of which nothing is left to undo are passed over.
+    Operations whose changes are gone already are skipped.
 
     Args:
-        numbers: in the order in which they are undone, each on what the one before leaves.
+        numbers: the operations in the order in which they are undone, each after the one before.
 
     Raises:
         NotFound: there is no such session or operation.
-        NothingToUndo: nothing is left of any of them.
-        Conflict: one of them is undone, or something stands in its way.
+        NothingToUndo: no operation has a change that is still in effect.
+        Conflict: an operation is undone already, or a later change conflicts with its undo.
     """
     return _foresee(context, session, numbers)[1]
 
@@ -117,7 +118,7 @@ def foresee_undoing(
 def _foresee(
     context: ActionContext, session: SessionName, numbers: Sequence[int | None]
 ) -> tuple[Undone, UndoEffect]:
-    """Return the answer of the last undo, and what all of them would change."""
+    """Return the answer of the last undo, and the effect of all of them."""
     Session(context.layout, session).refuse_no_session()
     with context.reader(session, to_edit=True) as opened:
         answers, effect = foresee_undo(

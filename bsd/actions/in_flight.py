@@ -1,7 +1,7 @@
-"""Waits before sessions are no longer known to bsd, while their replaced versions are watched.
+"""Wait for replaced versions of sessions before bsd stops editing these sessions.
 
-A program that holds a session open may write to its replaced version for a minute; such late lines
-are put into the session only as long as bsd knows it.
+A program that has a session open may write to its replaced version for about a minute. bsd moves
+such late lines into the session only as long as it edits the session.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from bsd.core.layout import Layout
 from bsd.maintenance.disk_use import in_flight_use
 from bsd.sessions.commit.inflight import InFlight
 
-_WATCHED_SECONDS = 90.0  # a replaced version of a session is watched for a minute, mostly
+_WATCHED_SECONDS = 90.0  # a replaced version is usually watched for a minute
 _LOOK_AGAIN_SECONDS = 1.0
 
 
 def replaced_versions(layout: Layout, kind: str | None = None) -> int:
-    """Return how many replaced versions of sessions are watched for late lines.
+    """Return the number of replaced versions that are watched for late lines.
 
     Args:
-        layout: the root.
-        kind: only of the sessions of this agent's program; None: of all.
+        layout: the layout of the root.
+        kind: only those of the sessions of this agent's program; None: of all sessions.
     """
     if kind is None:
         return in_flight_use(layout).files
@@ -35,15 +35,15 @@ def replaced_versions(layout: Layout, kind: str | None = None) -> int:
 def wait_for_in_flight(
     context: ActionContext, sleep: Callable[[float], object], *, kind: str | None = None
 ) -> bool:
-    """Wait until no replaced version of a session needs to be watched any more.
+    """Wait until no replaced version of a session is watched any more.
 
     Args:
-        context: its `recover` lets go what is due.
+        context: its `recover` removes the replaced versions whose time is over.
         sleep: waits for some seconds; may raise an exception to end the wait.
         kind: as in `replaced_versions`.
 
     Returns:
-        False if some still are watched after a minute and a half.
+        False if replaced versions are still watched after 90 seconds.
     """
     end = time.monotonic() + _WATCHED_SECONDS
     while replaced_versions(context.layout, kind):

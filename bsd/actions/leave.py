@@ -1,4 +1,4 @@
-"""Leaving bsd for good: what stays in its own directory, and deleting that directory."""
+"""Uninstall bsd: list the data that only its own directory has, and delete that directory."""
 
 from __future__ import annotations
 
@@ -34,37 +34,41 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """What bsd's own directory holds once everything is back in the sessions. Sizes are bytes."""
+    """The data in bsd's directory after all values are restored. Sizes are bytes."""
 
     root: str
-    bytes: Annotated[int, Field(description="Of the disk, in all")]
+    bytes: Annotated[int, Field(description="Total disk use of the directory")]
     gone_sessions: Annotated[
         int, Field(description="Sessions in the archive that their program has deleted")
     ]
     gone_bytes: int
     trash_sessions: int
     trash_bytes: int
-    stores: Annotated[int, Field(description="Values of sessions whose transcript is not there")]
+    stores: Annotated[
+        int, Field(description="Number of sessions with stored values but without a transcript")
+    ]
     stores_bytes: int
-    orphans: Annotated[int, Field(description="Files of late lines without a place")]
+    orphans: Annotated[
+        int, Field(description="Files of late lines that could not be put into their session")
+    ]
     facts_bytes: Annotated[int, Field(description="The memory of agents")]
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is kept here that is nowhere else."""
+        """True if the directory has no data that exists only there."""
         things = (self.gone_sessions, self.trash_sessions, self.stores, self.orphans)
         return not any(things) and not self.facts_bytes
 
 
 def left_behind(context: ActionContext) -> LeftBehind:
-    """Return what bsd keeps of which there is nothing in the sessions; changes nothing.
+    """Return the data of bsd that the sessions do not contain; changes no file.
 
     Raises:
-        Unavailable: what is there cannot be read.
+        Unavailable: the data cannot be read.
     """
     layout = context.layout.with_excluded()
     gone = deleted_sessions(layout)
-    trash = TrashedSessions(layout, NEVER)  # all of it, however long it is kept
+    trash = TrashedSessions(layout, NEVER)  # the whole trash, regardless of age
     trashed = [file.size for place in trash.places() for file in trash.look(place).files]
     stores = _without_transcript(layout, {snapshot.name for snapshot in gone})
     use: dict[str, Any] = disk_use(layout)
@@ -86,9 +90,9 @@ def left_behind(context: ActionContext) -> LeftBehind:
 
 
 def _without_transcript(layout: Layout, gone: Collection[SessionName]) -> dict[str, int]:
-    """Return the bytes of values whose session is not there, in stores and packs, by its name.
+    """Return the size of stored values without a transcript, in stores and packs, by store name.
 
-    Without the packs of `gone` sessions, of which the archive has a copy.
+    The packs of `gone` sessions are left out: the archive has a copy of these sessions.
     """
     found: dict[str, int] = {}
     for store in stores_without_transcript(layout):
@@ -103,16 +107,16 @@ def _without_transcript(layout: Layout, gone: Collection[SessionName]) -> dict[s
 
 
 def _names(layout: Layout) -> list[SessionName]:
-    """Return all sessions that can be looked at; none of a root without agents."""
+    """Return all sessions that can be listed; an empty list for a root without agents."""
     with suppress(ConfigError, Forbidden):
         return list(catalog.names(layout))
     return []
 
 
 def out_of_reach(layout: Layout) -> Iterator[tuple[str, BsdError]]:
-    """Yield what keeps sessions from being looked at, with the agent or source.
+    """Yield each agent or source with sessions that cannot be read now, and the reason.
 
-    Values of these may be kept here, and nothing can be put back into them now.
+    bsd may have values of these sessions, and cannot restore them now.
     """
     layout = layout.with_excluded()
     yield from catalog.unreadable(layout)
@@ -125,8 +129,8 @@ def out_of_reach(layout: Layout) -> Iterator[tuple[str, BsdError]]:
         yield (
             agent,
             Conflict(
-                f"values are kept here of sessions in whose place no plain file lies: {which}",
-                hint="put the session's file back there, or move away what lies there",
+                f"bsd stores values of sessions whose path is not a regular file: {which}",
+                hint="put the session's file back there, or move the object at this path away",
             ),
         )
     for source in layout.sources:
@@ -135,8 +139,8 @@ def out_of_reach(layout: Layout) -> Iterator[tuple[str, BsdError]]:
             yield (
                 source.name,
                 NotFound(
-                    f"{source.path} is not there, and values of {values} of it are kept here",
-                    hint="mount it; if it is gone for good, take it out of bsd.toml",
+                    f"{source.path} does not exist, and bsd stores values of {values} of it",
+                    hint="mount it; if it is gone for good, remove it from bsd.toml",
                 ),
             )
 
@@ -148,7 +152,7 @@ def _no_files(layout: Layout) -> list[tuple[SessionName, Path]]:
 
 
 def keeps_values(layout: Layout, name: SessionName) -> bool:
-    """Return True if values of a session that has a file in its place are kept here."""
+    """Return True if a file exists at the session's path and bsd stores values of the session."""
     try:
         if not os.path.lexists(layout.transcript(name)):
             return False
@@ -169,7 +173,7 @@ def _stores_of(layout: Layout, source: Source) -> set[str]:
 
 
 def sessions_to_restore(layout: Layout) -> list[SessionName]:
-    """Return all sessions, the excluded ones too: each may hold a placeholder.
+    """Return all sessions, the excluded ones too: each may contain a placeholder.
 
     Raises ConfigError, Forbidden.
     """
@@ -177,7 +181,7 @@ def sessions_to_restore(layout: Layout) -> list[SessionName]:
 
 
 def end_all_pauses(context: ActionContext) -> tuple[str, ...]:
-    """End all pauses and return their names: what is paused could not be put back."""
+    """End all pauses, since paused sessions cannot be restored; return the names of the pauses."""
     names = [each.pause.name for each in pauses_of(context.layout, context.now())]
     for name in names:
         with suppress(BsdError):  # it has just ended by itself
@@ -186,17 +190,17 @@ def end_all_pauses(context: ActionContext) -> tuple[str, ...]:
 
 
 def purge(context: ActionContext) -> Purged:
-    """Delete everything that bsd keeps under its root, for good.
+    """Delete all data of bsd under its root, for good.
 
-    The caller has put everything back before, and has ended the daemon.
+    Before this call, the caller restores all values and stops the daemon.
 
     Raises:
-        Conflict: files of commits are in flight, which a program may still write to.
+        Conflict: files of commits are in flight, and a program may still write to them.
     """
     layout = context.layout
     if disk_use(layout)["in_flight"]["files"]:
         raise Conflict(
             "replaced versions of sessions are still watched for late lines",
-            hint="`bsd leave --purge` again in a minute",
+            hint="`bsd leave --purge` in a minute",
         )
     return purge_root(layout)

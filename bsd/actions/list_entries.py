@@ -33,11 +33,11 @@ from bsd.transcripts.damage import DamagedLines
 from bsd.transcripts.reader import parse_entry
 from bsd.transcripts.spans import paths_of, value_at
 
-# Of larger lines a list shows no beginning: a page of them would take its time.
+# A list has no preview of larger lines: to read a page of them would take too long.
 _LARGEST_PREVIEWED = 256 * 1024  # bytes
-# Stored lines that are read for the texts of one page; of further ones the texts come later.
+# Stored lines that are read for the texts of one page; further texts are marked as `later`.
 _MOST_READ = 8 << 20  # bytes
-# A page of a larger session is given before all of it is read.
+# A page of a larger session is returned before the whole session is read.
 _LARGE = 32 << 20  # bytes
 _LAST_LINE = 10**9
 FIRST_PAGE, MOST_ENTRIES = 100, 1000
@@ -50,30 +50,37 @@ class EntryRow(EntryView):
 
     extracted_preview: Annotated[
         str | None,
-        Field(description="The first 200 characters of what is away; null if that is large"),
+        Field(
+            description="The first 200 characters of an extracted value; null if the stored line"
+            " is large"
+        ),
     ] = None
-    unavailable: Annotated[str | None, Field(description="Why what is away cannot be had")] = None
+    unavailable: Annotated[
+        str | None, Field(description="Why the extracted values are not available")
+    ] = None
     texts: Annotated[
         tuple[EntryText, ...],
-        Field(description="Its texts as they were before extraction, if the request asks for them"),
+        Field(description="Its texts before extraction, if the request asks for them"),
         OMIT_EMPTY,
     ] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """A page, and where there are more."""
+    """A page of entries, and the positions of its neighbours."""
 
     entries: tuple[EntryRow, ...]
     next: Annotated[int | None, Field(description="The `from` of the next page")]
     previous: Annotated[int | None, Field(description="The `before` of the page before this one")]
-    damaged: Annotated[DamagedLines | None, Field(description="Of the whole session")] = None
+    damaged: Annotated[
+        DamagedLines | None, Field(description="Damaged lines of the whole session")
+    ] = None
     left_alone: Annotated[
-        str | None, Field(description="Why bsd does not edit the session, if it does not")
+        str | None, Field(description="Why bsd does not edit the session; null: bsd edits it")
     ] = None
 
 
-def list_entries(  # noqa: PLR0913 - wishes, each by its name
+def list_entries(  # noqa: PLR0913 - options, each by its name
     context: ActionContext,
     session: SessionName,
     *,
@@ -84,18 +91,18 @@ def list_entries(  # noqa: PLR0913 - wishes, each by its name
     extracted: bool | None = None,
     texts: int = 0,
 ) -> Entries:
-    """List a page of the entries of a session.
+    """Return a page of the entries of a session.
 
     Args:
-        start: line number from which on they are listed.
-        before: not from `start` on, but the last ones before this line.
-        types: only entries of these types, as in `a,b`; empty for all.
-        extracted: only entries that are (or are not) extracted.
-        texts: characters of each text of an entry that are given; 0: no texts.
+        start: the number of the first line to list.
+        before: list the last entries before this line instead; `start` is ignored.
+        types: only entries of these types, separated by commas; empty: all types.
+        extracted: only entries with (True) or without (False) extracted values.
+        texts: the maximum length of each text of an entry, in characters; 0: no texts.
 
     Raises:
         NotFound: there is no such session.
-        LeftAlone: its lines are not understood.
+        LeftAlone: bsd does not know the format of its lines.
     """
     wanted = frozenset(filter(None, types.split(",")))
     with context.reader(session) as opened:
@@ -111,7 +118,7 @@ def list_entries(  # noqa: PLR0913 - wishes, each by its name
         if before is None:
             numbers = list(islice(matching(range(start, outline.lines)), limit + 1))
             following = numbers[limit] if len(numbers) > limit else None
-            # Whether anything stands before is not known; to look there is free of harm.
+            # The page before may be empty. To avoid a search, its position is returned anyway.
             numbers, previous = numbers[:limit], start or None
         else:
             end = min(before, outline.lines)
@@ -133,10 +140,10 @@ def list_entries(  # noqa: PLR0913 - wishes, each by its name
 def _page_alone(
     opened: OpenSession, start: int, before: int | None, limit: int, texts: int
 ) -> Entries:
-    """A page of a large session, of which only the lines of the page are read."""
+    """Return a page of a large session; only the lines of the page are parsed."""
     source, fmt = opened.transcript, opened.format
     offsets, found = array("Q"), list[tuple[Located, EntryView]]()
-    if before is None:  # most lines are entries: then nothing behind the page is read
+    if before is None:  # most lines are entries, so no line after the page is read
         offsets = line_offsets(source, most=start + 2 * limit)
         begun = range(start, len(offsets) - 1)
         found = list(islice(views_alone(source, fmt, offsets, begun), limit + 1))
@@ -158,7 +165,7 @@ def _page_alone(
 
 
 def entry_row(store: SessionStore, fmt: TranscriptFormat, view: EntryView) -> EntryRow:
-    """An entry, with the beginning of its extracted values."""
+    """Return an entry with a preview of its extracted values."""
     beginning, why_not = _kept(store, fmt, view)
     return EntryRow(**_fields(view), extracted_preview=beginning, unavailable=why_not)
 
@@ -173,7 +180,10 @@ def rows_with_texts(
     found: Iterable[tuple[Located, EntryView]],
     most: int,
 ) -> Iterator[EntryRow]:
-    """Entries with their texts; each stored line is read once."""
+    """Yield entries with their texts; each stored line is read once.
+
+    `most` is the maximum length of a text, in characters.
+    """
     left = _MOST_READ
     for located, view in found:
         original, beginning = Original(), None
@@ -193,12 +203,12 @@ def rows_with_texts(
 def _original(
     store: SessionStore, fmt: TranscriptFormat, located: Located, marker: Marker, most: int
 ) -> Original:
-    """The entry before extraction; a line of more than `most` bytes is not read."""
+    """Return the entry before extraction; a line of more than `most` bytes is not read."""
     if marker.size > most:
         return Original(later=True)
     try:
         line = original_of(located.line.raw, located.entry, marker, fmt, store)
-    except (OSError, BsdError):  # gone, or a ref that names no file: reading it will say more
+    except (OSError, BsdError):  # deleted, or an invalid ref: reading the entry reports details
         line = Missing.GONE
     if isinstance(line, Missing):
         return Original(unavailable=unavailable(line, store))
@@ -208,17 +218,17 @@ def _original(
 def _kept(
     store: SessionStore, fmt: TranscriptFormat, row: EntryView
 ) -> tuple[str | None, str | None]:
-    """The beginning of the extracted values, or why it cannot be had."""
+    """Return a preview of the extracted values, or why they are not available."""
     if row.marker is None or row.marker.size > _LARGEST_PREVIEWED:
         return None, None
     try:
         line = store.load(row.marker.ref, row.marker.hash)
-    except (OSError, BsdError):  # gone, or a ref that names no file: reading it will say more
+    except (OSError, BsdError):  # deleted, or an invalid ref: reading the entry reports details
         line = Missing.GONE
     if isinstance(line, Missing):
         return None, unavailable(line, store)
     entry = parse_entry(line)
-    if entry is None or fmt.info(entry).id != row.id:  # reading it says more
+    if entry is None or fmt.info(entry).id != row.id:  # reading the entry reports details
         return None, None
     return _beginning(entry, row.marker.keys), None
 
@@ -242,24 +252,28 @@ class SessionDetail(SessionInList):
     schema_name: ClassVar[str] = "SessionDetail"
 
     children: Annotated[
-        list[str], Field(description="What would be deleted with it, all generations")
+        list[str], Field(description="Sessions that are deleted with it, all generations")
     ]
     entries: tuple[EntryRow, ...]
     next: int | None
     previous: int | None
     damaged: Annotated[
-        DamagedLines | None, Field(description="Of the whole session; null if it was not read")
+        DamagedLines | None,
+        Field(description="Damaged lines of the whole session; null if it was not read"),
     ]
 
 
 def show_session(
     context: ActionContext, session: SessionName, *, limit: int = FIRST_PAGE
 ) -> SessionDetail:
-    """Show one session with the first page of its entries; with a `limit` of 0 it is not read.
+    """Return one session with the first page of its entries.
+
+    Args:
+        limit: the number of entries; 0: the session is not read.
 
     Raises:
         NotFound: there is no such session.
-        LeftAlone: its lines are not understood.
+        LeftAlone: bsd does not know the format of its lines.
     """
     layout = context.layout
     page = list_entries(context, session, limit=limit) if limit else Entries((), 0, None)

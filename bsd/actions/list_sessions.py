@@ -1,4 +1,4 @@
-"""list_sessions and list_all_sessions: facts of sessions without reading them whole."""
+"""list_sessions and list_all_sessions: list sessions without reading whole transcripts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from bsd.store.statistics import NOTHING_OUT, Statistics
 from bsd.transcripts.agents.program import Registry
 from bsd.transcripts.agents.programs import program_of
 
-# The values of `status` beside the words of `sessions.json`, and `archived`.
+# Values of `status` in addition to the words of `sessions.json` and to `archived`.
 _STALE, _ACTIVE = "stale", "active"
 _AGES = (_STALE, _ACTIVE)
 
@@ -38,39 +38,40 @@ MOST_LISTED = 1000
 
 _Order = tuple[int, int, str]
 _Rank = Callable[[SessionName, os.stat_result], int]
-_MOST_TOKENS = 10**15  # more than any session has: a cent counts for more than all tokens
+_MOST_TOKENS = 10**15  # more tokens than any session has, so the cost always outranks them
 
 
 class SessionOrder(StrEnum):
-    """By which figure sessions are listed, the greatest first."""
+    """The figure by which sessions are sorted, the greatest first."""
 
-    DATE = "date"  # the newest entry
+    DATE = "date"  # time of the newest entry
     SIZE = "size"
-    SAVED = "saved"  # by how much they are shorter than they were
-    COST = "cost"  # as their program noted it; behind these, those of which only tokens are known
+    SAVED = "saved"  # bytes that extraction saved
+    COST = "cost"  # the cost that their program noted; sessions without a cost follow, by tokens
 
 
 @dataclass(frozen=True)
 class SessionRow:
-    """One session as it lies there. Sizes are bytes, times ISO 8601."""
+    """One session, as its files show it. Sizes are bytes, times ISO 8601."""
 
     session: Annotated[str, Field(description="agent/id")]
     agent: str
     id: str
-    title: Annotated[str | None, Field(description="How it is called, else what was first asked")]
+    title: Annotated[str | None, Field(description="Its title, or its first prompt")]
     label: Annotated[str | None, Field(description="Its key in sessions.json")]
     status: str | None
     parent: str | None
     size: int
     updated: Annotated[
-        str, Field(description="Time of its newest entry; of its file if none says one")
+        str, Field(description="Time of its newest entry, or of its file if no entry has a time")
     ]
-    extracted_entries: Annotated[int, Field(description="With a placeholder, as it stands there")]
-    extracted_bytes: Annotated[int, Field(description="Of their original lines")]
+    extracted_entries: Annotated[int, Field(description="Number of entries with a placeholder")]
+    extracted_bytes: Annotated[int, Field(description="Size of their original lines")]
     no_session: Annotated[
         str | None,
         Field(
-            description="Why the file is no session; it is listed as something was taken out of it"
+            description="Why the file is not a session; it is listed because values were extracted"
+            " from it"
         ),
         OMIT_EMPTY,
     ] = field(default=None, kw_only=True)
@@ -80,29 +81,34 @@ class SessionRow:
     ] = field(default=None, kw_only=True)
     cache_warm_until: Annotated[
         str | None,
-        Field(description="What its model sees waits for its prompt cache to get cold then"),
+        Field(
+            description="When its prompt cache gets cold; until then, values that its model sees"
+            " are not extracted"
+        ),
         OMIT_EMPTY,
     ] = field(default=None, kw_only=True)
     tokens_ready: Annotated[
-        int | None, Field(description="Of what waits so: an estimate"), OMIT_EMPTY
+        int | None, Field(description="Estimated tokens of these waiting values"), OMIT_EMPTY
     ] = field(default=None, kw_only=True)
     left_alone: Annotated[str | None, Field(description="Why bsd does not edit it"), OMIT_EMPTY] = (
         field(default=None, kw_only=True)
     )
     paused: Annotated[
-        str | None, Field(description="By which pause it is not edited, and until when"), OMIT_EMPTY
+        str | None,
+        Field(description="The pause that covers it, and the end of the pause"),
+        OMIT_EMPTY,
     ] = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What was counted in a session; each is None until it was counted once."""
+    """Figures of a session; each is None until the session was counted for the first time."""
 
     entry_count: int | None
     messages: int | None
     tool_calls: int | None
     tool_outputs: int | None
-    model: Annotated[str | None, Field(description="The last one")]
+    model: Annotated[str | None, Field(description="The last model")]
     models: list[str] | None
     tokens: Annotated[
         dict[str, int] | None, Field(description="input, output, cache_read, cache_write, total")
@@ -112,10 +118,8 @@ class Figures:
         float | None, Field(description="US dollars, as its program noted them"), OMIT_EMPTY
     ]
     duration_minutes: float | None
-    is_stale: Annotated[bool, Field(description="Nothing was written to it for a day")]
-    saved_bytes: Annotated[
-        int | None, Field(description="By which its lines are shorter than they were")
-    ]
+    is_stale: Annotated[bool, Field(description="True if it was not written to for a day")]
+    saved_bytes: Annotated[int | None, Field(description="Bytes that extraction saved in it")]
 
 
 @dataclass(frozen=True)
@@ -127,31 +131,33 @@ class SessionInList(Figures, SessionRow):
     counted: Annotated[
         bool,
         Field(
-            description="Whether the figures are of the session as it is now; each is null until "
-            "it was counted once"
+            description="True if the figures are up to date; each is null until the session was"
+            " counted for the first time"
         ),
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """Some sessions in the order that was asked for, and where the others begin."""
+    """A page of sessions in the requested order, and the cursor of the next page."""
 
     sessions: tuple[SessionInList, ...]
     next: Annotated[str | None, Field(description="The cursor of the next page")]
-    search: Annotated[SearchState | None, Field(description="With `q`: how far the text is known")]
+    search: Annotated[
+        SearchState | None, Field(description="With `q`: the state of the search index")
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where the next page of a listing begins.
+    """The position at which the next page of a listing begins.
 
-    The newest (or those first by another order) come first, as of the moment when the listing
-    began. What changes meanwhile moves behind all others, in the order of the names: so nothing is
-    left out, whatever happens.
+    Sessions are listed in the order that they had when the listing began. A session that changes
+    during the listing moves behind all others, where these are sorted by name. So no session is
+    left out.
     """
 
-    began: int  # ns: the newest change that the first page knew of
+    began: int  # ns: time of the newest change when the listing began
     after: _Order
 
     @classmethod
@@ -163,10 +169,10 @@ class Cursor:
                 return cls(began, (part, updated, name))
         except (ValueError, TypeError, RecursionError):
             pass
-        problem = FieldError("cursor", "none that this server has given")
+        problem = FieldError("cursor", "not a cursor of this server")
         raise Invalid(
             f"cursor: {problem.message}",
-            hint="begin again without a cursor",
+            hint="start again without a cursor",
             errors=(problem,),
         )
 
@@ -175,7 +181,7 @@ class Cursor:
 
 
 def session_row(info: ListedSession, now: float) -> SessionRow:
-    """A session of the catalog for other programs; `now` in epoch seconds."""
+    """Return a session of the catalog as a row of an answer; `now` in epoch seconds."""
     waits = info.waits if info.waits and (info.waits.warm_until or 0.0) > now else None
     pause = info.paused
     return SessionRow(
@@ -200,7 +206,7 @@ def session_row(info: ListedSession, now: float) -> SessionRow:
 
 
 def figures_of(found: Statistics, *, is_stale: bool) -> Figures:
-    """Return the figures that were counted, for other programs."""
+    """Return the statistics of a session as figures of an answer."""
     lasted = (found.last_ms or 0.0) - (found.created_ms or 0.0)
     return Figures(
         entry_count=found.entries,
@@ -228,19 +234,21 @@ def list_sessions(
     limit: int = 100,
     cursor: str | None = None,
 ) -> Sessions:
-    """List sessions page by page, the newest (or largest, or …) first.
+    """List sessions page by page, in the order of `sort`.
 
-    A session that changes between two pages comes (again) at the end, so that none is left out.
+    A session that changes between two pages is listed (again) at the end, so that no session is
+    left out.
 
     Args:
         agent: only the sessions of this agent.
-        status: as in the list; or `stale` or `active`, by age.
-        words: words in name, title, label, a model's name or the text, extracted text included.
-        sort: the same for all pages. `cost` goes by what the search index has counted so far.
+        status: only sessions with this `status`; `stale` and `active` select by age.
+        words: only sessions with these words in the name, the title, the label, a model's name or
+            the text; extracted text counts.
+        sort: the order, the same for all pages. `cost` uses the figures in the search index.
         cursor: `next` of the page before.
 
     Raises:
-        Invalid: the cursor or the agent's name is wrong.
+        Invalid: the cursor or the agent's name is not valid.
         NotFound: there is no such agent.
     """
     layout, now = context.layout, context.now()
@@ -264,13 +272,13 @@ def list_sessions(
         for figure, name, stat in ranked:
             newest = max(newest, stat.st_mtime_ns)
             place: _Order = (0, -figure, str(name))
-            # By its file's time: after any change to it, its place among the others may differ.
+            # A session whose file changed after the listing began may have another position now.
             if begin and stat.st_mtime_ns > begin.began:
                 place = (1, 0, str(name))
             if not begin or place > begin.after:
                 yield place, name, stat
 
-    # No more of them are held than are shown.
+    # nsmallest holds no more sessions in memory than the page shows.
     found = heapq.nsmallest(limit + 1, fitting(), key=itemgetter(0))
     shown = found[:limit]
     began = begin.began if begin else newest
@@ -286,9 +294,10 @@ def list_sessions(
 def _while_newest(
     matching: Iterable[tuple[SessionName, os.stat_result]], rank: _Rank, wanted: int
 ) -> Iterator[tuple[int, SessionName, os.stat_result]]:
-    """Yield sessions with their times, as long as one can be among the newest `wanted`.
+    """Yield sessions with their times, as long as a session can be among the newest `wanted`.
 
-    No message counts that is much newer than its file: older files need not be opened.
+    A time in a session that is much newer than its file is ignored, so older files need not be
+    opened.
     """
     best: list[int] = []  # a heap: the times of the newest `wanted` so far
     for name, stat in sorted(matching, key=lambda each: -each[1].st_mtime_ns):
@@ -300,7 +309,7 @@ def _while_newest(
 
 
 def _rank(layout: Layout, agent: str | None, sort: SessionOrder, titles: Titles) -> _Rank:
-    """Return the figure by which sessions are ordered, as a whole number."""
+    """Return the function that computes the sort key of a session, a whole number."""
     if sort is SessionOrder.SIZE:
         return lambda _, stat: stat.st_size
     if sort is SessionOrder.SAVED:
@@ -315,7 +324,7 @@ def _rank(layout: Layout, agent: str | None, sort: SessionOrder, titles: Titles)
 
 
 def listed(layout: Layout, infos: list[ListedSession], now: float) -> Iterator[SessionInList]:
-    """Sessions as the list shows them, with the figures that are known of them."""
+    """Yield sessions as the list shows them, with the figures that the search index has."""
     known = catalog.counted(layout, infos)
     for info in infos:
         statistics, is_current = known.get(info.name, (None, False))
@@ -335,7 +344,13 @@ def _with_figures(info: ListedSession, statistics: Statistics | None, now: float
 
 
 def check_agent(layout: Layout, agent: str, hint: str = "/api/agents lists them") -> None:
-    """Raise Invalid for a wrong name, NotFound if there is no such agent, LeftAlone if excluded."""
+    """Check that an agent exists and is not excluded.
+
+    Raises:
+        Invalid: the name is not valid.
+        NotFound: there is no such agent.
+        LeftAlone: the agent is excluded.
+    """
     if exclusion := layout.exclusions().agent(agent):
         raise exclusion.refusal(agent)
     if not layout.has_agent(agent):
@@ -377,12 +392,12 @@ def _matching(
 
 @dataclass(frozen=True)
 class CountedSession(Figures, SessionRow):
-    """A session, and what was counted in it."""
+    """A session with its figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllSessions:
-    """The newest first within each agent; in another order, over all agents."""
+    """All sessions: by agent and the newest first, or with `sort` in one order over all agents."""
 
     sessions: tuple[CountedSession, ...]
     agents: tuple[AgentInfo, ...]
@@ -405,13 +420,14 @@ def list_all_sessions(
 
     Args:
         agent: only the sessions of this agent.
-        words: only those with these words in title, name or text.
-        sort: list them in this order instead, over all agents.
-        figures: with the figures of sessions that are as the last search counted them.
+        limit: the maximum number of sessions; None: all.
+        words: only sessions with these words in the title, the name or the text.
+        sort: sort all sessions in this order instead, over all agents.
+        figures: add the figures of sessions that have not changed since they were counted.
 
     Raises:
         NotFound: there is no such agent.
-        LeftAlone: it is excluded.
+        LeftAlone: the agent is excluded.
     """
     layout = context.layout
     if agent is not None and (exclusion := layout.exclusions().agent(agent)):
@@ -439,7 +455,7 @@ def list_all_sessions(
 
 
 def _sorted(layout: Layout, agent: str | None, sort: SessionOrder) -> Iterator[ListedSession]:
-    """Yield all sessions in an order over all agents."""
+    """Yield all sessions, sorted over all agents."""
     titles = Titles(layout, agent)
     rank = _rank(layout, agent, sort, titles)
     found = sorted(catalog.with_stats(layout, agent), key=lambda each: (-rank(*each), str(each[0])))

@@ -1,6 +1,6 @@
-"""The outlines of sessions that were listed page by page: kept for a while, within bounds.
+"""A cache for outlines of sessions that are listed page by page, and for their meters.
 
-So are the meters of sessions of which an outline of their parts was asked for.
+A meter is the state of `outline_session` for one session. Both caches are limited in bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ MOST_BYTES = 16 << 20
 
 
 class Outlines:
-    """A cache of outlines; those asked for last stay. May be called from any thread."""
+    """A cache that drops the least recently used outlines. Thread-safe.
+
+    `most_bytes` limits the outlines and the meters, each on its own.
+    """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -31,13 +34,13 @@ class Outlines:
 
     @property
     def memory(self) -> int:
-        """Return about how many bytes the outlines hold."""
+        """Return approximately how many bytes the outlines and meters take."""
         with self._lock:
             outlines = sum(outline.memory for outline in self._kept.values())
             return outlines + sum(meter.memory for meter in self._meters.values())
 
     def of(self, name: SessionName, source: Transcript, fmt: TranscriptFormat) -> Outline:
-        """Return the outline of a session as it was opened; reads the lines that are not in it."""
+        """Return the outline of an open session; reads the lines that the cached outline lacks."""
         with self._alone_with(name):
             known = self._known(name)
             if known is not None and known.is_of(source):
@@ -48,7 +51,7 @@ class Outlines:
             return outline
 
     def has(self, name: SessionName, source: Transcript) -> bool:
-        """Whether the outline of a session as it was opened costs little: most of it is known."""
+        """Return True if the cache has an outline of the open session, or of its beginning."""
         known = self._known(name)
         return known is not None and (known.is_of(source) or known.is_begun_of(source))
 
@@ -56,9 +59,9 @@ class Outlines:
     def meter_of(
         self, name: SessionName, source: Transcript, fmt: TranscriptFormat
     ) -> Iterator[SessionMeter]:
-        """Lend the meter of a session as it was opened, which may have to read more of it.
+        """Lend the meter of an open session; the meter may not have read all of it yet.
 
-        If the block raises an exception, the meter is not kept.
+        If the block raises an exception, the meter is dropped.
         """
         with self._alone_with(name):
             with self._lock:
@@ -75,7 +78,7 @@ class Outlines:
 
     @contextmanager
     def _alone_with(self, name: SessionName) -> Iterator[None]:
-        """Let one thread at a time read a session."""
+        """Allow only one thread at a time to read a session."""
         with self._lock:
             drawing = self._drawing.setdefault(name, _Drawing())
             drawing.wanted_by += 1
@@ -105,7 +108,7 @@ class Outlines:
 
 
 class _Drawing:
-    """A session that a thread reads, or several threads wait for."""
+    """The lock of a session that is being read, and the number of threads that need it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -1,7 +1,7 @@
-"""The overview: what sessions take by agent, what bsd did to them, and what would leave them now.
+"""The overview: sizes and savings by agent and project, and a forecast of an extraction.
 
-`overview` goes by stat and the indexes, so that 10,000 sessions take less than a second. What takes
-longer has functions of its own, which are given a time: `would_leave` and `fills_of`.
+`overview` uses only stat and the indexes, so 10,000 sessions take less than a second. `would_leave`
+and `fills_of` read sessions, which takes longer; their callers pass a time limit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from bsd.store.state import state_at
 from bsd.transcripts.agents.programs import elsewhere, kind_of, program_of
 from bsd.transcripts.change import Written
 
-_MARKERS_BUDGET = 32 << 20  # bytes that are read of sessions that the search index does not know
+_MARKERS_BUDGET = 32 << 20  # bytes to read of sessions that are not in the search index
 _MOST_PROJECTS = 10  # of one agent's program
 _MOST_LEAVING = 5  # sessions that are named
 _OPENCLAW = "openclaw", "OpenClaw"
@@ -42,19 +42,19 @@ _OPENCLAW = "openclaw", "OpenClaw"
 
 @dataclass(frozen=True, slots=True)
 class ProjectShare:
-    """Sessions of one project (of OpenClaw: of one agent), those of subagents among them."""
+    """The sessions of one project (for OpenClaw: of one agent), including those of subagents."""
 
-    agent: Annotated[str, Field(description="By which /api/sessions and --agent name it")]
-    title: Annotated[str, Field(description="Its directory, if that is known")]
-    sessions: Annotated[int, Field(description="Without subagents")]
-    parts: Annotated[int, Field(description="Subagents")]
+    agent: Annotated[str, Field(description="Its name in /api/sessions and for --agent")]
+    title: Annotated[str, Field(description="Its directory if known, else its name")]
+    sessions: Annotated[int, Field(description="Number of sessions without subagents")]
+    parts: Annotated[int, Field(description="Number of subagents")]
     bytes: int
-    saved_bytes: Annotated[int, Field(description="By which they are shorter than they were")]
+    saved_bytes: Annotated[int, Field(description="Bytes that extraction saved")]
     archived: Annotated[
-        int, Field(description="Sessions that their program deleted, which the archive has")
+        int, Field(description="Sessions that their program deleted and the archive has")
     ]
     updated: Annotated[
-        str | None, Field(description="When a file of it was last written to; null: none is there")
+        str | None, Field(description="Time of the last write to a session; null: there is none")
     ]
 
 
@@ -65,37 +65,39 @@ class LeavingSession:
     session: str
     size: int
     deleted_at: str
-    has_copy: Annotated[bool, Field(description="Whether the archive has a copy")]
+    has_copy: Annotated[bool, Field(description="True if the archive has a copy")]
 
 
 @dataclass(frozen=True, slots=True)
 class AgentShare:
-    """What the sessions of one agent's program take. Sizes are bytes, times ISO 8601."""
+    """The sessions of one agent's program. Sizes are bytes, times ISO 8601."""
 
     kind: str
     title: str
-    sessions: Annotated[int, Field(description="Without subagents")]
-    parts: Annotated[int, Field(description="Subagents")]
+    sessions: Annotated[int, Field(description="Number of sessions without subagents")]
+    parts: Annotated[int, Field(description="Number of subagents")]
     bytes: int
-    saved_bytes: Annotated[int, Field(description="By which they are shorter than they were")]
+    saved_bytes: Annotated[int, Field(description="Bytes that extraction saved")]
     archived: Annotated[
-        int, Field(description="Sessions that the program deleted, which the archive has")
+        int, Field(description="Sessions that the program deleted and the archive has")
     ]
     deleted_soon: Annotated[
         int, Field(description="Sessions that the program deletes within 7 days")
     ]
-    without_copy: Annotated[int, Field(description="Those of them that have no copy yet")]
-    leaving: Annotated[tuple[LeavingSession, ...], Field(description="The first of them")]
+    without_copy: Annotated[
+        int, Field(description="Those of `deleted_soon` that have no copy in the archive yet")
+    ]
+    leaving: Annotated[tuple[LeavingSession, ...], Field(description="The first of `deleted_soon`")]
     projects: Annotated[tuple[ProjectShare, ...], Field(description="The largest first")]
     more_projects: int
     left_alone: Annotated[
-        str | None, Field(description="Why bsd only looks at them"), OMIT_EMPTY
+        str | None, Field(description="Why bsd only reads these sessions"), OMIT_EMPTY
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFills:
-    """What fills a session, the most first; `problem` says why that is not known."""
+    """The kinds of content of a session, the largest first; or the `problem` that prevents it."""
 
     session: str
     fills: tuple[Fill, ...] = ()
@@ -104,39 +106,39 @@ class SessionFills:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What there is, what left it, and what goes soon. Sizes are bytes."""
+    """The sessions of all agents, bytes saved in them, and deletions soon. Sizes are bytes."""
 
     root: str
-    sessions: Annotated[int, Field(description="Subagents among them")]
+    sessions: Annotated[int, Field(description="Number of sessions, including subagents")]
     bytes: int
-    saved_bytes: Annotated[int, Field(description="By which they are shorter than they were")]
-    uncounted: Annotated[int, Field(description="Sessions of which that is not known yet")]
+    saved_bytes: Annotated[int, Field(description="Bytes that extraction saved")]
+    uncounted: Annotated[int, Field(description="Sessions that `saved_bytes` does not include yet")]
     archived: Annotated[
-        int, Field(description="Sessions that their program deleted, which the archive has")
+        int, Field(description="Sessions that their program deleted and the archive has")
     ]
     agents: tuple[AgentShare, ...]
     largest: tuple[SessionInList, ...]
-    # Of `bsd` on the command line; the page asks for these by themselves.
+    # The command `bsd` fills the following members; the page requests them separately.
     disk: Annotated[
-        Mapping[str, Any], Field(description="As in the status: bytes that bsd takes"), OMIT_EMPTY
+        Mapping[str, Any], Field(description="Disk use of bsd, as in the status"), OMIT_EMPTY
     ] = field(default_factory=dict)
     would_leave: Annotated[WouldLeave | None, OMIT_EMPTY] = None
     fills: Annotated[
-        tuple[SessionFills, ...], Field(description="Of the largest sessions"), OMIT_EMPTY
+        tuple[SessionFills, ...], Field(description="Content of the largest sessions"), OMIT_EMPTY
     ] = ()
     page: Annotated[
-        str | None, Field(description="Its address, if a daemon serves it"), OMIT_EMPTY
+        str | None, Field(description="Address of the page, if a daemon serves it"), OMIT_EMPTY
     ] = None
 
 
 def overview(context: ActionContext, *, largest: int = 5) -> Overview:
-    """Add up what the sessions of each agent and project take, and what goes soon.
+    """Sum up the sessions of each agent and project, and find those that are deleted soon.
 
     Args:
-        largest: how many of the largest sessions are listed.
+        largest: the number of largest sessions to list.
 
     Raises:
-        ConfigError: the root has no agents, and no source is named.
+        ConfigError: the root has no agents, and the settings name no source.
     """
     layout = context.layout
     titles = Titles(layout)
@@ -173,7 +175,7 @@ def overview(context: ActionContext, *, largest: int = 5) -> Overview:
 @dataclass(slots=True)
 class _Project:
     agent: str
-    directory: str  # its name if its sessions do not tell where it is
+    directory: str  # the agent's name if the directory is not known
     sessions: int = 0
     parts: int = 0
     bytes: int = 0
@@ -184,7 +186,7 @@ class _Project:
 
 @dataclass(slots=True)
 class _Program:
-    """Adds up the sessions of one agent's program."""
+    """Sums up the sessions of one agent's program."""
 
     kind: str
     projects: dict[str, _Project] = field(default_factory=dict)
@@ -197,12 +199,12 @@ class _Program:
         return sum(project.bytes for project in self.projects.values())
 
     def project(self, source: Source | None, agent: str) -> _Project:
-        """Return the project of an agent: of subagents that of their session."""
+        """Return the project of an agent; for subagents, the project of their session."""
         key, directory = agent, agent
         if source is not None and source.project_directory is not None:
             directory = source.first_directory(agent) or agent
             key = source.agent(directory)
-        elif source is not None:  # the program keeps its sessions by day, or all in one place
+        elif source is not None:  # the program stores sessions by day, or all in one directory
             key = directory = ""
         return self.projects.setdefault(key, _Project(key, directory))
 
@@ -215,12 +217,12 @@ class _Program:
         titles: Titles,
         now: float,
     ) -> None:
-        """Add the sessions of an agent."""
+        """Add the sessions of an agent, with their stat results."""
         project = self.project(source, agent)
         if source is not None and self.left_alone is None:
             self.left_alone = elsewhere(layout, source)
         is_part, deleted_at = False, None
-        with suppress(BsdError):  # its directory is gone meanwhile
+        with suppress(BsdError):  # its directory has just disappeared
             program = program_of(layout, agent)
             is_part = program.part_of is not None
             deleted_at = None if is_part else deletion_of(program)
@@ -269,7 +271,7 @@ def _project_share(project: _Project, titles: Titles) -> ProjectShare:
     if project.newest is not None:
         mtime, name, stat = project.newest
         updated = iso_utc(mtime)
-        if project.agent != project.directory:  # else it has a name that people know
+        if project.agent != project.directory:  # else the directory is the agent's own name
             title = titles.of(name, stat).directory or title
     return ProjectShare(
         agent=project.agent,
@@ -283,14 +285,14 @@ def _project_share(project: _Project, titles: Titles) -> ProjectShare:
     )
 
 
-# --- what takes longer ---
+# --- with a time limit ---
 
 
 def would_leave(context: ActionContext, *, seconds: float) -> WouldLeave:
-    """Compute what an extraction would take out of all sessions now; changes nothing.
+    """Compute which values an extraction would take out of all sessions now; changes no session.
 
-    Sessions of which the daemon has noted that there is nothing to do are not read again. After
-    `seconds` the result is an estimate by those that were read.
+    Sessions that the daemon has marked as idle without due values are not read. If reading takes
+    longer than `seconds`, the result is an estimate from the sessions that were read.
     """
     layout, now = context.layout, context.now()
     idle = {
@@ -308,7 +310,7 @@ def would_leave(context: ActionContext, *, seconds: float) -> WouldLeave:
         if is_ours and idle.get(name) != Written.of(stat):
             open_.append((name, stat.st_size))
     found = foretell_extraction(context, open_, seconds=seconds)
-    # Of the others it is known that nothing leaves them.
+    # The other sessions have no due values.
     return replace(
         found,
         sessions=every,
@@ -319,7 +321,7 @@ def would_leave(context: ActionContext, *, seconds: float) -> WouldLeave:
 
 
 class _TimeIsUp(Exception):
-    """A session was read for as long as it may be."""
+    """The time for reading sessions is over."""
 
 
 def fills_of(
@@ -329,9 +331,9 @@ def fills_of(
     seconds: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[SessionFills, ...]:
-    """Read what fills sessions, one after the other, until the time is over.
+    """Return the kinds of content of sessions, read one after the other until the time is over.
 
-    A session that cannot be read, or not in this time, says so.
+    A session that cannot be read, or not within `seconds`, has a `problem` instead.
     """
     end = clock() + seconds
 

@@ -1,4 +1,4 @@
-"""Pauses: agents and sessions that are looked at, but not edited for a while (`core/pauses.py`)."""
+"""Pauses: bsd still reads paused agents and sessions but does not edit them (`core/pauses.py`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bsd.core.pauses import end_pause as end_pause_of
 
 @dataclass(frozen=True, slots=True)
 class PauseList:
-    """The pauses in force, by their names."""
+    """The pauses in force."""
 
     pauses: tuple[PauseInfo, ...]
 
@@ -27,19 +27,19 @@ def list_pauses(context: ActionContext) -> PauseList:
 
 
 def pause(context: ActionContext, name: str, length: str | None = None) -> PauseList:
-    """Let nothing edit the sessions of this name for a while; a pause of it gets another end.
+    """Pause an agent, a source or a session; if it is paused already, set a new end.
 
     Args:
         name: an agent, a source with all its agents, or AGENT/SESSION.
-        length: for how long, as in `2h`, from 1m on; None: until `end_pause`.
+        length: the duration, for example `2h`, at least `1m`; None: until `end_pause`.
 
     Returns:
         All pauses.
 
     Raises:
-        NotFound: there is nothing of this name.
-        Invalid: the length, or the name, is none.
-        LeftAlone: it is excluded.
+        NotFound: no agent, source or session has this name.
+        Invalid: the duration or the name is not valid.
+        LeftAlone: the agent or the session is excluded.
     """
     layout = context.layout
     seconds = None if length is None else parse_duration(length, minimum=MINUTE) / 1000
@@ -50,7 +50,7 @@ def pause(context: ActionContext, name: str, length: str | None = None) -> Pause
 
 
 def end_pause(context: ActionContext, name: str) -> PauseList:
-    """End a pause and return the others; raises NotFound if there is none of this name."""
+    """End a pause and return the others; raises NotFound if no pause has this name."""
     end_pause_of(context.layout, name)
     _audit(context, "pause_end", name, None)
     return list_pauses(context)

@@ -1,10 +1,11 @@
-"""Extracted values of an entry, without putting them back; a session in use is not waited for.
+"""Read extracted values of an entry without restoring them, even while a session is in use.
 
-read_extracted gives the texts that a model was sent, a page at a time. Extracted values come from
-the store, others from the session itself: a text that came back after its first page was read must
-still have a second page. read_held is the same for a caller that puts the values back as well.
-show_extracted gives the values as they are stored: an interface sends them from their file, piece
-by piece.
+- `read_extracted` returns the texts that a model was sent, page by page. Extracted values come from
+  the store, inline values from the session: if a text was restored after its first page was read,
+  its second page must still be readable.
+- `read_held` does the same for a caller that also restores the values.
+- `show_extracted` returns the values as they are stored. An interface sends them from their file,
+  piece by piece.
 """
 
 from __future__ import annotations
@@ -48,31 +49,31 @@ from bsd.transcripts.spans import (
 )
 from bsd.transcripts.splice import Span, SpliceError, find
 
-AND_ALL_AFTER = "…"  # after a key, in place of all keys that follow it
-_MOST_KEYS = 20  # that an answer names beside those whose texts it gives
-_ABOUT_A_TEXT = 60  # characters that an answer says of each text, beside its key
-_DEEPEST = 100  # levels of lists and objects in which pictures are looked for
+AND_ALL_AFTER = "…"  # after a key: stands for all keys that follow it
+_MOST_KEYS = 20  # keys that an answer lists in addition to those with texts
+_ABOUT_A_TEXT = 60  # characters of an answer for each text, in addition to its key
+_DEEPEST = 100  # levels of lists and objects that are searched for pictures
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of an entry's values, and where the rest begins.
+    """Some of an entry's values, and the position at which the rest begins.
 
-    A picture stands under `pictures`, and under `texts` what it is; of other content in base64 only
-    the latter. Anything else that is no text is JSON there.
+    For a picture, `pictures` has its data and `texts` has a description. For other content in
+    base64, only `texts` has a description. All other values that are not texts are JSON in `texts`.
     """
 
     entry_id: str
     texts: dict[str, str] = field(default_factory=dict)
     pictures: dict[str, Media] = field(default_factory=dict)
-    following: tuple[str, ...] = ()  # keys of which there is more; the first one may be cut
-    offset: int = 0  # so many characters of that one have been given
-    left: int = 0  # characters of all of them that have not
+    following: tuple[str, ...] = ()  # keys with more text; the first of them may be cut
+    offset: int = 0  # characters of the first of `following` that have been returned
+    left: int = 0  # characters of all of `following` that have not been returned
 
     def as_json(self, *, in_order: bool = False) -> dict[str, Any]:
-        """The fields of the contract; those that say nothing are left out.
+        """Return the fields of `ReadOut`, without empty ones.
 
-        `in_order`: the keys are those of the entry in their order, so that many need not be named.
+        `in_order`: the keys are those of the entry in their order, so a long list is cut short.
         """
         answer: dict[str, Any] = {"texts": self.texts}
         if self.pictures:
@@ -99,9 +100,13 @@ def page_of(
     offset: int = 0,
     size: PageSize = OTHERS,
 ) -> Page:
-    """A page of the values with these keys; `offset` characters of the first are passed over.
+    """Return a page of the values with these keys.
 
-    Raises Invalid for an offset behind the end.
+    Args:
+        offset: characters of the first value that are skipped.
+
+    Raises:
+        Invalid: the offset is not within the first value.
     """
     page = Page(entry_id)
     shown = {key: _shown(content[key]) for key in keys}
@@ -114,8 +119,8 @@ def page_of(
         text = shown[key]
         if offset and offset >= len(text):
             raise Invalid(
-                f"{key} has {len(text)} characters, so there is nothing from {offset} on",
-                hint="leave `offset` out to begin at its beginning",
+                f"{key} has {len(text)} characters, so there is no text from {offset} on",
+                hint="omit `offset` to start at its beginning",
             )
         media = None if offset else media_of(content[key])
         if media is not None and media.why_not_shown() is None:
@@ -137,13 +142,13 @@ def page_of(
 
 
 def _shown(value: Any) -> str:
-    """A value in the form for a model: itself, JSON, or for content in base64 its kind."""
+    """Return a value as text for a model: itself, JSON, or a description of base64 content."""
     media = media_of(value)
     return text_of_value(_without_base64(value)) if media is None else _described(media)
 
 
 def _without_base64(value: Any, depth: int = _DEEPEST) -> Any:
-    """The same list or object with descriptions in place of content in base64."""
+    """Return the same list or object with descriptions in place of base64 content."""
     if not isinstance(value, dict | list) or not depth:
         return value
     if isinstance(value, list):
@@ -157,7 +162,7 @@ def _member(value: Any, depth: int) -> Any:
 
 
 def text_of_value(value: Any) -> str:
-    """A value as text: itself, or JSON."""
+    """Return a value as text: itself, or JSON."""
     if isinstance(value, str):
         return value
     try:
@@ -167,7 +172,7 @@ def text_of_value(value: Any) -> str:
 
 
 def matching(name: str, keys: Iterable[str]) -> list[str]:
-    """The keys that a name means: a whole path, or one segment of it."""
+    """Return the keys that a name selects: a name is a whole path, or one segment of it."""
     return [key for key in keys if names_value(name, parse_path(key))]
 
 
@@ -188,26 +193,32 @@ def _described(media: Media) -> str:
 # --- the values of an entry ---
 
 Content = Mapping[str, Any]  # key → value
-Inline = tuple[Content, frozenset[str]]  # values, and the keys of those the model is not sent
+Inline = tuple[Content, frozenset[str]]  # values, and the keys of values not sent to the model
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What an entry holds, or held: values that are away, and how those that are not are had."""
+    """The values of an entry: the extracted ones, and a function that returns the inline ones."""
 
     entry_id: str
-    away: Content
+    away: Content  # extracted values
     unavailable: Mapping[str, str]  # key → text to show instead
     inline: Callable[[], Inline]
-    display: frozenset[str] = frozenset()  # those away that the model was never sent
+    display: frozenset[str] = frozenset()  # keys of extracted values never sent to the model
 
     def page(
         self, keys: Sequence[str] | None, offset: int = 0, size: PageSize = OTHERS
     ) -> dict[str, Any]:
-        """A page as JSON; of keys that were asked for, also those that cannot be had.
+        """Return a page as JSON, with the requested keys whose values are unavailable.
 
-        No `keys` means all extracted values that the model was sent; copies of it are named. Raises
-        Invalid for keys that are none, and for an offset behind the end.
+        Args:
+            keys: None: all extracted values that the model was sent; copies of them are only
+                named.
+            offset: characters of the first value that are skipped.
+            size: the size of a page.
+
+        Raises:
+            Invalid: a key does not exist, or the offset is not within the first value.
         """
         if keys is None:
             return self._page_of_all(None, offset, size)
@@ -218,7 +229,7 @@ class Held:
         return _page_document(page, {}, lost)
 
     def _page_of_all(self, first: str | None, offset: int, size: PageSize) -> dict[str, Any]:
-        """A page of all that the model was sent, from the key `first` on if there is one."""
+        """Return a page of all values that the model was sent, from the key `first` on."""
         known, display = self.away, self.display
         is_inline = not (self.away or self.unavailable) if first is None else first not in known
         if is_inline:
@@ -233,20 +244,25 @@ class Held:
         return _page_document(page, beside, lost, in_order=True)
 
     def value(self, key: str) -> tuple[str, Any]:
-        """One value and its key, whole; raises Invalid, and Conflict if it cannot be had."""
+        """Return the key and the whole value of a name.
+
+        Raises:
+            Invalid: no value, or more than one, has this name.
+            Conflict: the value is unavailable.
+        """
         is_away = matching(key, [*self.away, *self.unavailable])
         known = self.away if is_away else self.inline()[0]
         found = matching(key, known)
         if len(found) == 1:
             return found[0], known[found[0]]
         for lost in matching(key, self.unavailable):
-            raise Conflict(f"{lost}: {self.unavailable[lost]}", hint="`bsd verify` says more")
+            raise Conflict(f"{lost}: {self.unavailable[lost]}", hint="`bsd verify` shows details")
         which = "names several values" if found else "is none of its values"
         keys = ", ".join(found or [*self.away, *self.unavailable] or known) or "none"
         raise Invalid(f"entry {self.entry_id}: {key} {which}", hint=f"one of {keys}")
 
     def _named(self, keys: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
-        """The values that these names mean, and those that cannot be had; raises Invalid."""
+        """Return the values of these names, and the unavailable ones; raises Invalid."""
         values: dict[str, Any] = {}
         lost: dict[str, str] = {}
         unknown: list[str] = []
@@ -269,9 +285,9 @@ class Held:
 
 
 def _sent_and_beside(known: Content, display: frozenset[str]) -> tuple[list[str], dict[str, str]]:
-    """The keys of values that the model was sent, and for the other keys the kind of each.
+    """Return the keys of values that the model was sent, and a note for each other key.
 
-    If it was sent none of them, each text among them is given once.
+    If the model was sent none of the values, the first key of each text counts as sent.
     """
     sent = [key for key in known if key not in display]
     texts: dict[str, str] = {}  # the first key with a text
@@ -307,7 +323,7 @@ def _page_document(
 
 
 def held_by(source: Transcript, fmt: TranscriptFormat, entry: str, stored: OriginalStore) -> Held:
-    """Return the values of an entry that can be had; raises NotFound, Conflict, LeftAlone, Busy."""
+    """Return the values of an entry; raises NotFound, Conflict, LeftAlone, Busy."""
     return _held(
         lambda: extracted_content(source, fmt, entry, stored),
         lambda: _inline(source, fmt, entry),
@@ -320,7 +336,7 @@ def _held(away: Callable[[], ExtractedContent], inline: Callable[[], tuple[str, 
     except (LeftAlone, Busy):
         raise
     except Conflict:
-        entry_id, values = inline()  # raises the same, unless all of the entry is inline
+        entry_id, values = inline()  # raises the same error, unless all of the entry is inline
         return Held(entry_id, {}, {}, lambda: values)
     entry_id = found.entry_id or f"#{found.index}"
     return Held(entry_id, found.content, found.unavailable, lambda: inline()[1], found.display)
@@ -336,17 +352,17 @@ def _inline(source: Transcript, fmt: TranscriptFormat, entry: str) -> tuple[str,
 
 # --- read_extracted ---
 
-# By key, the kind of each value that the model was not sent.
+# A note, by key, for each value that was not sent to the model.
 Beside = Annotated[
     dict[str, str],
-    Field(description="Of what the model was not sent, what each value is, by key"),
+    Field(description="A note for each value that was not sent to the model, by key"),
     OMIT_EMPTY,
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOut:
-    """Texts by key; `next` says how to ask for the rest, if there is any."""
+    """Texts by key; `next` has the arguments of the call for the next page, if there is one."""
 
     session: str
     entry_id: str
@@ -369,18 +385,18 @@ def read_extracted(
     offset: int = 0,
     size: PageSize = OTHERS,
 ) -> ReadOut:
-    """Read the texts that a model was sent of an entry, a page at a time; nothing is changed.
+    """Read a page of the texts of an entry that a model was sent; changes nothing.
 
     Args:
         entry: the id in the placeholder [[extracted-ID]], or `#` and a line number.
-        keys: only these values, by path or one segment of it; None: all that is extracted and was
+        keys: only these values, by path or one segment of it; None: all extracted values that were
             sent to the model.
-        offset: so many characters of the first text are passed over, as `next` says.
-        size: how large a page is.
+        offset: characters of the first text that are skipped; `next` of the page before has it.
+        size: the size of a page.
 
     Raises:
         NotFound: there is no such session or entry.
-        Invalid: a key names no value, or the offset is behind the end.
+        Invalid: a key names no value, or the offset is not within the first text.
     """
     with context.reader(session) as opened:
         return read_page(opened, entry, keys, offset, size)
@@ -393,7 +409,7 @@ def read_page(
     offset: int = 0,
     size: PageSize = OTHERS,
 ) -> ReadOut:
-    """Read a page of an entry's texts, as `read_extracted` does, of a session that is open."""
+    """Read a page of an entry's texts from an open session, as `read_extracted` does."""
     held = held_by(opened.transcript, opened.format, entry, opened.store)
     page = held.page(keys, offset, size)
     return ReadOut(session=str(opened.name), entry_id=held.entry_id, **page)
@@ -401,7 +417,10 @@ def read_page(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadHeld(ReadOut):
-    """A page, unless nothing of the entry is away and the first one was asked for."""
+    """The answer of `read_held`: a page, and whether values of the entry are extracted.
+
+    If no value is extracted, the first page is empty.
+    """
 
     is_away: bool
 
@@ -415,9 +434,9 @@ def read_held(
     offset: int = 0,
     size: PageSize = OTHERS,
 ) -> ReadHeld:
-    """Read as `read_extracted` does, and tell whether the entry is extracted.
+    """Read as `read_extracted` does, and return whether the entry is extracted.
 
-    If it is not, the first page is empty: the texts stand in the session.
+    If it is not, the first page is empty: the session has the texts.
     """
     with context.reader(session) as opened:
         held = held_by(opened.transcript, opened.format, entry, opened.store)
@@ -433,21 +452,21 @@ def read_held(
 
 @dataclass(frozen=True, slots=True)
 class InPieces:
-    """A JSON document, with the fields of `ExtractedContent`: spans are those of a file."""
+    """A JSON document with the fields of `ExtractedContent`, as bytes and spans of `file`."""
 
     parts: tuple[bytes | Span, ...]
     file: Path | None = None
-    state: Written | None = None  # of the file, when its hash was compared
+    state: Written | None = None  # of the file at the time when its hash was checked
 
 
 def show_extracted(context: ActionContext, session: SessionName, entry: str) -> InPieces:
-    """Show the extracted values of an entry, as they are stored, without putting them back.
+    """Return the extracted values of an entry as they are stored, without restoring them.
 
-    The stored line is held in memory whole, but not parsed.
+    The stored line is held in memory as a whole, but not parsed.
 
     Raises:
         NotFound: there is no such session or entry.
-        Conflict: nothing of the entry is extracted.
+        Conflict: no value of the entry is extracted.
     """
     with context.reader(session) as opened:
         source, fmt, store = opened.transcript, opened.format, opened.store
@@ -455,8 +474,7 @@ def show_extracted(context: ActionContext, session: SessionName, entry: str) -> 
         marker = Marker.of(located.entry)
         own = _read_own(store, marker) if marker and _is_of(store, marker, located) else None
         if marker is None or own is None:
-            # Where a marker was dropped, or names the original of another store, looking takes
-            # more.
+            # The marker was dropped or names the original of another store: search all stores.
             found = extracted_content(source, fmt, located.name, store)
             return InPieces((document(as_json(found)),))
     return _in_pieces(located, marker, *own)
@@ -484,21 +502,21 @@ def _in_pieces(
 
 
 def _is_of(store: SessionStore, marker: Marker, located: Located) -> bool:
-    """Whether a marker names a line that is stored for this very entry, by the index of stores."""
+    """Return True if a marker names a line that the session's own store has for this entry."""
     places = store.of_entry(located.info.id) if located.info.id else []
     named = (marker.ref, marker.hash)
     return any(store.is_own(place) and (place.ref, place.hash) == named for place in places)
 
 
 def _read_own(store: SessionStore, marker: Marker) -> tuple[bytes, Path, Written] | None:
-    """The line that a marker names, its file and the state of that, if the content is right."""
+    """Return the stored line of a marker, its file and the file's state; None if it is damaged."""
     try:
         path = store.file(marker.ref)
         file = plain_file(path)
     except (OSError, Invalid):
         return None
     with file, suppress(OSError):
-        # A large one is not held in memory before it is known to be the right one.
+        # A large line is read into memory only after its hash is found to match.
         if f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}" == marker.hash:
             file.seek(0)
             return file.read(), path, Written.of(os.fstat(file.fileno()))
@@ -512,5 +530,5 @@ def _spans(line: bytes, paths: Iterable[ValuePath]) -> dict[ValuePath, Span]:
     except SpliceError:
         if len(wanted) <= 1:
             return {}
-    # One that is not there shall not hide the others.
+    # A path that does not exist must not hide the values of the others.
     return {path: span for one in wanted for path, span in _spans(line, [one]).items()}

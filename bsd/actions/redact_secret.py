@@ -1,13 +1,19 @@
-"""Replaces one secret wherever it stands: in sessions, stores, archive, history and copies.
+"""Replace one secret everywhere: in sessions, stores, the archive, the history and copies.
 
-The secret is named by its hash, and found again by the rules. Then its text is looked for
-everywhere, also where no rule finds it. Every session gets its new lines through the editor, and
-its undo data and copies lose the secret at once; then the old stored lines go, which another
-session may have needed until it was changed (`Forget.lines`). At last every file that bsd keeps is
-read once more, and the answer names those that still have it. A journal without the secret is there
-meanwhile, by which `bsd verify` tells of a redaction that was killed. The same call goes on with
-it: the secret is found again in what is left, and if only the search index and a replaced version
-of a session still have it, these are cleared by the journal.
+The caller names the secret by its hash. A redaction takes these steps:
+
+1. The rules find the secret of this hash. Then its text is searched for everywhere, also in places
+   where no rule finds it.
+2. The editor changes every session that contains it. The undo data and the copies of the session
+   lose the secret immediately afterwards.
+3. The old stored lines are deleted (`Forget.lines`). This comes last because another session may
+   need a stored line until that session is changed, too.
+4. Every file of bsd is read once more. The answer names the files that still contain the secret.
+
+A journal without the secret exists from step 2 to step 3. `bsd verify` uses it to report a
+redaction that was killed. The same call continues such a redaction: the rules find the secret again
+in the remaining places. If only the search index and a replaced version of a session still contain
+it, the sessions of the journal are enough to clear these.
 """
 
 from __future__ import annotations
@@ -60,40 +66,44 @@ from bsd.transcripts.reader import Line, TranscriptFile
 
 _HASH = re.compile(r"[0-9a-f]{8,16}")
 _HINT = "`bsd secrets` lists them"
-_SHORTEST = 8  # characters: fewer may stand in any word
+_SHORTEST = 8  # characters: a shorter secret may be a part of ordinary words
 
 
 @dataclass(frozen=True, slots=True)
 class RedactedSession:
-    """What became (with `dry_run`: would become) of one session."""
+    """The outcome for one session. With `dry_run`, the expected outcome."""
 
     session: str
-    entries: Annotated[int, Field(description="Lines of it that were changed")]
-    values: Annotated[int, Field(description="Values in them, and in originals taken out")]
-    stored: Annotated[int, Field(description="Stored lines that went")]
-    copies: Annotated[int, Field(description="Lines of undo data and of copies that were changed")]
+    entries: Annotated[int, Field(description="Number of its lines that were changed")]
+    values: Annotated[
+        int, Field(description="Number of changed values in these lines and in stored originals")
+    ]
+    stored: Annotated[int, Field(description="Number of stored lines that were deleted")]
+    copies: Annotated[
+        int, Field(description="Number of lines of undo data and of copies that were changed")
+    ]
     forgotten: Annotated[
         tuple[str, ...],
-        Field(description="Entries whose taken-out values cannot come back any more"),
+        Field(description="Entries whose extracted values cannot be restored any more"),
         OMIT_EMPTY,
     ] = ()
     bound: Annotated[
         tuple[str, ...],
         Field(
-            description="Changed entries that a later signature covers: the provider may refuse"
-            " the session now (setting prefix_bound_models)"
+            description="Changed entries that a later signature covers: the provider may now"
+            " reject the session (setting prefix_bound_models)"
         ),
         OMIT_EMPTY,
     ] = ()
     error: Annotated[
-        str | None, Field(description="Why it was left as it is, if it was"), OMIT_EMPTY
+        str | None, Field(description="Why the session was not changed"), OMIT_EMPTY
     ] = None
     problem: Internal[BsdError | None] = None
 
 
 @dataclass(frozen=True, slots=True)
 class SecretRedacted:
-    """What became of a secret. It is not in the answer."""
+    """The outcome of a redaction. The answer does not contain the secret."""
 
     hash: str
     rule: str
@@ -101,20 +111,22 @@ class SecretRedacted:
     dry_run: bool
     sessions: tuple[RedactedSession, ...]
     left: Annotated[
-        tuple[LeftInPlace, ...], Field(description="Places from which it cannot be taken")
+        tuple[LeftInPlace, ...], Field(description="Places from which it cannot be removed")
     ]
     still_in: Annotated[
-        tuple[str, ...], Field(description="Files that still (with `dry_run`: would still) hold it")
+        tuple[str, ...],
+        Field(description="Files that contain it after the redaction (dry run: would contain it)"),
     ]
-    complete: Annotated[bool, Field(description="True if bsd knows of no copy any more")]
+    complete: Annotated[bool, Field(description="True if bsd knows no remaining copy of it")]
     unreached: Annotated[
-        tuple[str, ...], Field(description="Where copies may lie that bsd does not know, in words")
+        tuple[str, ...],
+        Field(description="Places outside the reach of bsd that may contain copies, as sentences"),
     ]
 
 
 @dataclass(slots=True)
 class _Concern:
-    """The places of a session in which the secret stands."""
+    """The places in one session that contain the secret, and the outcome for this session."""
 
     tainted: set[str] = field(default_factory=set)  # hashes of its stored lines
     inline: int = 0  # lines
@@ -132,23 +144,24 @@ def redact_secret(
     sessions: Sequence[SessionName] = (),
     dry_run: bool = False,
 ) -> SecretRedacted:
-    """Replace a secret by `[redacted-RULE]`, wherever it stands.
+    """Replace a secret by `[redacted-RULE]` in every place.
 
-    It cannot be undone: undo data that holds the secret goes, too.
+    A redaction cannot be undone: it also deletes undo data that contains the secret.
 
     Args:
-        hash: as `find_secrets` lists it, or the first 8 digits of it or more.
-        sessions: sessions in which it was found, so that it need not be searched for everywhere.
-        dry_run: say in which sessions it stands, and which copies would stay; change nothing.
+        hash: the hash that `find_secrets` lists, or at least its first 8 digits.
+        sessions: sessions that contain the secret; the search for the hash begins in these.
+        dry_run: return the sessions that contain it and the copies that would remain, and change
+            no file.
 
     Raises:
         NotFound: no secret has this hash.
-        Invalid: it is too short to name one secret.
+        Invalid: `hash` is not 8 to 16 hex digits.
         Conflict: the secret is too short to be replaced everywhere.
     """
     layout = context.layout
     if not _HASH.fullmatch(hash):
-        raise Invalid(f"{hash!r} is no hash of a secret: 8 to 16 hex digits", hint=_HINT)
+        raise Invalid(f"{hash!r} is not the hash of a secret: 8 to 16 hex digits", hint=_HINT)
     try:
         secret = _find(context, hash, sessions)
     except NotFound:
@@ -162,7 +175,7 @@ def redact_secret(
         _foresee(context, text, concerns)
     else:
         journal = RedactionJournal.new(layout, secret.hash, secret.rule, context.now(), concerns)
-        with suppress(Unavailable):  # a full disk: redacting needs little more
+        with suppress(Unavailable):  # the disk is full, but redacting needs little space
             journal.write()
         _redact(context, text, concerns, stay)
         remove_journal(journal.path)
@@ -193,7 +206,7 @@ def _journal_of(layout: Layout, hash: str) -> RedactionJournal | None:
 
 
 def _finish(context: ActionContext, journal: RedactionJournal, *, dry_run: bool) -> SecretRedacted:
-    """Finish a redaction that was killed once no stored or inline text held the secret any more."""
+    """Finish a redaction that was killed when no stored or inline text contained the secret."""
     layout, concerns = context.layout, {name: _Concern() for name in journal.sessions}
     if not dry_run:
         forget = Forget(layout, actor=context.actor, budget=context.budget)
@@ -211,9 +224,9 @@ def _finish(context: ActionContext, journal: RedactionJournal, *, dry_run: bool)
 
 
 def _find(context: ActionContext, hash: str, sessions: Sequence[SessionName]) -> Secret:
-    """Return the secret of a hash, by searching for it: in some sessions first, if any are named.
+    """Search for the secret of a hash: first in `sessions`, then in all sessions.
 
-    Raises NotFound, and Conflict if it is too short to be replaced everywhere.
+    Raises NotFound, and Conflict if the secret is too short to be replaced everywhere.
     """
 
     def matching() -> Secret | None:
@@ -231,17 +244,17 @@ def _find(context: ActionContext, hash: str, sessions: Sequence[SessionName]) ->
         if (secret := matching()) is not None:
             if len(secret.text) < _SHORTEST:
                 raise Conflict(
-                    f"{secret.masked} is too short: other words may hold the same characters",
+                    f"{secret.masked} is too short: other words may contain the same characters",
                     hint="`bsd edit AGENT/SESSION ENTRY` changes one entry",
                 )
             return secret
-    raise NotFound(f"no secret of the hash {hash} was found", hint=_HINT)
+    raise NotFound(f"no secret with the hash {hash} was found", hint=_HINT)
 
 
 def _concerns(
     context: ActionContext, text: SecretText
 ) -> tuple[dict[SessionName, _Concern], list[LeftInPlace]]:
-    """Find the sessions in which the secret stands, and those that cannot be searched."""
+    """Find the sessions that contain the secret, and the places that cannot be searched."""
     layout = context.layout
     found: dict[SessionName, _Concern] = {}
     left = list(not_searched(layout))
@@ -270,10 +283,10 @@ def _concerns(
 def _needed(
     layout: Layout, concerns: dict[SessionName, _Concern], left: list[LeftInPlace]
 ) -> set[str]:
-    """Find the other sessions that need a stored line which holds the secret.
+    """Find the other sessions that refer to a stored line with the secret.
 
-    Each becomes one of the concerns, excluded ones too. A session in the trash, or one that its
-    program has renamed, cannot be changed: `left` gets it.
+    Each of them, excluded ones too, is added to `concerns`. A session in the trash, or a session
+    that its program has renamed, cannot be changed and is added to `left` instead.
 
     Returns:
         The hashes of the stored lines that must stay.
@@ -289,7 +302,7 @@ def _needed(
                 continue
             if where:
                 stay |= named
-                why = f"{where}, and it needs stored text that holds the secret"
+                why = f"{where}, and it needs stored text that contains the secret"
                 left.append(LeftInPlace(str(name), "", why))
             else:
                 concerns[name] = _Concern()
@@ -301,7 +314,7 @@ def _needed(
 
 
 def _not_in_place(layout: Layout, session: ReferringSession) -> str | None:
-    """Return why a session cannot be changed: it is neither in its place nor kept as a copy."""
+    """Return why a session cannot be changed; None if it is in its place, or is a copy."""
     if session.store is not None:
         return "it is in the trash"
     if session.snapshot is None and session.transcript != layout.transcript(session.name):
@@ -310,7 +323,7 @@ def _not_in_place(layout: Layout, session: ReferringSession) -> str | None:
 
 
 def _named_by(session: ReferringSession, hashes: Collection[str]) -> set[str]:
-    """Return which stored lines a session names in its markers; raises as reading does."""
+    """Return which of these stored lines the markers of a session name; raises as reading does."""
     named: set[str] = set()
     with suppress(NotFound), session.open() as source:
         for line in source.lines_holding(MARKER.encode()):
@@ -319,7 +332,7 @@ def _named_by(session: ReferringSession, hashes: Collection[str]) -> set[str]:
 
 
 def _in_history(layout: Layout, name: SessionName, text: SecretText) -> Iterator[str | None]:
-    """Yield the entries of whose former lines the undo data of a session has the secret."""
+    """Yield the entries whose former lines, in the undo data of a session, contain the secret."""
     history = History(layout, name)
     with suppress(BsdError, OSError):
         for operation in history.operations():
@@ -328,7 +341,7 @@ def _in_history(layout: Layout, name: SessionName, text: SecretText) -> Iterator
                     stream.seek(line.kept_at)
                     kept = stream.read(line.kept)
                     pieces = (kept[at:end] for place, at, end in line.recipe if place is Place.KEPT)
-                    # An edit may have begun within it: then the rest of it is kept.
+                    # If an edit began within the secret, the undo data has the rest of it.
                     if text.is_in(kept) or any(map(text.is_cut_by, pieces)):
                         yield line.entry_id
 
@@ -336,7 +349,7 @@ def _in_history(layout: Layout, name: SessionName, text: SecretText) -> Iterator
 def _foresee(
     context: ActionContext, text: SecretText, concerns: dict[SessionName, _Concern]
 ) -> None:
-    """Plan the change of each session, and note why one could not be changed now."""
+    """Plan the change of each session; note a problem if it could not be changed now."""
     layout, tainted = context.layout, _tainted(concerns)
     idle_policy = IdlePolicy(layout, context.budget, context.in_flight or InFlight(layout))
     for name, concern in concerns.items():
@@ -368,7 +381,7 @@ def _redact(
     concerns: dict[SessionName, _Concern],
     stay: Collection[str],
 ) -> None:
-    """Change all sessions, and then remove what is stored of them, but for `stay`."""
+    """Change all sessions, then delete their stored lines with the secret, except for `stay`."""
     layout = context.layout
     tainted = _tainted(concerns)
     forget = Forget(layout, actor=context.actor, budget=context.budget)
@@ -380,7 +393,8 @@ def _redact(
             else:
                 _redact_in_place(context, name, text, tainted, concern)
                 _redact_copies(context, name, text, tainted, concern.redactor)
-            # At once: a call that is killed later shall find the rest by the secret's own places.
+            # Before the next session: a call that was killed must still find the secret in the
+            # sessions that are left, and continue with these.
             change = _as_final(concern.redactor)
             concern.copies = forget.lines(name, (), concern.touched, change)
         except (BsdError, OSError) as error:
@@ -402,7 +416,7 @@ def _redact(
 
 
 def _named_in(layout: Layout, name: SessionName, hashes: frozenset[str]) -> frozenset[str]:
-    """Return which stored lines a session needs that could not be changed: all, if in doubt."""
+    """Return the stored lines that a session without a change still needs: all, if in doubt."""
     if is_deleted(layout, name):
         return hashes
     named: set[str] = set()
@@ -418,7 +432,7 @@ def _named_in(layout: Layout, name: SessionName, hashes: frozenset[str]) -> froz
 
 
 def _as_final(redactor: TextRedactor | None) -> Callable[[Line], bytes]:
-    """Return what gives lines of copies the form that those of the session have got."""
+    """Return the function that changes lines of copies as the lines of the session were changed."""
     if redactor is None:
         return lambda line: line.raw
     redactor.is_final = True
@@ -458,9 +472,11 @@ def _redact_copies(
     tainted: frozenset[str],
     redactor: TextRedactor | None = None,
 ) -> TextRedactor | None:
-    """Store new originals for the copies of a session; return what changes these.
+    """Store new originals for the copies of a session; return the redactor of the copies.
 
-    `redactor`: of the session in its place, in which a value may stand that is out in a copy.
+    Args:
+        redactor: the redactor of the session in its place; None if its program has deleted it. A
+            value that is inline in the session may be extracted in a copy.
     """
     layout, budget = context.layout, context.budget
     with own_lock(layout, name, budget.wait, sleep=budget.sleep):
@@ -516,7 +532,7 @@ def _still_in(
     *,
     dry_run: bool,
 ) -> Iterator[str]:
-    """Yield the files that hold the secret afterwards."""
+    """Yield the files that contain the secret after the redaction."""
     changed: tuple[Path, ...] = ()
     if dry_run:
         done = [name for name, one in concerns.items() if one.problem is None]

@@ -1,7 +1,7 @@
-"""restore, restore_entries and restore_all: extracted values come back, exact to the byte.
+"""restore, restore_entries and restore_all: put extracted values back, exact to the byte.
 
-They work on sessions that are excluded, too, as far as an interface lets these be named: their
-values must be able to come back.
+These actions accept excluded sessions if the interface does, because the values of an excluded
+session must stay restorable.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def restore(
     Raises:
         NotFound: there is no such session or entry.
         Busy: the session is in use.
-        Conflict: nothing of the entry is extracted.
+        Conflict: no value of the entry is extracted.
         Invalid: a key names no extracted value.
     """
     editor = context.with_excluded().editor(session)
@@ -61,7 +61,7 @@ def restore(
 
 
 def explain_missing(layout: Layout, answer: Restored) -> Restored:
-    """Add when values that cannot come back were deleted, and by which setting, if that is so."""
+    """If missing values were deleted by age, add the time and the setting to the answer."""
     if answer.missing is Missing.GONE:
         answer.expired = told_expired(layout, answer.extracted_at)
     return answer
@@ -73,12 +73,12 @@ def restore_entries(
     """Put all values of several entries back inline, in one change of the session.
 
     Args:
-        entries: as `entry` of `restore`.
+        entries: each as `entry` of `restore`.
 
     Returns:
-        The result. Under `unavailable` it has each entry that is not there or from which nothing is
-        away, and each value that cannot come back; these keep no other from coming back. A session
-        that is busy, left alone or failed has that status, and a `reason`.
+        The result. Its `unavailable` has each entry that does not exist or has no extracted value,
+        and each value that cannot be restored; all other values are restored. If the session is
+        busy, left alone or failed, the result has that status and a `reason`.
 
     Raises:
         NotFound: there is no such session.
@@ -133,7 +133,7 @@ def _restore_by(
 
 @dataclass(frozen=True, slots=True)
 class RestoredCopy:
-    """Answer of `copy_restored`: how many values came back, and why others did not, by key."""
+    """The answer of `copy_restored`: the number of restored values, and why others are missing."""
 
     session: str
     values: int
@@ -143,16 +143,16 @@ class RestoredCopy:
 def copy_restored(
     context: ActionContext, session: SessionName, write: Callable[[bytes], object]
 ) -> RestoredCopy:
-    """Write a session as it would be with every value inline; the session itself is only read.
+    """Write a copy of a session with every value inline.
 
-    So it serves sessions that are in use or cannot be edited, too.
+    The session itself is only read, so it may be in use, and bsd need not be able to edit it.
 
     Args:
         write: called with each line.
 
     Raises:
         NotFound: there is no such session.
-        LeftAlone: its lines are not understood.
+        LeftAlone: bsd does not know the format of its lines.
     """
     context = context.with_excluded()
     Session(context.layout, session).refuse_no_session()
@@ -164,14 +164,14 @@ def copy_restored(
 def restore_all(
     context: ActionContext, session: SessionName, *, uninstalling: bool = False
 ) -> SessionResult:
-    """Put everything that was extracted from a session back inline.
+    """Put all extracted values of a session back inline.
 
     Args:
-        uninstalling: also remove every `_restored` member that bsd added: nothing needs to be
-            protected from a later extraction.
+        uninstalling: also remove every `_restored` member that bsd added, since no later
+            extraction follows.
 
     Returns:
-        The result; a session that is busy, left alone or failed has that status, and a `reason`.
+        The result. If the session is busy, left alone or failed, it has that status and a `reason`.
 
     Raises:
         NotFound: there is no such session.
@@ -208,7 +208,7 @@ def restore_all(
 def _with_placeholders(
     context: ActionContext, session: SessionName, result: SessionResult
 ) -> SessionResult:
-    """Add the placeholders of a file that is left alone: nothing of them came back."""
+    """Report every placeholder of a file that bsd does not edit as not restored."""
     with suppress(LeftAlone), context.reader(session) as opened:
         for _, answer in restored_lines(opened.transcript, opened.format, opened.store):
             if answer is not None:

@@ -1,4 +1,4 @@
-"""run_retention and foretell_retention: old files go, or it is said which will (SPEC §7)."""
+"""run_retention and foretell_retention: delete old files, or forecast which will go (SPEC §7)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from bsd.core.moments import parse_moment
 from bsd.maintenance.program_deletions import DueSession, due_sessions
 from bsd.maintenance.retention import ForecastAll, Retention, RetentionRun, forecast_all
 
-NextRun = Callable[[float], float]  # of a schedule, after a moment; epoch seconds
-# From so many seconds before a moment on, the last run of a schedule before it is looked for.
+NextRun = Callable[[float], float]  # moment → first run of a schedule after it; epoch seconds
+# Distances in seconds, tried in this order, at which the search for the last run before a moment
+# begins.
 _STEPS_BACK = (3600.0, 86_400.0, 8 * 86_400.0, 400 * 86_400.0)
 
 
@@ -28,36 +29,42 @@ class ProgramDeletion:
 
     session: str
     size: int
-    due_at: Annotated[str, Field(description="Since then it is old enough")]
-    copied: Annotated[bool, Field(description="The archive has a copy of it")]
+    due_at: Annotated[str, Field(description="When it becomes old enough")]
+    copied: Annotated[bool, Field(description="True if the archive has a copy of it")]
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramDeletions:
-    """The sessions that one program deletes, those that are due first at the beginning."""
+    """The sessions that a program deletes, in the order of their due times."""
 
     rule: Annotated[str, Field(description="The program's own rule, as a sentence")]
     count: int
     bytes: int
-    uncopied: Annotated[int, Field(description="Of how many the archive has no copy yet")]
+    uncopied: Annotated[int, Field(description="Number of sessions without a copy in the archive")]
     sessions: tuple[ProgramDeletion, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetentionForecast:
-    """The files that go until a moment, if the daemon runs. Times are ISO 8601, sizes bytes."""
+    """The files that go until a moment if the daemon runs. Times are ISO 8601, sizes bytes."""
 
     at: str
     schedule: Annotated[
         str | None,
-        Field(description="retention_cron; null: retention is never, so that no run is scheduled"),
+        Field(
+            description="The setting retention_cron; null: the setting retention is never, so no"
+            " run is scheduled"
+        ),
     ]
     next_run: str | None
-    last_run: Annotated[str | None, Field(description="The last run until `at`; null: none")]
-    moved: Annotated[int, Field(description="Extracted files that move into the archive")]
+    last_run: Annotated[
+        str | None, Field(description="The last run until `at`; null: there is none")
+    ]
+    moved: Annotated[int, Field(description="Number of extracted files that move into the archive")]
     moved_bytes: int
     deleted: Annotated[
-        int, Field(description="What is deleted for good: files, packs, copies, trashed sessions")
+        int,
+        Field(description="Number of files, packs, copies and trashed sessions deleted for good"),
     ]
     deleted_bytes: int
     until: Annotated[
@@ -77,16 +84,16 @@ def run_retention(
     forget: bool = False,
     trust_clock: bool = False,
 ) -> Retention:
-    """Archive or delete everything that was kept long enough.
+    """Archive or delete all data that has reached its retention time.
 
     Args:
-        dry_run: return the files that would be deleted, and when, and change nothing.
+        dry_run: return the files that would be deleted, and when, and change no file.
         forget: delete extracted content for good instead of archiving it.
         trust_clock: the clock of this machine is right, although it was set.
 
     Returns:
-        `ForecastAll` of a dry run, else `CleanedAll`. If the clock is in doubt, nothing is deleted
-        and the answer says so; the next run deletes again.
+        `ForecastAll` for a dry run, else `CleanedAll`. If the clock is in doubt, no file is
+        deleted and the answer says so; the next run deletes again.
     """
     layout, config = context.layout, context.config
     if dry_run:
@@ -111,16 +118,16 @@ def run_retention(
 
 
 def foretell_retention(context: ActionContext, at: str, run_after: NextRun) -> RetentionForecast:
-    """Return the files that go until a moment: by scheduled runs, and by agents' programs.
+    """Forecast the files that go until a moment: by scheduled runs, and by agents' programs.
 
-    Changes nothing. Values that are extracted from now on are not foretold.
+    Values that are extracted after this call are not included. No file is changed.
 
     Args:
-        at: a moment as `parse_moment` reads it.
+        at: a moment in the syntax of `parse_moment`.
         run_after: returns the first run after a moment, by the setting `retention_cron`.
 
     Raises:
-        Invalid: `at` is no moment, or has passed.
+        Invalid: `at` is not a moment, or is in the past.
     """
     layout, config = context.layout, context.config.current
     moment = parse_moment(at, context.now())
@@ -133,7 +140,7 @@ def foretell_retention(context: ActionContext, at: str, run_after: NextRun) -> R
     until = following
     if last_run is None:
         until = None
-    elif last_run != next_run:  # a run in between has noted the clocks anew
+    elif last_run != next_run:  # a run in between will have recorded the clocks again
         until = forecast_all(layout, config, RunTime(last_run))
     due: list[DueSession] = []
     with suppress(ConfigError):  # a root without agents
@@ -176,7 +183,7 @@ def _last_until(run_after: NextRun, first: float, end: float) -> float | None:
 
 
 def _sums(found: ForecastAll | None) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the files and bytes that move into the archive, and those that are deleted."""
+    """Return two pairs (files, bytes): moved into the archive, and deleted."""
     if found is None:
         return (0, 0), (0, 0)
     store = (found.store.cleaned, found.store.bytes)

@@ -1,9 +1,8 @@
-"""Search: entries by their words, and sessions by their titles; in the index, or in everything.
+"""Search for entries by their words, and for sessions by their titles.
 
-Files that sessions have changed or read are found by `files_touched`.
-
-search asks the index as it is, search_all brings it up to date before. search_extracted searches
-the extracted values of one session.
+`search` uses the search index as it is; `search_all` first brings it up to date. With `all`, both
+read the text of all sessions, stores and archives instead. `search_extracted` searches the
+extracted values of one session. A search for files that sessions have used is in `files_touched`.
 """
 
 from __future__ import annotations
@@ -29,49 +28,51 @@ from bsd.maintenance.search import search as search_index
 from bsd.store.search import SearchHit
 from bsd.store.search_filter import NO_FILTER, SearchFilter
 
-# A page of a search through everything ends after so long, and so many are made at once.
-_PAGE_SECONDS = 0.5
-_AT_ONCE = threading.BoundedSemaphore(2)
+_PAGE_SECONDS = 0.5  # time for one page of a search with `all`
+_AT_ONCE = threading.BoundedSemaphore(2)  # limits concurrent searches with `all`
 
 Resume = Annotated[
     str | None,
     Field(
-        description="The command that continues the session in its program; of one that is gone,"
-        " once it is brought back"
+        description="The command that continues the session in its program; a deleted session must"
+        " be brought back first"
     ),
 ]
 Gone = Annotated[
     bool | None,
-    Field(description="Its program has deleted the session: the archive brings it back"),
+    Field(description="True if its program has deleted the session; the archive has a copy"),
     OMIT_EMPTY,
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class FoundEntry:
-    """An entry with all the words; `matches` are [start, end) in the snippet's characters."""
+    """An entry that contains all the words.
+
+    `matches` are pairs [start, end) of character positions in the snippet.
+    """
 
     schema_name: ClassVar[str] = "Hit"
 
     session: str
     entry_id: str | None
     index: Annotated[
-        int, Field(description="Line number; of extracted text: when it was taken out")
+        int, Field(description="Line number; for extracted text: at the time of the extraction")
     ]
     where: Literal["transcript", "extracted"]
     snippet: str
     matches: tuple[tuple[int, int], ...]
     score: float
-    title: Annotated[str | None, Field(description="Of the session"), OMIT_EMPTY] = None
+    title: Annotated[str | None, Field(description="Title of the session"), OMIT_EMPTY] = None
     resume: Resume = None
     role: Annotated[str | None, OMIT_EMPTY] = None
-    time: Annotated[str | None, Field(description="When it was written"), OMIT_EMPTY] = None
+    time: Annotated[str | None, Field(description="Time of the entry"), OMIT_EMPTY] = None
     gone: Gone = None
 
 
 @dataclass(frozen=True, slots=True)
 class TitledSession:
-    """A session whose title holds all the words."""
+    """A session whose title contains all the words."""
 
     schema_name: ClassVar[str] = "Titled"
 
@@ -83,19 +84,19 @@ class TitledSession:
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
-    """The entries and sessions with all the words."""
+    """The entries and sessions that contain all the words."""
 
     query: str
     sessions: Annotated[
         tuple[TitledSession, ...],
-        Field(description="Other sessions, whose titles hold all the words"),
+        Field(description="Other sessions whose titles contain all the words"),
     ]
     results: tuple[FoundEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadSession:
-    """One that could not be read, and why."""
+    """A session that could not be read, and the reason."""
 
     session: str
     error: str
@@ -104,18 +105,22 @@ class UnreadSession:
 
 @dataclass(frozen=True, slots=True)
 class FoundInIndex(SearchAnswer):
-    """What the index knows so far; or, with `all`, what this page of everything holds."""
+    """The hits in the search index; with `all`, the hits on one page of a search in all text."""
 
     schema_name: ClassVar[str] = "Found"
 
     search: SearchState
     cursor: Annotated[
-        str | None, Field(description="With `all`: of the next page, if there is one"), OMIT_EMPTY
+        str | None,
+        Field(description="With `all`: cursor of the next page, if there is one"),
+        OMIT_EMPTY,
     ] = None
     scanned: Annotated[
         int | None, Field(description="With `all`: bytes that were searched so far"), OMIT_EMPTY
     ] = None
-    total: Annotated[int | None, Field(description="Of so many"), OMIT_EMPTY] = None
+    total: Annotated[int | None, Field(description="With `all`: bytes of all text"), OMIT_EMPTY] = (
+        None
+    )
     unread: Annotated[tuple[UnreadSession, ...], OMIT_EMPTY] = ()
 
 
@@ -129,20 +134,20 @@ def search(
     cursor: str | None = None,
     wanted: SearchFilter = NO_FILTER,
 ) -> FoundInIndex:
-    """Find the entries that hold all the words, the best first, and sessions with such titles.
+    """Find the entries that contain all the words, the best first, and sessions by their titles.
 
     Args:
-        words: words, "several words" that stand together, and begin* for any word that begins so.
+        words: words; "several words" for a phrase; begin* for any word that begins with `begin`.
         agent: only the sessions of this agent.
-        all: without the index, through all text of sessions, stores and archives: for a moment,
-            and on from `cursor` with the next call.
-        cursor: of the page before.
-        wanted: conditions that entries have to meet.
+        all: read all text of sessions, stores and archives instead of the index: one page in half
+            a second, the next page with `cursor`.
+        cursor: `cursor` of the page before.
+        wanted: conditions that entries must meet.
 
     Raises:
-        Invalid: the words, the cursor or the agent's name are wrong.
+        Invalid: the words, the cursor or the agent's name are not valid.
         NotFound: there is no such agent.
-        Busy: others search everything just now.
+        Busy: too many searches with `all` are running.
     """
     layout = context.layout
     if agent is not None:
@@ -152,7 +157,7 @@ def search(
         titled = _titled(layout, words, agent, limit, hits, wanted)
         return FoundInIndex(words, titled, found_entries(layout, hits), context.search_state())
     if not _AT_ONCE.acquire(timeout=_PAGE_SECONDS):
-        raise Busy("others search everything just now", hint="the same call again in a moment")
+        raise Busy("other searches in all text are running", hint="the same call in a moment")
     try:
         page = context.query(
             search_page, words, agent=agent, limit=limit, cursor=cursor, wanted=wanted
@@ -179,7 +184,7 @@ def _titled(
     hits: list[SearchHit],
     wanted: SearchFilter,
 ) -> tuple[TitledSession, ...]:
-    """Return the sessions whose titles hold the words, other than those with hits."""
+    """Return the sessions whose titles contain the words, except for those with hits."""
     but = {hit.session for hit in hits}
     found = by_title(layout, words, agent=agent, limit=limit, but=but, wanted=wanted)
     about = describe_found(layout, [name for name, _ in found])
@@ -190,7 +195,7 @@ def _titled(
 
 
 def found_entries(layout: Layout, hits: list[SearchHit]) -> tuple[FoundEntry, ...]:
-    """Return the hits in the form of answers."""
+    """Return hits of the search index as entries of an answer."""
     about = describe_found(layout, {hit.session for hit in hits})
     return tuple(
         FoundEntry(
@@ -212,7 +217,7 @@ def found_entries(layout: Layout, hits: list[SearchHit]) -> tuple[FoundEntry, ..
 
 
 def _iso(time: float) -> str | None:
-    """A time as JSON has it; None if no calendar has it, as an entry may say anything."""
+    """Return a time in ISO 8601; None if the time in the entry is out of range."""
     with suppress(ValueError, OverflowError, OSError):
         return iso_utc(time)
     return None
@@ -220,7 +225,7 @@ def _iso(time: float) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class FoundOnPage:
-    """What a page of a search through everything holds, and how far it came. Bytes."""
+    """The hits on one page of a search in all text. `scanned` and `total` are bytes."""
 
     results: tuple[FoundEntry, ...]
     cursor: str | None
@@ -238,7 +243,7 @@ def search_page(
     cursor: str | None = None,
     wanted: SearchFilter = NO_FILTER,
 ) -> FoundOnPage:
-    """Search everything for half a second, on from `cursor`; `search` describes the others."""
+    """Search all text for half a second from `cursor` on; for other arguments see `search`."""
     until = time.monotonic() + _PAGE_SECONDS
     unread: list[UnreadSession] = []
     scan = FullScan(
@@ -261,12 +266,12 @@ def search_page(
 
 @dataclass(frozen=True, slots=True)
 class FoundInAll(SearchAnswer):
-    """What is in all sessions as they are now, but for those that could not be read."""
+    """The hits in all sessions as they are now, except for `unread`."""
 
     unread: Annotated[tuple[UnreadSession, ...], OMIT_EMPTY] = ()
     problem: Annotated[str | None, Field(description="Why no text was searched"), OMIT_EMPTY] = None
     stopped: Annotated[
-        bool | None, Field(description="True if it ended before all was searched"), OMIT_EMPTY
+        bool | None, Field(description="True if the search ended early"), OMIT_EMPTY
     ] = None
 
 
@@ -279,17 +284,17 @@ def search_all(
     limit: int = 20,
     wanted: SearchFilter = NO_FILTER,
 ) -> FoundInAll:
-    """Find the entries that hold all the words, once the index has read new lines.
+    """Bring the search index up to date, then find the entries that contain all the words.
 
     Args:
-        words: as `search` takes them.
-        all: without the index, through all text of sessions, stores and archives; if the context
-            says that it is `stopping`, the answer has the entries found so far.
+        words: in the syntax of `search`.
+        all: read all text of sessions, stores and archives instead of the index. If
+            `context.stopping()` becomes true, the answer has the entries found so far.
         agent: only the sessions of this agent.
-        wanted: conditions that entries have to meet.
+        wanted: conditions that entries must meet.
 
     Raises:
-        Invalid: the words or the agent's name are wrong.
+        Invalid: the words or the agent's name are not valid.
         NotFound: there is no such agent.
     """
     layout, has_words = context.layout, context.config.current.search_index
@@ -303,7 +308,7 @@ def search_all(
     reading: dict[str, Any] = {"progress": context.progress, "failed": failed}
     more: dict[str, Any] = {"agent": agent, "limit": limit, "wanted": wanted, **reading}
     stopped = None
-    if all and wanted.file is not None:  # which sessions name it, the index knows
+    if all and wanted.file is not None:  # only the index has the files that sessions name
         bring_up_to_date(layout, agent=agent, has_words=has_words, **reading)
     if all:
         done = FullScan(layout, words, stopping=context.stopping, **more).run()
@@ -325,16 +330,16 @@ def search_all(
 
 @dataclass(frozen=True, slots=True)
 class ExtractedHit:
-    """An entry with all the words."""
+    """An entry whose extracted values contain all the words."""
 
     entry_id: str | None
-    index: Annotated[int, Field(description="Its line number when it was taken out")]
+    index: Annotated[int, Field(description="Its line number at the time of the extraction")]
     snippet: str
 
 
 @dataclass(frozen=True, slots=True)
 class ExtractedHits:
-    """In the order in which they were taken out."""
+    """The hits of `search_extracted`, in the order of the extractions."""
 
     session: str
     query: str
@@ -354,16 +359,17 @@ def search_extracted(
     limit: int = 10,
     offset: int = 0,
 ) -> ExtractedHits:
-    """Find words in the extracted values of a session, without putting them back.
+    """Find words in the extracted values of a session, without restoring them.
 
     Args:
-        query: words that must all be there, as `search` takes them.
-        offset: so many entries with the words are passed over.
+        query: words that an entry must all contain, in the syntax of `search`.
+        limit: the maximum number of entries.
+        offset: the number of matching entries to skip.
 
     Raises:
         Invalid: there are no words.
         NotFound: there is no such session.
-        LeftAlone: it is excluded.
+        LeftAlone: the session is excluded.
     """
     context.layout.refuse_excluded(session)
     scan = FullScan(context.layout, query, only=session, limit=offset + limit)

@@ -1,7 +1,8 @@
-"""Lists the keys and passwords that stand in sessions, in their stores and in the archive.
+"""List the keys and passwords in sessions, in their stores and in the archive.
 
-find_secrets reads everything at once, for the command line; secrets_page for a moment, page by
-page. No answer holds a secret: it is named by the beginning of its hash.
+`find_secrets` reads everything in one call, for the command line. `secrets_page` searches for a
+moment and returns a cursor. No answer contains a secret: a secret is named by the beginning of its
+hash.
 """
 
 from __future__ import annotations
@@ -24,70 +25,70 @@ from bsd.maintenance.secret_patterns import rules_version
 from bsd.maintenance.secrets import FoundSecret, SecretPlace, SecretSearch
 from bsd.maintenance.stored_lines import TextPlace
 
-_PAGE_SECONDS = 0.5  # a page of a search ends after so long
+_PAGE_SECONDS = 0.5  # time for one page of a search
 
 
 @dataclass(frozen=True, slots=True)
 class ListedPlace:
-    """One entry in which a secret stands."""
+    """One entry that contains a secret."""
 
     session: str
     entry_id: str | None
     index: Annotated[
-        int, Field(description="Line number; of extracted text: when it was taken out")
+        int, Field(description="Line number; for extracted text: at the time of the extraction")
     ]
     where: TextPlace
     keys: Annotated[
         tuple[str, ...],
-        Field(description="Paths of the values; none: it stands in no text of the entry"),
+        Field(description="Paths of the values; empty: the secret is in no value of the entry"),
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class ListedSecret:
-    """One secret, and the entries in which it stands."""
+    """One secret, and the entries that contain it."""
 
     hash: Annotated[str, Field(description="The first 16 hex digits of its SHA-256")]
     rule: Annotated[str, Field(description="The rule that found it, by its name in gitleaks")]
-    masked: Annotated[str, Field(description="Its first characters, and how long it is")]
-    count: Annotated[int, Field(description="Of entries in which it stands")]
-    sessions: Annotated[int, Field(description="Of sessions among the places that are listed")]
+    masked: Annotated[str, Field(description="Its first characters and its length")]
+    count: Annotated[int, Field(description="Number of entries that contain it")]
+    sessions: Annotated[int, Field(description="Number of sessions in `places`")]
     places: tuple[ListedPlace, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SecretList:
-    """The secrets that were found, those that stand in most entries first."""
+    """The secrets that were found, those in the most entries first."""
 
     secrets: tuple[ListedSecret, ...]
-    places: Annotated[int, Field(description="Entries with secrets, all together")]
+    places: Annotated[int, Field(description="Sum of `count` over all secrets")]
     rules: Annotated[str, Field(description="The version of gitleaks' rules")]
     scanned: Annotated[int, Field(description="Bytes that were searched")]
-    total: Annotated[int, Field(description="Of so many")]
+    total: Annotated[int, Field(description="Bytes of all text")]
     cursor: Annotated[
-        str | None, Field(description="Of the next page, if there is one"), OMIT_EMPTY
+        str | None, Field(description="Cursor of the next page, if there is one"), OMIT_EMPTY
     ] = None
     unread: Annotated[tuple[UnreadSession, ...], OMIT_EMPTY] = ()
     unlisted: Annotated[
         int | None,
-        Field(description="Places of other secrets, of which there are too many"),
+        Field(description="Entries with further secrets, which are too many to list"),
         OMIT_EMPTY,
     ] = None
     stopped: Annotated[
-        bool | None, Field(description="True if it ended before all was searched"), OMIT_EMPTY
+        bool | None, Field(description="True if the search ended early"), OMIT_EMPTY
     ] = None
 
 
 def find_secrets(
     context: ActionContext, sessions: Sequence[SessionName] = (), *, agent: str | None = None
 ) -> SecretList:
-    """Find keys and passwords in all text, or in that of some sessions.
+    """Find keys and passwords in all text, or in the text of some sessions.
 
-    Nothing is sent anywhere. If the context says that it is `stopping`, the answer has the secrets
-    found so far. A session that cannot be read is named in the answer.
+    No data leaves this machine. If `context.stopping()` becomes true, the answer has the secrets
+    found so far. The answer names the sessions that cannot be read.
 
     Args:
-        sessions: only these.
+        sessions: only these sessions; empty: all.
         agent: only the sessions of this agent.
 
     Raises:
@@ -115,10 +116,10 @@ def find_secrets(
 def secrets_page(
     context: ActionContext, *, agent: str | None = None, cursor: str | None = None
 ) -> SecretList:
-    """Search for half a second, on from `cursor`; `find_secrets` describes the others.
+    """Search for half a second from `cursor` on; the other arguments are those of `find_secrets`.
 
     Raises:
-        Invalid: the cursor is none of these.
+        Invalid: the cursor is not valid.
         NotFound: there is no such agent.
     """
     if agent is not None:
@@ -148,7 +149,7 @@ def _listed(
     cursor: str | None = None,
     stopped: bool = False,
 ) -> SecretList:
-    """Return what was found in the form of answers."""
+    """Return the secrets of a search as an answer."""
     secrets = sorted(
         map(_secret, search.found.values()), key=lambda each: (-each.count, each.rule, each.hash)
     )

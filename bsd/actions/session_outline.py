@@ -1,4 +1,4 @@
-"""outline_session: what a session is made of, its sub-agents included."""
+"""outline_session: the parts of a session, including its sub-agents."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ from bsd.transcripts.agents.program import ENDING, Registry
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.reader import Line, TranscriptFile
 
-# Transcripts of sub-agents that are read to find those that they have started themselves.
+# Limit for transcripts of sub-agents that are read to find the sub-agents that they started.
 _MOST_READ = 64 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Subagent:
-    """A session that a call started, with those that it has started itself. Sizes are bytes."""
+    """A session that a call started, with the sub-agents that it started. Sizes are bytes."""
 
     session: str
     call_index: Annotated[
-        int | None, Field(description="Line of the call, in the session above it; null: not known")
+        int | None, Field(description="Line of the call in the session above it; null: not known")
     ]
     title: str | None
     size: int
-    total_size: Annotated[int, Field(description="With the sessions below it")]
+    total_size: Annotated[int, Field(description="Including the sessions below it")]
     extracted_bytes: int
     subagents: tuple[Subagent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TotalSize:
-    """A session and all its sub-agents together."""
+    """The sums over a session and all its sub-agents."""
 
     sessions: int
     size: int
@@ -62,13 +62,13 @@ class TotalSize:
 
 @dataclass(frozen=True, slots=True)
 class SessionOutline:
-    """What a session is made of. Sizes are bytes."""
+    """The parts of a session. Sizes are bytes."""
 
     session: str
     lines: int
     entries: int
     size: int
-    extracted_bytes: Annotated[int, Field(description="Of the values that are taken out")]
+    extracted_bytes: Annotated[int, Field(description="Size of its extracted values")]
     prompts: tuple[PromptInOutline, ...]
     tools: tuple[ToolInOutline, ...]
     context: ContextInOutline
@@ -78,11 +78,11 @@ class SessionOutline:
 
 
 def outline_session(context: ActionContext, session: SessionName) -> SessionOutline:
-    """Tell the prompts, tools, context, fillings and sub-agents of a session.
+    """Return the prompts, tools, context, kinds of content and sub-agents of a session.
 
     Raises:
         NotFound: there is no such session.
-        LeftAlone: its lines are not understood.
+        LeftAlone: bsd does not know the format of its lines.
     """
     with context.reader(session) as opened, metered(context, opened) as meter:
         size = opened.transcript.identity.size
@@ -92,7 +92,7 @@ def outline_session(context: ActionContext, session: SessionName) -> SessionOutl
 
 @contextmanager
 def metered(context: ActionContext, opened: OpenSession) -> Iterator[SessionMeter]:
-    """Lend the meter of an open session, which has followed all of its lines."""
+    """Lend the meter of an open session after it has read all lines of the session."""
     source = opened.transcript
     with context.outlines.meter_of(opened.name, source, opened.format) as meter:
         meter.read(
@@ -134,7 +134,7 @@ def _with_all_below(subagents: Iterable[Subagent]) -> Iterator[Subagent]:
 
 
 def _sizes(opened: OpenSession, marker: Marker) -> Mapping[str, int]:
-    """The sizes of extracted values by the store's index; empty if that does not know them."""
+    """Return the sizes of extracted values from the store's index; empty if it lacks them."""
     record = opened.store.index.records.get(f"{marker.ref}.json")
     return record.sizes_bytes if record and record.hash == marker.hash else {}
 
@@ -152,21 +152,21 @@ def _original(opened: OpenSession, line: Line, entry: Entry, marker: Marker) -> 
 class _StartingCall(NamedTuple):
     """The call that started a sub-agent."""
 
-    session: SessionName  # in which it stands
-    line: int | None  # its number, if that is known
+    session: SessionName  # the session that contains the call
+    line: int | None  # its line number, if known
 
 
 def _subagents(
     context: ActionContext, head: SessionName, meter: SessionMeter
 ) -> tuple[Subagent, ...]:
-    """The sub-agents of a session, each below the one that has started it."""
+    """Return the sub-agents of a session, each below the session that started it."""
     layout = context.layout
     names, meters = _Names(layout, head), _Meters(context, head, meter)
     listed, calls = names.listed, dict[SessionName, _StartingCall]()
 
     def follow(parents: list[SessionName]) -> None:
-        """Note the sub-agents that these sessions have started, and so on."""
-        for parent in parents:  # it grows
+        """Record the sub-agents that these sessions started, and their sub-agents in turn."""
+        for parent in parents:  # the list grows during the loop
             if not names.may_have_more(calls, parent):
                 continue
             started = meters.of(parent)
@@ -177,7 +177,7 @@ def _subagents(
                     parents.append(name)
 
     follow([head])
-    if names.is_part:  # the others are those of other sessions
+    if names.is_part:  # the other listed sessions are sub-agents of other sessions
         for name in listed.keys() - calls.keys():
             del listed[name]
     follow([name for name in listed if name not in calls])
@@ -195,7 +195,10 @@ def _below(
     calls: Mapping[SessionName, _StartingCall],
     above: frozenset[SessionName],
 ) -> tuple[Subagent, ...]:
-    """The sub-agents that a session has started, in the order of the calls."""
+    """Return the sub-agents that a session started, in the order of the calls.
+
+    `above`: the session and all sessions above it, which guards against cycles.
+    """
     found = []
     for name, call in calls.items():
         if call.session != parent or name in above:
@@ -230,7 +233,7 @@ class _Names:
         self.listed = dict(self._related())
         self._by_id = {name.session: name for name in self.listed}
         source = layout.source_of(head.agent)
-        # Programs that keep all sessions in one place, or by day, keep those of sub-agents there.
+        # Some programs store all sessions, those of sub-agents too, in one directory or by day.
         self._source = source if source is not None and source.project_directory is None else None
 
     def _related(self) -> Iterator[tuple[SessionName, os.stat_result]]:
@@ -249,13 +252,13 @@ class _Names:
                 yield member, layout.session_file(member).lstat()
 
     def may_have_more(self, calls: Collection[SessionName], parent: SessionName) -> bool:
-        """Whether a session may have started sub-agents of which the call is not known."""
+        """Return True if a session may have started sub-agents whose call is not known yet."""
         return self._source is not None or any(
             name not in calls and name != parent for name in self.listed
         )
 
     def find(self, session: str) -> SessionName | None:
-        """The session of a sub-agent, by the id or the key that its program knows it by."""
+        """Return the session of a sub-agent by its id or by its key in the program's registry."""
         name = self._by_id.get(self._keys.get(session, session))
         with suppress(OSError, BsdError):
             if name is None and session in self._keys:
@@ -268,7 +271,7 @@ class _Names:
 
     @cached_property
     def _elsewhere(self) -> dict[str, SessionName]:
-        """The other sessions of the source, by each of their ids."""
+        """The sessions of the source, by each of their ids."""
         found: dict[str, SessionName] = {}
         for agent, _ in self._layout.session_dirs():
             if self._layout.source_of(agent) == self._source:
@@ -279,17 +282,17 @@ class _Names:
         return found
 
     def unlinked(self, calls: Collection[SessionName]) -> Iterator[tuple[SessionName, SessionName]]:
-        """Yield each sub-agent of which no call is known, and the session that has started it."""
+        """Yield each sub-agent without a known call, and the session that probably started it."""
         for name in [name for name in self.listed if name not in calls]:
             parent = self._parents.get(name)
             yield name, parent if parent is not None and parent in self.listed else self._head
 
 
 def _parents(registry: Registry, head: SessionName) -> dict[SessionName, SessionName]:
-    """The sub-agents below a session by its program's list, and the session above each."""
+    """Return the sub-agents below a session in the program's registry, each with its parent."""
     found: dict[SessionName, SessionName] = {}
     queue = [head]
-    for parent in queue:  # it grows
+    for parent in queue:  # the list grows during the loop
         for session in (*registry.children(parent.session), *registry.started(parent.session)):
             with suppress(BsdError):  # a name that no session can have
                 name = SessionName(parent.agent, session)
@@ -300,7 +303,7 @@ def _parents(registry: Registry, head: SessionName) -> dict[SessionName, Session
 
 
 class _Meters:
-    """Reads sub-agents to find the calls in them, within a bound."""
+    """Reads sub-agents, up to `_MOST_READ` bytes, to find their calls."""
 
     def __init__(self, context: ActionContext, head: SessionName, meter: SessionMeter) -> None:
         self._context = context
@@ -308,7 +311,7 @@ class _Meters:
         self._budget = _MOST_READ
 
     def of(self, name: SessionName) -> SessionMeter | None:
-        """Return what is known of a session's calls; None if it was not read."""
+        """Return the meter of a session; None if the session was not read."""
         if name not in self._read:
             self._read[name] = None
             with suppress(OSError, BsdError), self._context.reader(name) as opened:
@@ -321,7 +324,7 @@ class _Meters:
 
 
 def _started_ms(layout: Layout, name: SessionName) -> float | None:
-    """When the first entry of a session was written, in milliseconds since 1970."""
+    """Return the time of a session's first entry in milliseconds since 1970; None: unknown."""
     with suppress(OSError, BsdError), TranscriptFile(layout.session_file(name)) as source:
         times = map(entry_time_ms, first_entries(line.raw for line in source.lines()))
         return next((at for at in times if at is not None), None)

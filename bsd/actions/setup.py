@@ -1,4 +1,4 @@
-"""The values that would leave an agent's sessions at present settings: a dry run of a sample."""
+"""Forecast an extraction: a dry run with the present settings on a sample of sessions."""
 
 from __future__ import annotations
 
@@ -18,21 +18,25 @@ from bsd.core.layout import SessionName
 
 @dataclass(frozen=True, slots=True)
 class WouldLeave:
-    """What an extraction would take out of sessions now. Sizes are bytes."""
+    """The values that an extraction would take out of sessions now. Sizes are bytes."""
 
     sessions: int
-    bytes: Annotated[int, Field(description="Of all sessions")]
-    read_sessions: Annotated[int, Field(description="Which the dry run has read")]
+    bytes: Annotated[int, Field(description="Size of all sessions")]
+    read_sessions: Annotated[int, Field(description="Number of sessions that the dry run has read")]
     read_bytes: int
-    values: Annotated[int, Field(description="That would leave the sessions that were read")]
-    read_saved: Annotated[int, Field(description="By which those would become shorter")]
+    values: Annotated[int, Field(description="Values that would leave the read sessions")]
+    read_saved: Annotated[int, Field(description="Bytes that would be saved in the read sessions")]
     bytes_saved: Annotated[
-        int, Field(description="By which all would become shorter; estimated if not all were read")
+        int,
+        Field(
+            description="Bytes that would be saved in all sessions; an estimate if not all were"
+            " read"
+        ),
     ]
 
     @property
     def is_sample(self) -> bool:
-        """Whether some sessions were not read."""
+        """True if some sessions were not read."""
         return self.read_sessions < self.sessions
 
 
@@ -43,15 +47,16 @@ def foretell_extraction(
     seconds: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> WouldLeave:
-    """Compute the values that would leave sessions now, and change nothing.
+    """Compute the values that an extraction would take out of sessions now; changes no session.
 
-    Sessions are read in an order drawn by chance, until all are read or the time is over: then the
-    result for all sessions is estimated by size from those that were read. A session that cannot
-    be read, or that is not to be edited, counts as one that keeps everything.
+    Sessions are read in a random order until all are read or the time is over. In the latter case
+    the result for all sessions is estimated, in proportion to size, from those that were read. A
+    session that cannot be read, or that bsd does not edit, counts as one without due values.
 
     Args:
         files: the sessions, with their sizes in bytes.
-        seconds: for how long sessions are read.
+        seconds: the time for reading sessions.
+        clock: returns the time in seconds.
     """
     end = clock() + seconds
     total = sum(size for _, size in files)
@@ -71,7 +76,7 @@ def foretell_extraction(
             result = extract(timed, name, dry_run=True)
         except TimeoutError:
             break
-        except BsdError:  # deleted meanwhile, or no session
+        except BsdError:  # the session was just deleted, or the file is not a session
             result = None
         read_sessions, read_bytes = read_sessions + 1, read_bytes + size
         if result is not None:

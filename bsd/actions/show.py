@@ -1,4 +1,4 @@
-"""show_entries and show_value: the content of a session, extracted values included."""
+"""show_entries, show_value and read_entry: the content of a session, with extracted values."""
 
 from __future__ import annotations
 
@@ -26,25 +26,26 @@ from bsd.transcripts.spans import format_path, parse_path, value_at
 
 @dataclass(frozen=True, slots=True)
 class WholeEntry(EntryView):
-    """An entry, its line, and what was taken out of that."""
+    """An entry with its line and its extracted values."""
 
-    line: Annotated[str, Field(description="As it stands there")] = ""
-    content: dict[str, Any] = field(default_factory=dict)  # by key, as it was
-    unavailable: dict[str, str] = field(default_factory=dict)  # key → why it cannot be had
+    line: Annotated[str, Field(description="The line as the session contains it")] = ""
+    content: dict[str, Any] = field(default_factory=dict)  # key → extracted value
+    unavailable: dict[str, str] = field(default_factory=dict)  # key → why it is not available
 
 
 @dataclass(frozen=True, slots=True)
 class ShownEntries:
-    """In their order; whole ones if one was asked for, or all of them `full`."""
+    """Entries in their order; whole if one entry was requested, or with `full`."""
 
     session: str
     entries: tuple[WholeEntry | EntryView, ...]
     full: Internal[bool]
     damaged: Annotated[
-        DamagedLines | None, Field(description="Of the whole session; null for one entry")
+        DamagedLines | None,
+        Field(description="Damaged lines of the whole session; null for one entry"),
     ] = None
     left_alone: Annotated[
-        str | None, Field(description="Why bsd does not edit the session, if it does not")
+        str | None, Field(description="Why bsd does not edit the session; null: bsd edits it")
     ] = None
     resume: Annotated[
         str | None, Field(description="The command that continues it in its program")
@@ -53,7 +54,7 @@ class ShownEntries:
 
 @dataclass(frozen=True, slots=True)
 class ShownValue:
-    """One value, wherever it is."""
+    """One value, inline or extracted."""
 
     session: str
     entry_id: str
@@ -70,16 +71,17 @@ def show_entries(
     limit: int | None = None,
     full: bool = False,
 ) -> ShownEntries:
-    """Show the entries of a session from a line on, or one of them.
+    """Return the entries of a session from a line on, or one entry.
 
     Args:
-        entry: only this entry, by id or line number; `#` before it: always a line number.
-        start: line number from which on entries are shown.
-        full: whole texts, extracted ones from the store.
+        entry: only this entry: its id or line number, or `#` and its line number.
+        start: the number of the first line.
+        limit: the maximum number of entries; None: all.
+        full: return whole lines and extracted values.
 
     Raises:
         NotFound: there is no such session or entry.
-        LeftAlone: its lines are not understood.
+        LeftAlone: bsd does not know the format of its lines.
     """
     with context.reader(session) as opened:
         source, fmt = opened.transcript, opened.format
@@ -99,12 +101,12 @@ def show_entries(
 
 
 def show_value(context: ActionContext, session: SessionName, entry: str, key: str) -> ShownValue:
-    """Show one value of an entry, wherever it is; `key` is a path or one segment of it.
+    """Return one value of an entry, inline or extracted; `key` is a path or one segment of it.
 
     Raises:
         NotFound: there is no such session or entry.
-        Invalid: the key names no value, or several.
-        Conflict: the value cannot be had.
+        Invalid: the key names no value, or more than one.
+        Conflict: the value is not available.
     """
     with context.reader(session) as opened:
         held = held_by(opened.transcript, opened.format, entry, opened.store)
@@ -112,7 +114,7 @@ def show_value(context: ActionContext, session: SessionName, entry: str, key: st
 
 
 def _entry(source: Transcript, fmt: TranscriptFormat, wanted: str, session: str) -> EntryView:
-    """The entry by id, else by line number: the first of several with the same id."""
+    """Return the first entry with this id; if there is none, the entry with this line number."""
     by_index = wanted.removeprefix("#")
     index = int(by_index) if by_index.isascii() and by_index.isdigit() else None
     at_index = None
@@ -128,11 +130,11 @@ def _entry(source: Transcript, fmt: TranscriptFormat, wanted: str, session: str)
 
 
 def _why_none(source: Transcript, wanted: str, index: int | None, session: str) -> str:
-    """Say that there is no such entry, or that the line of this number is damaged."""
+    """Return a message: there is no such entry, or the line of this number is damaged."""
     for line in source.lines() if index is not None else ():
         if line.index == index and is_damaged(line.raw, parse_entry(line.raw)):
             damage = damage_of(line.raw).in_words
-            return f"line {index} of {session} holds no entry ({damage}); it is kept as it is"
+            return f"line {index} of {session} contains no entry ({damage}); it is kept as it is"
     return f"there is no entry {wanted} in {session}"
 
 
@@ -154,12 +156,12 @@ def _whole(
 
 @dataclass(frozen=True, slots=True)
 class ReadValue:
-    """One value of an entry, whole.
+    """One value of an entry, as a whole.
 
     Attributes:
-        text: the value, or JSON of one that is no text.
-        is_stored: it is out of the session, and comes from the store or the archive.
-        is_prose: a model has written it to be read; it may hold Markdown.
+        text: the value if it is a text, else its JSON.
+        is_stored: the value is extracted; it comes from the store or the archive.
+        is_prose: a model wrote the text for a reader; it may contain Markdown.
     """
 
     key: str
@@ -170,11 +172,12 @@ class ReadValue:
 
 @dataclass(frozen=True, slots=True)
 class ReadEntry:
-    """An entry to be read from top to bottom: its values in their order.
+    """An entry for reading: its values in their order.
 
     Attributes:
-        line: the line as it stands in the session; it says the rest if there are no values.
-        unavailable: why values cannot be had, by key.
+        values: inline and extracted values.
+        unavailable: key → why the value is not available.
+        line: the line as the session contains it; shown if there are no values.
     """
 
     session: str
@@ -185,14 +188,14 @@ class ReadEntry:
 
 
 def read_entry(context: ActionContext, session: SessionName, entry: str) -> ReadEntry:
-    """Read one entry whole; values that are out of the session come from where they are kept.
+    """Return one entry with all of its values; extracted ones come from the store or the archive.
 
     Args:
-        entry: an id, or a line number; `#` before it: always a line number.
+        entry: an id or a line number, or `#` and a line number.
 
     Raises:
         NotFound: there is no such session or entry.
-        LeftAlone: its lines are not understood.
+        LeftAlone: bsd does not know the format of its lines.
     """
     with context.reader(session) as opened:
         source, fmt = opened.transcript, opened.format
@@ -224,13 +227,13 @@ _PROSE = frozenset(("text", "content", "message", "thinking"))
 
 
 def _is_prose(entry_type: str, key: str) -> bool:
-    """Return True for texts of models; users' texts mean their lines as they typed them."""
+    """Return True for texts of models; line breaks in users' texts must be kept as typed."""
     names = [step for step in parse_path(key) if isinstance(step, str)]
     return entry_type == "assistant" and bool(names) and names[-1] in _PROSE
 
 
 def _order(key: str) -> list[tuple[bool, int, str]]:
-    """Sort keys in the order of the entry's blocks."""
+    """Return a sort key that puts keys in the order of the entry's blocks."""
     return [
         (isinstance(step, str), step if isinstance(step, int) else 0, str(step))
         for step in parse_path(key)

@@ -1,4 +1,4 @@
-"""summarize_session: the subject of a session, by plain rules on its words, and what fills it."""
+"""summarize_session: the subject of a session, by simple text rules, and its kinds of content."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bsd.transcripts.damage import DamageCount, DamagedLines
 from bsd.transcripts.reader import Transcript, parse_entry
 from bsd.transcripts.spans import value_at
 
-# Answers of runs that a timer started: no user asked for them, so a summary leaves them out.
+# Answers in runs that a timer started. No user asked for them, so a summary leaves them out.
 _HEARTBEATS = (
     "heartbeat",
     "checking token",
@@ -47,14 +47,14 @@ _ACTION = re.compile(
 )
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _COMMIT = re.compile(r"\bgit\b[^\n|;&]*\bcommit\b")
-_LONGEST = 200  # characters of each thing that is listed
-_LOOKED_AT = 20_000  # characters of a text in which an action is looked for
+_LONGEST = 200  # characters of each item in a list
+_LOOKED_AT = 20_000  # characters of a text that are searched for actions
 _MANY_CALLS, _MANY_MESSAGES = 5, 30
 
 
 @dataclass(slots=True)
 class SummaryFields:
-    """What was found; each list holds the first of its kind, none twice."""
+    """The results of a summary; each list has the first items of its kind, without duplicates."""
 
     session_type: Literal["development", "tool_heavy", "long_chat", "chat"] = "chat"
     key_actions: list[str] = field(default_factory=list)
@@ -73,7 +73,7 @@ class SummaryFields:
     times: Internal[list[float]] = field(default_factory=list)  # first and last, epoch ms
 
     def take(self, entry: Entry, fmt: TranscriptFormat) -> None:
-        """Look at an entry."""
+        """Take an entry into account."""
         info = fmt.info(entry)
         if model := model_of(entry):
             _list(self.models_used, model, 50)
@@ -140,7 +140,7 @@ class SummaryFields:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a session was about."""
+    """The summary of a session."""
 
     session_id: str
     agent: str
@@ -148,21 +148,24 @@ class Summary:
     generated_at: str
     damaged: DamagedLines = field(default_factory=DamagedLines)
     left_alone: Annotated[
-        str | None, Field(description="Why bsd does not edit the session, if it does not")
+        str | None, Field(description="Why bsd does not edit the session; null: bsd edits it")
     ] = None
     resume: Annotated[
         str | None, Field(description="The command that continues it in its program")
     ] = None
-    fills: Annotated[tuple[Fill, ...], Field(description="What fills it, the most first")] = ()
+    fills: Annotated[
+        tuple[Fill, ...], Field(description="Its kinds of content, the largest first")
+    ] = ()
     context: Annotated[
-        ContextInOutline | None, Field(description="What the model is sent if it goes on")
+        ContextInOutline | None,
+        Field(description="The content that the model is sent if the session continues"),
     ] = None
 
 
 def summarize(
     source: Transcript, fmt: TranscriptFormat, stored: OriginalStore
 ) -> tuple[SummaryFields, DamagedLines]:
-    """Read a session, and its extracted values."""
+    """Read a session and its extracted values; return the results and the damaged lines."""
     found, damaged = SummaryFields(), DamageCount()
     for line in source.lines():
         entry = parse_entry(line.raw)
@@ -174,13 +177,13 @@ def summarize(
 
 
 def summarize_session(context: ActionContext, session: SessionName) -> Summary:
-    """Return the subject of a session, by plain rules on its words, and what fills it.
+    """Return the subject of a session, by simple text rules, and its kinds of content.
 
-    No model is asked.
+    The summary uses no model.
 
     Raises:
         NotFound: there is no such session.
-        LeftAlone: its lines are not understood.
+        LeftAlone: bsd does not know the format of its lines.
     """
     with context.reader(session) as opened:
         found, damaged = summarize(opened.transcript, opened.format, opened.store)
@@ -201,7 +204,7 @@ def summarize_session(context: ActionContext, session: SessionName) -> Summary:
 
 
 def _original(raw: bytes, entry: Entry, fmt: TranscriptFormat, stored: OriginalStore) -> Entry:
-    """The entry as it was before values were taken out of it, if the store has them."""
+    """Return the original of an entry; if the store does not have it, the entry as it is."""
     marker = Marker.of(entry)
     line = stored_line(raw, entry, marker, fmt, stored) if marker else None
     return (parse_entry(line) if isinstance(line, bytes) else None) or entry
@@ -220,6 +223,6 @@ def _list(found: list[str], text: str, most: int) -> None:
 
 
 def _arguments(entry: Entry, call: ToolCall) -> dict[str, Any]:
-    """The arguments of a call, if they are an object."""
+    """Return the arguments of a call if they are an object, else an empty dict."""
     given = value_at(entry, call.arguments) if call.arguments else None
     return given if isinstance(given, dict) else {}

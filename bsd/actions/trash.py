@@ -1,4 +1,4 @@
-"""The trash: sessions are deleted into it, come back out of it, or go for good (SPEC §7)."""
+"""The trash: move sessions into it, restore them from it, delete them for good (SPEC §7)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bsd.maintenance.trashed import Deleted, Returned, Trashed
 
 @dataclass(frozen=True, slots=True)
 class TrashList:
-    """What can be brought back, and until when; the oldest first."""
+    """The sessions in the trash, with the time of their deletion; the oldest first."""
 
     keep: Annotated[str, Field(description="The setting trash_retention")]
     sessions: tuple[Trashed, ...]
@@ -23,7 +23,7 @@ class TrashList:
 
 @dataclass(frozen=True, kw_only=True)
 class Removed(Trashed):
-    """What was deleted for good."""
+    """A session that was deleted from the trash for good."""
 
     schema_name: ClassVar[str] = "Removed"
 
@@ -32,7 +32,7 @@ class Removed(Trashed):
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """What was deleted for good, and by its id why something was not."""
+    """The sessions that were deleted for good; `failed` has the reason for others, by id."""
 
     cleaned: int
     bytes: int
@@ -43,33 +43,33 @@ class Emptied:
 def delete_session(
     context: ActionContext, session: SessionName, *, permanent: bool = False
 ) -> Deleted:
-    """Delete a session and its children: into the trash, or for good.
+    """Delete a session and its children: move them into the trash, or delete them for good.
 
     Raises:
         NotFound: there is no such session.
-        Busy: one of them is in use.
+        Busy: one of these sessions is in use.
     """
     return context.trash().delete(session, permanent=permanent)
 
 
 def list_trash(context: ActionContext) -> TrashList:
-    """List what can be brought back, and until when; the oldest first."""
+    """List the sessions in the trash, with the time of their deletion; the oldest first."""
     items = context.trash().items()
     return TrashList(context.config.current.trash_retention, tuple(items))
 
 
 def restore_from_trash(context: ActionContext, id: str) -> Returned:
-    """Bring a session back, with the children that went with it.
+    """Restore a session with the children that were deleted together with it.
 
     Raises:
-        NotFound: there is nothing of this id in the trash.
-        Conflict: there is such a session by now.
+        NotFound: the trash has no session with this id.
+        Conflict: a session of this name exists again.
     """
     return context.trash().restore(id)
 
 
 def delete_from_trash(context: ActionContext, id: str) -> Removed:
-    """Delete one session in the trash for good, and none of its children; raises NotFound."""
+    """Delete one session in the trash for good, without its children; raises NotFound."""
     item = context.trash().remove(id)
     context.cleaned()
     known = {one.name: getattr(item, one.name) for one in fields(item) if one.init}
@@ -77,7 +77,7 @@ def delete_from_trash(context: ActionContext, id: str) -> Removed:
 
 
 def empty_trash(context: ActionContext) -> Emptied:
-    """Delete all that is in the trash for good, until the context says that it is `stopping`."""
+    """Delete all sessions in the trash for good, until `context.stopping()` becomes true."""
     trash = context.trash()
     gone: list[Trashed] = []
     failed: dict[str, str] = {}
@@ -86,7 +86,7 @@ def empty_trash(context: ActionContext) -> Emptied:
             break
         try:
             gone.append(trash.remove(item.id))
-        except BsdError as problem:  # the others shall go all the same
+        except BsdError as problem:  # continue with the other sessions
             failed[item.id] = problem.message
     context.cleaned()
     amount = sum(item.size + item.extracted_bytes for item in gone)

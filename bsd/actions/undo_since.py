@@ -1,14 +1,17 @@
-"""undo_since: what bsd took out of sessions since a moment comes back, in many sessions at once.
+"""undo_since: undo bsd's own changes since a moment, in many sessions at once.
 
-Extractions are taken back, whether the daemon, a command or the page asked for them; and all else
-that the daemon did by itself. Changes that a person or an agent asked for stay. Each session is
-looked at as a whole first: one in which later changes stand in the way is left as it is. Then its
-operations are undone one by one, the newest first, as `history.undo` does. A session that was just
-changed rests for two seconds before its next change, so others are worked on meanwhile.
+It undoes all extractions, from the daemon, a command or the page, and all other changes that the
+daemon made on its own. Changes that a person or an agent asked for stay.
 
-The operations of a session are numbered in their order. Where the clock was set between them, their
-times contradict that order: an operation is undone only if all that is known says that it came
-since the moment; another of which that is not known stays, and the answer names it.
+Each session is first checked as a whole: if a later change conflicts with the undo, the session is
+left as it is. Then its operations are undone one by one, the newest first, as `history.undo` does.
+A session must be idle for two seconds between two changes, so the other sessions are changed in the
+meantime.
+
+The operations of a session are numbered in their order. If the clock was set between two
+operations, their times may contradict this order. An operation is undone only if both its number
+and its time place it after the moment. If they disagree, the operation stays, and the answer names
+it.
 """
 
 from __future__ import annotations
@@ -40,32 +43,38 @@ _CLOCKS_DIFFER_SECONDS = 60.0
 
 
 class UndoStatus(StrEnum):
-    """What became of one session."""
+    """The outcome for one session."""
 
     UNDONE = "undone"
-    UNCHANGED = "unchanged"  # all values have come back already
-    LEFT = "left"  # later changes of a person or a program stand in the way, or bsd may not edit it
+    UNCHANGED = "unchanged"  # all values are restored already
+    LEFT = "left"  # a later change of a person or a program conflicts, or bsd may not edit it
     BUSY = "busy"
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionUndone:
-    """What was (or with `dry_run` would be) undone in one session."""
+    """The operations of a session that were undone (with `dry_run`: would be undone)."""
 
     session: str
     status: UndoStatus
-    found: Annotated[int, Field(description="Operations since then that are not undone")]
-    operations: Annotated[tuple[int, ...], Field(description="That are undone, newest first")] = ()
+    found: Annotated[
+        int, Field(description="Number of operations since the moment that were not undone before")
+    ]
+    operations: Annotated[
+        tuple[int, ...], Field(description="Operations that this call undoes, newest first")
+    ] = ()
     by: Annotated[
         tuple[int, ...],
-        Field(description="Operations that undid them, by which they can be done again"),
+        Field(description="Operations that undid them; undo these to redo the changes"),
         OMIT_EMPTY,
     ] = ()
-    effect: Annotated[UndoEffect | None, Field(description="Of all of them"), OMIT_EMPTY] = None
+    effect: Annotated[
+        UndoEffect | None, Field(description="The effect of all these undos"), OMIT_EMPTY
+    ] = None
     doubt: Annotated[
         str | None,
-        Field(description="Operations that stay, since the clock contradicts their order"),
+        Field(description="Operations that stay because their times contradict their order"),
         OMIT_EMPTY,
     ] = None
     reason: Annotated[str | None, OMIT_EMPTY] = None
@@ -75,15 +84,17 @@ class SessionUndone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoneSince:
-    """What became of each session that bsd changed since then."""
+    """The outcome for each session that bsd changed since the moment."""
 
     since: Annotated[str, Field(description="ISO 8601")]
     dry_run: bool
     sessions: tuple[SessionUndone, ...]
-    undone: Annotated[int, Field(description="Sessions in which something is undone")]
-    operations: Annotated[int, Field(description="That are undone, in all sessions")]
-    total: Annotated[UndoEffect, Field(description="Of all sessions that are undone")]
-    not_begun: Annotated[int, Field(description="Sessions that a signal kept from being begun")] = 0
+    undone: Annotated[int, Field(description="Number of sessions with an undone operation")]
+    operations: Annotated[int, Field(description="Number of undone operations in all sessions")]
+    total: Annotated[UndoEffect, Field(description="The effect in all these sessions")]
+    not_begun: Annotated[
+        int, Field(description="Number of sessions left out because a signal ended the run")
+    ] = 0
 
 
 def undo_since(
@@ -94,19 +105,19 @@ def undo_since(
     session: SessionName | None = None,
     dry_run: bool = False,
 ) -> UndoneSince:
-    """Undo what bsd took out of sessions since a moment, and what its daemon changed by itself.
+    """Undo all extractions since a moment, and all other changes that the daemon made on its own.
 
-    A session in use is left, and so is one in which something stands in the way: each with its
+    A session in use is left as it is, and so is a session with a conflict; the answer has the
     reason. If `context.stopping()` becomes true, no further operation is begun.
 
     Args:
-        since: a moment as `core.past_moments` reads it: `yesterday`, `2h`, ISO 8601.
+        since: a moment in the syntax of `core.past_moments`: `yesterday`, `2h`, ISO 8601.
         agent: only sessions of this agent.
-        session: only this one.
-        dry_run: say what would be undone, and change nothing.
+        session: only this session.
+        dry_run: return the operations that would be undone, and undo none.
 
     Raises:
-        Invalid: `since` is no moment in the past.
+        Invalid: `since` is not a moment in the past.
         LeftAlone: the agent, or the session, is excluded.
     """
     moment = parse_past(since, context.now())
@@ -126,13 +137,13 @@ def undo_since(
 
 
 def is_of_bsd(act: Act) -> bool:
-    """Return True for what bsd did of itself: extractions, and what the daemon changes."""
+    """Return True for an extraction, and for any other change that the daemon made."""
     return act.undoes is None and (act.action == _EXTRACT or act.actor == _DAEMON)
 
 
 @dataclass(frozen=True, slots=True)
 class _Since:
-    """Operations of bsd's that stand, the newest first: those since a moment, and doubtful ones."""
+    """bsd's own operations in effect, newest first: those since a moment, and doubtful ones."""
 
     numbers: list[int]
     doubtful: list[Operation]
@@ -141,15 +152,15 @@ class _Since:
         return bool(self.numbers or self.doubtful)
 
     def doubt(self) -> str | None:
-        """Say in words which operations stay, and why."""
+        """Return a sentence that names the doubtful operations, or None."""
         if not self.doubtful:
             return None
         named = ", ".join(str(each) for each in reversed(self.doubtful))
-        return f"the clock was set meanwhile, so it is not known whether these came since: {named}"
+        return f"the clock was set, so it is not known whether these operations came since: {named}"
 
 
 def _of_bsd(context: ActionContext, name: SessionName, moment: float) -> _Since:
-    """Return the operations of bsd's on a session since then that stand."""
+    """Return bsd's own operations on a session since a moment that are in effect."""
     history = History(context.layout, name)
     if not history.may_be_changed_since(moment):
         return _Since([], [])
@@ -170,15 +181,16 @@ def _of_bsd(context: ActionContext, name: SessionName, moment: float) -> _Since:
 
 
 def _order_since(times: Sequence[str], begins: str, latest: str) -> tuple[int, int]:
-    """Tell by times and order which operations came since a moment.
+    """Find by times and order which operations came since a moment.
 
     Args:
-        times: of all operations of a session, in their order.
+        times: the times of all operations of a session, in the order of the operations.
         begins: the moment.
-        latest: a time after this one says nothing: the clock was ahead.
+        latest: later times are ignored: the clock was ahead.
 
     Returns:
-        The index of the first operation that may have come since, and of the first that has.
+        The index of the first operation that may have come since the moment, and the index of the
+        first operation that certainly has.
     """
     before = [index for index, at in enumerate(times) if at < begins]
     since = [index for index, at in enumerate(times) if begins <= at <= latest]
@@ -195,7 +207,7 @@ def _size(context: ActionContext, name: SessionName) -> int:
 
 
 class _UndoRun:
-    """The sessions of one call, and what became of each."""
+    """The sessions of one call, and the outcome for each."""
 
     def __init__(self, context: ActionContext, *, dry_run: bool) -> None:
         self.not_begun = 0
@@ -205,7 +217,7 @@ class _UndoRun:
         self._left: dict[SessionName, list[int]] = {}  # operations that are still to be undone
 
     def begin(self, name: SessionName, since: _Since) -> None:
-        """Look at a session as a whole, and undo its newest operation."""
+        """Check a session as a whole, and undo its newest operation."""
         numbers = since.numbers
         result = SessionUndone(
             session=str(name),
@@ -288,7 +300,7 @@ def _failed(result: SessionUndone, error: BsdError) -> SessionUndone:
             status = UndoStatus.LEFT
         case _:
             status = UndoStatus.FAILED
-    # What the operations that are undone changed was not measured for them alone.
+    # `effect` covers all operations, and only some of them may have been undone.
     return replace(
         result,
         status=status,

@@ -1,6 +1,6 @@
-"""Sessions of which only the prompts are left (`maintenance/vanished.py`): shown and searched.
+"""Show and search sessions of which only the prompts are left (`maintenance/vanished.py`).
 
-They stand in the history of their program, and have neither a transcript nor a copy.
+The prompts are in the history of the session's program. There is neither a transcript nor a copy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROMPTS_ONLY = "prompts only"
 
 @dataclass(frozen=True, kw_only=True)
 class PromptsOnlySession:
-    """A session of which the prompts are left in its program's history. Times are ISO 8601."""
+    """A session whose prompts are left in its program's history. Times are ISO 8601."""
 
     schema_name: ClassVar[str] = "PromptsOnly"
 
@@ -34,13 +34,13 @@ class PromptsOnlySession:
     title: str | None
     started: str
     updated: str
-    prompts: Annotated[int, Field(description="How many there are")]
+    prompts: Annotated[int, Field(description="Number of prompts")]
     status: str = PROMPTS_ONLY
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a user asked. The time is ISO 8601."""
+    """A prompt of a user. The time is ISO 8601."""
 
     time: str
     text: str
@@ -48,7 +48,7 @@ class Prompt:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptsShown:
-    """A session of which only prompts are left, and a page of these."""
+    """A session of which only prompts are left, with a page of the prompts."""
 
     session: PromptsOnlySession
     prompts: tuple[Prompt, ...]
@@ -57,7 +57,10 @@ class PromptsShown:
 
 @dataclass(frozen=True, slots=True)
 class FoundPrompt:
-    """A prompt with all the words; `matches` are [start, end) in the snippet's characters."""
+    """A prompt that contains all the words.
+
+    `matches` are pairs [start, end) of character positions in the snippet.
+    """
 
     session: str
     project: str
@@ -68,7 +71,7 @@ class FoundPrompt:
 
 
 def prompts_only_session(session: VanishedSession) -> PromptsOnlySession:
-    """Describe a session for interfaces."""
+    """Return the description of a session for an answer."""
     return PromptsOnlySession(
         session=str(session.name),
         agent=session.name.agent,
@@ -83,7 +86,7 @@ def prompts_only_session(session: VanishedSession) -> PromptsOnlySession:
 def show_prompts(
     context: ActionContext, session: str, *, start: int, limit: int
 ) -> PromptsShown | None:
-    """Return a page of the prompts of a session; None if it is not one of these."""
+    """Return a page of the prompts of a session; None if the history does not have the session."""
     with suppress(BsdError):
         name = SessionName.parse(session)
         vanished, prompts = prompts_of(context.layout, name, context.now())
@@ -99,7 +102,7 @@ def show_prompts(
 
 
 def no_copy(context: ActionContext, session: str) -> NotFound | None:
-    """Return the error for a session of which only the prompts are left; None if others are."""
+    """Return the error for a session of which only the prompts are left; None for any other."""
     with suppress(BsdError):
         name = SessionName.parse(session)
         found = vanished_sessions(context.layout, context.now(), name.agent).find(name)
@@ -115,7 +118,7 @@ def no_copy(context: ActionContext, session: str) -> NotFound | None:
 def search_prompts(
     context: ActionContext, words: str, *, agent: str | None, limit: int
 ) -> tuple[FoundPrompt, ...]:
-    """Find prompts of sessions of which nothing else is left, the newest first."""
+    """Find prompts of sessions of which only the prompts are left, the newest first."""
     found: list[tuple[SessionName, RememberedPrompt, Snippet]] = []
     with closing(Matcher(words)) as matcher:
 

@@ -21,7 +21,7 @@ class _SecretsGroup(BsdGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; if no command is named, they belong to `list`."""
-        if "--help" not in args[:1] and not any(word in self.commands for word in args):
+        if not {"-h", "--help"} & {*args[:1]} and not any(word in self.commands for word in args):
             args = [_LIST, *args]
         return super().parse_args(ctx, args)
 

@@ -23,7 +23,7 @@ _log = structlog.stdlib.get_logger(module="cron")
 
 
 class AutoCron:
-    """A run puts sessions into the queue; it is over when each has had its turn once."""
+    """The runs of the job. A run queues sessions; it ends after a worker took each of them once."""
 
     def __init__(self, state: DaemonState) -> None:
         self._state = state
@@ -32,30 +32,29 @@ class AutoCron:
         self._started: float | None = None  # epoch seconds, while a run goes on
 
     def run_asked(self) -> None:
-        """Start a run for a person: no session waits for its prompt cache to get cold."""
+        """Start a run for a user: no session waits for its prompt cache to get cold."""
         self.run(Urgency.ASKED)
 
     def run(self, urgency: Urgency = Urgency.CRON) -> None:
-        """Start a run, unless bsd is switched off or the run before goes on."""
+        """Start a run, unless bsd is switched off or the previous run is still active."""
         config = self._state.config.current
         if not config.enabled:
-            _log.debug("Nothing is extracted: `enabled` is false")
+            _log.debug("No run starts: the setting `enabled` is false")
             return
         if self._state.scan.left:
-            _log.debug("The first look at all sessions is still going on")
+            _log.debug("No run starts: the first scan of all sessions is still active")
             return
         with self._lock:
             if self._started is not None:
-                _log.debug("The run before is still going on", sessions_left=len(self._left))
+                _log.debug("The previous run is still active", sessions_left=len(self._left))
                 return
-            # The start counts as the time of the run: changes while it goes on are for the next
-            # one.
+            # The start counts as the time of the run: changes during the run are for the next run.
             self._started = self._state.clocks.wall()
         try:
             due = dict(self._due(config.last_run_at))
             if urgency is Urgency.ASKED:
                 due |= self._waiting()
-        except BaseException:  # else the next run would take this one to be still going on
+        except BaseException:  # otherwise this run would count as active for ever
             self._started = None
             raise
         with self._lock:
@@ -64,26 +63,26 @@ class AutoCron:
         self._end_if_done()
 
     def everything(self) -> None:
-        """Put every session into the queue: other settings may take other entries out."""
+        """Queue every session: with changed settings, other values may be due."""
         now, wall = self._state.clocks.steady(), self._state.clocks.wall()
         for name, seen in sessions_by_stat(self._state.layout):
             self._state.enqueuer.put_found(name, seen, now, wall)
 
     def _waiting(self) -> Iterator[tuple[SessionName, Written]]:
-        """Yield the sessions that wait for their prompt cache, which bsd has left so."""
+        """Yield the sessions that wait for their prompt cache to get cold, the first due first."""
         waiting = self._state.waiting.copy()  # other threads change it
         for name in sorted(waiting, key=waiting.__getitem__):
-            with suppress(BsdError, OSError):  # it is gone
+            with suppress(BsdError, OSError):  # the session was deleted
                 yield name, Written.of(os.lstat(self._state.layout.transcript(name)))
 
     def _begin(self, due: Mapping[SessionName, Written], urgency: Urgency) -> None:
         now, wall = self._state.clocks.steady(), self._state.clocks.wall()
         for name, seen in due.items():
             if not self._state.enqueuer.put_urgent(name, seen, now, wall, urgency):
-                self.worked(name)  # no room: it comes with the next run
+                self.worked(name)  # the queue is full: the next run includes the session
 
     def worked(self, name: SessionName) -> None:
-        """Note that a session has had its turn, with any outcome."""
+        """Record that a worker took a session, with any outcome."""
         with self._lock:
             if name not in self._left:
                 return
@@ -91,14 +90,15 @@ class AutoCron:
         self._end_if_done()
 
     def _due(self, last_run_at: str | None) -> Iterator[tuple[SessionName, Written]]:
-        """Yield the sessions of a run: all, if there was no run before.
+        """Yield the sessions of a run: those that changed since the last run, or all.
 
-        Sessions that are as bsd left them under the present settings are left out.
+        Sessions that have not changed since bsd processed them with the present settings are left
+        out.
         """
         last = None if last_run_at is None else datetime.fromisoformat(last_run_at).timestamp()
-        since = "it was looked into" if last is None else iso_utc(last)[:19] + "Z"
+        since = "bsd processed it" if last is None else iso_utc(last)[:19] + "Z"
         told = _log.isEnabledFor(logging.DEBUG)
-        # Nearly all are as old as before; their names are needed for the log only.
+        # Almost no session has changed. The names of the others are needed only for the log.
         for name, seen in sessions_by_stat(self._state.layout, None if told else last):
             is_new = last is None or seen.mtime_ns / 1e9 > last
             if is_new and self._is_open(name):
@@ -107,7 +107,10 @@ class AutoCron:
                 _log.debug(f"Session {name} unchanged since {since}, skipping")
 
     def _is_open(self, name: SessionName) -> bool:
-        """Return True if it is not as bsd left it: bsd's own writes are newer than a run, too."""
+        """Return True if the session may have due values.
+
+        Its time alone does not show this: bsd's own writes are newer than the last run, too.
+        """
         return self._state.scan.changed(name) or self._state.savings.due(name) is not None
 
     def _end_if_done(self) -> None:
@@ -116,8 +119,8 @@ class AutoCron:
             if started is None or self._left:
                 return
             self._started = None
-            self._left.clear()  # an empty set keeps the room that it ever had
+            self._left.clear()  # an emptied set keeps its memory until it is cleared
         try:
             self._state.config.note_run("last_run_at", started)
         except BsdError as problem:
-            _log.error("The time of the run could not be noted", problem=problem.message)
+            _log.error("The time of the run could not be saved", problem=problem.message)

@@ -1,9 +1,9 @@
 """A child process of the daemon: opens, plans and commits sessions, one after the other.
 
-It has one thread, so leases that it holds wait for no interpreter lock (DESIGN §4). It runs the
-tasks that its parent sends (`children.Children`); a task is a function (`tasks`) that is called
-with the child and its arguments. The child ends when its parent does, but never in the middle of a
-commit: it reads messages of the parent only where nothing is half done.
+A child has one thread, so no other thread delays it while it holds a lease (DESIGN §4). It runs the
+tasks that its parent sends (`children.Children`). A task is a function (`tasks`) that is called
+with the child and its arguments. The child ends when its parent ends, but never during a commit: it
+reads messages of the parent only at points where no change is incomplete.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from bsd.sessions.idle import RetryBudget
 from bsd.sessions.session import OpenSession
 from bsd.store.state import state_at
 
-_PAUSE_SECONDS = 1.0  # between two messages that a task goes on
-_MANY_PAGES = (96 << 20) // os.sysconf("SC_PAGE_SIZE")  # in memory, after a job
+_PAUSE_SECONDS = 1.0  # between two messages that a task is alive
+_MANY_PAGES = (96 << 20) // os.sysconf("SC_PAGE_SIZE")  # resident after a task: return memory
 
 
 class Stopping(Exception):
-    """The daemon stops; raised where nothing is half done."""
+    """The daemon stops. Raised only at points where no change is incomplete."""
 
 
 # --- messages between the daemon and a child ---
@@ -59,24 +59,25 @@ class ChildSetup(NamedTuple):
     quiet_seconds: float
     in_band: str | None  # `module:class` of a `CallsInSession`
     version: str = __version__
-    # The daemon kills a child that sends no message for half as long. A child that hangs after its
-    # daemon has ended would hold the lock of its session for ever: the kernel ends it.
+    # The daemon kills a child that sends no message for half this time. After the daemon has ended,
+    # a child that hangs would hold the lock of its session for ever, so a timer of the kernel ends
+    # the child.
     longest_silence: float = 1200.0  # seconds
 
 
 class TaskRequest(NamedTuple):
-    """A task to run, and the daemon's knowledge that the task needs."""
+    """A task to run, with the settings and the commits that the child must know."""
 
     task: Callable[..., Any]
     arguments: tuple[Any, ...]
-    memory: int  # bytes of address space that it may take
-    config: Known | None  # None: as in the request before
-    log: tuple[str, str, bool]  # level and form of lines, and whether stderr is read
-    remembered: dict[SessionName, CommitMemory]  # of its sessions: commits by other children
+    memory: int  # limit of the address space in bytes
+    config: Known | None  # None: as in the previous request
+    log: tuple[str, str, bool]  # level, format, and whether stderr is a terminal or a service's
+    remembered: dict[SessionName, CommitMemory]  # commits of other children in its sessions
 
 
 class Message(NamedTuple):
-    """Sent while a task runs; handled by the handler of this `kind` (`Children.call`)."""
+    """A message of a running task; `Children.call` passes it to the handler of this `kind`."""
 
     kind: str
     about: tuple[Any, ...] = ()  # arguments of the handler
@@ -84,7 +85,7 @@ class Message(NamedTuple):
 
 
 class TaskResult(NamedTuple):
-    """The end of a task: `error` if that is not None, else `answer`."""
+    """The result of a task: `error` if it is not None, else `answer`."""
 
     answer: Any
     error: Exception | None
@@ -93,17 +94,17 @@ class TaskResult(NamedTuple):
 
 
 class CallsInSession(Protocol):
-    """Finds and carries out an agent's calls of bsd's tools (`mcp.inband.InBand`)."""
+    """Finds and executes an agent's calls of bsd's tools in a session (`mcp.inband.InBand`)."""
 
     def watch(self, opened: OpenSession) -> CallWatch:
-        """Return the session for a planner to read; calls are found in the lines that it reads."""
+        """Return a wrapped session for a planner that detects calls in the lines that are read."""
 
     def carry_out(self) -> bool:
-        """Carry them out; return whether the session was changed."""
+        """Execute the calls; return True if the session was changed."""
 
 
 class Child:
-    """The process, and the objects that tasks need."""
+    """The child process, with the objects that tasks need."""
 
     def __init__(self, setup: ChildSetup, parent: Connection) -> None:
         self.layout = setup.layout
@@ -122,18 +123,18 @@ class Child:
     def extract(
         self, name: SessionName, *, told_idle: float | None = None, **how: Any
     ) -> SessionResult | None:
-        """Extract the due values of a session, as the daemon (`actions.extract.extract_due`).
+        """Extract the due values of a session as the daemon (`actions.extract.extract_due`).
 
-        `told_idle`: when its program said that it is idle (epoch seconds).
+        `told_idle`: when its program reported the session as idle (epoch seconds).
         """
         context = self.context("daemon")
         budget = replace(context.budget, told_idle=told_idle)
         return extract_due(replace(context, budget=budget), name, self.state_db, **how)
 
     def calls_in(self, name: SessionName, *, waits: bool = True) -> CallsInSession | None:
-        """Return how calls that stand in a session are found and carried out.
+        """Return the object that finds and executes calls in a session; None: no interface has it.
 
-        `waits`: some may wait for the prompt cache to get cold.
+        `waits`: calls may wait for the prompt cache to get cold.
         """
         if self._setup.in_band is None:
             return None
@@ -141,9 +142,13 @@ class Child:
         return make(self.context("agent"), name, waits=waits)
 
     def context(self, actor: str, wait: float = 0.0) -> ActionContext:
-        """Return the context of an action; `wait`: seconds that a session in use is waited for.
+        """Return the context of an action.
 
-        An action that has begun is done to its end, unless the daemon stops.
+        An action that has begun runs to its end unless the daemon stops.
+
+        Args:
+            actor: the name in the audit, the log and the history.
+            wait: seconds to wait for a session in use.
         """
 
         def stopping() -> bool:
@@ -165,41 +170,41 @@ class Child:
         )
 
     def budget(self, wait: float) -> RetryBudget:
-        """How it waits for sessions in use: not when the daemon stops."""
+        """Return the budget for sessions in use; waiting ends if the daemon stops."""
         return RetryBudget(wait, self._setup.quiet_seconds, sleep=self.nap, check=self.check)
 
     def nap(self, seconds: float) -> None:
-        """Sleep; raises Stopping."""
+        """Sleep; raises Stopping if the daemon stops."""
         if self._parent.poll(seconds):
             self._receive()
 
     @property
     def attempted(self) -> Noticed:
-        """Tell how an attempt to commit ended."""
+        """A callback that sends the outcome of an attempt to commit."""
         return lambda name, outcome: self.say("attempted", name, outcome)
 
     def begin(self) -> None:
-        """Tell that the task begins its next session; an error from now on is about that."""
+        """Send that the task begins its next session; later errors are about this session."""
         self.say(BEGAN)
 
     def progress(self, _: int) -> None:
-        """Send a message now and then that this goes on; raises Stopping if the daemon stops."""
+        """Send, at most once per second, that the task is alive; raises Stopping."""
         if time.monotonic() >= self._silent_until:
             self.live()
         self.check()
 
     def live(self) -> None:
-        """Tell that this goes on; the kernel ends a child that does not for `longest_silence`."""
+        """Send that the task is alive, and restart the timer of `longest_silence`."""
         self.say("alive")
         self._silent_until = time.monotonic() + _PAUSE_SECONDS
         signal.setitimer(signal.ITIMER_REAL, self._setup.longest_silence)
 
     def check(self) -> None:
-        """End here, where nothing is half done, if the daemon stops or is gone: Stopping."""
+        """Raise Stopping if the daemon stops or is gone; call it where no change is incomplete."""
         self.nap(0)
 
     def say(self, kind: str, *about: Any) -> None:
-        """Send a message; nothing happens if the daemon is gone."""
+        """Send a message; do nothing if the daemon is gone."""
         with suppress(OSError):
             self._parent.send(Message(kind, about))
 
@@ -210,7 +215,7 @@ class Child:
         return self._receive()
 
     def _receive(self) -> Any:
-        """Return the next message of the daemon; raises Stopping if it stops or is gone."""
+        """Return the next message of the daemon; raises Stopping if the daemon stops or is gone."""
         try:
             received = self._parent.recv()
         except (EOFError, OSError):
@@ -229,13 +234,13 @@ class Child:
                 request: TaskRequest = self._receive()
             except Stopping:
                 return
-            self.live()  # from here on it is begun
+            self.live()  # from here on the daemon counts the task as begun
             self._prepare(request)
             result = self._run(request)
-            signal.setitimer(signal.ITIMER_REAL, 0)  # it may wait for the next task for ever
+            signal.setitimer(signal.ITIMER_REAL, 0)  # waiting for the next task has no time limit
             with suppress(OSError):
                 self._parent.send(result)
-            if result.leaves or self._stops:  # an answer that is still to come has no reader
+            if result.leaves or self._stops:  # no task follows after a message to stop
                 return
             _return_memory()
 
@@ -244,12 +249,13 @@ class Child:
             self.config.adopt(request.config)
         if request.log != self._log:
             level, form, stderr = self._log = request.log
-            # A service manager that is no journal knows the daemon by its process.
+            # Without a journal, `terminal_or_service` recognises a service by the id of the process
+            # that systemd started: the child has to pass for that process.
             manager = {"SYSTEMD_EXEC_PID": str(os.getpid())} if stderr else {}
             configure_logs(self.layout, level, form, environ={**os.environ, **manager})
         for session, memory in request.remembered.items():
             self.in_flight.own.take_over(session, memory)
-        with suppress(OSError, ValueError):  # a system that knows no such limit
+        with suppress(OSError, ValueError):  # a system without such a limit
             _, most = resource.getrlimit(resource.RLIMIT_AS)
             least = request.memory if most == resource.RLIM_INFINITY else min(request.memory, most)
             resource.setrlimit(resource.RLIMIT_AS, (least, most))
@@ -263,9 +269,9 @@ class Child:
         except (BsdError, Stopping) as problem:
             error = problem
         except MemoryError:
-            leaves = True  # other parts of the process may have had no room either
+            leaves = True  # other parts of the process may have lacked memory, too
             error = Unavailable(
-                f"it takes more than the {request.memory >> 20} MB of memory that it may take"
+                f"it needs more than the {request.memory >> 20} MB of memory that it may use"
             )
         except Exception as problem:  # noqa: BLE001 - it is raised in the daemon
             error = RuntimeError(f"{problem!r}\n{traceback.format_exc()}")
@@ -280,19 +286,19 @@ class Child:
 
 
 def main(descriptor: int) -> NoReturn:
-    """Run a child whose parent is at the other end of a socket."""
-    # The kernel rather ends one attempt at one session than the daemon.
+    """Run a child; `descriptor` is a socket whose other end belongs to the parent."""
+    # If memory runs out, the kernel should kill a child, which loses one attempt, not the daemon.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500", encoding="ascii")
     # The terminal's signals and the service manager's are for the parent.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the process that started bsd may ignore it
-    with suppress(EOFError, OSError):  # the parent is gone before it has sent the setup
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it may be inherited as ignored
+    with suppress(EOFError, OSError):  # the parent has ended before it sent the setup
         _serve(Connection(descriptor))
     close_logs()
     sys.stdout.flush()
-    os._exit(0)  # nothing is open but descriptors that the kernel closes
+    os._exit(0)  # only descriptors are open, which the kernel closes
 
 
 def _serve(parent: Connection) -> None:
@@ -301,17 +307,17 @@ def _serve(parent: Connection) -> None:
         parent.send(None)
         Child(setup, parent).serve()
         return
-    # Half of one release and half of another are not tested together.
+    # A daemon of one release with a child of another release is not tested.
     parent.send(
         Unavailable(
-            f"bsd {setup.version} runs, but bsd {__version__} is installed by now",
-            hint="start the daemon anew",
+            f"the daemon runs bsd {setup.version}, but bsd {__version__} is installed now",
+            hint="restart the daemon",
         )
     )
 
 
 def _return_memory() -> None:
-    """Return the memory of a large session to the system: the next one is most likely small."""
+    """Return the memory of a large session to the system; the next session is probably small."""
     with suppress(OSError), open("/proc/self/statm", "rb") as file:
         if int(file.read().split()[1]) > _MANY_PAGES:
             give_back_memory()

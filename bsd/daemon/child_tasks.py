@@ -1,4 +1,4 @@
-"""Tasks of children beside extraction: actions for interfaces, recovery, words of sessions."""
+"""Tasks of children other than extraction: actions for interfaces, recovery, the search index."""
 
 from __future__ import annotations
 
@@ -26,17 +26,26 @@ def recover(child: Child) -> list[Recovered]:
 
 
 def reindex(child: Child, name: SessionName) -> bool:
-    """Mend the index of a session's store if it lacks a file; raises as `session_check.reindex`."""
+    """Repair the index of a store if it lacks a file; raises as `session_check.reindex`."""
     return mend(child.layout, name, wait=0.0)
 
 
 def find_unread(
     child: Child, after: str | None, most: int, wait: float
 ) -> tuple[list[Due], bool, str | None]:
-    """Which sessions the search index lacks as they are, and whether some that are gone left it.
+    """Find sessions that the search index must read; forget deleted sessions in the index.
 
-    It looks at agents `after` one, until `most` are found; up to which agent, comes last (None: to
-    the end). Another bsd may have the index for `wait` seconds; raises as `search.use`.
+    Args:
+        after: the agent after which the search begins; None: at the first agent.
+        most: the number of sessions after which the search ends.
+        wait: seconds to wait while another process uses the index.
+
+    Returns:
+        The sessions; True if deleted sessions were forgotten; the agent at which the search ended
+        (None: it covered all agents).
+
+    Raises:
+        BsdError: as `search.use`.
     """
     has_words = child.config.current.search_index
 
@@ -54,10 +63,17 @@ def find_unread(
 
 
 def read_words(child: Child, wanted: list[Due], seconds: float, wait: float) -> list[ReadOn]:
-    """Read sessions into the search index for a moment; of a huge one only a part.
+    """Read sessions into the search index for some time; a huge session only in part.
 
-    The last one is said to have dropped words, too, if by now dead ones are worth to be swept.
-    Another bsd may have the index for `wait` seconds; raises as `search.use`.
+    If the index has enough dead words for a sweep, the last result has `dropped` set, too.
+
+    Args:
+        wanted: the sessions to read.
+        seconds: the time for reading.
+        wait: seconds to wait while another process uses the index.
+
+    Raises:
+        BsdError: as `search.use`.
     """
 
     def read(index: SearchIndex) -> list[ReadOn]:
@@ -70,7 +86,7 @@ def read_words(child: Child, wanted: list[Due], seconds: float, wait: float) -> 
 
 
 def sweep_words(child: Child) -> None:
-    """Take dead words out of the search index; raises as `search.use`."""
+    """Remove dead words from the search index; raises as `search.use`."""
 
     def stopping() -> bool:
         child.progress(0)
@@ -80,9 +96,11 @@ def sweep_words(child: Child) -> None:
 
 
 def keep_sessions(child: Child, keep: str, *, first: bool = False) -> SnapshotTotals:
-    """Copy sessions idle into the archive; `keep` is the setting `archive_sessions`.
+    """Copy idle sessions into the archive.
 
-    `first`: only those that their program deletes by their age (`SnapshotScope`).
+    Args:
+        keep: the setting `archive_sessions`.
+        first: only sessions that their program deletes by age (`SnapshotScope`).
     """
 
     def stopping() -> bool:
@@ -100,7 +118,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class ChildExecutor:
-    """Has a child call an action (`actions.context.Executor`)."""
+    """Calls an action in a child (`actions.context.Executor`)."""
 
     children: Children
 
@@ -113,7 +131,7 @@ class ChildExecutor:
         *,
         changes: bool,
     ) -> _T:
-        """Call `action` with a context of the child; raises as the action, and as Children.call."""
+        """Call `action` with a context of the child; raises as `action` and as `Children.call`."""
         session = args[0] if args and isinstance(args[0], SessionName) else None
         answer: _T = self.children.call(
             run_action,
@@ -137,6 +155,6 @@ def run_action(
     actor: str,
     wait: float,
 ) -> _T:
-    """Call an action for an interface; `wait`: seconds for which sessions in use are waited for."""
+    """Call an action for an interface; `wait`: seconds to wait for a session in use."""
     answer: _T = action(child.context(actor, wait), *args, **kwargs)
     return answer

@@ -1,10 +1,10 @@
 """The daemon's child processes: each runs one task at a time for one thread of the daemon.
 
-`Children.call` runs a task of `tasks` or `child_tasks` in a child, and returns its answer or raises
-its error as if the task had run here. Sessions are opened there and not in the daemon, because a
-process that holds a lease must have one thread only (DESIGN §4). A child is started when all
-others are busy, and ended after IDLE_SECONDS without work. If a child dies, one attempt at one
-session is lost: the death is counted, and another child at once recovers the commits in flight.
+`Children.call` runs a task of `tasks` or `child_tasks` in a child. It returns the task's answer or
+raises its error, as if the task had run in the daemon. Only children open sessions, because a
+process that holds a lease must have only one thread (DESIGN §4). A child is started when all others
+are busy, and ended after IDLE_SECONDS without work. If a child dies, one attempt at one session is
+lost: the death is counted, and another child immediately recovers the commits in flight.
 """
 
 from __future__ import annotations
@@ -38,21 +38,22 @@ from bsd.sessions.commit.inflight import InFlight
 
 _log = structlog.stdlib.get_logger(module="children")
 
-# Between two messages of a child: planning sends one for every megabyte, but copying and flushing a
-# file of many gigabytes is one step.
+# The longest time between two messages of a child. Planning sends a message for every megabyte, but
+# copying and flushing a file of many gigabytes is one step.
 LONGEST_STEP_SECONDS = 600.0
-IDLE_SECONDS = 30.0  # without work, then a child is ended
+IDLE_SECONDS = 30.0  # a child without work for this time is ended
 _START_SECONDS = 60.0
-_DEATH_SECONDS = 5.0  # a killed process that hangs in the kernel is waited for later
-_NICE = 5  # of a background child; the kernel derives its I/O priority from it
-# Address space, not memory: DESIGN §5 bounds that by 150 MB and three times the longest line. An
-# interpreter with all libraries has mapped 60 MB, threads that sync files 8 MB of stack each, and a
-# line can be as long as its file; memory given back to the heap cannot always be used again.
+_DEATH_SECONDS = 5.0  # wait this long for a killed process; `step` waits for a hanging one
+_NICE = 5  # niceness of a background child; the kernel derives its I/O priority from it
+# Limits of address space, not of memory: DESIGN §5 limits memory to 150 MB and three times the
+# longest line. An interpreter with all libraries maps 60 MB, each thread that syncs files has a
+# stack of 8 MB, and a line can be as long as its file. Memory that was returned to the heap cannot
+# always be used again.
 _ROOM = 1 << 30
 _ROOM_PER_BYTE = 4
 
-# Nothing of the environment, no site: it finds modules where its parent has found them.
-# A sandbox may refuse the lower priority.
+# The program of a child. It uses neither the environment nor `site`: it finds modules in the same
+# directories as its parent. A sandbox may refuse the lower priority.
 _PROGRAM = """
 import os, sys
 sys.path[:] = sys.argv[3:]
@@ -66,7 +67,7 @@ main(int(sys.argv[1]))
 _LOCKS = Path("/proc/locks")
 
 _A = TypeVar("_A")
-Handlers = Mapping[str, Callable[..., Any]]  # by the kind of message
+Handlers = Mapping[str, Callable[..., Any]]  # kind of a message → its handler
 
 
 class ChildDied(TemporaryFailure):
@@ -79,31 +80,34 @@ class _Child:
     connection: Connection
     background: bool
     since: float  # epoch seconds
-    only_reads: bool = True  # its task may end anywhere; while it starts there is none
+    only_reads: bool = True  # the child may be killed at any point; true without a task, too
     begun: bool = False  # it has received its task
-    sessions: tuple[SessionName, ...] = ()  # of its task, in the order in which it begins them
-    at: int = -1  # index of the one that it began last
+    sessions: tuple[SessionName, ...] = ()  # the sessions of its task, in the order of the work
+    at: int = -1  # index of the session that it began last
     last_session: SessionName | None = None
-    has_worked: bool = False  # it has given a result
+    has_worked: bool = False  # it has returned a result
     idle_since: float = 0.0  # steady seconds
     sending: threading.Lock = field(default_factory=threading.Lock)
-    config: Known | None = None  # the settings that it was sent
+    config: Known | None = None  # the settings that it has received
 
     @property
     def session(self) -> SessionName | None:
-        """The session that it works on."""
+        """The session that it works on, or the first session of its task."""
         return self.sessions[max(0, self.at)] if self.sessions else None
 
 
 class Children:
-    """Thread-safe.
+    """The children of a daemon. Thread-safe.
 
     Args:
-        log: returns level and form of log lines.
-        handlers: functions that handle messages of every child (`child.Message`).
-        count: adds one to a total of the status.
-        wake: called when `step` has something to do at another time than it said.
-        room: bytes of address space for a child.
+        quiet_seconds: how long a session must be unchanged to count as idle.
+        in_band: `module:class` of a `CallsInSession`, or None.
+        log: returns the level and the format of log lines.
+        handlers: handlers for messages of all children (`child.Message`).
+        count: adds 1 to a total of the status.
+        wake: called when `step` must be called earlier than it has asked for.
+        room: address space of a child in bytes.
+        program: the Python program of a child.
         longest_step: seconds after which a silent child is killed.
     """
 
@@ -134,9 +138,10 @@ class Children:
         self._room = room
         self._program = program
         self._longest_step = longest_step
-        self._lock = threading.Condition()  # notified when a child is busy no longer
+        self._lock = threading.Condition()  # notified when a child is no longer busy
         self._stopping = False
-        self._idle: list[_Child] = []  # the one that worked last comes last
+        self._warming = False  # True while `warm` starts a child
+        self._idle: list[_Child] = []  # the child that worked last comes last
         self._busy: list[_Child] = []
         self._dying: list[subprocess.Popen[bytes]] = []
         self._in_flight = InFlight(layout)  # remembers commits of all children
@@ -153,18 +158,18 @@ class Children:
         only_reads: bool = False,
         handlers: Handlers | None = None,
     ) -> _A:
-        """Run `task(child, *arguments)` in a child; returns its answer, raises its error.
+        """Run `task(child, *arguments)` in a child; return its answer or raise its error.
 
         Args:
             session: the session that the task works on.
-            several: instead, sessions with their sizes in bytes, which the task begins one after
-                the other (`Child.begin`); the handler "began" is called with each.
-            background: no thread waits for the task, so the child has a lower priority.
-            only_reads: nothing is lost if the task ends anywhere.
-            handlers: handle messages of the task, beside those of all children.
+            several: sessions with their sizes in bytes, instead of `session`. The task begins them
+                one after the other (`Child.begin`), and the handler "began" is called with each.
+            background: no user waits for the task, so the child has a lower priority.
+            only_reads: the task may be ended at any point without a loss.
+            handlers: handlers for messages of this task, in addition to those of all children.
 
         Raises:
-            ChildDied: it died while it ran the task, or was killed because it hung.
+            ChildDied: the child died while it ran the task, or was killed because it hung.
             Unavailable: no child can be started.
             Stopping: the daemon stops.
         """
@@ -183,11 +188,11 @@ class Children:
                     raise Stopping from None
                 died = self._note_death(child)
                 if not child.begun and child.has_worked:
-                    continue  # it had died before, so nothing was lost
+                    continue  # it died before it got the task: use another child
                 if child.begun and sizes and not self._stopping:
                     self._recover(child.sessions[: max(1, child.at + 1)])
                 raise died from None
-            except BaseException:  # of a handler, which has left messages unread
+            except BaseException:  # a handler failed, so messages of the child are unread
                 self._bury(child)
                 raise
             self._release(child, leaves=result.leaves)
@@ -221,7 +226,7 @@ class Children:
         return 0
 
     def _converse(self, child: _Child, request: TaskRequest, handlers: Handlers) -> TaskResult:
-        """Send a request and handle messages until its result comes.
+        """Send a request and handle messages until the result arrives.
 
         Raises EOFError or ConnectionError if the child is dead.
         """
@@ -232,7 +237,7 @@ class Children:
             try:
                 message: Message | TaskResult = child.connection.recv()
             except OSError as error:
-                child.begun |= not isinstance(error, ConnectionError)  # it died as it sent this
+                child.begun |= not isinstance(error, ConnectionError)  # it died during a message
                 raise EOFError from error
             child.begun = True
             if isinstance(message, TaskResult):
@@ -244,15 +249,15 @@ class Children:
             handler = handlers.get(message.kind)
             answer = handler(*about) if handler else None
             if message.needs_answer:
-                # A child that was told to stop meanwhile may have ended; its result comes first.
+                # A child that was told to stop may have ended; its result is received first.
                 with child.sending, suppress(ConnectionError):
                     child.connection.send(answer or False)
 
     def _wait(self, child: _Child) -> None:
-        """Wait for a message; a child that is silent for too long is killed, but under no lease."""
+        """Wait for a message; kill a child that is silent for too long, unless it holds a lease."""
         while not child.connection.poll(self._longest_step):
             if _holds_lease(child.process.pid):
-                continue  # it ends soon, and a program that opens the session waits for its end
+                continue  # the lease ends soon, and a program may be waiting for its end
             _log.error(
                 "A child hangs and is killed",
                 pid=child.process.pid,
@@ -267,16 +272,25 @@ class Children:
     # --- processes ---
 
     def warm(self) -> None:
-        """Start a child unless an idle one waits for requests: the next one finds it ready."""
+        """Start a child if none is idle, so that the next request does not wait for a start.
+
+        Simultaneous calls start one child.
+        """
         with self._lock:
-            if any(not child.background for child in self._idle):
+            is_ready = any(not child.background for child in self._idle)
+            if self._stopping or self._warming or is_ready:
                 return
-        # A call that needs a child tells why it cannot be started.
-        with suppress(BsdError, Stopping):
-            self._release(self._start(background=False), leaves=False)
+            self._warming = True
+        try:
+            # If no child can be started, the next call reports it.
+            with suppress(BsdError, Stopping):
+                self._release(self._start(background=False), leaves=False)
+        finally:
+            with self._lock:
+                self._warming = False
 
     def step(self, now: float) -> float | None:
-        """End children that had no work for long; returns when to come again."""
+        """End children without work for IDLE_SECONDS; return the time of the next step."""
         with self._lock:
             ended = [child for child in self._idle if child.idle_since + IDLE_SECONDS <= now]
             self._idle = [child for child in self._idle if child not in ended]
@@ -284,12 +298,12 @@ class Children:
             first = min((child.idle_since for child in self._idle), default=None)
         for child in ended:
             self._bury(child)
-        if first is None:  # a process that hangs in the kernel is looked at again
+        if first is None:  # a killed process that hangs in the kernel is checked again
             return now + IDLE_SECONDS if self._dying else None
         return first + IDLE_SECONDS
 
     def stop(self) -> None:
-        """Have all children end where nothing is half done; from now on `call` raises Stopping."""
+        """End all children at points where no change is incomplete; `call` then raises Stopping."""
         with self._lock:
             self._stopping = True
             idle, self._idle = self._idle, []
@@ -301,17 +315,17 @@ class Children:
             with child.sending, suppress(OSError):
                 child.connection.send(None)
         for child in idle:
-            child.process.kill()  # it has nothing in hand
+            child.process.kill()  # it has no task
             self._bury(child)
 
     def join(self, deadline: float) -> bool:
-        """Wait until `deadline` (monotonic seconds); returns True if no child is busy any more."""
+        """Wait until `deadline` (monotonic seconds); return True if no child is busy any more."""
         with self._lock:
             seconds = max(0.0, deadline - time.monotonic())
             return self._lock.wait_for(lambda: not self._busy, seconds)
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Return the processes that exist: {pid, since, session}."""
+        """Return the existing processes: {pid, since, session}."""
         with self._lock:
             return [
                 {
@@ -323,7 +337,7 @@ class Children:
             ]
 
     def _take(self, session: SessionName | None, *, background: bool) -> _Child:
-        """Return an idle child, best the one that had this session last; else start one."""
+        """Return an idle child, if possible the last child of this session; else start a child."""
         with self._lock:
             if self._stopping:
                 raise Stopping
@@ -336,19 +350,19 @@ class Children:
         return self._start(background=background)
 
     def _start(self, *, background: bool) -> _Child:
-        """Start a child, which is busy from now on."""
+        """Start a child and add it to the busy ones."""
         ours, theirs = socket.socketpair()
         home = str(Path(bsd.__file__).parents[1])
         path = dict.fromkeys([*filter(None, sys.path), home])
         try:
-            # -I -S: the environment does not decide which code runs there.
+            # -I -S: the environment must not decide which code runs in the child.
             given = [str(theirs.fileno()), str(_NICE if background else 0), *path]
             process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", self._program, *given],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                process_group=0,  # the terminal's signals are not for it
+                process_group=0,  # without the signals of the terminal
             )
         except OSError as error:
             ours.close()
@@ -362,7 +376,7 @@ class Children:
                 process.kill()
         self._count("children_started")
         refusal: BsdError | None = TemporaryFailure(
-            "a child process does not begin", hint="the log or stderr says why"
+            "a child process does not start", hint="see the log or stderr for the reason"
         )
         with suppress(EOFError, ConnectionError):
             child.connection.send(self._setup)
@@ -375,7 +389,7 @@ class Children:
         return child
 
     def _release(self, child: _Child, *, leaves: bool) -> None:
-        """Make a child idle that has given its result."""
+        """Mark a child that has returned its result as idle; end it if it `leaves`."""
         if leaves:
             _log.error("A child had too little memory and is replaced", pid=child.process.pid)
             self._count("children_died")
@@ -395,7 +409,11 @@ class Children:
             self._wake()
 
     def _bury(self, child: _Child) -> int | None:
-        """Let a child end, and wait for its end; returns its exit code, None if it hangs."""
+        """Close the connection to a child and wait for its end.
+
+        Returns:
+            Its exit code; None if it has not ended within `_DEATH_SECONDS`.
+        """
         child.connection.close()
         try:
             code = child.process.wait(_DEATH_SECONDS)
@@ -408,20 +426,20 @@ class Children:
             if code is None:
                 self._dying.append(child.process)
         if code is None:
-            self._wake()  # it is looked at until it has gone
+            self._wake()  # `step` checks it until it has ended
         return code
 
     def _note_death(self, child: _Child) -> ChildDied:
-        """Count and log the death of a child; returns the error for its caller."""
+        """Count and log the death of a child; return the error for its caller."""
         code = self._bury(child)
         self._count("children_died")
-        how = "hangs in the system" if code is None else _how(code)
+        how = "hangs in the kernel" if code is None else _how(code)
         name = str(child.session) if child.begun and child.session else None
         _log.error("A child has died", pid=child.process.pid, how=how, session=name)
-        return ChildDied(f"the process that worked on it {how}", hint="the log says more")
+        return ChildDied(f"the process that worked on it {how}", hint="see the log for details")
 
     def _recover(self, sessions: Collection[SessionName]) -> None:
-        """Have another child finish or undo the commits that sessions have in flight."""
+        """Finish or undo the commits in flight of these sessions, in another child."""
         records = [record for record in self._in_flight.readable() if record.session in sessions]
         if not records:
             return
@@ -429,10 +447,12 @@ class Children:
             self._in_flight.own.remember(record.session, record.path)
         try:
             for found in self.call(tasks.recover_session, [record.path for record in records]):
-                _log.info("What was in flight was looked after", **found.as_json())
-        except (BsdError, Stopping, RuntimeError) as problem:  # the job `recover` comes again
+                _log.info("A commit in flight was recovered", **found.as_json())
+        except (BsdError, Stopping, RuntimeError) as problem:  # the job `recover` tries again
             names = ", ".join(sorted({str(record.session) for record in records}))
-            _log.error("What was in flight must wait", session=names, problem=str(problem))
+            _log.error(
+                "Commits in flight cannot be recovered yet", session=names, problem=str(problem)
+            )
 
 
 def _how(code: int) -> str:
@@ -444,7 +464,7 @@ def _how(code: int) -> str:
 
 
 def _holds_lease(pid: int) -> bool:
-    """Return True if the kernel lists a process among the holders of leases."""
+    """Return True if the kernel's list of locks has a lease of a process."""
     try:
         lines = _LOCKS.read_bytes().splitlines()
     except OSError:  # a system without leases

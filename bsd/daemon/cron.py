@@ -1,9 +1,9 @@
-"""When jobs run: cron expressions in local time, and equal distances.
+"""Schedules of jobs: cron expressions in local time, and fixed intervals.
 
-This is the only user of croniter. The change of clocks is handled here, because croniter handles it
-only in part: an hour that does not exist is made up for when it would have ended, at once and once;
-an hour that comes twice counts once, except for expressions that run in every hour and would
-otherwise pause.
+This is the only module that uses croniter. It handles daylight saving time, which croniter handles
+only in part. If a slot lies in an hour that clocks skip, the job runs once, when the skipped hour
+ends. If an hour occurs twice, a slot in it counts only the first time; an expression that runs in
+every hour counts both times, so that it does not pause for an hour.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from croniter import CroniterError, croniter  # type: ignore[import-untyped]
 
 from bsd.core.errors import Invalid
 
-# A job at equal distances takes no larger part of a core than this, and waits for longer: to look
-# at 100,000 sessions every 30 seconds took two in a hundred. But the pause has a limit.
+# A job with a fixed interval uses at most this share of a core; its pauses are longer if needed. A
+# scan of 100,000 sessions every 30 seconds would take 2 % of a core. The pause has a limit.
 _SHARE = 0.005
 _LONGEST_PAUSE_SECONDS = 120.0
-# Clocks are put back by an hour (Lord Howe: half of one); Antarctica has seen three.
+# Clocks are put back by an hour (Lord Howe Island: half an hour; once in Antarctica: three hours).
 _NEAR_SECONDS = 4 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """`minute hour day month weekday` in the time zone of this machine."""
+    """A cron expression `minute hour day month weekday` in the time zone of this machine."""
 
     expression: str
 
@@ -58,13 +58,13 @@ class Cron:
         raise AssertionError("croniter never ends")
 
     def _slots(self, after: datetime) -> Iterator[datetime]:
-        # Without a time zone croniter only counts; it would do the change of clocks its own way.
+        # Without a time zone, croniter ignores daylight saving time, which is handled here.
         slots = croniter(self.expression, after.replace(fold=0))
         while True:
             yield slots.get_next(datetime)
 
     def _moments(self, slot: datetime) -> list[float]:
-        """List when this local time is: once, twice when clocks are put back, or after a gap."""
+        """Return the moments of a local time: one, two if clocks are put back, or the gap's end."""
         first = slot.timestamp()
         if _local(first) != slot:
             return [_end_of_gap(slot)]
@@ -82,13 +82,13 @@ class Cron:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """At equal distances; a job that takes much time runs less often."""
+    """A fixed interval; a job that takes much time runs less often."""
 
     seconds: float
 
     def __post_init__(self) -> None:
         if not self.seconds > 0:
-            raise Invalid("an interval must be longer than nothing")
+            raise Invalid("an interval must be longer than 0 seconds")
 
     def __str__(self) -> str:
         return f"every {self.seconds:g} s"
@@ -97,7 +97,7 @@ class Every:
         return moment + self.seconds
 
     def pause(self, spent: float) -> float:
-        """Seconds from the end of a run that took so many seconds of a core to the next."""
+        """Return the seconds between two runs after a run that used `spent` seconds of a core."""
         return max(self.seconds, min(spent / _SHARE, _LONGEST_PAUSE_SECONDS))
 
 
@@ -105,7 +105,7 @@ Schedule = Cron | Every
 
 
 def _local(moment: float) -> datetime:
-    # Without a time zone on purpose: that is how Python means "of this machine".
+    # Without a time zone on purpose: Python then uses the time zone of this machine.
     return datetime.fromtimestamp(moment)  # noqa: DTZ006
 
 
@@ -114,7 +114,7 @@ def _offset(moment: float) -> int:
 
 
 def _put_back(moment: float) -> timedelta:
-    """Return the time by which clocks are put back around `moment`; mostly 0."""
+    """Return by how much clocks are put back around `moment`; usually 0."""
     back = _offset(moment - _NEAR_SECONDS) - _offset(moment + _NEAR_SECONDS)
     return timedelta(seconds=max(back, 0))
 
@@ -125,7 +125,7 @@ def _in_every_hour(expression: str) -> bool:
 
 
 def _end_of_gap(slot: datetime) -> float:
-    """Find when clocks were put forward over `slot`."""
+    """Return the moment at which clocks were put forward over `slot`."""
     late, early = slot.timestamp(), slot.replace(fold=1).timestamp()
     new = _offset(late)
     while late - early > 1:

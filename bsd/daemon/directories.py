@@ -1,4 +1,4 @@
-"""The directories that hold sessions, the abilities of their file systems, and their problems."""
+"""The directories that contain sessions, the abilities of their file systems, and problems."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from bsd.core.sources import Source
 from bsd.transcripts.agents.program import ENDING
 from bsd.transcripts.agents.programs import why_not_followed
 
-# Changes made on other machines, or behind the mount, make no events here.
+# Changes by other machines, or below the mount, cause no events on this machine.
 _NO_EVENTS = {"NFS", "CIFS", "SMB2", "9p", "FUSE"}
 
 
 class Trouble(StrEnum):
-    """Kinds of problems of watching."""
+    """Kinds of problems with watching."""
 
     ROOT_MISSING = "root_missing"
     AGENTS_MISSING = "agents_missing"
     SOURCE_MISSING = "source_missing"
     NO_ACCESS = "no_access"
     OUTSIDE = "outside"  # a link that leaves the root
-    LINK = "link"  # one below a source
-    SYNC_COPY = "sync_copy"  # files of a program that keeps directories alike on two machines
+    LINK = "link"  # a link below a source
+    SYNC_COPY = "sync_copy"  # conflict files of a program that syncs directories
     WATCH_LIMIT = "watch_limit"
     INSTANCE_LIMIT = "instance_limit"
     UNWATCHED = "unwatched"
-    HANDLER = "handler"  # our own code failed on an event
+    HANDLER = "handler"  # bsd's own code failed on an event
 
 
 @dataclass(frozen=True, slots=True)
 class WatchProblem:
-    """Something that keeps changes from being noticed at once; the scan still finds them."""
+    """A problem that delays the detection of changes; the scan still finds them."""
 
     kind: Trouble
     text: str
@@ -54,37 +54,38 @@ class WatchProblem:
 
 
 def no_access(path: Path, error: OSError) -> WatchProblem:
-    """Say that `path` cannot be looked into."""
+    """Return the problem that `path` cannot be read."""
     return WatchProblem(
         Trouble.NO_ACCESS,
         f"{path} cannot be read: {error.strerror or error}",
-        "run bsd as the owner of these files, or mend their permissions",
+        "run bsd as the owner of these files, or correct their permissions",
     )
 
 
 @dataclass(slots=True)
 class Directories:
-    """The directories found in one look; paths are resolved, as events name them."""
+    """The directories of all sessions at one moment; paths are resolved, as in events."""
 
     trees: list[Path] = field(default_factory=list)  # `agents/` and the sources
-    # root, agents/ and each agent's own; of sources, the directories above their agents' own
+    # The root, `agents/` and the directory of each agent; for sources, the directories above those
+    # of their agents.
     outer: list[Path] = field(default_factory=list)
-    sessions: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # agents, by directory
-    archived_in: dict[Path, Source] = field(default_factory=dict)  # sessions of all its agents
+    sessions: dict[Path, tuple[str, ...]] = field(default_factory=dict)  # directory → agents
+    archived_in: dict[Path, Source] = field(default_factory=dict)  # sessions archived by a program
     program_archive: dict[str, list[os.DirEntry[str]]] = field(
         default_factory=dict
     )  # agent → its files
     problems: list[WatchProblem] = field(default_factory=list)
-    exclusions: Exclusions | None = None  # of sessions; agents that are excluded are not here
-    unreadable: set[str] = field(default_factory=set)  # agents of whom nothing can be said now
-    complete: bool = False  # all could be listed, so an agent that is not there is gone
+    exclusions: Exclusions | None = None  # excluded sessions; excluded agents are left out
+    unreadable: set[str] = field(default_factory=set)  # agents whose directory cannot be read now
+    complete: bool = False  # all directories could be listed, so a missing agent is deleted
 
     def all(self) -> set[Path]:
-        """Return every directory in which a change matters."""
+        """Return every directory whose changes are relevant."""
         return {*self.trees, *self.outer, *self.sessions, *self.archived_in}
 
     def agents(self) -> Iterator[tuple[str, Path | None]]:
-        """All agents and their directories; None where all that is left was put away."""
+        """Yield all agents with their directories; None: only archived sessions are left."""
         known: set[str] = set()
         for directory, agents in self.sessions.items():
             known.update(agents)
@@ -93,9 +94,9 @@ class Directories:
 
     @contextmanager
     def files(self, agent: str, directory: Path | None) -> Iterator[Iterable[os.DirEntry[str]]]:
-        """The files in the agent's directory, and archived ones; raises OSError.
+        """Open the list of files in the agent's directory, with files that its program archived.
 
-        Sessions that are excluded are left out.
+        Excluded sessions are left out. Raises OSError.
         """
         away = self.program_archive.get(agent, ())
         if directory is None:
@@ -116,9 +117,10 @@ class Directories:
 
 
 def find_directories(layout: Layout) -> Directories:
-    """List the directories of all agents and sources; an unreadable one becomes a problem.
+    """List the directories of all agents and sources, without excluded agents.
 
-    Excluded ones are left out. Raises ConfigError if the exclusions cannot be read.
+    A directory that cannot be read becomes a problem. Raises ConfigError if the exclusions cannot
+    be read.
     """
     exclusions = layout.exclusions()
     found = Directories(exclusions=exclusions)
@@ -144,7 +146,7 @@ def _leave_out(exclusions: Exclusions, found: Directories) -> None:
 
 
 def _look_at_source(layout: Layout, source: Source, found: Directories) -> None:
-    # Only the source itself may be reached by a link: below it none was followed.
+    # The path of a source may contain links. Below a source, no link is followed.
     top = Path(os.path.realpath(source.path, strict=True))
     found.trees.append(top)
     found.outer += (top / path.relative_to(source.path) for path in source.between())
@@ -185,7 +187,7 @@ def _look_at_root(layout: Layout, found: Directories) -> None:
         found.outer.append(agents)
     except OSError as error:
         if layout.sources and isinstance(error, FileNotFoundError):
-            found.complete = True  # a root of other programs' sessions needs no OpenClaw
+            found.complete = True  # a root with sources only does not need OpenClaw
         else:
             found.problems.append(_no_agents(layout, error))
         return
@@ -205,11 +207,11 @@ def _look_at_root(layout: Layout, found: Directories) -> None:
 
 
 def _look_at_sessions(layout: Layout, agent: str, found: Directories) -> bool:
-    """Note an agent's directory of sessions, if it has one; whether the agent may be looked at."""
+    """Add an agent's directory of sessions, if it has one; return False if it is not an agent."""
     try:
         sessions = layout.sessions_dir(agent)
     except (Invalid, NotFound):
-        return False  # not a name that any command could use, or just gone
+        return False  # the name is not valid for an agent, or the directory was just deleted
     except BsdError as error:  # a link that leaves the root
         found.unreadable.add(agent)
         found.problems.append(WatchProblem(Trouble.OUTSIDE, str(error), error.hint or "use --root"))
@@ -230,8 +232,8 @@ def _look_at_sessions(layout: Layout, agent: str, found: Directories) -> bool:
 def _no_links(path: Path) -> WatchProblem:
     return WatchProblem(
         Trouble.OUTSIDE,
-        f"{path} is a symbolic link, and bsd follows none there",
-        "replace it by a directory, or the sessions in it are not looked after",
+        f"{path} is a symbolic link, and bsd does not follow links there",
+        "replace it by a directory; until then bsd ignores the sessions in it",
     )
 
 
@@ -239,8 +241,8 @@ def _no_source(source: Source, error: OSError) -> WatchProblem:
     if isinstance(error, FileNotFoundError):
         return WatchProblem(
             Trouble.SOURCE_MISSING,
-            f"there is no {source.path}, which the settings name as a source",
-            "nothing if it is to come; else mend `path` under [[sources]] in bsd.toml",
+            f"there is no {source.path}, which is a source in the settings",
+            "wait if it will be created later; else correct `path` under [[sources]] in bsd.toml",
         )
     return no_access(source.path, error)
 
@@ -256,15 +258,15 @@ def _no_agents(layout: Layout, error: OSError) -> WatchProblem:
         return WatchProblem(
             Trouble.AGENTS_MISSING,
             f"there is no {layout.agents}: no agent has run yet",
-            "nothing; agents are noticed when they appear",
+            "wait; bsd detects agents when they appear",
         )
     return no_access(layout.agents, error)
 
 
 class Mounts:
-    """The abilities of the file systems under one root; each is asked once.
+    """The abilities of the file systems under one root; each file system is tested once.
 
-    `can_exchange` tells whether names can be exchanged in a directory; None: it is not known.
+    `can_exchange` returns whether two names can be exchanged in a directory; None: not known.
     """
 
     def __init__(self, can_exchange: Callable[[Path], bool | None] = lambda _: None) -> None:
@@ -273,7 +275,7 @@ class Mounts:
         self._where: dict[int, Path] = {}
 
     def of(self, path: Path) -> Strength | None:
-        """Judge the file system of `path`; None if it cannot be asked now."""
+        """Return the strength of the file system of `path`; None if it cannot be tested now."""
         try:
             device = os.stat(path).st_dev
             if device not in self._known:
@@ -286,28 +288,28 @@ class Mounts:
         return self._known[device]
 
     def scan_only(self, path: Path, device: int) -> str | None:
-        """Say why no events come from a directory on a device; None if they do."""
+        """Return why a directory on a device causes no events; None if it does."""
         found = self._known.get(device) or self.of(path)
         if found is not None and found.filesystem in _NO_EVENTS:
             return f"no events come from {found.filesystem}"
         return None
 
     def look(self, paths: Iterable[Path]) -> None:
-        """Get to know the file systems of `paths`."""
+        """Test the file systems of `paths`."""
         for path in paths:
             self.of(path)
 
     def problems(self) -> list[str]:
-        """The places of sessions that cannot be changed, and a hint for each."""
+        """Return a sentence with a hint for each file system whose sessions cannot be changed."""
         return [
-            f"sessions in {self._where[device]} and elsewhere on this {found.filesystem} are left "
-            f"alone: {found.why} (try: {MOVE_ELSEWHERE})"
+            f"bsd does not edit sessions in {self._where[device]} and elsewhere on this "
+            f"{found.filesystem}: {found.why} (try: {MOVE_ELSEWHERE})"
             for device, found in list(self._known.items())
             if found.level == "none"
         ]
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """The level for each file system, as status tells it."""
+        """Return the level of each file system, as the status has it."""
         return [
             {
                 "path": str(self._where[device]),

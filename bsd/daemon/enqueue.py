@@ -1,4 +1,4 @@
-"""How sessions come into the queue: after an event and a quiet time, by the scan, or by a job."""
+"""Put sessions into the queue: after an event and a quiet time, for the scan, or for a job."""
 
 from __future__ import annotations
 
@@ -15,38 +15,40 @@ from bsd.daemon.queue import WorkQueue
 from bsd.daemon.scan import Scan
 from bsd.transcripts.change import Written
 
-# How fast a session is read and planned, to tell huge ones from small ones; precision is no matter.
+# The assumed speed of reading and planning. It need not be precise: it only separates huge sessions
+# from small ones.
 _BYTES_PER_SECOND = 100e6
-_MOST_TOLD = 1000  # sessions of which is known when their programs said that they are idle
-_LIVING_SECONDS = 60.0  # a session that was written to more lately is likely to be used again
+_MOST_TOLD = 1000  # sessions whose programs reported them as idle, with the time of the report
+_LIVING_SECONDS = 60.0  # a session that was written to more recently is likely to be used again
 
 QUIET_SECONDS = 2.0
 LONGEST_SECONDS = 30.0
 
 
 class Debounce:
-    """Sessions that changed lately; pure, the caller locks.
+    """Sessions that changed recently. Not thread-safe: the caller holds a lock.
 
-    One is due when nothing happened to it for `quiet` seconds, or when it waits for `longest`
-    seconds already. Every operation takes constant time for each session that it concerns.
-    Threads that read the clock before they get the lock may bring times a little out of order:
-    a session is then due by as much later.
+    A session is due when it had no event for `quiet` seconds, or when its first event was `longest`
+    seconds ago. Each operation takes constant time per session. If threads read the clock before
+    they get the lock, times may be slightly out of order; a session is then due later by the same
+    amount.
     """
 
     def __init__(self, quiet: float = QUIET_SECONDS, longest: float = LONGEST_SECONDS) -> None:
         if not 0 <= quiet <= longest:
-            raise ValueError("the quiet time is from 0 to the longest delay")
+            raise ValueError("the quiet time must be between 0 and the longest delay")
         self._quiet = quiet
         self._longest = longest
-        # Both delays are the same for all, so the first noted is the first due: no heap needed.
-        self._first: OrderedDict[SessionName, float] = OrderedDict()  # by first note
-        self._last: OrderedDict[SessionName, float] = OrderedDict()  # by latest note
+        # Both delays are the same for all sessions, so the order of events is the order of due
+        # times, and no heap is needed.
+        self._first: OrderedDict[SessionName, float] = OrderedDict()  # times of first events
+        self._last: OrderedDict[SessionName, float] = OrderedDict()  # times of latest events
 
     def __len__(self) -> int:
         return len(self._last)
 
     def note(self, session: SessionName, now: float) -> bool:
-        """Note that something happened; True if no session waited before: wake the sleeper."""
+        """Record an event; return True if no session waited before, so the loop must wake up."""
         was_empty = not self._last
         self._first.setdefault(session, now)
         self._last[session] = now
@@ -54,7 +56,7 @@ class Debounce:
         return was_empty
 
     def due(self, now: float) -> list[SessionName]:
-        """Take out the sessions whose time has come, the longest waiting first."""
+        """Remove and return the sessions that are due."""
         due = []
         while self._first and next(iter(self._first.values())) + self._longest <= now:
             session, _ = self._first.popitem(last=False)
@@ -67,7 +69,7 @@ class Debounce:
         return due
 
     def next_due(self) -> float | None:
-        """When `due` will have something to give, if nothing else happens."""
+        """Return when the next session is due if no further event occurs; None: no session."""
         if not self._last:
             return None
         quiet_at = next(iter(self._last.values())) + self._quiet
@@ -76,10 +78,10 @@ class Debounce:
 
 
 class Urgency(StrEnum):
-    """Why a session is looked into at once."""
+    """Why a session is processed immediately."""
 
-    CRON = "cron"  # commit however little is saved
-    ASKED = "asked"  # the same, and nothing waits for a prompt cache: a person has asked
+    CRON = "cron"  # commit even the smallest saving
+    ASKED = "asked"  # a user asked: the same, and no value waits for the prompt cache
 
 
 class Enqueuer:
@@ -98,31 +100,31 @@ class Enqueuer:
         self._queue = queue
         self._scan = scan
         self._debounce = debounce
-        self._quiet = quiet  # of the file itself, by its mtime
+        self._quiet = quiet  # seconds since the file's mtime
         self._wake = wake
         self._clock = clock
         self._lock = threading.Lock()
         self._urgent: dict[SessionName, Urgency] = {}
-        self._told_idle: OrderedDict[SessionName, float] = OrderedDict()  # when, epoch seconds
+        self._told_idle: OrderedDict[SessionName, float] = OrderedDict()  # epoch seconds
 
     def __len__(self) -> int:
-        """How many sessions wait for their quiet time."""
+        """Return the number of sessions that wait for their quiet time."""
         return len(self._debounce)
 
     def hint(self, name: SessionName) -> None:
-        """Note that something happened to a session."""
+        """Record an event of a session."""
         with self._lock:
             first = self._debounce.note(name, self._clock())
         if first:
             self._wake()
 
     def step(self, now: float) -> float | None:
-        """Queue sessions that have been quiet for long enough; returns when to come again."""
+        """Queue sessions that have been quiet for long enough; return the time of the next step."""
         with self._lock:
             due = self._debounce.due(now)
             again = self._debounce.next_due()
         for name in due:
-            # Writing by bsd makes events, too: then the session is as bsd left it.
+            # bsd's own writes cause events, too; after these the session has not changed.
             if self._scan.changed(name):
                 self.put(name, now)
         return again
@@ -130,13 +132,13 @@ class Enqueuer:
     def put(
         self, name: SessionName, due: float, seen: Written | None = None, *, backlog: bool = False
     ) -> None:
-        """Queue a session; a session of a backlog lets all others go first."""
+        """Queue a session; all other sessions come before those of a backlog."""
         work = seen.size / _BYTES_PER_SECOND if seen else 0.0
         if not self._queue.put(name, due, work=work, backlog=backlog):
-            self._scan.forget(name)  # no room: the next scan finds it again
+            self._scan.forget(name)  # the queue is full: the next scan finds the session again
 
     def can_wait(self, seen: os.stat_result, wall: float) -> bool:
-        """Return True if it is idle and the queue is full, so that it can wait for a later scan."""
+        """Return True if a session is idle and the queue is full: it can wait for a later scan."""
         return self._is_backlog(seen.st_mtime_ns, wall) and self._queue.is_full
 
     @staticmethod
@@ -144,7 +146,10 @@ class Enqueuer:
         return wall - mtime_ns / 1e9 > _LIVING_SECONDS
 
     def put_found(self, name: SessionName, seen: Written, now: float, wall: float) -> None:
-        """Queue a session that the scan found, for when it will be idle; `wall`: epoch seconds."""
+        """Queue a session that the scan found, due when it will be idle.
+
+        `now` is in steady seconds, `wall` in epoch seconds.
+        """
         backlog = self._is_backlog(seen.mtime_ns, wall)
         self.put(name, self._idle_at(seen, now, wall), seen, backlog=backlog)
 
@@ -156,7 +161,10 @@ class Enqueuer:
         wall: float,
         urgency: Urgency = Urgency.CRON,
     ) -> bool:
-        """Queue a session that shall be committed however little is saved; False: no room."""
+        """Queue a session as urgent: even its smallest saving is committed.
+
+        Returns False if the queue is full.
+        """
         self.return_urgency(name, urgency)
         due, work = self._idle_at(seen, now, wall), seen.size / _BYTES_PER_SECOND
         if self._queue.put(name, due, work=work, backlog=True):
@@ -165,9 +173,9 @@ class Enqueuer:
         return False
 
     def put_idle(self, name: SessionName, now: float, wall: float) -> None:
-        """Queue a session of which its program has just said that it is idle (`wall`: when).
+        """Queue a session that its program has just reported as idle, at `wall` (epoch seconds).
 
-        It need not have changed, nor lie where changes are noticed.
+        The session need not have changed, and its directory need not be watched.
         """
         with self._lock:
             self._told_idle[name] = wall
@@ -177,9 +185,9 @@ class Enqueuer:
         self.put(name, now + UNCERTAIN_SECONDS)
 
     def told_idle(self, name: SessionName) -> float | None:
-        """Return when its program said that a session is idle (epoch seconds); None: it did not.
+        """Return when its program reported a session as idle (epoch seconds); None: never.
 
-        Lines written since then may show that it is not any more.
+        Lines that were written after this time may show that the session is in use again.
         """
         with self._lock:
             return self._told_idle.get(name)
@@ -190,15 +198,15 @@ class Enqueuer:
         return now + max(0.0, self._quiet - age) if age >= 0 else now
 
     def take_urgency(self, name: SessionName) -> Urgency | None:
-        """Return why the session was queued as urgent, if so; it is not urgent any more."""
+        """Remove and return the urgency of a session; None if it was not urgent."""
         with self._lock:
             urgency = self._urgent.pop(name, None)
             if not self._urgent:
-                self._urgent.clear()  # or it keeps the room that it ever had
+                self._urgent.clear()  # an emptied dict keeps its memory until it is cleared
             return urgency
 
     def return_urgency(self, name: SessionName, urgency: Urgency) -> None:
-        """Make a session urgent, or urgent again since the attempt at it led to nothing."""
+        """Make a session urgent, or urgent again after an attempt without a result."""
         with self._lock:
             if self._urgent.get(name) is not Urgency.ASKED:
                 self._urgent[name] = urgency

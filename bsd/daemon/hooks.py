@@ -1,6 +1,7 @@
-"""The calls of hooks of agents' programs to the daemon, and the answers for their models.
+"""Calls of the hooks of agents' programs, and the answers for their models.
 
-A program waits for the answer to its hook. So nothing here opens a session, or waits for one.
+A program waits for the answer to its hook, so this module neither opens a session nor waits for
+one.
 """
 
 from __future__ import annotations
@@ -24,28 +25,28 @@ _WAIT_SECONDS = 0.02  # for another process that writes to the search index
 
 
 class HookReceiver:
-    """Takes calls of hooks, from any thread."""
+    """Receives calls of hooks. Thread-safe."""
 
     def __init__(self, state: DaemonState) -> None:
         self._state = state
 
     def receive(self, kind: str, said: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Take note of the call of a hook.
+        """Process the call of a hook.
 
-        A session that its program calls idle is queued. A path outside the sources is ignored.
+        A session that its program reports as idle is queued. A path outside the sources is ignored.
 
         Args:
-            kind: of the program, as sources name it.
-            said: the hook's JSON.
+            kind: the kind of the program, as in the sources.
+            said: the JSON of the hook.
 
         Returns:
-            The document that the program is answered with; None if there is nothing to say.
+            The answer for the program; None: no answer.
 
         Raises:
-            NotFound: no program of this kind is known.
+            NotFound: bsd does not know this kind of program.
         """
         if kind not in KINDS:
-            hint = f"known are {', '.join(KINDS)}"
+            hint = f"the kinds are {', '.join(KINDS)}"
             raise NotFound(f"there is no program of the kind {kind!r}", hint=hint)
         call = kind_of(kind).read_hook(said)
         if call is None:
@@ -63,22 +64,22 @@ class HookReceiver:
         return call.tell_model(sentence(out.entries)) if out.entries else None
 
     def _taken_out(self, name: SessionName) -> TakenOut:
-        """Return the extracted values of a session, as the search index knows it."""
+        """Return the extracted values of a session according to the search index."""
 
         def read(index: SearchIndex) -> dict[str, TakenOut]:
             return index.taken_out(only=name)
 
         found: dict[str, TakenOut] = {}
-        with suppress(BsdError, OSError):  # the model is told nothing
+        with suppress(BsdError, OSError):  # then the model gets no message
             found = ask(self._state.layout.search_db, read, found, wait=_WAIT_SECONDS)
         return found.get(str(name), NOTHING_OUT)
 
 
 def sentence(entries: int) -> str:
-    """Return the sentence for a model whose session has so many entries with extracted values."""
+    """Return the message for a model; `entries` is the number of entries with extracted values."""
     whose = "1 entry" if entries == 1 else f"{entries} entries"
     return (
-        f"bsd keeps large old values of {whose} of this session outside of it, and [[extracted-ID]]"
-        " stands in their place. If you need the text of one, call the tool restore of the MCP"
-        " server bsd with ID as entry_id."
+        f"bsd keeps large old values of {whose} of this session in its store; a placeholder"
+        " [[extracted-ID]] marks each place. If you need such a text, call the tool restore of the"
+        " MCP server bsd with ID as entry_id."
     )

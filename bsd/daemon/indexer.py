@@ -1,4 +1,4 @@
-"""Keeps the search index up to date with changed sessions, while no session waits for a worker."""
+"""Keep the search index up to date with changed sessions, while no session waits for a worker."""
 
 from __future__ import annotations
 
@@ -24,25 +24,28 @@ from bsd.store.search import SearchIndex, use
 
 _log = structlog.stdlib.get_logger(module="search")
 
-# After a change: a session that is written to all the time is read now and then, not each time.
+# The wait after a change: a session that is written to all the time is not read after each write.
 _GATHER_SECONDS = 2.0
-# At a start, others have more important things to read.
+# The wait after the start, when other parts have more important files to read.
 _FIRST_SECONDS = 3.0
-# A step ends after so long, and other users of the index and the processor have as long again.
+# The length of a step, and of the pause after it for other users of the index and the processor.
 _STEP_SECONDS = 0.1
-# Of very many sessions only some are waiting, others are found when few of these are left.
+# The maximum number of sessions in memory, and the number below which more are searched for.
 _MOST_FOUND, _LEAST_WAITING = 2000, 500
-_AT_ONCE = 64  # sessions that a child is told of, most of which are small
-# While sessions are worked on, it waits; but not for ever.
+_AT_ONCE = 64  # sessions that are sent to a child at once; most are small
+# While workers have sessions, the next step is put off, up to the longer time in all.
 _COURTESY_SECONDS = 0.25
 _LONGEST_COURTESY_SECONDS = 5.0
 _AFTER_TROUBLE_SECONDS = 60.0
-_LOCK_SECONDS = 1.0  # that another bsd may have the index: it can wait
-_LEAST_FREE = 0.02  # of the disk
+_LOCK_SECONDS = 1.0  # time to wait while another process uses the index
+_LEAST_FREE = 0.02  # share of the disk that must be free
 
 
 class Indexer:
-    """A loop's `step`, and calls by others from any thread. Children read the sessions."""
+    """Has children read changed sessions into the index. `step` belongs to a loop.
+
+    The other methods may be called from any thread.
+    """
 
     def __init__(self, state: DaemonState, children: Children) -> None:
         self._state = state
@@ -50,27 +53,27 @@ class Indexer:
         self._layout = state.layout
         self._clock = state.clocks.steady
         self._lock = threading.Lock()
-        self._all = False  # is to be looked at
-        self._up_to: str | None = None  # the agent that such a look has come to
-        self._looking = False  # on from there, so `_up_to` is old
-        self._asked = 0  # how often that was wished
-        self._complete = False  # everything was, since the start
-        self._filled = False  # there was something in the index when it was opened last
-        # Ordered, as a dict would look at all that were taken from its front, each time.
-        # A change of a session while it is read puts another object in.
+        self._all = False  # all sessions are to be compared with the index
+        self._up_to: str | None = None  # the last agent that this comparison has covered
+        self._looking = False  # a child compares further agents, so `_up_to` is out of date
+        self._asked = 0  # number of requests for a comparison of all sessions
+        self._complete = False  # all sessions were compared since the start
+        self._filled = False  # the index was not empty when it was last opened
+        # An OrderedDict, since a dict passes over all deleted items at its front at each access.
+        # A session that changes while it is read gets another object as its value.
         self._waiting: OrderedDict[SessionName, object] = OrderedDict()
         self._not_before = self._clock() + _FIRST_SECONDS
         self._busy_since: float | None = None
         self._problem: str | None = None
-        self._dropped = False  # something that is still in the files, and shall not be
-        self._carefully = 0  # so many sessions alone, since one of them ended a child
+        self._dropped = False  # dead words are still in the files of the index
+        self._carefully = 0  # number of sessions to read one by one after a child has died
 
     def changed(self, name: SessionName) -> None:
-        """A session may not be as it was, or may be gone."""
+        """Record that a session may have changed, or may be deleted."""
         with self._lock:
             hurry = not self._waiting and not self._all
             if self._all and not self._looking and self._is_ahead(name.agent):
-                return  # it is looked at with all others
+                return  # the comparison of all sessions will reach it
             self._waiting[name] = object()
             if hurry:
                 self._not_before = max(self._not_before, self._clock() + _GATHER_SECONDS)
@@ -78,19 +81,19 @@ class Indexer:
             self._state.wake("indexer")
 
     def settings_changed(self, names: Collection[str]) -> None:
-        """Follow the setting `search_index`, if it is among those that changed."""
+        """Apply the setting `search_index` if it is among the changed settings `names`."""
         if "search_index" in names:
             self.everything()
 
     def everything(self) -> None:
-        """Look at all sessions."""
+        """Compare all sessions with the index."""
         with self._lock:
             self._all, self._up_to = True, None
             self._asked += 1
         self._state.wake("indexer")
 
     def state(self) -> dict[str, Any]:
-        """{complete, waiting, problem}: whether all sessions were read; how many are to be."""
+        """Return the fields of `SearchState`: complete, waiting, problem."""
         with self._lock:
             has_words = self._state.config.current.search_index
             return {
@@ -100,7 +103,7 @@ class Indexer:
             }
 
     def step(self, now: float) -> float | None:
-        """Read for a moment; returns when to come again (None: when something changes)."""
+        """Read for `_STEP_SECONDS`; return the time of the next step (None: after a change)."""
         with self._lock:
             if not self._waiting and not self._all:
                 return None
@@ -112,7 +115,7 @@ class Indexer:
             self._check_room()
             empty = use(self._layout.search_db, SearchIndex.is_empty, wait=_LOCK_SECONDS)
             with self._lock:
-                # The index may have been removed, or it was damaged and is made anew.
+                # The index was deleted, or it was damaged and has been created again.
                 if empty and (self._filled or self._complete):
                     self._all, self._up_to = True, None
                 self._filled, wanted = not empty, self._all
@@ -132,13 +135,13 @@ class Indexer:
         return self._clock() + _STEP_SECONDS if more else None
 
     def _check_room(self) -> None:
-        """Leave the last of the disk to programs that need it more; raises Unavailable."""
+        """Raise Unavailable if the disk is nearly full: other programs need the space more."""
         disk = os.statvfs(self._layout.root)
         if disk.f_bavail < disk.f_blocks * _LEAST_FREE:
             raise Unavailable("the disk is nearly full")
 
     def _is_courteous(self, now: float) -> bool:
-        """Return True if workers have sessions, so this waits; but not for longer than a while."""
+        """Return True if a step must wait for workers; at most `_LONGEST_COURTESY_SECONDS`."""
         if not self._state.is_work_waiting:
             self._busy_since = None
             return False
@@ -154,16 +157,16 @@ class Indexer:
             new, self._problem = self._problem != problem.message, problem.message
             self._not_before = self._clock() + _AFTER_TROUBLE_SECONDS
         if new:
-            _log.warning("The search index cannot be kept", problem=problem.message)
+            _log.warning("The search index cannot be updated", problem=problem.message)
         return self._not_before
 
     def _is_ahead(self, agent: str) -> bool:
-        """Whether the look at all sessions is still to come to this agent."""
+        """Return True if the comparison of all sessions has not reached this agent yet."""
         up_to = self._up_to
         return up_to is None or agent_order(self._layout, agent) > agent_order(self._layout, up_to)
 
     def _look_at_more(self) -> None:
-        """Have a child find sessions to read, some thousands at once."""
+        """Have a child find sessions to read, up to `_MOST_FOUND` at once."""
         with self._lock:
             self._looking, after, asked = True, self._up_to, self._asked
         due, dropped, up_to = self._children.call(
@@ -177,12 +180,12 @@ class Indexer:
             self._waiting = found | self._waiting
             self._looking = False
             if self._asked != asked:
-                return  # it was asked for anew meanwhile
+                return  # another comparison was requested in the meantime
             self._up_to, self._all = up_to, up_to is not None
             self._complete = not self._all
 
     def _read(self) -> None:
-        """Have a child read for a moment."""
+        """Have a child read for `_STEP_SECONDS`, or remove dead words if all sessions are read."""
         with self._lock:
             some = dict(islice(self._waiting.items(), 1 if self._carefully else _AT_ONCE))
         if some:
@@ -200,8 +203,8 @@ class Indexer:
             turns = self._children.call(
                 *(child_tasks.read_words, dues, _STEP_SECONDS, _LOCK_SECONDS),
                 background=True,
-                # One long text takes many seconds, and a database file survives any end of the
-                # process: a daemon that stops does not wait.
+                # A long text can take many seconds, and the database survives a killed process, so
+                # a daemon that stops does not wait.
                 only_reads=True,
             )
         except ChildDied:
@@ -213,16 +216,16 @@ class Indexer:
             with self._lock:
                 if self._waiting.get(name) is some[name]:
                     del self._waiting[name]
-                    if turn.more:  # behind the others: a huge one shall not keep them waiting
+                    if turn.more:  # at the end: the others must not wait for a huge session
                         self._waiting[name] = object()
 
     def _after_death(self, some: dict[SessionName, object]) -> None:
-        """Leave a session out that ends the child that reads it; find out which it is."""
+        """Find the session that makes its child die, and leave it out of the index."""
         if len(some) > 1:
             self._carefully = len(some)
             return
         (name,) = some
-        _log.error("A session cannot be searched: it ends whoever reads it", session=str(name))
+        _log.error("A session cannot be indexed: the process that reads it dies", session=str(name))
         with self._lock:
             if self._waiting.get(name) is some[name]:
                 del self._waiting[name]

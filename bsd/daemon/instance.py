@@ -1,4 +1,4 @@
-"""The lock of a root: one daemon holds it."""
+"""The lock of a root, which its daemon holds."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ _PID, _INODE = 4, 5
 
 
 class SingleInstance:
-    """Held while the daemon runs. The pid inside is for people; only the lock itself counts."""
+    """The lock that a daemon holds while it runs.
+
+    The pid in the file is information for people; only the lock itself counts.
+    """
 
     def __init__(self, layout: Layout) -> None:
         self._root = layout.root
         self._path = layout.instance_lock
-        # A file system without flock must be an error: its stand-in would survive a crash.
+        # A file system without flock must be an error: a lock file as a fallback would survive a
+        # crash.
         self._lock = FileLock(self._path, timeout=0, mode=0o600, fallback_to_soft=False)
 
     def __enter__(self) -> Self:
@@ -35,7 +39,7 @@ class SingleInstance:
         self.release()
 
     def acquire(self) -> None:
-        """Become the one; raises TemporaryFailure (exit code 75), which names the other."""
+        """Take the lock; raises TemporaryFailure (exit code 75) with the pid of another daemon."""
         try:
             make_private_dir(self._path.parent)
             self._lock.acquire()
@@ -43,7 +47,7 @@ class SingleInstance:
         except Timeout:
             raise TemporaryFailure(
                 f"a bsd daemon runs for {self._root} already{_named(holder(self._path))}",
-                hint="`bsd status` asks it how it is",
+                hint="`bsd status` shows its state",
             ) from None
         except OSError as error:
             raise os_problem(error, f"locking {self._path}") from error
@@ -53,32 +57,32 @@ class SingleInstance:
 
 
 def holder(path: Path) -> int | None:
-    """The pid that the lock's file names; that process may be gone."""
+    """Return the pid in the lock file; this process may have ended."""
     with suppress(OSError, ValueError):
         return int(read_plain(path, LARGEST_NOTE))
     return None
 
 
 def is_running(layout: Layout) -> bool:
-    """Whether a daemon holds the lock of this root, as the system's list of locks shows it.
+    """Return True if a daemon holds the lock of this root, by the system's list of locks.
 
-    To take the lock only to look could keep one that starts just then from starting.
+    This function does not take the lock, because that could make the start of a daemon fail.
     """
     path = layout.instance_lock
     pid = holder(path)
     try:
-        # `1: FLOCK ADVISORY WRITE <pid> <major>:<minor>:<inode> 0 EOF`; file systems differ in
-        # which device they name there.
+        # `1: FLOCK ADVISORY WRITE <pid> <major>:<minor>:<inode> 0 EOF`. The device is not compared,
+        # because some file systems show another device there.
         lines = [line.split() for line in _LOCKS.read_bytes().splitlines()]
         place = b":%d" % path.stat().st_ino
-    except OSError:  # no lock, or a system without that list: the pid in the file must do
+    except OSError:  # no lock file, or a system without this list: only the pid is left
         return pid is not None and path.exists() and alive(pid)
     held = [line for line in lines if len(line) > _INODE and line[_INODE].endswith(place)]
     return pid is not None and any(line[_PID] == b"%d" % pid for line in held)
 
 
 def _write_pid(path: Path) -> None:
-    # In place: another file under this name would be another lock.
+    # Written in place: a new file of this name would be another lock.
     descriptor = open_plain(path, os.O_WRONLY | os.O_TRUNC)
     try:
         os.write(descriptor, b"%d\n" % os.getpid())

@@ -1,4 +1,4 @@
-"""The work of the daemon's jobs: scan, retention, copies of sessions; and of its start."""
+"""The daemon's jobs: scan, retention, copies of sessions; and tasks at its start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = structlog.stdlib.get_logger(module="daemon")
 
 
 class JobRunner:
-    """Each method is a job, or part of one; `gone` is called with each session that is gone."""
+    """The jobs, each a method. `gone` is called with each session that was deleted."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class JobRunner:
         self._children = children
         self._gone = gone
         self._copying = threading.Lock()
-        self.clock_in_doubt: str | None = None  # why nothing is deleted by the clock
-        # Sessions that their program deletes soon, of which the last run could make no copy; why.
+        self.clock_in_doubt: str | None = None  # why no file is deleted by age
+        # Sessions that their program deletes soon and the last run could not copy → the reason.
         self.not_copied: dict[SessionName, str] = {}
 
     def scan(self) -> None:
-        """Find which sessions changed, by stat alone, and queue them."""
+        """Find changed sessions by stat alone, and queue them."""
         self._check_clock()
         state = self._state
         now, wall = state.clocks.steady(), state.clocks.wall()
@@ -60,21 +60,21 @@ class JobRunner:
         state.idle_sessions.flush()
 
     def _has_time(self, seen: os.stat_result, wall: float) -> bool:
-        """Whether a session that was never looked at may be looked at later."""
+        """Return True if a session that bsd has never processed can wait for a later scan."""
         return self._state.enqueuer.can_wait(seen, wall) and not self._state.settings.readonly
 
     def _check_clock(self) -> None:
-        """Log when it was set: then the next retention run deletes nothing."""
+        """Log if the clock was set: the next retention run then deletes no file."""
         clocks = self._state.clocks
         why = check_clock(self._state.layout, "retention", clocks.wall, clocks.steady).doubt
         if why is not None and self.clock_in_doubt is None:
-            _log.warning("The clock cannot be believed", problem=why)
+            _log.warning("The clock is in doubt", problem=why)
         elif why is None and self.clock_in_doubt is not None:
-            _log.info("The clock is believed again")
+            _log.info("The clock is trusted again")
         self.clock_in_doubt = why
 
     def resume(self) -> None:
-        """Take over from the daemon before: sessions that it left idle are not opened again."""
+        """Take over idle sessions from the previous daemon, so that they are not opened again."""
         state = self._state
         now, wall = state.clocks.steady(), state.clocks.wall()
         exclusions = state.layout.exclusions()
@@ -87,7 +87,11 @@ class JobRunner:
                 state.enqueuer.put(left.session, now + max(0.0, left.due_at - wall))
 
     def clean_up(self) -> None:
-        """Archive or delete files kept long enough; raises BsdError if some of them stay."""
+        """Archive or delete files that have reached their retention time.
+
+        Raises:
+            BsdError: files that are due could not be moved or deleted.
+        """
         state = self._state
         started = state.clocks.wall()
         run = RetentionRun(
@@ -103,19 +107,20 @@ class JobRunner:
             state.config.note_run("last_retention_run_at", started)
         if done.failures:
             raise Unavailable(
-                f"not all could be moved or deleted (failures: {done.failures})",
-                hint=f"{state.layout.log_file} says which, and why",
+                f"some files could not be moved or deleted (failures: {done.failures})",
+                hint=f"{state.layout.log_file} has the files and the reasons",
             )
         if held := next(iter(done.held_places.values()), None):
             raise Unavailable(
-                f"nothing was deleted by age, as {held}; the next run does",
+                f"no file was deleted by age, because {held}; the next run deletes them",
                 hint="set the clock right; if it is right: `bsd retention --trust-clock`",
             )
 
     def copy_sessions(self) -> int:
-        """Copy sessions that have been idle for a day; returns how many the archive learned of.
+        """Copy sessions that have been idle for a day.
 
-        Returns 0 if `copy_first` is still at work.
+        Returns:
+            The number of sessions that were copied or found deleted; 0 if `copy_first` is active.
         """
         if not self._copying.acquire(blocking=False):
             return 0
@@ -127,7 +132,8 @@ class JobRunner:
     def copy_first(self) -> tuple[int, bool]:
         """At the start, copy a part of the sessions that their program deletes by age.
 
-        Returns how many sessions the archive learned of, and whether there are no more.
+        Returns:
+            The number of sessions that were copied or found deleted; True if no more are left.
         """
         with self._copying:
             return self._copy(first=True)
@@ -136,14 +142,14 @@ class JobRunner:
         keep = self._state.config.current.archive_sessions
         task = partial(child_tasks.keep_sessions, first=first)
         try:
-            # A session that may be deleted at any moment does not wait for an idle machine.
+            # A session that its program may delete at any moment is copied with normal priority.
             done = self._children.call(task, keep, background=not first)
         except Stopping:
             return 0, True
         self.not_copied = done.not_copied
         if done.sessions:
             _log.info(f"archive: copied {done.sessions} sessions", bytes_packed=done.packed)
-        for name in done.gone:  # a search before found neither session nor copy
+        for name in done.gone:  # until now a search found neither the session nor its copy
             self._gone(name)
         return done.sessions + len(done.gone), done.complete or not done.sessions
 
@@ -151,7 +157,7 @@ class JobRunner:
         return os.path.lexists(self._state.layout.transcript(name))
 
     def claim_sources(self) -> None:
-        """Note at sources that this root serves them, if it has done so before."""
+        """Record at each source that this root serves it, if the root has served it before."""
         layout = self._state.layout
         for source in layout.sources:
             try:
@@ -163,7 +169,7 @@ class JobRunner:
                 )
 
     def explain_retention(self) -> None:
-        """Log the files that retention will delete, before its first run, and how to change that.
+        """Before the first run of retention, log what it will delete, and how to change that.
 
         After an update from a bsd without an archive, log that content is no longer deleted.
         """

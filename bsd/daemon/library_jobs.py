@@ -14,7 +14,7 @@ from bsd.daemon.cron import Cron, Every
 from bsd.daemon.scheduler import ScheduledJob
 from bsd.daemon.state import DaemonState
 
-if TYPE_CHECKING:  # loaded when there is a memory: most roots have none
+if TYPE_CHECKING:  # imported only if there is a memory: most roots have none
     from bsd.memory.memory import Memory
 
 _log = structlog.stdlib.get_logger(module="memory")
@@ -24,12 +24,12 @@ _workspaces_log = structlog.stdlib.get_logger(module="workspaces")
 MEMORY = "memory"
 WORKSPACE_CRON = "workspace_cron"
 _HOUR = 3600.0
-_START_SECONDS = 10.0  # after which a start is kept waiting no longer
-_LAST_RUN = "last_run"  # kept in the database, so that no restart puts the next run off
+_START_SECONDS = 10.0  # the longest delay of the daemon's start
+_LAST_RUN = "last_run"  # stored in the database, so that a restart does not postpone the next run
 
 
 def memory_job(state: DaemonState) -> ScheduledJob | None:
-    """Delete facts that have expired meanwhile; returns the hourly job, None without a memory."""
+    """Delete facts that have expired; return the hourly job, or None if there is no memory."""
     if state.settings.readonly or state.settings.memory.enabled is False:
         return None
     keeper = MemoryKeeper(state)
@@ -39,13 +39,13 @@ def memory_job(state: DaemonState) -> ScheduledJob | None:
 def workspace_job(state: DaemonState) -> ScheduledJob | None:
     """Return the job that prunes unused workspaces.
 
-    None if there is no workspace root, or nothing may be changed.
+    None if there is no workspace root, or the daemon is read-only.
     """
     settings = state.settings
     root = settings.workspace_root
     if root is None or settings.readonly:
         return None
-    from bsd.workspaces.actions import (  # noqa: PLC0415 - for few only
+    from bsd.workspaces.actions import (  # noqa: PLC0415 - few roots have workspaces
         WorkspaceRoot,
         prune,
         rules_of,
@@ -61,7 +61,7 @@ def workspace_job(state: DaemonState) -> ScheduledJob | None:
     )
 
     def run() -> None:
-        if not root.is_dir():  # made with the first workspace
+        if not root.is_dir():  # it is created with the first workspace
             _workspaces_log.debug("There is no workspace root yet", workspace_root=str(root))
             return
         prune(workspaces, stopping=state.stopping.is_set)
@@ -70,7 +70,7 @@ def workspace_job(state: DaemonState) -> ScheduledJob | None:
 
 
 class MemoryKeeper:
-    """Deletes expired facts of a root and lets others fade, if bsd may change them."""
+    """Deletes expired facts of a root and decays the others, if bsd may change them."""
 
     def __init__(self, state: DaemonState) -> None:
         self._state = state
@@ -78,17 +78,17 @@ class MemoryKeeper:
         self._settings = state.settings.memory
 
     def begin(self) -> float | None:
-        """At the start, delete expired facts and workspaces; returns when the last hourly run was.
+        """At the start, delete expired facts; return the time of the last hourly run.
 
         Failures are logged: the daemon starts even if the database is in use or damaged.
         """
         try:
-            # Most roots have none, and need not load the library.
+            # Most roots have no database and do not load the library.
             (self._settings.database or self._layout.facts_db).stat()
         except FileNotFoundError:
             return None
         except OSError:
-            pass  # permission is lacking: opening the memory says so
+            pass  # no permission: opening the memory reports it
         try:
             with self._memory(deadline=steady() + _START_SECONDS) as memory:
                 return self._begin(memory) if self._is_mine(memory) else None
@@ -97,7 +97,7 @@ class MemoryKeeper:
             return None
 
     def _begin(self, memory: Memory) -> float:
-        from bsd.memory import actions  # noqa: PLC0415 - see above
+        from bsd.memory import actions  # noqa: PLC0415 - imported only if there is a memory
 
         done = actions.prune(memory, soft=False)
         if done.expired:
@@ -107,18 +107,21 @@ class MemoryKeeper:
             )
         now = int(self._state.clocks.wall())
         if actions.count_expired(memory):
-            return now - _HOUR  # the hourly run goes on with them as soon as the daemon stands
+            return now - _HOUR  # facts are left, so the hourly run is due when the daemon is up
         last_run = memory.noted(_LAST_RUN)
         if isinstance(last_run, int) and last_run <= now:
             return float(last_run)
-        # The hour begins with the first sight: restarts shall not put it off for ever. A run in
-        # the future was noted by a wrong clock.
+        # There was no run yet, or its time is in the future because the clock was wrong. The hour
+        # starts now and is stored, so that restarts do not postpone the first run for ever.
         memory.note(_LAST_RUN, now)
         return float(now)
 
     def run(self) -> None:
-        """Every hour; raises BsdError, and an hour later nothing is lost by that."""
-        from bsd.memory import actions  # noqa: PLC0415 - see above
+        """Delete expired facts and decay the others; raises BsdError.
+
+        A failed run loses no work: the next run an hour later does the same.
+        """
+        from bsd.memory import actions  # noqa: PLC0415 - imported only if there is a memory
 
         started = int(self._state.clocks.wall())
         try:
@@ -140,14 +143,14 @@ class MemoryKeeper:
         )
 
     def _is_mine(self, memory: Memory) -> bool:
-        """Return True if the daemon decays the facts; by default the plugin decays its own."""
+        """Return True if the daemon maintains the facts; by default a plugin maintains its own."""
         if not memory.exists():
             return False
         return bool(self._settings.enabled) or memory.is_ours()
 
     def _memory(self, *, deadline: float = math.inf) -> Memory:
-        """`deadline`: when to break off the present work, in steady seconds."""
-        from bsd.memory.memory import open_memory  # noqa: PLC0415 - see above
+        """Open the memory; `deadline`: when to end the current work, in steady seconds."""
+        from bsd.memory.memory import open_memory  # noqa: PLC0415 - imported only if there is a memory
 
         return open_memory(
             self._layout,

@@ -1,6 +1,7 @@
-"""The daemon's threads: their clocks, their promises, the loop that most of them are.
+"""The daemon's threads: their clocks, their heartbeats, and the loop that most of them run.
 
-A `Loop` repeats one step, sleeps exactly until the next, survives it, and beats.
+A `Loop` repeats one step, sleeps until the next step is due, survives errors of a step, and sends
+heartbeats.
 """
 
 from __future__ import annotations
@@ -18,35 +19,35 @@ from bsd.core.clock import steady
 
 _log = structlog.stdlib.get_logger(module="daemon")
 
-# A wait is measured by a clock that may stand still during suspend, and a calendar may be put
-# forward. No loop sleeps longer than this without looking: one wake-up a minute.
+# The clock of a wait may stop during suspend, and the wall clock may be set. So no loop that waits
+# for a time sleeps longer than this: one wake-up per minute.
 LONGEST_SLEEP_SECONDS = 60.0
-# A loop that waits to be woken needs no clock; it wakes only to show that it is alive.
+# A loop that waits to be woken needs no clock; it wakes up only to show that it is alive.
 _UNTIL_WOKEN_SECONDS = 600.0
-# How much later than promised is still on time: a busy machine, a slow disk.
+# A heartbeat may be late by this much, for example on a busy machine or a slow disk.
 GRACE_SECONDS = 15.0
-# After a crash: not at once, or a lasting failure would spin.
+# The wait after a crash, so that a persistent failure does not use a whole core.
 _AFTER_CRASH_SECONDS = 5.0
 _ARENAS = -8  # M_ARENA_MAX of glibc's malloc.h
 
 
 def awake() -> float:
-    """Seconds in which the process could have run, as systemd's watchdog counts them: for beats."""
+    """Return monotonic seconds without suspend, as systemd's watchdog counts them."""
     return time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The clocks of the daemon's parts: epoch seconds, and steady ones."""
+    """The clocks of the daemon's parts: `wall` in epoch seconds, `steady` in steady seconds."""
 
     wall: Callable[[], float] = time.time
     steady: Callable[[], float] = steady
 
 
 class Beats:
-    """Which loops are alive: each promises when it will beat next.
+    """The heartbeats of loops. Each loop announces when its next heartbeat will come at the latest.
 
-    `clock` is `awake` except in tests: no loop is late because of a suspend.
+    The default clock is `awake`, so that no loop is late because of a suspend.
     """
 
     def __init__(self, grace: float = GRACE_SECONDS, clock: Callable[[], float] = awake) -> None:
@@ -56,35 +57,36 @@ class Beats:
         self._promised: dict[str, float] = {}
 
     def beat(self, loop: str, within: float) -> None:
-        """`loop` is alive and will beat again within so many seconds.
+        """Record a heartbeat of `loop`; its next one comes within `within` seconds.
 
-        Before a long sleep or a long piece of work, promise accordingly.
+        Before a long sleep or a long task, pass a longer time.
         """
         with self._lock:
             self._promised[loop] = self._clock() + within
 
     def expect(self, loop: str, within: float) -> None:
-        """Expect a first beat of a loop within so many seconds."""
+        """Expect the first heartbeat of a loop within `within` seconds."""
         with self._lock:
             self._promised.setdefault(loop, self._clock() + within)
 
     def end(self, loop: str) -> None:
-        """`loop` has ended as it should."""
+        """Expect no more heartbeats of a loop: it has ended normally."""
         with self._lock:
             self._promised.pop(loop, None)
 
     def late(self) -> list[str]:
-        """Loops that have broken their promise; none means that all is well."""
+        """Return the loops whose heartbeat is late."""
         now = self._clock()
         with self._lock:
             return sorted(loop for loop, by in self._promised.items() if now > by + self._grace)
 
 
 class Loop:
-    """Repeats `step(now) → when to come again` (None: when woken) until `stop`.
+    """A thread that repeats `step(now)` until `stop`.
 
-    `now` and the answer are seconds of `clock`. A loop that waits for a time never sleeps for more
-    than a minute, so suspend and changes of the clock are noticed.
+    `step` returns the time of the next step, or None to wait until the loop is woken. Both times
+    are seconds of `clock`. A loop that waits for a time never sleeps longer than a minute, so that
+    it notices a suspend and a change of the clock.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class Loop:
         self._step = step
         self._beats = beats
         self._clock = clock
-        self._work_seconds = work_seconds  # a step may take that long without being called late
+        self._work_seconds = work_seconds  # a step may take so long before the loop counts as late
         self._changed = threading.Condition()
         self._woken = False
         self._stopping = False
@@ -116,19 +118,19 @@ class Loop:
         self._thread.start()
 
     def wake(self) -> None:
-        """Let the next step come now. From any thread, also from within the step itself."""
+        """Make the next step due now. May be called from any thread, also from the step itself."""
         with self._changed:
             self._woken = True
             self._changed.notify()
 
     def stop(self) -> None:
-        """Ask it to end after the present step; `join` waits for that."""
+        """Ask the loop to end after the current step; `join` waits for its end."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the end; whether it has come."""
+        """Wait for the end of the thread; return True if it has ended."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
@@ -139,13 +141,13 @@ class Loop:
         self._beats.end(self.name)
 
     def _once(self) -> float:
-        """Take one step; returns how many seconds to sleep."""
+        """Run one step; return how many seconds to sleep."""
         with self._changed:
             self._woken = False
         now = self._clock()
         try:
             again = self._step(now)
-        except Exception:  # noqa: BLE001 - a loop that ends is worse than any failed step
+        except Exception:  # noqa: BLE001 - the loop must survive a failed step
             self.crashes += 1
             _log.exception("A step has failed", loop=self.name)
             return _AFTER_CRASH_SECONDS
@@ -161,9 +163,10 @@ class Loop:
 
 
 def share_heap() -> None:
-    """Let all threads share one heap: each of their own would hold on to its freed memory.
+    """Make all threads share one heap, because each separate heap would keep its freed memory.
 
-    Threads that wait for Python's lock do not wait for this one. Nothing happens without glibc.
+    This costs no time: threads that wait for Python's lock do not compete for the heap. Without
+    glibc this function does nothing.
     """
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_ARENAS, 1)

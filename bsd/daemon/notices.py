@@ -1,4 +1,4 @@
-"""What of a status needs a person: notices, in the same words for `bsd status` and the page."""
+"""Notices: the parts of a status that need a person, in the same words in `bsd status` and page."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Any
 from bsd.core.formatting import format_size
 from bsd.setup.unserved import told_text
 
-_MOST = 5  # notices of one kind; the last one tells how many there are beside
-_NEARLY_FULL = 0.05  # of a disk that is free, and
-_LEAST_FREE = 5 << 30  # bytes
+_MOST = 5  # notices of one kind; one more notice has the number of the others
+# A disk with less free space than this share, and less than this number of bytes, is nearly full.
+_NEARLY_FULL = 0.05
+_LEAST_FREE = 5 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something for a person to do.
+    """A message about a problem that a person has to solve.
 
     Attributes:
-        id: the same for as long as it is about the same thing.
+        id: stays the same as long as the notice is about the same problem.
         about: one word for its subject.
-        remedy: a command or a sentence: what to try.
+        remedy: a command or a sentence, shown after "Try:".
     """
 
     id: str
@@ -30,7 +31,7 @@ class Notice:
     remedy: str
 
     def as_json(self, *, dismissed: bool = False) -> dict[str, Any]:
-        """Return it as the status document has it."""
+        """Return the notice as in the status document."""
         return {
             "id": self.id,
             "about": self.about,
@@ -41,7 +42,7 @@ class Notice:
 
 
 def notices_of(status: Mapping[str, Any]) -> list[Notice]:
-    """Return the notices of a status document; one of an older daemon may lack members."""
+    """Return the notices of a status document; the document of an older daemon may lack members."""
     return [
         *_config(status),
         *_disk(status.get("room") or {}),
@@ -59,8 +60,8 @@ def notices_of(status: Mapping[str, Any]) -> list[Notice]:
 def _config(status: Mapping[str, Any]) -> Iterator[Notice]:
     config = status["config"]
     if config["problem"]:
-        text = f"the settings file is broken, the last good settings hold: {config['problem']}"
-        yield Notice("config", "config", text, f"mend {config['path']}")
+        text = f"the settings file is broken; the last valid settings apply: {config['problem']}"
+        yield Notice("config", "config", text, f"correct {config['path']}")
 
 
 def _disk(room: Mapping[str, Any]) -> Iterator[Notice]:
@@ -68,7 +69,7 @@ def _disk(room: Mapping[str, Any]) -> Iterator[Notice]:
     if free is None or not size or free >= min(_LEAST_FREE, size * _NEARLY_FULL):
         return
     text = f"the disk of bsd's root is nearly full: {format_size(free)} of {format_size(size)} free"
-    yield Notice("disk", "disk", text, "free some space; `bsd status` says what bsd takes")
+    yield Notice("disk", "disk", text, "free some space; `bsd status` shows the disk use of bsd")
 
 
 def _copies(not_copied: list[Mapping[str, Any]]) -> Iterator[Notice]:
@@ -103,7 +104,7 @@ def _sources(sources: list[Mapping[str, Any]]) -> Iterator[Notice]:
 
 
 def agent_notices(unserved: Iterable[Mapping[str, Any]]) -> Iterator[Notice]:
-    """Return the notices about agents that bsd does not look after."""
+    """Return the notices about agents whose sessions bsd does not process."""
     for agent in unserved:
         text = told_text(agent["title"])
         yield Notice(f"agent:{agent['kind']}", "agent", text, f"`{agent['hint']}`")
@@ -114,8 +115,10 @@ def _archive(archive: Mapping[str, Any]) -> Iterator[Notice]:
         yield Notice("archive", "archive", problem, "`bsd doctor`")
     if archive.get("nearly_full"):
         taken = f"{format_size(archive['used_bytes'])} of {format_size(archive['most_bytes'])}"
-        what_goes = "copies of sessions in their place go, then what is oldest, for good"
-        text = f"packs and copies take {taken} (archive_max_bytes): beyond that {what_goes}"
+        what_goes = "copies of existing sessions, then the oldest data, for good"
+        text = (
+            f"packs and copies take {taken} (archive_max_bytes): above it bsd deletes {what_goes}"
+        )
         yield Notice(
             "archive:full", "archive", text, "`bsd config set archive_max_bytes` with more"
         )

@@ -1,6 +1,6 @@
-"""Tells the service manager how the daemon is, and shows its watchdog that all loops are alive.
+"""Messages to the service manager: the daemon's state, and pings for its watchdog.
 
-A message is a datagram to $NOTIFY_SOCKET (sd_notify(3)); one that fails does not fail the daemon.
+A message is a datagram to $NOTIFY_SOCKET (sd_notify(3)). If it cannot be sent, the daemon goes on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _log = structlog.stdlib.get_logger(module="daemon")
 
 
 class Notifier:
-    """Speaks sd_notify(3). Without a service manager every call does nothing and returns False."""
+    """Sends messages with sd_notify(3).
+
+    Each call returns True if the message was sent. Without a service manager, no message is sent.
+    """
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self._address = _address(environ.get("NOTIFY_SOCKET", ""))
@@ -40,8 +43,8 @@ class Notifier:
         return self._send("WATCHDOG=1")
 
     def reloading(self) -> bool:
-        """Settings are being read again; must be followed by `ready`."""
-        # The time in the same datagram, or systemd waits until its time-out.
+        """Report that settings are being read again; the caller must call `ready` afterwards."""
+        # Without the time in the same datagram, systemd waits until its timeout.
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         return self._send("RELOADING=1", f"MONOTONIC_USEC={now}")
 
@@ -53,13 +56,13 @@ class Notifier:
             return False
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | _CLOEXEC) as channel:
-                # A manager that does not read must not stop us.
+                # A manager that does not read must not block the daemon.
                 channel.settimeout(0.0)
                 channel.sendto("\n".join(lines).encode(), self._address)
         except (OSError, ValueError) as error:
             if not self._complained:
                 self._complained = True
-                _log.warning("The service manager could not be told", error=str(error))
+                _log.warning("The service manager cannot be reached", error=str(error))
             return False
         return True
 
@@ -68,7 +71,7 @@ _CLOEXEC = getattr(socket, "SOCK_CLOEXEC", 0)
 
 
 def _address(text: str) -> bytes | None:
-    """Read $NOTIFY_SOCKET: a path, or a name behind `@`; other forms are not supported."""
+    """Parse $NOTIFY_SOCKET: a path, or an abstract name after `@`; other forms return None."""
     if text.startswith("@"):
         return b"\0" + os.fsencode(text[1:])
     return os.fsencode(text) if text.startswith("/") else None
@@ -79,7 +82,11 @@ def _one_line(text: str) -> str:
 
 
 def watchdog_seconds(environ: Mapping[str, str] = os.environ, pid: int | None = None) -> float:
-    """How often systemd wants to hear of us at least; 0: not at all, or another process."""
+    """Return the longest time between two pings of the watchdog.
+
+    Returns:
+        Seconds; 0 if no watchdog is configured, or if it watches another process.
+    """
     try:
         seconds = int(environ.get("WATCHDOG_USEC", "0")) / 1_000_000
         wanted = int(environ.get("WATCHDOG_PID", "0"))
@@ -91,9 +98,16 @@ def watchdog_seconds(environ: Mapping[str, str] = os.environ, pid: int | None = 
 def ping_watchdog(
     notifier: Notifier, beats: Beats, every: float, late: Callable[[list[str]], None], now: float
 ) -> float | None:
-    """Ping if every loop keeps its promise, else tell which are late: systemd restarts bsd then.
+    """Ping the watchdog if no loop is late; otherwise report the late loops.
 
-    Returns when to come again; None if no watchdog waits (`every` is 0).
+    Without a ping, systemd restarts bsd.
+
+    Args:
+        every: the longest time between two pings in seconds; 0: there is no watchdog.
+        late: called with the names of late loops.
+
+    Returns:
+        The time of the next call; None if there is no watchdog.
     """
     if names := beats.late():
         notifier.status(f"not answering: {', '.join(names)}")

@@ -1,7 +1,7 @@
-"""Follows the pauses: when they change, the sessions that they cover are looked into again.
+"""When pauses change, queue the sessions that they cover.
 
-A pause that ends by its time needs nothing of this: a session that was due in it waits in the queue
-until then (`Worker`).
+A pause that ends at its set time needs no action here: a session that was due during the pause
+waits in the queue until its end (`Worker`).
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _log = structlog.stdlib.get_logger(module="daemon")
 
 
 class PauseFollower:
-    """Called by one thread at a time, when the file of the pauses may have changed."""
+    """Compares the pauses with those of the last call. Only one thread at a time may call it."""
 
     def __init__(self, state: DaemonState) -> None:
         self._state = state
         self._before: list[Pause] = []
 
     def look(self) -> None:
-        """Queue the sessions of pauses that have begun, ended or changed since the last look."""
+        """Queue the sessions of pauses that have begun, ended or changed since the last call."""
         state = self._state
         now, wall = state.clocks.steady(), state.clocks.wall()
         try:
             pauses = [each.pause for each in pauses_of(state.layout, wall, now)]
-        except BsdError as problem:  # each edit is refused with this
+        except BsdError as problem:  # each edit is refused with the same error
             _log.error("The pauses cannot be read", problem=problem.message, hint=problem.hint)
             return
         changed = [each for each in self._before if each not in pauses]

@@ -1,9 +1,10 @@
-"""Sessions to be worked on: one job each, at its time, never two workers on one session.
+"""The work queue: one job per session, due at a time, never two workers on one session.
 
-Ready jobs are taken in the order of `due + expected work`. So a small job passes a huge one that
-came a little before; but a job that becomes due after another's due time plus work cannot pass it:
-a job waits in proportion to its work, and not for ever. Huge jobs leave one worker free. Sessions
-that nothing has used lately (a backlog) count as an hour younger: sessions in use go before them.
+Workers take ready jobs in the order of `due + expected work`. So a small job passes a huge job that
+became due shortly before. A job that becomes due after the due time plus the work of another job
+cannot pass it, so a job waits in proportion to its work, and not for ever. Huge jobs leave one
+worker free. A job of the backlog (a session without recent changes) counts as due an hour later, so
+sessions in use come first.
 """
 
 from __future__ import annotations
@@ -20,32 +21,33 @@ from bsd.core.layout import SessionName
 from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
 
 CAPACITY = 100_000
-# Of very many sessions that were never looked at only some are ready at once: the others wait for
-# another scan, because each job takes half a kilobyte.
+# Each job takes half a kilobyte, so only some of very many new sessions are ready at the same time.
+# From FULL ready jobs on, the scan leaves idle sessions for another scan; below ROOMY it queues
+# more.
 FULL, ROOMY = 4000, 1000
-HEAVY_SECONDS = 1.0
+HEAVY_SECONDS = 1.0  # expected work from which a job counts as huge
 PARK_AFTER = 5  # failures in a row
-TOGETHER_SECONDS = 0.05  # of work that one worker takes at once
+TOGETHER_SECONDS = 0.05  # limit of the expected work in a batch for one worker
 _COURTESY_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The work is done; `next_due` if there will be some without a change (steady seconds)."""
+    """The work is done. `next_due`: when the session is due again without a change (steady)."""
 
     next_due: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TryLater:
-    """A program uses the session; try again at `again` if that is known (steady seconds)."""
+    """The session is in use; try again at `again` if it is known (steady seconds)."""
 
     again: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The attempt failed; after some repetitions the session is parked until it changes."""
+    """The attempt failed; after `PARK_AFTER` failures the session is parked until it changes."""
 
     error: str
 
@@ -55,7 +57,7 @@ Verdict = Finished | TryLater | Failed
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """A session that is left alone, and why."""
+    """A session that workers leave alone until it changes, and the reason."""
 
     session: SessionName
     error: str
@@ -67,26 +69,29 @@ class Parked:
 class Counts:
     """The queue in numbers, for status and metrics."""
 
-    waiting: int  # for their time
+    waiting: int  # jobs that are not due yet
     ready: int
     working: int
     parked: int
-    refused: int  # since the start, for lack of room
+    refused: int  # since the start, because the queue was full
     retried: int
     failed: int
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Twice as long each time, up to `longest` seconds; `chance` (0 to 1) keeps tries apart."""
+    """Delays between attempts: each twice the previous one, up to `longest` seconds.
+
+    `chance` returns a random number from 0 to 1, which spreads the attempts of several sessions.
+    """
 
     first: float = 2.0
     longest: float = 60.0
     chance: Callable[[], float] = random.random
 
     def delay(self, tries: int) -> float:
-        """Seconds to wait after so many tries in a row that led to nothing (1, 2, …)."""
-        # The exponent is bounded too: a session may be busy for weeks.
+        """Return the seconds to wait after `tries` attempts in a row without success (1, 2, …)."""
+        # The exponent is limited, too: a session may be busy for weeks.
         full = min(self.longest, self.first * 2.0 ** min(tries - 1, 60))
         return full * (0.5 + 0.5 * self.chance())
 
@@ -107,24 +112,34 @@ class _Queued:
     )
 
     def __init__(self) -> None:
-        self.due: float | None = None  # None: being worked on, and nothing came up since
+        self.due: float | None = None  # None: a worker has it, and no new request came
         self.work = 0.0
-        self.given = 0.0, 0.0  # due and work of the job that is being worked on
-        self.ticket = 0  # of its one valid place in a heap
+        self.given = 0.0, 0.0  # due time and work of the job that a worker has
+        self.ticket = 0  # identifies its only valid place in a heap
         self.ready = False
         self.working = False
-        self.heavy = False  # the job that is being worked on
-        self.changed = False  # while being worked on
-        self.backlog = True  # it was not used lately
-        self.attempts = 0  # that found it busy, in a row
-        self.failures = 0  # in a row
+        self.heavy = False  # the job that a worker has is huge
+        self.changed = False  # a request came while a worker has it
+        self.backlog = True  # without recent changes
+        self.attempts = 0  # attempts in a row that found it busy
+        self.failures = 0  # failures in a row
 
 
-_Place = tuple[float, int, SessionName]  # due, or its turn once that has come; ticket; session
+# Due time (for a ready job: due time plus work), ticket, session.
+_Place = tuple[float, int, SessionName]
 
 
 class WorkQueue:
-    """Thread-safe. Times are of one steady clock, passed in or read from `clock`."""
+    """The queue. Thread-safe.
+
+    Times are steady seconds, passed by the caller or read from `clock`.
+
+    Args:
+        workers: the number of workers.
+        capacity: the maximum number of jobs.
+        heavy: seconds of expected work from which a job counts as huge.
+        park_after: failures in a row after which a session is parked.
+    """
 
     def __init__(
         self,
@@ -158,11 +173,16 @@ class WorkQueue:
     def put(
         self, session: SessionName, due: float, *, work: float = 0.0, backlog: bool = False
     ) -> bool:
-        """Have a session that changed worked on at `due`, or earlier if it waits for earlier.
+        """Queue a session that changed, due at `due`, or earlier if it waits for an earlier time.
 
-        `work`: expected seconds; `backlog`: all others go first. A session that is being worked on
-        comes again afterwards. False if there is no room or the queue is closed: the caller must
-        find the session again later.
+        If a worker has the session, it is queued again when the worker has finished.
+
+        Args:
+            work: expected work in seconds.
+            backlog: all other jobs come first.
+
+        Returns:
+            False if the queue is full or closed: the caller must find the session again later.
         """
         with self._changed:
             job = self._jobs.get(session)
@@ -172,7 +192,7 @@ class WorkQueue:
             if job is None:
                 job = self._jobs[session] = _Queued()
             if self._parked.pop(session, None) is not None:
-                job.failures = self._park_after - 1  # the change earns it one more try
+                job.failures = self._park_after - 1  # after a change it gets one more attempt
             job.work = max(job.work, work)
             job.changed = True
             if job.backlog and not backlog:
@@ -184,22 +204,22 @@ class WorkQueue:
 
     @property
     def is_full(self) -> bool:
-        """Whether enough is to be done now: jobs that have time shall come later."""
+        """True if enough jobs are ready, so that jobs which can wait should come later."""
         with self._changed:
             self._make_ready(self._clock())
             return self._ready >= FULL
 
     @property
     def is_roomy(self) -> bool:
-        """Whether the jobs that were to come later may come."""
+        """True if there is room for the jobs that were to come later."""
         with self._changed:
             self._make_ready(self._clock())
             return self._ready < ROOMY
 
     def take(self, timeout: float = LONGEST_SLEEP_SECONDS) -> SessionName | None:
-        """Wait for a session to work on; None after `timeout` seconds (60 at most) or `close`.
+        """Wait for a session to work on; the caller must call `done` or `give_back` for it.
 
-        The caller must call `done` or `give_back` for it.
+        Returns None after `timeout` seconds (at most 60), or after `close`.
         """
         with self._changed:
             now = self._clock()
@@ -216,7 +236,8 @@ class WorkQueue:
     def take_more(self, first: SessionName, most: int) -> list[SessionName]:
         """Take further small sessions of the backlog for a batch that begins with `first`.
 
-        No more than this worker's part of the ready ones. Call `done` or `give_back` for each.
+        A batch takes no more than this worker's share of the ready jobs. The caller must call
+        `done` or `give_back` for each session.
         """
         with self._changed:
             job = self._jobs[first]
@@ -235,7 +256,7 @@ class WorkQueue:
             return found
 
     def give_back(self, session: SessionName) -> None:
-        """Tell that a session that was taken was not touched: it waits as before."""
+        """Put back a session that the worker did not process: it waits as before."""
         with self._changed:
             job, again = self._release(session)
             due, work = job.given
@@ -244,7 +265,7 @@ class WorkQueue:
             self._changed.notify()  # as in `done`
 
     def done(self, session: SessionName, verdict: Verdict, now: float | None = None) -> None:
-        """Tell how the work on a session that was taken has ended."""
+        """Record the verdict on a session that a worker has taken."""
         with self._changed:
             now = self._clock() if now is None else now
             job, again = self._release(session)
@@ -253,18 +274,18 @@ class WorkQueue:
             if session in self._parked or not wanted:
                 del self._jobs[session]
                 if not self._jobs:
-                    self._jobs.clear()  # or it keeps the room that it ever had
+                    self._jobs.clear()  # an emptied dict keeps its memory until it is cleared
             else:
                 self._want(session, job, min(wanted))
-            self._changed.notify()  # a place for heavy work may be free
+            self._changed.notify()  # another huge job may now be allowed to run
 
     def next_due(self) -> float | None:
-        """When `take` will have something to give, or had already."""
+        """Return the due time of the next job for `take`; None: there is no job."""
         with self._changed:
             return self._next()
 
     def parked(self) -> list[Parked]:
-        """Return sessions that are left alone until they change, the oldest first."""
+        """Return the parked sessions, the oldest first."""
         with self._changed:
             return list(self._parked.values())
 
@@ -283,9 +304,9 @@ class WorkQueue:
             )
 
     def others_first(self, session: SessionName, *later: SessionName) -> bool:
-        """Return True if a session of a backlog that is being worked on must give way to another.
+        """Return True if the work on a session of the backlog should stop for a session in use.
 
-        `later`: sessions of the same batch, one of which may be in use by now.
+        `later`: sessions that follow in the same batch; they may be in use now, too.
         """
         with self._changed:
             if not self._jobs[session].backlog:
@@ -297,7 +318,7 @@ class WorkQueue:
             return heap is not None and not self._jobs[heap[0][2]].backlog
 
     def close(self) -> None:
-        """Give nothing more; every waiting `take` returns."""
+        """Stop handing out sessions; every waiting `take` returns None."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -309,12 +330,12 @@ class WorkQueue:
             return
         job.due = due
         if job.working or job.ready:
-            return  # `done` will queue it; or it waits for a worker already
+            return  # `done` will queue it, or it is ready already
         job.ticket = next(self._tickets)
         self._tidy()
         heapq.heappush(self._waiting, (due, job.ticket, session))
         if self._waiting[0][1] == job.ticket:
-            self._changed.notify()  # a worker that sleeps until the next one sleeps too long
+            self._changed.notify()  # a worker sleeps until the previous due time, which is later
 
     def _take(self, now: float) -> SessionName | None:
         self._make_ready(now)
@@ -324,7 +345,7 @@ class WorkQueue:
     def _take_from(self, heap: list[_Place]) -> SessionName:
         _, _, session = heapq.heappop(heap)
         job = self._jobs[session]
-        assert job.due is not None  # noqa: S101 - it is ready since then
+        assert job.due is not None  # noqa: S101 - a ready job has a due time
         job.given = job.due, job.work
         job.ready = job.changed = False
         job.working = True
@@ -334,11 +355,11 @@ class WorkQueue:
         self._working += 1
         self._heavy_working += job.heavy
         if self._next() is not None:
-            self._changed.notify()  # another worker must watch for the next one
+            self._changed.notify()  # another worker must wait for the next job
         return session
 
     def _release(self, session: SessionName) -> tuple[_Queued, float | None]:
-        """Note that the work has ended; returns the job, and when it was asked for meanwhile."""
+        """Mark the work as ended; return the job, and the due time of a request during the work."""
         job = self._jobs[session]
         if not job.working:
             raise ValueError(f"{session} was not taken")
@@ -357,15 +378,15 @@ class WorkQueue:
             self._make_one_ready(session, job)
 
     def _make_one_ready(self, session: SessionName, job: _Queued) -> None:
-        """Give a job its place among those that are ready; one that it has is no longer valid."""
-        assert job.due is not None  # noqa: S101 - it is ready since then
+        """Put a job into the heap of ready jobs; an older place of the job becomes invalid."""
+        assert job.due is not None  # noqa: S101 - a ready job has a due time
         job.ticket = next(self._tickets)
         heap = self._hard if job.work >= self._heavy else self._light
         turn = job.due + job.work + (_COURTESY_SECONDS if job.backlog else 0.0)
         heapq.heappush(heap, (turn, job.ticket, session))
 
     def _best(self) -> list[_Place] | None:
-        """The heap whose first job comes next."""
+        """Return the heap with the next job; None: no job is ready, or may run now."""
         for heap in (self._light, self._hard):
             while heap and not self._is_valid(heap[0], ready=True):
                 heapq.heappop(heap)
@@ -381,7 +402,7 @@ class WorkQueue:
         return self._waiting[0][0] if self._drop_stale() else None
 
     def _drop_stale(self) -> bool:
-        """Remove places at the front that are no longer valid; returns True if one is left."""
+        """Remove invalid places at the front; return True if a place is left."""
         while self._waiting and not self._is_valid(self._waiting[0]):
             heapq.heappop(self._waiting)
         return bool(self._waiting)
@@ -391,7 +412,7 @@ class WorkQueue:
         return job is not None and job.ticket == place[1] and job.ready is ready and not job.working
 
     def _tidy(self) -> None:
-        """Remove all invalid places when they are in the majority."""
+        """Remove all invalid places if they are the majority."""
         if len(self._waiting) > 2 * len(self._jobs) + 64:
             self._waiting = [place for place in self._waiting if self._is_valid(place)]
             heapq.heapify(self._waiting)
@@ -399,18 +420,18 @@ class WorkQueue:
     def _after(
         self, session: SessionName, job: _Queued, verdict: Verdict, now: float
     ) -> float | None:
-        """Return when the session is due by a verdict; or park it."""
+        """Return when the session is due again after a verdict; None: not again, or parked."""
         if isinstance(verdict, Finished):
             job.attempts = job.failures = 0
             return verdict.next_due
         if isinstance(verdict, TryLater):
             self._retried += 1
             if verdict.again is not None:
-                job.attempts = 0  # it is only to be quiet for a while
+                job.attempts = 0  # it only has to be quiet for some time
                 return max(now, verdict.again)
             job.attempts += 1
             return now + self._backoff.delay(job.attempts)
-        assert isinstance(verdict, Failed)  # noqa: S101 - mypy cannot see that nothing else is left
+        assert isinstance(verdict, Failed)  # noqa: S101 - mypy cannot infer it
         return self._after_failure(session, job, verdict.error, now)
 
     def _after_failure(
@@ -421,7 +442,7 @@ class WorkQueue:
         self._failed += 1
         if job.failures < self._park_after:
             return now + self._backoff.delay(job.failures)
-        if job.changed:  # meanwhile: that may have mended it, so it has one more try
+        if job.changed:  # the change may have repaired the session: one more attempt
             job.failures = self._park_after - 1
             return None
         self._parked[session] = Parked(session, error, job.failures, now)

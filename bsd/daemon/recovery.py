@@ -1,4 +1,4 @@
-"""The job `recover`: finish or undo commits in flight, and mend indexes of stores."""
+"""The job `recover`: finish or undo commits in flight, and repair indexes of stores."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _BAD = {State.FAILED, State.ORPHANED}
 
 
 class Recovery:
-    """`run` is the job; the rest may be called from any thread."""
+    """The job is `run`; the other methods may be called from any thread."""
 
     def __init__(self, state: DaemonState, children: Children) -> None:
         self._state = state
         self._children = children
-        self._logged: dict[Path, tuple[State, str]] = {}  # by record
-        self._known: set[Path] = set()  # records of this daemon, or read already
-        # Of records that need nothing yet, the displaced files as they were.
+        self._logged: dict[Path, tuple[State, str]] = {}  # record → the state in the log
+        self._known: set[Path] = set()  # records of this daemon, and records that were read
+        # Records that need no action yet → the last known state of the displaced file.
         self._watched: dict[Path, Written | None] = {}
         self._behind: set[SessionName] = set()  # sessions whose store's index may lack files
 
     def attempted(self, name: SessionName, outcome: CommitOutcome) -> bool:
-        """Note an attempt to commit; returns True if it left something for this job."""
+        """Record an attempt to commit; return True if it left work for this job."""
         if (record := outcome.in_flight) is not None:
             self._known.add(record)
             self._watched[record] = _displaced(record)
@@ -48,11 +48,11 @@ class Recovery:
         return outcome.in_flight is not None or not outcome.indexed
 
     def is_something_in_flight(self) -> bool:
-        """Return True if a commit left something in flight, of this daemon or another bsd."""
+        """Return True if a commit of this daemon or of another process is in flight."""
         return next(self._state.in_flight.records(), None) is not None
 
     def run(self) -> bool:
-        """Finish or undo operations in flight; returns True if there will be more to do soon."""
+        """Finish or undo operations in flight; return True if more work will follow soon."""
         self._note_others()
         try:
             found = self._recover()
@@ -60,7 +60,11 @@ class Recovery:
         except Stopping:
             return True
         except TemporaryFailure as problem:
-            _log.error("What is in flight must wait", problem=problem.message, hint=problem.hint)
+            _log.error(
+                "Commits in flight cannot be recovered yet",
+                problem=problem.message,
+                hint=problem.hint,
+            )
             return True
         for each in found:
             if self._logged.get(each.record) != (each.state, each.detail):
@@ -71,10 +75,10 @@ class Recovery:
         )
 
     def _recover(self) -> list[Recovered]:
-        """Have a child recover if there is more than displaced files whose minute is over."""
+        """Remove displaced files whose minute is over; have a child recover everything else."""
         state = self._state
         found = retire(state.in_flight, now_ns=lambda: int(state.clocks.wall() * 1e9))
-        for record in [*self._watched]:  # workers add to it
+        for record in [*self._watched]:  # a copy, because workers add records
             if not os.path.lexists(record):
                 del self._watched[record]
         final = [each for each in found if each.state in _FINAL]
@@ -91,9 +95,9 @@ class Recovery:
         return [*final, *others]
 
     def _note_others(self) -> None:
-        """Note sessions that other processes committed, which may have been killed since."""
+        """Find commits of other processes, which may have been killed before they ended."""
         records = set(self._state.in_flight.records())
-        known = records.intersection([*self._known])  # workers add to it
+        known = records.intersection([*self._known])  # a copy, because workers add records
         for path in records - known:
             with suppress(OSError, BsdError):
                 if (record := self._state.in_flight.read(path)) is not None:
@@ -102,22 +106,24 @@ class Recovery:
         self._known = known
 
     def _reindex(self) -> None:
-        for name in sorted([*self._behind]):  # workers add to it
+        for name in sorted([*self._behind]):  # a copy, because workers add sessions
             try:
                 if self._children.call(child_tasks.reindex, name):
-                    _log.info("The index of a store was made anew", session=str(name))
+                    _log.info("The index of a store was rebuilt", session=str(name))
             except Stopping:
                 return
             except (Busy, TemporaryFailure):
-                continue  # perhaps it is just being written
-            except NotFound:  # the session is gone, and its index is not needed
+                continue  # another process may be writing it
+            except NotFound:  # the session was deleted, so its index is not needed
                 pass
-            except Unavailable as problem:  # no room: tried again until there is
-                _log.debug("An index must wait", session=str(name), problem=problem.message)
+            except Unavailable as problem:  # the disk is full: try again at the next run
+                _log.debug(
+                    "An index cannot be rebuilt yet", session=str(name), problem=problem.message
+                )
                 continue
             except BsdError as problem:
                 _log.warning(
-                    "The index of a store may lack files, `bsd verify --repair` mends it",
+                    "The index of a store may lack files; `bsd verify --repair` repairs it",
                     session=str(name),
                     problem=problem.message,
                 )
@@ -126,13 +132,13 @@ class Recovery:
 
 def _tell(each: Recovered) -> None:
     if each.state in _BAD:
-        _log.error("What was in flight needs a look", **each.as_json())
+        _log.error("A commit in flight needs your attention", **each.as_json())
     elif each.state not in _QUIET:
-        _log.info("What was in flight was looked after", **each.as_json())
+        _log.info("A commit in flight was recovered", **each.as_json())
 
 
 def _displaced(record: Path) -> Written | None:
-    """Return the displaced file of a record as it is now, if there is one."""
+    """Return the current state of a record's displaced file; None if it does not exist."""
     with suppress(OSError):
         return Written.of(record.with_suffix(".file").lstat())
     return None

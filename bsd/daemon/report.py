@@ -1,4 +1,4 @@
-"""The answers of the daemon about its state; `status` has their fields."""
+"""The daemon's answers about its state; `status` defines their fields."""
 
 from __future__ import annotations
 
@@ -42,18 +42,19 @@ from bsd.setup.unserved import dismissed, note_dismissed, unserved
 from bsd.store.snapshots import NO_COPIES, copies_use
 from bsd.transcripts.agents.programs import elsewhere, served_by
 
-# A look at every store file may take a hundredth of the time, not more.
+# Reading the sizes of all stored files takes at most 1 % of the time: the pause after a run is at
+# least 100 times as long as the run.
 _LOOKING_SHARE = 100
 _LONGEST_PAUSE_SECONDS = 60.0
 # Bytes of sessions that one answer reads, until the search index knows their extracted values.
 _MARKERS_BUDGET = 64 << 20
 
-# These pass by themselves, or name files that are left alone while all else is served.
+# These problems end without an action, or are about single files that bsd leaves alone.
 _HARMLESS = {Trouble.AGENTS_MISSING, Trouble.UNWATCHED, Trouble.LINK, Trouble.SYNC_COPY}
 
 
 class DaemonReport:
-    """`next_retention` says when its next run is (epoch seconds)."""
+    """Builds the answers. `next_retention` returns the time of its next run (epoch seconds)."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class DaemonReport:
         self._next_retention = _Paced(partial(_retention, layout, clocks), clocks.wall)
 
     def health(self) -> dict[str, Any]:
-        """Return whether all is well: the fields of `Health`."""
+        """Return the fields of `Health`."""
         state = self._state
         late = state.beats.late()
         found = (*self._watcher.health.problems, *state.scan.problems)
@@ -100,7 +101,7 @@ class DaemonReport:
         return as_json(health)
 
     def status(self) -> dict[str, Any]:
-        """Return everything at a glance: the fields of `DaemonStatus`."""
+        """Return the fields of `DaemonStatus`."""
         state = self._state
         config, problem = state.config.current, state.config.problem
         status = DaemonStatus(
@@ -145,12 +146,16 @@ class DaemonReport:
             },
             retention=self._next_retention.answer(config, self._next_run()),
         )
-        # The ledger has them as JSON already; to convert them again would take most of the time.
+        # The ledger has the results as JSON already; converting them again would take most of the
+        # time of this answer.
         document = {**as_json(status), "sessions": state.ledger.sessions()}
         return document | {"notices": self._notices(document)}
 
     def _notices(self, document: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the notices; one that was dismissed and is over counts as new if it returns."""
+        """Return the notices.
+
+        If the problem of a dismissed notice ends, the notice counts as new when it returns.
+        """
         state = self._state
         found, known = notices_of(document), dismissed(state.layout)
         over = known - {notice.id for notice in found}
@@ -159,7 +164,7 @@ class DaemonReport:
         return [notice.as_json(dismissed=notice.id in known) for notice in found]
 
     def note_sizes(self) -> None:
-        """Note what sessions and bsd take on disk, once a day; raises BsdError."""
+        """Save the disk use of sessions and of bsd, once a day; raises BsdError."""
         layout = self._state.layout
         try:
             note_sizes(layout, self._disk_use.answer, self._state.clocks.wall())
@@ -167,7 +172,7 @@ class DaemonReport:
             raise os_problem(error, f"writing {layout.sizes_file}") from error
 
     def in_short(self) -> str:
-        """One line for the service manager."""
+        """Return one line for the service manager."""
         health, counts = self._watcher.health, self._state.queue.counts()
         return (
             f"{len(self._state.scan)} sessions, "
@@ -176,7 +181,7 @@ class DaemonReport:
         )
 
     def forget_retention(self) -> None:
-        """Have disk use and the forecast of the retention worked out anew at the next status."""
+        """Compute the disk use and the forecast of retention again for the next status."""
         self._next_retention.forget()
         self._disk_use.forget()
 
@@ -190,7 +195,7 @@ class DaemonReport:
 
 
 def _watcher(health: WatchHealth, scan_problems: tuple[WatchProblem, ...]) -> dict[str, Any]:
-    """The watched directories, and the obstacles."""
+    """Return the watched directories, and the problems with watching."""
     problems = dict.fromkeys((*health.problems, *scan_problems))
     return {
         "directories": health.dirs + health.scan_only,
@@ -203,9 +208,12 @@ def _watcher(health: WatchHealth, scan_problems: tuple[WatchProblem, ...]) -> di
 
 
 def _queue(work: WorkQueue, debouncing: int, gathering: int, left: int) -> dict[str, Any]:
-    """How much is to be done; `debouncing` wait for quiet, `gathering` for more to be saved.
+    """Return the numbers of waiting sessions.
 
-    `left` are ready, but wait where the scan has found them.
+    Args:
+        debouncing: sessions that wait for their quiet time.
+        gathering: sessions that wait for larger savings.
+        left: sessions that are ready, but that the scan has left for later.
     """
     counts = work.counts()
     return {
@@ -224,7 +232,7 @@ def _queue(work: WorkQueue, debouncing: int, gathering: int, left: int) -> dict[
 
 
 def _room(layout: Layout) -> dict[str, int]:
-    """Return the free and all bytes of the root's disk; nothing if that cannot be told."""
+    """Return the free and total bytes of the root's disk; an empty dict if they are unknown."""
     try:
         disk = os.statvfs(layout.root)
     except OSError:
@@ -233,7 +241,7 @@ def _room(layout: Layout) -> dict[str, int]:
 
 
 def _pauses(layout: Layout, clocks: Clocks) -> list[dict[str, Any]]:
-    """The pauses in force; none if their file cannot be read, as each edit says."""
+    """Return the pauses in force; an empty list if their file cannot be read."""
     with suppress(BsdError):
         wall = clocks.wall()
         found = pauses_of(layout, wall, clocks.steady())
@@ -242,13 +250,13 @@ def _pauses(layout: Layout, clocks: Clocks) -> list[dict[str, Any]]:
 
 
 def _orphans(layout: Layout) -> dict[str, int]:
-    """Late bytes that wait for a person."""
+    """Return the number and size of late lines that a person must handle."""
     found = list_orphans(layout)
     return {"count": len(found), "bytes": sum(orphan.size for orphan in found)}
 
 
 def _sources(layout: Layout) -> list[dict[str, Any]]:
-    """Directories of other programs, which root serves each of them, and whether it can."""
+    """Return the sources, each with the root that serves it, and with problems."""
     return [_source(layout, source) for source in layout.sources]
 
 
@@ -266,13 +274,13 @@ def _source(layout: Layout, source: Source) -> dict[str, Any]:
 
 
 def _source_problems(layout: Layout) -> list[str]:
-    """Why sources that this root should serve cannot be served, and a hint for each."""
+    """Return a sentence with a hint for each source that this root cannot serve."""
     problems = (each["problem"] for each in _sources(layout))
     return [f"{each['text']} (try: {each['remedy']})" for each in problems if each]
 
 
 class _Paced:
-    """An answer that takes long to find: worked out anew only now and then, or after `forget`."""
+    """A cache for an answer that takes long to compute; it is limited in time, and by `forget`."""
 
     def __init__(self, look: Callable[..., dict[str, Any]], clock: Callable[[], float]) -> None:
         self._look = look
@@ -283,12 +291,12 @@ class _Paced:
         self._until = 0.0
 
     def forget(self) -> None:
-        """Something has changed."""
+        """Drop the cached answer."""
         with self._lock:
             self._answer = None
 
     def answer(self, *asked: object) -> dict[str, Any]:
-        """The answer of `look` with these arguments."""
+        """Return the answer of `look` with these arguments, cached if it is recent enough."""
         now = self._clock()
         with self._lock:
             if self._answer is None or self._asked != asked or now >= self._until:
@@ -302,12 +310,12 @@ class _Paced:
 def _retention(
     layout: Layout, clocks: Clocks, config: PruningConfig, next_run: float | None
 ) -> dict[str, Any]:
-    """The files that the next run of the retention (epoch seconds) will delete, for status."""
+    """Return the files that the next run of retention will delete; `next_run` in epoch seconds."""
     run = check_clock(layout, "retention", clocks.wall, clocks.steady)
     if next_run is not None:
         run = replace(run, now=next_run)
     trash = _forecast(TrashedSessions(layout, config.trash_retention), run)
-    trash["sessions"] = trash.pop("files")  # each of them is one
+    trash["sessions"] = trash.pop("files")  # each file in the trash is a session
     trash |= _in_trash(layout, config)
     packed_at = run.now if config.archive else None
     return {
@@ -320,8 +328,8 @@ def _retention(
 
 
 def _in_trash(layout: Layout, config: PruningConfig) -> dict[str, int]:
-    """Return everything that lies there, due or not."""
-    with suppress(BsdError, OSError):  # it is told as a problem of the trash
+    """Return the number and size of all sessions in the trash, due or not."""
+    with suppress(BsdError, OSError):  # it is reported as a problem of the trash
         trash = TrashedSessions(layout, config.trash_retention)
         found = [file.size for place in trash.places() for file in trash.look(place).files]
         return {"all_sessions": len(found), "all_bytes": sum(found)}
@@ -329,18 +337,18 @@ def _in_trash(layout: Layout, config: PruningConfig) -> dict[str, int]:
 
 
 def _copies(layout: Layout) -> dict[str, Any]:
-    with suppress(BsdError, OSError):  # it is told as a problem of the archive
+    with suppress(BsdError, OSError):  # it is reported as a problem of the archive
         return as_json(copies_use(layout))
     return as_json(NO_COPIES)
 
 
 def _archive(layout: Layout, config: PruningConfig, run: RunTime) -> dict[str, Any]:
-    """The content and savings of the archive, and the files that will leave it."""
+    """Return the content and savings of the archive, and the files that will be deleted."""
     packs = ArchivePacks(layout, config.archive_retention)
     answer = _forecast(packs, run, partial(archive_forecast, layout, config))
     most = config.archive_max_bytes
     answer |= {"on": config.archive, "most_bytes": most, "used_bytes": None, "nearly_full": False}
-    with suppress(BsdError, OSError):  # it has been told as a problem
+    with suppress(BsdError, OSError):  # `problem` has it already
         answer |= archive_use(layout).as_json()
         if most:
             limit = ArchiveOverLimit(layout, most)
@@ -353,7 +361,10 @@ def _forecast(
     run: RunTime,
     foretell: Callable[[RunTime], Forecast] | None = None,
 ) -> dict[str, Any]:
-    """The files that go at a later moment, and why nothing goes now."""
+    """Return the files that a run deletes, and why it holds back others.
+
+    `foretell` replaces `forecast` for the target.
+    """
     held = target.why_held(run)
     answer = {"keep": target.keep, "held": held, "files": 0, "bytes": 0, "next_expiry": None}
     try:

@@ -1,4 +1,4 @@
-"""The truth about sessions: which changed since the last look, found by stat alone."""
+"""The scan: find the sessions that changed since the last scan, by stat alone."""
 
 from __future__ import annotations
 
@@ -19,52 +19,52 @@ from bsd.transcripts.change import Written, packed
 
 
 class Scan:
-    """The last known state of every session file, and the sessions that differ now (by stat).
+    """The last known state of every session file, compared with its current stat.
 
-    A change is reported once; the session then counts as changed until `note` tells how we left
-    it. `forget` makes the next walk report it again, whether it changes or not. `step` belongs to
-    one thread, the rest to any.
+    A change is reported once. The session then counts as changed until `note` records the state in
+    which bsd left it. `forget` makes the next walk report it again, changed or not. Only one thread
+    may call `step`; all other methods may be called from any thread.
     """
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._lock = threading.Lock()
-        # agent → file name → state (`Written.packed`): the memory that each idle session costs
+        # agent → file name → state (`Written.packed`), compact because it exists for every session
         self._known: dict[str, dict[str, bytes]] = {}
-        self._reported: set[SessionName] = set()  # whose known state was not looked into yet
-        self._exclusions: Exclusions | None = None  # at the last walk
-        self._found: list[WatchProblem] = []  # problems of this walk
-        self.problems: tuple[WatchProblem, ...] = ()  # of the last whole walk
-        self.left = 0  # sessions that the last one has left for another
+        self._reported: set[SessionName] = set()  # reported sessions without a `note` since then
+        self._exclusions: Exclusions | None = None  # exclusions of the last walk
+        self._found: list[WatchProblem] = []  # problems of the current walk
+        self.problems: tuple[WatchProblem, ...] = ()  # problems of the last complete walk
+        self.left = 0  # new sessions that the last walk has left for another walk
 
     def note(self, name: SessionName, seen: Written) -> None:
-        """Note how bsd left the session, which is no change."""
+        """Record the state in which bsd left a session, so that it does not count as changed."""
         with self._lock:
             self._known.setdefault(name.agent, {})[f"{name.session}{ENDING}"] = seen.packed()
             self._reported.discard(name)
 
     def forget(self, name: SessionName) -> None:
-        """Report the session at the next walk, whether it changes until then or not."""
+        """Report a session at the next walk, even if it does not change until then."""
         with self._lock:
             self._known.get(name.agent, {}).pop(f"{name.session}{ENDING}", None)
             self._reported.discard(name)
 
     def changed(self, name: SessionName) -> bool:
-        """Whether a hint is worth following: the session is not as `note` left it."""
+        """Return True if a session differs from the state at its last `note`."""
         try:
             if self._layout.excluded(name):
                 return False
             directory = self._directory(name.agent)
-        except BsdError:  # a link out of the root: not for us
+        except BsdError:  # a link out of the root, which bsd does not follow
             return False
         path = directory / f"{name.session}{ENDING}"
         return self._compare(name.agent, path) is not None or name in self._reported
 
     def _directory(self, agent: str) -> Path:
-        """Where an agent's sessions are; raises as `Layout.sessions_dir`.
+        """Return the directory of an agent's sessions; raises as `Layout.sessions_dir`.
 
-        A system call lets all other threads go first, so there are few. If nothing below the root
-        is a link, nothing leads out of it.
+        Each system call lets other threads run first, so this method avoids system calls: if no
+        component below the root is a link, the path cannot lead out of the root.
         """
         agents = self._layout.agents
         if self._layout.source_of(agent) is None and not agents.is_symlink():
@@ -79,9 +79,9 @@ class Scan:
     def step(
         self, can_wait: Callable[[os.stat_result], bool] = lambda _: False
     ) -> Iterator[tuple[SessionName, Written | None]]:
-        """Walk over all sessions; yields those that are new, different, or gone (None).
+        """Walk over all sessions; yield new, changed, and deleted (None) ones.
 
-        A new one for which `can_wait` returns True is left for another walk.
+        A new session for which `can_wait` returns True is left for another walk.
         """
         left = 0
         found = find_directories(self._layout)
@@ -99,7 +99,7 @@ class Scan:
                 present.discard(agent)
             except BsdError:  # it has just become a link
                 continue
-            except OSError as error:  # its sessions are taken to be as they were
+            except OSError as error:  # its sessions count as unchanged
                 problems.append(no_access(place, error))
         if found.complete:
             with self._lock:
@@ -109,7 +109,7 @@ class Scan:
         self.problems, self.left = tuple(problems), left
 
     def _forget_excluded(self, exclusions: Exclusions | None) -> None:
-        """Forget the sessions that are excluded: each is new when it is included again."""
+        """Forget excluded sessions: a session that is included again counts as new."""
         if exclusions is self._exclusions:
             return
         self._exclusions = exclusions
@@ -128,7 +128,7 @@ class Scan:
             }
 
     def _place(self, agent: str) -> Path:
-        """Return the former directory of the sessions of an agent that is gone."""
+        """Return the former directory of the sessions of a deleted agent."""
         with suppress(BsdError):
             return self._layout.sessions_dir(agent)
         return self._layout.agents / agent / "sessions"
@@ -140,14 +140,14 @@ class Scan:
         files: Iterable[os.DirEntry[str]],
         can_wait: Callable[[os.stat_result], bool],
     ) -> Generator[tuple[SessionName, Written | None], None, int]:
-        """Walk over an agent's; returns how many were left for another walk."""
+        """Walk over an agent's sessions; return how many were left for another walk."""
         with self._lock:
             known = self._known.setdefault(agent, {})
         present, left = set(), 0
-        copies: list[str] = []  # that a sync program has made
+        copies: list[str] = []  # conflict files of a sync program
         program = program_of(self._layout, agent)
         for entry in files:
-            # Most files are known, and then their name needs no second look.
+            # Most files are known, and the name of a known file need not be checked again.
             last = known.get(entry.name)
             if last is None and not program.is_session_file(entry.name):
                 if is_sync_copy(entry.name):
@@ -185,7 +185,10 @@ class Scan:
                 del self._known[agent]
 
     def _compare(self, agent: str, path: Path) -> tuple[SessionName, Written | None] | None:
-        """Look once more, under the lock of the known states: `note` may have run meanwhile."""
+        """Compare a session file with its known state; return the change, or None.
+
+        The lock is needed for the whole comparison: `note` may have run since the caller's stat.
+        """
         name = SessionName(agent, path.name.removesuffix(ENDING))
         with self._lock:
             known = self._known.setdefault(agent, {})
@@ -205,7 +208,7 @@ class Scan:
             return name, seen
 
     def _look(self, name: SessionName, path: Path) -> os.stat_result:
-        """The session in its agent's directory, else where its program has put it away."""
+        """Return the stat of a session in its agent's directory, or where its program moved it."""
         try:
             return os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -221,16 +224,19 @@ def _sync_copies(paths: list[str]) -> WatchProblem:
     return WatchProblem(
         Trouble.SYNC_COPY,
         f"{first}{more}: left alone, {SYNC_COPY}",
-        "compare it with the session beside it, and move away what is not needed",
+        "compare it with the session beside it, and move the file that you do not need away",
     )
 
 
 def sessions_by_stat(
     layout: Layout, newer_than: float | None = None
 ) -> Iterator[tuple[SessionName, Written]]:
-    """Yield all sessions as they are now, or those written to after a moment (epoch seconds).
+    """Yield all sessions with their current state.
 
     Sessions that cannot be read are left out.
+
+    Args:
+        newer_than: only sessions that were written to after this moment (epoch seconds).
     """
     found = find_directories(layout)
     for agent, directory in found.agents():
@@ -245,7 +251,7 @@ def _of_agent(
     for file in files:
         with suppress(FileNotFoundError):
             found = file.stat(follow_symlinks=False)
-            # Nearly all are older: their names need no look.
+            # Almost all files are older, and their names need not be checked.
             if newer_than is not None and found.st_mtime_ns / 1e9 <= newer_than:
                 continue
             if stat.S_ISREG(found.st_mode) and program.is_session_file(file.name):

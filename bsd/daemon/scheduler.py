@@ -1,7 +1,7 @@
-"""Runs named jobs at their times: a missed run is made up for once, a failure stops no other job.
+"""Run named jobs at their times. Missed runs are made up by one run; jobs do not affect each other.
 
-`service` has the table of the jobs. Those whose times stand in the settings follow them as they
-are (`bsd.core.config.JOBS`). Times are epoch seconds.
+`service` has the table of jobs. A job with a schedule in the settings (`bsd.core.config.JOBS`)
+follows changes of that setting. Times are epoch seconds.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from bsd.daemon.status import Job, LastResult
 
 _log: BoundLogger = structlog.get_logger(module="jobs")
 
-# A clock put back by less than this is waited out: slots that have run do not run again; jobs at
-# equal distances go on. More is a correction of a wrong clock (as with cron), and times planned
-# by it mean nothing.
+# If the clock is put back by less than this, slots of cron expressions do not run a second time,
+# and jobs with a fixed interval continue. If it is put back by more, the clock was wrong before (as
+# in cron), so all times are computed again.
 _CORRECTION_SECONDS = 3 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of a job that has ended."""
+    """A finished run of a job."""
 
     job: str
     started: float
@@ -48,12 +48,13 @@ class ScheduledJob:
     """A row of the table of jobs.
 
     Attributes:
-        schedule: None: it runs when it is asked for, or by its setting.
-        noted_as: member of config.json that holds the time of the last run.
-        is_enabled: whether its runs do anything; None: if it has a schedule.
-        at_start: it is due at once, whenever it ran last.
-        when_asked: the action instead of `action` if a person has it run.
-        last_run: when it ran last, by this daemon or one before.
+        schedule: None: the job has the schedule of its setting, or runs only on request.
+        noted_as: the member of config.json with the time of the last run.
+        is_enabled: returns True if a run has an effect; None: the job is enabled if it has a
+            schedule.
+        at_start: the job is due immediately, regardless of its last run.
+        when_asked: the action for a run that a person requests, instead of `action`.
+        last_run: the start of the last run, of this daemon or of a previous one.
     """
 
     name: str
@@ -70,14 +71,14 @@ class ScheduledJob:
 
 
 class Scheduler:
-    """Runs jobs on the thread that calls `step`; all else may be called from any thread.
+    """Runs jobs on the thread that calls `step`; other methods may be called from any thread.
 
     Args:
         wake: called when `step` should be called soon.
-        ended: called with every run.
-        changed: called with the names of settings that have changed.
-        extraction_changed: called if one of them decides about extraction.
-        spent: returns how many seconds of a core the thread has used.
+        ended: called with every finished run.
+        changed: called with the names of changed settings.
+        extraction_changed: called if a changed setting affects extraction.
+        spent: returns the seconds of a core that the thread has used.
     """
 
     def __init__(
@@ -104,12 +105,14 @@ class Scheduler:
         self._settings_asked = False
         self._applied: PruningConfig | None = None  # None: before the first job
         self._before = float("-inf")  # the clock at the last step
-        self._latest = float("-inf")  # and the latest that it ever showed
+        self._latest = float("-inf")  # the latest time that the clock has shown
 
     def add(self, job: ScheduledJob) -> None:
-        """Add a row. If a run since the last one was missed, it is due at once, and once.
+        """Add a job. If it missed runs since its last run, one run is due immediately.
 
-        Raises ConfigError if config.json cannot be used, Conflict if there is a job of this name.
+        Raises:
+            ConfigError: config.json cannot be used.
+            Conflict: a job of this name exists.
         """
         now = self._clock()
         if self._applied is None:
@@ -119,7 +122,7 @@ class Scheduler:
         if job.noted_as is not None:
             job.last_run = _time(getattr(self._applied, job.noted_as))
         if job.schedule is not None:
-            # A last run in the future was noted by a wrong clock.
+            # If the last run is in the future, the clock was wrong at that time.
             since = now if job.last_run is None else min(job.last_run, now)
             job.next = now if job.at_start else job.schedule.after(since)
         with self._lock:
@@ -128,10 +131,10 @@ class Scheduler:
             self._jobs[job.name] = job
 
     def step(self, now: float) -> float | None:
-        """Run jobs that are due or were asked for, by present settings; returns when to come again.
+        """Run the jobs that are due or requested; return the time of the next step.
 
-        A job that another thread runs just now is left to it; if it was asked for, it runs once
-        more after that.
+        A job that another thread is running is skipped. If it was requested, it runs once more
+        after the other run.
         """
         time.tzset()  # the time zone may have changed: a laptop travels
         with self._lock:
@@ -148,24 +151,24 @@ class Scheduler:
             self._try(name)
         with self._lock:
             hurry = bool(self._asked or self._settings_asked)
-            self._asked |= running  # the end of their run calls `wake`
+            self._asked |= running  # the end of the other run calls `wake`
             times = [each.next for each in self._jobs.values() if each.next is not None]
         return now if hurry else min(times, default=None)
 
     def ask(self, name: str) -> None:
-        """Have a job run soon, on the thread of `step`."""
+        """Request a run of a job soon, on the thread of `step`."""
         with self._lock:
             self._asked.add(name)
         self._wake()
 
     def look_at_settings(self) -> None:
-        """Have changed settings followed soon, on the thread of `step`."""
+        """Request that changed settings are applied soon, on the thread of `step`."""
         with self._lock:
             self._settings_asked = True
         self._wake()
 
     def apply(self) -> None:
-        """Follow the settings as they are now."""
+        """Apply the current settings."""
         with self._lock:
             before, now = self._applied or PruningConfig(), self._config.current
             self._applied = now
@@ -175,13 +178,13 @@ class Scheduler:
         for name in JOBS.keys() & self._jobs.keys():
             schedule = _by_settings(now, name)
             if self.reschedule(name, schedule):
-                _log.info("A job follows another schedule", job=name, schedule=str(schedule))
+                _log.info("A job has a new schedule", job=name, schedule=str(schedule))
         self._changed(changed)
         if now.enabled and not UNSETTLING.isdisjoint(changed):
             self._extraction_changed()
 
     def reschedule(self, name: str, schedule: Schedule | None) -> bool:
-        """Give a job another schedule; False if it has it already. A run that is due stays so."""
+        """Set the schedule of a job; return False if it is the same. A due run stays due."""
         now = self._clock()
         with self._lock:
             job = self._job(name)
@@ -196,12 +199,12 @@ class Scheduler:
         return True
 
     def run(self, name: str) -> Run:
-        """Run a job now for a person, on this thread; its failure is in the answer.
+        """Run a job now for a person, on this thread; the answer has its error, if it fails.
 
-        Raises NotFound, and Conflict if it is running.
+        Raises NotFound, and Conflict if the job is running.
         """
         run = self._run(name, asked=True)
-        self._wake()  # its next time is another now
+        self._wake()  # its next time has changed
         return run
 
     def _run(self, name: str, *, asked: bool = False) -> Run:
@@ -211,9 +214,9 @@ class Scheduler:
             if job.running:
                 raise Conflict(f"job {name} is running", hint="`bsd jobs` shows when it has ended")
             job.running = True
-            # Before it runs: slots that pass meanwhile are not due afterwards, but the next is.
+            # Computed before the run: of slots that pass during the run, only the first is due.
             job.next = job.schedule.after(started) if job.schedule else None
-        run = Run(name, started, started, "it was broken off")
+        run = Run(name, started, started, "it was interrupted")
         before = self._spent()
         try:
             error = _act(job, (job.when_asked if asked else None) or job.action)
@@ -225,18 +228,18 @@ class Scheduler:
                     job.next = run.ended + job.schedule.pause(self._spent() - before)
         try:
             self._ended(run)
-        except Exception:  # noqa: BLE001 - a note that could not be kept is no reason to stop
-            _log.exception("A job's run could not be noted", job=name)
+        except Exception:  # noqa: BLE001 - the scheduler must not stop for a failed notification
+            _log.exception("The end of a job's run could not be reported", job=name)
         return run
 
     def note(self, name: str, started: float) -> None:
-        """Note that a job was done outside its time; its next time stays. Raises NotFound."""
+        """Record that a job ran outside the schedule; its next time stays. Raises NotFound."""
         with self._lock:
             job = self._job(name)
             job.last_run, job.last = started, Run(name, started, self._clock())
 
     def next_run(self, name: str) -> float | None:
-        """When a job runs next; None if there is none of this name or it has no schedule."""
+        """Return when a job runs next; None if it does not exist or has no schedule."""
         with self._lock:
             job = self._jobs.get(name)
             return job.next if job else None
@@ -244,8 +247,8 @@ class Scheduler:
     def status(self) -> list[dict[str, Any]]:
         """Return all jobs, by name: the fields of `status.Job`."""
         noted = None
-        with suppress(BsdError):  # of broken settings it is told elsewhere
-            noted = self._config.current  # `bsd retention` has its runs noted there, too
+        with suppress(BsdError):  # broken settings are reported elsewhere
+            noted = self._config.current  # `bsd retention` records its runs there, too
         with self._lock:
             return [self._status_of(job, noted) for _, job in sorted(self._jobs.items())]
 
@@ -283,7 +286,7 @@ class Scheduler:
     def _check_clock(self, now: float) -> None:
         if now < self._latest - _CORRECTION_SECONDS:
             _log.warning(
-                "The clock was put back; jobs are planned anew", seconds=self._latest - now
+                "The clock was put back; all jobs get new times", seconds=self._latest - now
             )
             for job in self._jobs.values():
                 if job.schedule is not None and job.next is not None:
@@ -298,7 +301,7 @@ class Scheduler:
     # --- without it ---
 
     def _try(self, name: str) -> bool:
-        """Run a job unless another thread runs it; False if one does."""
+        """Run a job; return False if another thread is running it."""
         try:
             self._run(name)
         except Conflict:
@@ -307,11 +310,11 @@ class Scheduler:
 
 
 def _act(job: ScheduledJob, action: Callable[[], object]) -> str | None:
-    """Run an action of a job; returns why it failed."""
+    """Run an action of a job; return the error message, or None if it succeeded."""
     _log.trace("A job begins", job=job.name)
     try:
         action()
-    except BsdError as problem:  # its message is enough; a traceback would add nothing
+    except BsdError as problem:  # its message is enough without a traceback
         _log.warning("A job has failed", job=job.name, problem=problem.message, hint=problem.hint)
         return problem.message
     except Exception as error:  # noqa: BLE001 - an error in a job does not stop the others
@@ -325,7 +328,7 @@ def _is_due(job: ScheduledJob, now: float) -> bool:
 
 
 def _by_settings(config: PruningConfig, name: str) -> Schedule:
-    """Return the schedule of a job by its setting: a cron expression, or seconds."""
+    """Return the schedule of a job from its setting: a cron expression, or seconds."""
     value = getattr(config, JOBS[name])
     return Cron(value) if isinstance(value, str) else Every(value)
 

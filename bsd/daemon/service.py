@@ -1,4 +1,4 @@
-"""The daemon: put together, started and stopped. Interfaces use its parts."""
+"""The daemon: its parts, its threads and its jobs; start, reload and stop."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ from bsd.setup.unserved import tell_in_log
 
 _log = structlog.stdlib.get_logger(module="daemon")
 
-# Threads that parse would keep a thread that only has to note an event waiting for 5 ms each time.
+# With the default of 5 ms, a thread that only records an event would wait too long for threads that
+# parse.
 _SWITCH_SECONDS = 0.0005
 STOP_SECONDS = 5.0
 _LONG_STEP_SECONDS = 600.0  # the longest job: a retention of very many files
@@ -51,32 +52,33 @@ _LONG_STEP_SECONDS = 600.0  # the longest job: a retention of very many files
 SCAN, AUTO_CRON, RETENTION, RECOVER = "scan", "auto_cron", "retention", "recover"
 INDEX, COPY_SESSIONS, SIZES = "index", "keep_sessions", "sizes"
 
-# How often commits in flight are looked after: displaced files are kept for a minute.
+# Interval of `recover` while commits are in flight; displaced files are kept for a minute.
 RECOVER_SECONDS = 30.0
-# How often the search index is compared with all sessions: it is told of changes, and may miss one.
+# Interval at which all sessions are compared with the search index, in case it missed a change.
 INDEX_SECONDS = 3600.0
-SIZES_SECONDS = 3600.0  # a line is written once a day
-# How often sessions are looked for that have been idle for long enough to be copied.
+SIZES_SECONDS = 3600.0  # the job writes only one line per day
+# Interval of the search for sessions that have been idle long enough to be copied.
 COPY_SECONDS = 600.0
 
 
 def follow(old: Settings, new: Settings) -> Settings:
-    """Return `old` with the changes that a running daemon can follow; the log names the others."""
+    """Return `old` with the changes that a running daemon can apply; log the other keys."""
     changed = {key for key in Settings.model_fields if getattr(old, key) != getattr(new, key)}
     if waiting := sorted(changed - RELOADABLE):
-        _log.warning("These settings take effect at the next start", keys=waiting)
+        _log.warning("Some settings take effect at the next start", keys=waiting)
     return old.model_copy(update={key: getattr(new, key) for key in changed & RELOADABLE})
 
 
 class Daemon:
-    """One daemon for one root.
+    """The daemon of one root.
 
-    `start` comes before `ready`; `stop` may come at any time, from any thread, and once. Interfaces
-    use the attributes, from any thread.
+    Call `start` before `ready`. `stop` may be called once, at any time and from any thread.
+    Interfaces use the attributes from any thread.
 
     Args:
-        in_band: `module:class` that carries out calls of agents in their sessions; it belongs to an
-            interface, which no module of this package may import.
+        reload_settings: returns the settings again at a reload; None: they do not change.
+        in_band: `module:class` that executes agents' calls in their sessions. It is given by name,
+            because it belongs to an interface, which this package must not import.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class Daemon:
         self._reload_settings = reload_settings or (lambda: settings)
         self._instance = SingleInstance(state.layout)
         self._notifier = Notifier()
-        self._notified = ""  # the last text for the service manager
+        self._notified = ""  # the last status sent to the service manager
         self._scanned = self._scan_asked = False
         self.children = Children(
             state.layout,
@@ -140,7 +142,7 @@ class Daemon:
         self._make_loops()
 
     def _make_loops(self) -> None:
-        """Make the daemon's own threads beside the workers; all of them start together."""
+        """Create the daemon's threads other than workers; `start` starts all of them."""
         state, clocks = self.state, self.state.clocks
 
         def loop(
@@ -162,11 +164,11 @@ class Daemon:
             ping = partial(ping_watchdog, self._notifier, state.beats, every, _say_what_is_late)
             loops.append(loop("watchdog", ping, awake))
         state.loops |= {each.name: each for each in loops}
-        # Beside the others: it ends when it has nothing more to do.
+        # Not one of `loops`, because it ends when all first copies are made.
         self._first_copies = loop("first-copies", self._copy_first, work_seconds=_LONG_STEP_SECONDS)
 
     def _add_jobs(self) -> None:
-        """Fill the table of jobs; a read-only daemon only looks. Raises ConfigError."""
+        """Fill the table of jobs; a read-only daemon has fewer jobs. Raises ConfigError."""
         table: list[ScheduledJob | None] = [
             ScheduledJob(SCAN, self._scan),
             ScheduledJob(INDEX, self.indexer.everything, Every(INDEX_SECONDS)),
@@ -204,7 +206,12 @@ class Daemon:
     # --- life ---
 
     def start(self) -> None:
-        """Become the daemon of this root; raises TemporaryFailure if there is one, ConfigError."""
+        """Become the daemon of this root, and start all threads.
+
+        Raises:
+            TemporaryFailure: another daemon runs for this root.
+            ConfigError: config.json cannot be used.
+        """
         state, settings = self.state, self.state.settings
         self._instance.acquire()
         configure_logs(state.layout, settings.log_level, settings.log_format)
@@ -232,8 +239,9 @@ class Daemon:
             self._workers.start()
 
     def ready(self) -> None:
-        """Say that all is up, the interfaces included."""
-        # Imported modules stay: looking through them costs each full collection tens of ms.
+        """Report that the daemon is running; the caller has started the interfaces."""
+        # Imported modules stay in memory. Without this, each full collection would spend tens of ms
+        # on them.
         gc.freeze()
         self.state.phase = "running"
         self._notified = self.report.in_short()
@@ -242,10 +250,15 @@ class Daemon:
         _log.info("bsd is ready", watching=self._notified)
 
     def stop(self, seconds: float = STOP_SECONDS, *, again: bool = False) -> bool:
-        """Finish the commits that have begun and end all threads; whether they ended in time.
+        """Finish the commits that have begun, and end all threads.
 
         Args:
-            again: this process starts a daemon again at once; the service manager is told so.
+            seconds: the longest time to wait.
+            again: this process starts another daemon immediately; report this to the service
+                manager.
+
+        Returns:
+            True if all threads ended in time.
         """
         deadline = time.monotonic() + seconds
         state = self.state
@@ -254,7 +267,7 @@ class Daemon:
         if again:
             self._notifier.reloading()
         else:
-            self._notifier.stopping("finishing what has begun")
+            self._notifier.stopping("finishing the commits that have begun")
         _log.info("bsd starts again" if again else "bsd stops")
         state.events.close()
         state.queue.close()
@@ -274,20 +287,22 @@ class Daemon:
         return ended
 
     def reload(self) -> None:
-        """Read settings and config anew, and open the log anew (SIGHUP)."""
+        """Read the settings and config.json again, and reopen the log (SIGHUP)."""
         state = self.state
         self._notifier.reloading()
         try:
             state.settings = follow(state.settings, self._reload_settings())
         except BsdError as problem:
-            _log.error("The settings cannot be used, those before stay", problem=problem.message)
+            _log.error(
+                "The new settings cannot be used; the previous ones stay", problem=problem.message
+            )
         configure_logs(state.layout, state.settings.log_level, state.settings.log_format)
         self.scheduler.look_at_settings()
         self._notifier.ready(self.report.in_short())
         _log.info("Settings were read again")
 
     def dump(self) -> None:
-        """Write status and all stacks to the log (SIGUSR1)."""
+        """Write the status and the stacks of all threads to the log (SIGUSR1)."""
         with tempfile.TemporaryFile() as file:
             faulthandler.dump_traceback(file, all_threads=True)
             file.seek(0)
@@ -301,16 +316,16 @@ class Daemon:
         if self.state.layout.excluded(name):
             return
         self.state.enqueuer.hint(name)
-        if self.state.settings.readonly:  # there are no workers to tell the indexer
+        if self.state.settings.readonly:  # there are no workers that call the indexer
             self.indexer.changed(name)
 
     def _rescan(self, why: str) -> None:
-        if self._scanned:  # else the first scan is still to come
-            _log.debug("A scan was asked for", why=why)
+        if self._scanned:  # otherwise the first scan is still to come
+            _log.debug("A scan was requested", why=why)
             self.scheduler.ask(SCAN)
 
     def _attempted(self, name: SessionName, outcome: CommitOutcome) -> None:
-        """Note how an attempt to commit ended, of a worker or an interface."""
+        """Record the outcome of an attempt to commit, of a worker or an interface."""
         self.state.ledger.attempted(outcome)
         if self._recovery.attempted(name, outcome):
             self._look_after_in_flight()
@@ -321,7 +336,7 @@ class Daemon:
         self._continue_scan()
 
     def _continue_scan(self) -> None:
-        """Have sessions looked for that the last scan left for later, if the queue has room."""
+        """Request another scan if the last one left sessions for later and the queue has room."""
         state = self.state
         if state.scan.left and not self._scan_asked and state.queue.is_roomy:
             self._scan_asked = True
@@ -344,7 +359,7 @@ class Daemon:
     # --- jobs ---
 
     def _scan(self) -> None:
-        self.scheduler.apply()  # a change of the settings may have made no event
+        self.scheduler.apply()  # a change of config.json may have caused no event
         self._pauses.look()
         self._jobs.scan()
         self._scan_asked = False
@@ -374,12 +389,12 @@ class Daemon:
             self.report.forget_retention()
 
     def _copy_first(self, now: float) -> float | None:
-        """Copy sessions that their programs delete by age; the start does not wait for that."""
+        """Copy sessions that their programs delete by age; the start does not wait for it."""
         began = self.state.clocks.wall()
         try:
             copied, complete = self._jobs.copy_first()
             self.scheduler.note(COPY_SESSIONS, began)
-        except Exception:  # noqa: BLE001 - the job comes again at its time
+        except Exception:  # noqa: BLE001 - the job `keep_sessions` tries again
             _log.exception("The first copies have failed")
             copied, complete = 0, True
         if copied:
@@ -391,4 +406,4 @@ class Daemon:
 
 
 def _say_what_is_late(late: list[str]) -> None:
-    _log.error("Not answering; the service manager is told nothing more", loops=late)
+    _log.error("Threads are late; the watchdog of the service manager gets no pings", loops=late)

@@ -1,4 +1,4 @@
-"""Signals become messages to the main thread, which only waits for them."""
+"""Turn signals into messages to the main thread, which only waits for them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ STOP = (signal.SIGTERM, signal.SIGINT)
 RELOAD = signal.SIGHUP
 DUMP = signal.SIGUSR1
 _ALL = (*STOP, RELOAD, DUMP)
-# No signal has these numbers.
+# Messages without a signal; no signal has these numbers.
 RESTART = 255
 _ENDED = 0
 
 
 class Signals:
-    """While it is entered, signals are kept in order until `wait` gives them."""
+    """A context manager that queues signals in their order until `wait` returns them."""
 
     def __init__(self) -> None:
         self._read, self._write = -1, -1
@@ -36,7 +36,7 @@ class Signals:
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
-        # Python writes the number of each signal itself, at once, even while its threads are busy.
+        # Python itself writes the number of each signal immediately, even if all threads are busy.
         self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, _noted) for number in _ALL}
         return self
@@ -49,27 +49,27 @@ class Signals:
         os.close(self._write)
 
     def wait(self, timeout: float | None = None) -> list[int]:
-        """Wait for signals; empty if there was none within `timeout` seconds, or at `end_wait`."""
+        """Wait for signals; return an empty list after `timeout` seconds, or after `end_wait`."""
         ready, _, _ = select.select([self._read], [], [], timeout)
         numbers = os.read(self._read, 512) if ready else b""
         return [number for number in numbers if number in _ALL or number == RESTART]
 
     def ask_restart(self) -> None:
-        """Let `wait` return RESTART. From any thread."""
+        """Make `wait` return RESTART. May be called from any thread."""
         os.write(self._write, bytes([RESTART]))
 
     def end_wait(self) -> None:
-        """Let `wait` return. From any thread."""
+        """Make `wait` return. May be called from any thread."""
         os.write(self._write, bytes([_ENDED]))
 
 
 def _noted(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing: the pipe knows."""
+    """Do nothing: Python has written the signal to the pipe."""
 
 
 def die_by(number: int) -> None:
-    """End at once, by the signal itself: as after a crash, the next start puts all in order."""
-    _log.warning("Ended at once by a second signal", signal=signal.Signals(number).name)
+    """End the process now, by the signal itself; the next start recovers as after a crash."""
+    _log.warning("A second signal ends the process", signal=signal.Signals(number).name)
     close_logs()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
@@ -78,9 +78,11 @@ def die_by(number: int) -> None:
 def wait_for_end(
     signals: Signals, ended: Callable[[], bool], seconds: float, insisted: Callable[[int], None]
 ) -> bool:
-    """Wait until `ended` (`end_wait` is called then), `seconds` at most; returns True if it has.
+    """Wait until `ended` returns True, at most for `seconds`; return True if it does.
 
-    `insisted` is called with a further stop signal.
+    Args:
+        ended: called at the beginning and after each `end_wait`.
+        insisted: called with each further stop signal.
     """
     deadline = time.monotonic() + seconds
     while not ended():

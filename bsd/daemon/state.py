@@ -1,4 +1,4 @@
-"""The state that parts of one daemon share: settings, totals, idle sessions, queue and loops."""
+"""The state that the parts of a daemon share: settings, totals, idle sessions, queue and loops."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from bsd.transcripts.change import Written
 
 _log = structlog.stdlib.get_logger(module="daemon")
 
-_MOST_SESSIONS = 500  # in status; more would make the answer too long
-_TOO_LARGE = "a line of it would take too much memory; its other lines are looked after"
+_MOST_SESSIONS = 500  # sessions in the status; more would make the answer too long
+_TOO_LARGE = "a line of it would take too much memory; bsd processes its other lines"
 _TOTALS = (
     "commits",
     "entries",
@@ -51,33 +51,34 @@ _TOTALS = (
     "workers_replaced",
     "crashes",
 )
-# More are not collected before they are written: after a look at all sessions, memory would be
-# full of them until the next scan.
+# States of idle sessions to collect before they are written. Without a limit, a scan of all
+# sessions would fill the memory with states until the next scan.
 _MOST_COLLECTED = 1000
 
 
 class Ledger:
-    """The work since the start: totals, and the last result of each session.
+    """A record of the work since the start: totals, and the last result of each session.
 
-    Thread-safe. Sizes are bytes, times epoch seconds.
+    Thread-safe. Sizes are bytes, times are epoch seconds.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._totals: Counter[str] = Counter()
         self._give_ups: Counter[str] = Counter()
-        # As JSON once status was asked for: it is asked for more often than a result changes.
+        # A result is converted to JSON at the first request for the status and kept, because
+        # requests are more frequent than new results.
         self._results: OrderedDict[SessionName, dict[str, Any] | tuple[SessionResult, float]]
         self._results = OrderedDict()
         self._left_alone: dict[SessionName, str] = {}
 
     def count(self, what: str) -> None:
-        """Add one to one of the totals."""
+        """Add 1 to a total."""
         with self._lock:
             self._totals[what] += 1
 
     def attempted(self, outcome: CommitOutcome) -> None:
-        """Count an attempt to commit, given up or not."""
+        """Count an attempt to commit, whether it committed or gave up."""
         with self._lock:
             self._totals["bytes_written"] += outcome.bytes_written
             if outcome.gave_up is None:
@@ -86,7 +87,7 @@ class Ledger:
                 self._give_ups[str(outcome.gave_up)] += 1
 
     def worked(self, name: SessionName, result: SessionResult, at: float) -> None:
-        """Note the result for a session."""
+        """Record the result for a session."""
         with self._lock:
             self._totals["entries"] += result.entries
             self._totals["values"] += result.values
@@ -95,7 +96,7 @@ class Ledger:
             self._totals["busy"] += result.status is Status.BUSY
             self._totals["failed"] += result.status is Status.FAILED
             if result.status is Status.LEFT_ALONE:
-                self._left_alone[name] = result.reason or "not ours"
+                self._left_alone[name] = result.reason or "not a session that bsd edits"
             elif Reason.TOO_LARGE_IN_MEMORY in result.reasons:
                 self._left_alone[name] = _TOO_LARGE
             elif result.status is not Status.BUSY and not self._says_nothing_new(name, result):
@@ -106,17 +107,17 @@ class Ledger:
                 self._results.popitem(last=False)
 
     def _says_nothing_new(self, name: SessionName, result: SessionResult) -> bool:
-        """Whether a line that is left alone may be among those that were not read this time."""
+        """Return True if the line that is too large may be among the lines that were not read."""
         return result.partial and self._left_alone.get(name) == _TOO_LARGE
 
     def forget(self, name: SessionName) -> None:
-        """The session is gone."""
+        """Forget the results of a deleted session."""
         with self._lock:
             self._results.pop(name, None)
             self._left_alone.pop(name, None)
 
     def totals(self) -> dict[str, Any]:
-        """Counts since the start."""
+        """Return the totals since the start."""
         with self._lock:
             return {
                 **{name: self._totals[name] for name in _TOTALS},
@@ -124,13 +125,13 @@ class Ledger:
             }
 
     def left_alone(self) -> dict[str, Any]:
-        """Return the number of sessions that are not ours to edit, and why."""
+        """Return the number of sessions that bsd does not edit, and the reasons."""
         with self._lock:
             reasons = Counter(self._left_alone.values())
         return {"count": reasons.total(), "reasons": dict(reasons.most_common())}
 
     def sessions(self) -> list[dict[str, Any]]:
-        """Return the last result of each session as JSON has it, the newest first."""
+        """Return the last result of each session as JSON, the newest first."""
         with self._lock:
             for name, entry in self._results.items():
                 if isinstance(entry, tuple):
@@ -141,10 +142,11 @@ class Ledger:
 
 
 class IdleSessions:
-    """How sessions were left, from one daemon to the next: a start need not open them again.
+    """The states of idle sessions, which the next daemon uses so that it need not open them again.
 
-    It is collected here; `flush` writes it, seldom and all at once. Sessions that a kill loses
-    are looked into again, and sessions that changed since are found by their stat.
+    This class collects the states, and `flush` writes them, seldom and all at once. If the daemon
+    is killed before, the next daemon opens these sessions again. Sessions that have changed since
+    then are found by their stat.
     """
 
     def __init__(self, state: StateDb, config: ConfigService) -> None:
@@ -152,11 +154,11 @@ class IdleSessions:
         self._config = config
         self._lock = threading.Lock()
         self._new: dict[SessionName, Left | None] = {}
-        self._judged_by: dict[SessionName, str] = {}  # fingerprint of the settings
+        self._judged_by: dict[SessionName, str] = {}  # fingerprint of the settings in use
         self._printed: tuple[PruningConfig, str] | None = None
 
     def known(self) -> Iterator[Left]:
-        """How sessions were left under the settings that hold now."""
+        """Yield the states of idle sessions that were saved under the current settings."""
         return self._state.rests(self._fingerprint())
 
     def left(
@@ -167,9 +169,9 @@ class IdleSessions:
         warm_until: float | None = None,
         tokens_ready: int = 0,
     ) -> None:
-        """There is nothing more to do to a session, until it changes or `due_at` (epoch).
+        """Record that a session is idle until it changes, or until `due_at` (epoch seconds).
 
-        `warm_until`, `tokens_ready`: as of `Left`.
+        `warm_until` and `tokens_ready` are those of `Left`.
         """
         with self._lock:
             settings = self._judged_by.pop(name, None)
@@ -181,7 +183,7 @@ class IdleSessions:
             self.flush()
 
     def unsettled(self, *names: SessionName) -> None:
-        """Sessions are looked into: there may be something to do to them."""
+        """Record that sessions are being processed, so their saved states are no longer valid."""
         settings = self._fingerprint()
         with self._lock:
             for name in names:
@@ -189,19 +191,19 @@ class IdleSessions:
                 self._judged_by[name] = settings
 
     def _fingerprint(self) -> str:
-        """Of the settings that hold now."""
+        """Return the fingerprint of the current settings."""
         now = self._config.current
         if self._printed is None or self._printed[0] is not now:
             self._printed = now, fingerprint(now)
         return self._printed[1]
 
     def keep_only(self, is_there: Callable[[SessionName], bool]) -> None:
-        """Forget sessions that are not there any more, with all that was known of them."""
+        """Forget deleted sessions, with all data about them in the state database."""
         if count := self._state.keep_only(is_there):
-            _log.debug("Sessions that are gone were forgotten", count=count)
+            _log.debug("Deleted sessions were forgotten", count=count)
 
     def flush(self) -> None:
-        """Write the sessions that were collected."""
+        """Write the collected states."""
         with self._lock:
             new, self._new = self._new, {}
         if new:
@@ -209,44 +211,46 @@ class IdleSessions:
 
 
 class PendingSavings:
-    """The sessions that wait until more can be saved, and since when. Times are steady seconds."""
+    """The sessions that wait for larger savings, with the start of the wait, in steady seconds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._since: dict[SessionName, float] = {}
 
     def __len__(self) -> int:
-        """Return the number of sessions that wait for more to be saved."""
+        """Return the number of sessions that wait for larger savings."""
         return len(self._since)
 
     def waited(self, name: SessionName, now: float) -> float:
-        """For how many seconds its oldest saving has waited; 0: there is none."""
+        """Return for how many seconds the oldest saving of a session has waited; 0: no saving."""
         with self._lock:
             return now - self._since.get(name, now)
 
     def wait(self, name: SessionName, now: float) -> None:
-        """Note that the saving of a session is not worth a commit yet; its oldest time counts."""
+        """Record that the saving of a session is not worth a commit yet; the first time counts."""
         with self._lock:
             self._since.setdefault(name, now)
 
     def due(self, name: SessionName) -> float | None:
-        """When the session's oldest saving has waited long enough; None if it has none."""
+        """Return when the oldest saving of a session will have waited long enough; None: none."""
         with self._lock:
             since = self._since.get(name)
         return None if since is None else since + LONGEST_WAIT_SECONDS
 
     def clear(self, name: SessionName) -> None:
-        """Nothing is waiting in this session any more: it was committed, or it is gone."""
+        """Record that no saving of a session waits any more: it was committed or deleted."""
         with self._lock:
             self._since.pop(name, None)
 
 
 class DaemonState:
-    """Made once for a daemon; only four attributes are ever replaced.
+    """The shared state of a daemon. Only these attributes change after the daemon is created.
 
-    These are `settings`, as far as a running daemon follows them, `phase` ("starting", "running",
-    "stopping"), `loops`, the threads by name, which are made last, and `page`, the address of the
-    page once the API listens on TCP.
+    Attributes:
+        settings: with the changes that a running daemon can apply.
+        phase: "starting", "running" or "stopping".
+        loops: the threads by name; they are created last.
+        page: the address of the page once the API listens on TCP.
     """
 
     def __init__(self, settings: Settings, clocks: Clocks | None = None) -> None:
@@ -266,7 +270,7 @@ class DaemonState:
         self.state_db = state_at(self.layout.state_db)
         self.idle_sessions = IdleSessions(self.state_db, self.config)
         self.savings = PendingSavings()
-        # Sessions that wait for their prompt cache to get cold: until when (epoch seconds).
+        # Sessions that wait for their prompt cache → when it gets cold (epoch seconds).
         self.waiting: dict[SessionName, float] = {}
         self.in_flight = InFlight(self.layout)
         self.mounts = Mounts(self._can_exchange)
@@ -283,25 +287,25 @@ class DaemonState:
         )
 
     def note_waiting(self, name: SessionName, until: float | None) -> None:
-        """Note until when a session waits for its prompt cache (epoch); None: it does not."""
+        """Record when the wait of a session for its prompt cache ends (epoch); None: no wait."""
         if until is None:
             self.waiting.pop(name, None)
         else:
             self.waiting[name] = until
 
     def wake(self, loop: str) -> None:
-        """Let the next step of a loop come now. From any thread."""
-        if loop in self.loops:  # not while the daemon is being put together: all steps come then
+        """Make the next step of a loop due now. May be called from any thread."""
+        if loop in self.loops:  # before the loops exist: each one begins with a step anyway
             self.loops[loop].wake()
 
     def stop_here(self) -> None:
-        """End here, where nothing is half done, if the daemon stops; raises Stopping."""
+        """Raise Stopping if the daemon stops; call it where no change is incomplete."""
         if self.stopping.is_set():
             raise Stopping
 
     @property
     def is_work_waiting(self) -> bool:
-        """Whether sessions wait for workers, or are at work, just now."""
+        """True if sessions wait for a worker, or if workers have sessions."""
         counts = self.queue.counts()
         return bool(counts.ready or counts.working) and not self.settings.readonly
 

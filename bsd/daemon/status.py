@@ -1,7 +1,7 @@
 """Events of the running daemon, and the fields of its answers.
 
-Times are ISO 8601 (UTC), sizes bytes. Nothing here reads a transcript, and no answer takes longer
-if there are many sessions.
+Times are ISO 8601 (UTC), sizes are bytes. This module reads no transcript, and the time for an
+answer does not depend on the number of sessions.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pydantic import Field
 
 from bsd.core.formatting import iso_utc
 
-_MOST_WAITING = 1000  # events of one subscription; then it loses the oldest
+_MOST_WAITING = 1000  # events of one subscription; beyond this the oldest are dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened; `type` is session, job, config or state."""
+    """An event; `type` is `session`, `job`, `config` or `state`."""
 
     type: str
     at: float  # epoch seconds
@@ -33,7 +33,7 @@ class Event:
 
 
 class Subscription:
-    """Events in order for one listener, which may take them in any thread."""
+    """The events for one listener, in order. Thread-safe."""
 
     def __init__(self, wake: Callable[[], None], end: Callable[[Subscription], None]) -> None:
         self._wake = wake
@@ -44,23 +44,23 @@ class Subscription:
         self._lost = 0
 
     def take(self) -> Event | None:
-        """Return the next event if there is one."""
+        """Remove and return the next event, or None."""
         with self._lock:
             return self._events.popleft() if self._events else None
 
     def take_lost(self) -> int:
-        """Return how many events were dropped since the last call, because too many waited."""
+        """Return the number of events that were dropped since the last call."""
         with self._lock:
             lost, self._lost = self._lost, 0
         return lost
 
     @property
     def closed(self) -> bool:
-        """True if no more events will come; those that wait can still be taken."""
+        """True if no more events will come; waiting events can still be taken."""
         return self._closed
 
     def close(self) -> None:
-        """End it, and wake the listener."""
+        """End the subscription, and wake the listener."""
         self._end(self)
         self._closed = True
         self._wake()
@@ -75,7 +75,7 @@ class Subscription:
 
 
 class Events:
-    """Gives every event to every subscription."""
+    """Delivers each event to all subscriptions. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -83,10 +83,11 @@ class Events:
         self._listeners: list[Subscription] = []
 
     def subscribe(self, wake: Callable[[], None] = lambda: None) -> Subscription:
-        """Listen from now on.
+        """Subscribe to all further events.
 
-        `wake` is called on the thread that publishes when the first event waits to be taken, and at
-        the end. It must neither wait nor raise.
+        Args:
+            wake: called on the publishing thread when an event comes while none is waiting, and at
+                the end of the subscription. It must neither block nor raise.
         """
         subscription = Subscription(wake, self._forget)
         with self._lock:
@@ -99,7 +100,7 @@ class Events:
         return bool(self._listeners)
 
     def publish(self, type: str, /, **data: Any) -> None:
-        """Give an event to all subscriptions; `data` must be ready for JSON."""
+        """Deliver an event to all subscriptions; `data` must be serializable as JSON."""
         with self._lock:
             listeners = list(self._listeners)
         if listeners:
@@ -125,21 +126,23 @@ EntryInfo = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether all is well; needs no API key."""
+    """The health of the daemon. This answer needs no API key."""
 
-    # It is degraded if there is a problem, a source that cannot be served among them, or a loop is
-    # late.
+    # `degraded`: there is a problem (for example, a source cannot be served), or a loop is late.
     status: Literal["ok", "degraded", "starting", "stopping"]
     version: str
     pid: int
     uptime_seconds: float
-    late: Annotated[list[str], Field(description="Loops that do not answer")]
+    late: Annotated[list[str], Field(description="Threads whose heartbeat is late")]
     problems: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonStatus:
-    """Everything at a glance. Sizes are bytes, times ISO 8601; totals count since the start."""
+    """The status of the daemon.
+
+    Sizes are bytes, times ISO 8601; totals count since the start of the daemon.
+    """
 
     schema_name: ClassVar[str] = "Status"
 
@@ -147,7 +150,9 @@ class DaemonStatus:
     pid: int
     version: str
     root: str
-    page: Annotated[str | None, Field(description="Its address; null: nothing listens on TCP")]
+    page: Annotated[
+        str | None, Field(description="Address of the page; null: the API does not listen on TCP")
+    ]
     started_at: str
     uptime_seconds: float
     enabled: bool
@@ -170,12 +175,14 @@ class DaemonStatus:
     ]
     totals: EntryInfo
     left_alone: Annotated[EntryInfo, Field(description="count, reasons")]
-    exclude: Annotated[list[str], Field(description="Patterns of what is never looked at")]
+    exclude: Annotated[
+        list[str], Field(description="Patterns of agents and sessions that bsd never reads")
+    ]
     pauses: Annotated[
-        list[EntryInfo], Field(description="name, since, until (null: until it is ended)")
+        list[EntryInfo], Field(description="name, since, until (null: until a user ends it)")
     ]
     sessions: Annotated[
-        list[EntryInfo], Field(description="The last result of each session, and at")
+        list[EntryInfo], Field(description="The last result of each session, with its time `at`")
     ]
     orphans: Annotated[EntryInfo, Field(description="count, bytes")]
     sources: Annotated[
@@ -184,43 +191,48 @@ class DaemonStatus:
     unserved: Annotated[
         list[EntryInfo],
         Field(
-            description="Agents with sessions here that bsd does not look after, until `bsd status`"
-            " has told of them: kind, title, directory, hint"
+            description="Agents with sessions on this machine that bsd does not process, until"
+            " `bsd status` has reported them: kind, title, directory, hint"
         ),
     ]
     not_copied: Annotated[
         list[EntryInfo],
         Field(description="Sessions that are deleted soon and could not be copied: session, why"),
     ]
-    room: Annotated[EntryInfo, Field(description="free, size: of the disk of the root")]
+    room: Annotated[
+        EntryInfo, Field(description="free, size: free and total bytes of the root's disk")
+    ]
     notices: Annotated[
         list[EntryInfo],
-        Field(description="What needs a person: id, about, text, try, dismissed (on the page)"),
+        Field(
+            description="Problems that need a person: id, about, text, try, dismissed (on the page)"
+        ),
     ]
     clock: Annotated[
-        str | None, Field(description="Why the clock is not believed, and nothing deleted")
+        str | None,
+        Field(description="Why the clock is in doubt, so that no file is deleted by age"),
     ]
     disk: Annotated[
         EntryInfo,
         Field(
-            description="What bsd takes on disk: store, archive, index, history, orphans, "
+            description="Disk use of bsd: store, archive, index, history, orphans, "
             "databases, others, log; copies (of whole sessions), trash, in_flight (replaced "
-            "versions). saved: what left the sessions that are there; uncounted: those of which "
-            "that is not known yet; "
+            "versions). saved: bytes that extraction saved in existing sessions; uncounted: "
+            "sessions that saved does not include yet; "
             "kept: all but copies, trash and in_flight; total: all; net: saved less kept; "
             "net_with_copies: saved less total; net_when_packed: net once the store is packed"
         ),
     ]
     search: Annotated[
-        EntryInfo, Field(description="complete, waiting, problem: the index of words")
+        EntryInfo, Field(description="complete, waiting, problem: state of the search index")
     ]
     config: Annotated[EntryInfo, Field(description="path, problem")]
-    # Of the trash likewise; `held` says why nothing is deleted: the clock is not believed.
+    # `held`, also in `trash` and `archive`: why no file is deleted (the clock is in doubt).
     retention: Annotated[
         EntryInfo,
         Field(
             description="keep, next_run, files, bytes (of the next run), next_expiry, held, trash "
-            "(all_sessions, all_bytes: of all that lies there); archive: "
+            "(all_sessions, all_bytes: all sessions in the trash); archive: "
             "these, and on, most_bytes, used_bytes (by packs and copies; null: there is no limit), "
             "nearly_full (90 % of most_bytes or more), packs, lines, content (bytes of these), "
             "kept (bytes that they take), ratio, oldest, newest; copies (of sessions): keep, "
@@ -231,7 +243,7 @@ class DaemonStatus:
 
 @dataclass(frozen=True, slots=True)
 class LastResult:
-    """How a job ended last."""
+    """The result of the last run of a job."""
 
     ok: bool
     error: str | None
@@ -240,7 +252,7 @@ class LastResult:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A scheduled job; a schedule of null: it runs only when asked."""
+    """A job; if `schedule` is null, it runs only on request."""
 
     name: str
     schedule: str | None

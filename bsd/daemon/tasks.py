@@ -1,6 +1,6 @@
-"""The tasks of the daemon's children (`children.Children.call`): functions of a child.
+"""Frequent tasks of the daemon's children (`children.Children.call`): functions of a child.
 
-A child loads only the module of its task: rarer tasks stand in `child_tasks`.
+A child imports only the module of its task, so rarer tasks are in `child_tasks`.
 """
 
 from __future__ import annotations
@@ -23,33 +23,35 @@ from bsd.sessions.commit.displaced import Recovered
 
 _log = structlog.stdlib.get_logger(module="worker")
 
-LONGEST_WAIT_SECONDS = 3600.0  # that a small saving waits for others, to be worth a whole copy
-_SHARE = 32  # a commit saves at least one part in so many of the bytes it has to copy
+LONGEST_WAIT_SECONDS = 3600.0  # a small saving waits at most so long for further savings
+_SHARE = 32  # a commit saves at least 1/32 of the bytes that it has to write
 
-# A new line with one of these is there because it was asked for: it was restored and its protection
-# is over, or it was set free. Inside a JSON string the quotes would stand behind backslashes.
+# A new line with one of these members is committed however small the saving is: it was restored and
+# its protection has ended, or it was made extractable. Within a JSON string, the quotes would
+# follow backslashes.
 _ASKED_FOR = (b'"_restored"', b'"_extractable"')
-_ASK_SECONDS = 0.01  # after which a batch asks again whether others shall go first
+_ASK_SECONDS = 0.01  # interval at which a batch asks whether other sessions must go first
 
 
 class ToLook(NamedTuple):
-    """A session to be looked into, among others."""
+    """A session of a batch; the fields are arguments of `look_into`."""
 
     name: SessionName
-    waited: float  # seconds for which small savings in it have waited for more
+    waited: float
     urgent: bool
-    asked: bool = False  # by a person: nothing waits for the prompt cache to get cold
-    told_idle: float | None = None  # when its program said that it is idle (epoch seconds)
+    asked: bool = False
+    told_idle: float | None = None
 
 
-# The result: the answer of `look_into`, or the error that it raised.
+# The result for one session: the answer of `look_into`, or the error that it raised.
 Looked = SessionResult | BsdError | None
 
 
 def look_into_several(child: Child, wanted: list[ToLook]) -> list[Looked]:
-    """Look into sessions of a backlog, in order, until others shall go first.
+    """Process the sessions of a batch in order, until other sessions must go first.
 
-    Those that the answer says nothing of were not touched.
+    Returns:
+        The results of the first sessions. Sessions without a result were not processed.
     """
     looked: list[Looked] = []
     asked = time.monotonic()
@@ -85,19 +87,22 @@ def look_into(
     asked: bool = False,
     told_idle: float | None = None,
 ) -> SessionResult | None:
-    """Extract the due values of a session; None if calls in it were carried out, which changed it.
+    """Execute calls of bsd's tools in a session, or extract its due values.
 
-    Calls come first: an extraction does not look again at outcomes that are final. They are found
-    in the lines that the extraction reads, and carried out in the name of the agent.
+    Calls come first, because an extraction does not read lines with final outcomes again. They are
+    detected in the lines that the extraction reads, and executed in the name of the agent.
 
     Args:
-        waited: seconds for which small savings in the session have waited for more.
-        urgent: commit however little it saves.
-        asked: a person has asked for it: nothing waits for the prompt cache to get cold.
-        told_idle: when its program said that it is idle (epoch seconds).
+        waited: seconds for which small savings in the session have waited for more savings.
+        urgent: commit even the smallest saving.
+        asked: a person asked for it: no value waits for the prompt cache to get cold.
+        told_idle: when its program reported the session as idle (epoch seconds).
+
+    Returns:
+        The result of the extraction; None if executed calls have changed the session.
 
     Raises:
-        NotFound, LeftAlone, Busy: as `extract_due`, and as carrying out calls.
+        NotFound, LeftAlone, Busy: as `extract_due` and `CallsInSession.carry_out`.
     """
     child.check()
     told = False
@@ -121,7 +126,7 @@ def look_into(
     calls = child.calls_in(name, waits=not asked)
     result = extraction(watch=calls.watch if calls else None)
     if result is None and calls:
-        with suppress(LeftAlone):  # as the extraction will say
+        with suppress(LeftAlone):  # the extraction reports the same
             if calls.carry_out():
                 return None
         result = extraction()
@@ -129,19 +134,22 @@ def look_into(
 
 
 def is_worth(plan: Plan, waited: float) -> bool:
-    """Whether a plan is to be committed now.
+    """Return True if a plan is to be committed now.
 
-    Write amplification is bounded: small savings gather until they are worth a whole copy, or the
-    oldest has waited long enough (seconds).
+    This limits write amplification: small savings wait until they are worth writing the whole file,
+    or until the oldest has waited for `LONGEST_WAIT_SECONDS`.
+
+    Args:
+        waited: seconds for which the oldest saving has waited.
     """
     if not plan.edits or waited >= LONGEST_WAIT_SECONDS:
         return True
-    # The new file is written as a whole, however small the change.
+    # Even for a small change, the whole file is written.
     if plan.report.bytes_saved * _SHARE >= plan.report.bytes_after:
         return True
     return any(mark in edit.new for edit in plan.edits for mark in _ASKED_FOR)
 
 
 def recover_session(child: Child, records: list[Path]) -> list[Recovered]:
-    """Finish or undo the commits that one session has in flight, since its child has died."""
+    """Finish or undo the commits of these records, after a child has died."""
     return child.context("daemon").recover(records)

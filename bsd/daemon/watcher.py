@@ -1,9 +1,9 @@
-"""Notices that a session or a setting changed. An event is a hint; the scan (scan.py) is the truth.
+"""Watch for changes of sessions and settings. An event is only a hint; the scan decides (scan.py).
 
-One watchdog `Observer` watches `agents/` and every source with everything below them, and the root
-for `agents/` itself. watchdog leaves directories out without an error when the system has no more
-watches, so the watches that exist are counted in `/proc/self/fdinfo`. A directory that has none is
-served by the scan, and `health` says so.
+One watchdog `Observer` watches `agents/` and every source recursively, and the root for `agents/`
+itself. If the system has no more watches, watchdog omits directories without an error, so the
+existing watches are counted in `/proc/self/fdinfo`. For a directory without a watch only the scan
+detects changes, and `health` reports it.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ from bsd.transcripts.agents.programs import program_of
 _log = structlog.stdlib.get_logger(module="watcher")
 _watchdog_log = logging.getLogger("watchdog.observers")
 
-# How long a look at all directories (some milliseconds) is good for: as long as a loop sleeps.
+# Interval at which all directories are listed (some milliseconds); a loop sleeps no longer.
 CHECK_SECONDS = LONGEST_SLEEP_SECONDS
-# An agent's directories appear one after the other: look once for all of them.
+# Pause after a listing, since the directories of an agent appear one after the other.
 _GATHER_SECONDS = 0.25
-# How often directories are tried again that have no watch because the system has no more.
+# Interval of attempts to watch directories for which the system had no more watches.
 RETRY_SECONDS = 600.0
 
-# Without a filter bsd's own reading would make events, and a burst of them loses others.
+# Event filters. Without them, bsd's own reads would cause events, and a burst of events displaces
+# others from the kernel's queue.
 _NAMES: list[type[FileSystemEvent]] = [FileMovedEvent, FileCreatedEvent, FileDeletedEvent]
 _DIRECTORIES: list[type[FileSystemEvent]] = [DirCreatedEvent, DirMovedEvent, DirDeletedEvent]
 _ALL: list[type[FileSystemEvent]] = [FileModifiedEvent, *_NAMES, *_DIRECTORIES]
@@ -61,9 +62,13 @@ _ALL: list[type[FileSystemEvent]] = [FileModifiedEvent, *_NAMES, *_DIRECTORIES]
 
 @dataclass(frozen=True, slots=True)
 class WatchHealth:
-    """How well the watcher sees, when it looked last (`at`, in the caller's seconds).
+    """The state of the watches at the last listing.
 
-    `dirs` should be watched, `watched` of them are; `scan_only` lie where no events come from.
+    Attributes:
+        at: the time of the listing, in seconds of the caller's clock.
+        dirs: directories that should be watched.
+        watched: those of `dirs` that are watched.
+        scan_only: further directories on file systems without events.
     """
 
     at: float = 0.0
@@ -77,7 +82,7 @@ _Identity = tuple[int, int]  # device and inode
 
 
 class _Top(NamedTuple):
-    """A directory for which the observer has a watch of its own."""
+    """A directory for which the observer has its own watch."""
 
     recursive: bool
     events: list[type[FileSystemEvent]]
@@ -85,18 +90,18 @@ class _Top(NamedTuple):
 
 
 class Watcher:
-    """Keeps watches where they should be. `step` and `close` belong to one thread.
+    """Keeps the watches up to date. Only one thread may call `step` and `close`.
 
     Args:
-        hint: called when something happened to a session.
-        rescan: called with the reason when hints may be missing.
+        hint: called with a session that had an event.
+        rescan: called with a reason when events may be missing.
         wake: called when `step` should be called soon.
         settings_changed: called when config.json may have changed.
         pauses_changed: called when the file of the pauses may have changed.
-        scan_only: says why no events come from a directory on a device (a network file system), or
-            returns None.
+        scan_only: returns why a directory on a device causes no events (a network file system), or
+            None.
 
-    The callbacks run on the observer's thread or the watcher's own, and must not block.
+    The callbacks run on the observer's thread or on the watcher's own thread, and must not block.
     """
 
     def __init__(
@@ -118,19 +123,19 @@ class Watcher:
         self._pauses_changed = pauses_changed
         self._scan_only = scan_only
         self._observer: BaseObserver | None = None
-        self._threads: set[BaseThread] = set()  # that the observer needs, beside one for each watch
+        self._threads: set[BaseThread] = set()  # the observer's threads, without those of watches
         self._handler = _EventHandler(self._handle)
         self._overflow = _OverflowHandler(self._lose_events)
         self._watches: dict[str, tuple[_Top, ObservedWatch]] = {}
-        self._agents: dict[str, tuple[tuple[str, AgentProgram], ...]] = {}  # by directory
-        self._archives: dict[str, Source] = {}  # by the directory of their archived sessions
+        self._agents: dict[str, tuple[tuple[str, AgentProgram], ...]] = {}  # directory → agents
+        self._archives: dict[str, Source] = {}  # directory of archived sessions → source
         self._outer: frozenset[str] = frozenset()
         self._settings = str(layout.config_file)
         self._pauses = str(layout.pauses_file)
-        self._unwatched: frozenset[str] = frozenset()  # at the last look
+        self._unwatched: frozenset[str] = frozenset()  # directories without a watch at last listing
         self._retry_at = 0.0
-        self._error: OSError | None = None  # for which the observer could not watch a directory
-        self._failure: str | None = None  # of the event handler, since the last look
+        self._error: OSError | None = None  # why the observer could not watch a directory
+        self._failure: str | None = None  # error of the event handler since the last listing
         self._changed = threading.Event()
         self._looking = False  # directories are being listed
         self._next_look = self._gathered = 0.0
@@ -139,7 +144,7 @@ class Watcher:
     # --- the watcher's own thread ---
 
     def step(self, now: float) -> float:
-        """Look after the watches if something changed or it is time; returns when to come again."""
+        """Update the watches if a directory changed or it is time; return the next step's time."""
         if now >= (self._gathered if self._changed.is_set() else self._next_look):
             self._changed.clear()
             self.rearm(now)
@@ -147,7 +152,7 @@ class Watcher:
         return self._gathered if self._changed.is_set() else self._next_look
 
     def rearm(self, now: float) -> WatchHealth:
-        """Put watches on all directories that should have one, and no others; raises nothing."""
+        """Set watches on exactly the directories that should have one; raises no error."""
         self._looking = True
         found = find_directories(self._layout)
         new = self._learn(found)
@@ -171,16 +176,16 @@ class Watcher:
             scheduled |= self._schedule(tops)
             missing = self._missing(wanted)
         if scheduled or new:
-            # No event has told of files that were written there before the watch was.
+            # Files that were written there before the watch existed have caused no event.
             self._rescan("directories are newly watched")
-        # watchdog may be just about to watch these; others have no watch although it has tried.
+        # watchdog may be about to watch these directories; for the others it has failed.
         coming = [
             path
             for path in missing
             if path not in self._unwatched and self._top_of(path) not in {None, *scheduled}
         ]
         if coming:
-            self._changed.set()  # look again soon
+            self._changed.set()  # check again soon
         self._unwatched = frozenset(missing)
         problems = list(found.problems)
         if missing:
@@ -204,14 +209,14 @@ class Watcher:
         self._watches.clear()
         if observer is not None:
             _watchdog_log.removeHandler(self._overflow)
-            # First the thread that reads: without it no watch is left whose end could fail.
+            # Stop the thread that reads first: after that, ending a watch cannot fail.
             for thread in (*(self._threads - {observer}), observer):
                 with suppress(KeyError):  # see `_unschedule`
                     thread.stop()
                     thread.join()
 
     def _learn(self, found: Directories) -> bool:
-        """Note which directory holds whose sessions; returns True if some were not known before."""
+        """Record the agents of each directory; return True if a directory is new."""
         before = self._agents
         self._agents = {}
         for path, agents in found.sessions.items():
@@ -225,7 +230,7 @@ class Watcher:
         return new
 
     def _tops(self, found: Directories, wanted: dict[str, _Identity]) -> dict[str, _Top]:
-        """Return the directories that need a watch of their own; the others lie below a tree."""
+        """Return the directories that need their own watch; the others are below a tree."""
         trees = [str(tree) for tree in found.trees if str(tree) in wanted]
         tops = {}
         for path, place in wanted.items():
@@ -235,12 +240,13 @@ class Watcher:
         own = os.path.dirname(self._settings)
         identity = _identity(own)
         if identity and self._scan_only(Path(own), identity[0]) is None:
-            # bsd writes to its own files all the time, and always replaces these two.
+            # bsd writes to its own files all the time. It replaces config.json and the file of the
+            # pauses, so events about names are enough.
             tops[own] = _Top(recursive=False, events=_NAMES, identity=identity)
         return tops
 
     def _schedule(self, tops: dict[str, _Top]) -> set[str]:
-        """Have the observer watch `tops` and nothing else; returns those newly watched."""
+        """Make the observer watch exactly `tops`; return the paths that are newly watched."""
         self._error = None
         try:
             observer = self._open()
@@ -266,13 +272,13 @@ class Watcher:
         return new
 
     def _open(self) -> BaseObserver:
-        """Return the observer, a new one if it has ended; raises OSError."""
+        """Return the observer; if its threads have ended, start a new one. Raises OSError."""
         # The thread that reads events ends if watchdog has mixed up its watches, see `_unschedule`.
         if self._observer is not None and not all(each.is_alive() for each in self._threads):
-            _log.warning("Watching had stopped and starts anew")
+            _log.warning("Watching had stopped and starts again")
             self.close()
         if self._observer is None:
-            # It registers a new directory twice if its parent is new as well.
+            # watchdog registers a new directory twice if its parent is new as well.
             warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning)
             before = _watchdog_threads()
             observer = Observer()
@@ -286,13 +292,13 @@ class Watcher:
     def _unschedule(self, path: str) -> None:
         _, watch = self._watches.pop(path)
         if self._observer is not None:
-            # watchdog keeps the watch of a directory that is moved out of a tree under its old
-            # name. If another directory gets that name and goes, ending the first watch fails.
+            # If a directory is moved out of a tree, watchdog keeps its watch under the old name. If
+            # another directory then gets that name and is deleted, ending the first watch fails.
             with suppress(KeyError):
                 self._observer.unschedule(watch)
 
     def _missing(self, wanted: dict[str, _Identity]) -> list[str]:
-        """Return the directories from which no events come."""
+        """Return the directories without a watch."""
         installed = watched_inodes()
         return [
             path
@@ -319,10 +325,10 @@ class Watcher:
         return WatchProblem(
             Trouble.UNWATCHED,
             f"{len(missing)} of {total} directories are not watched yet, {missing[0]} for one",
-            "nothing, they will be in a moment",
+            "wait a moment; they will be watched soon",
         )
 
-    # --- the observer's thread, which an exception would end ---
+    # --- on the observer's thread, which an exception would end ---
 
     def _handle(self, event: FileSystemEvent) -> None:
         try:
@@ -332,7 +338,7 @@ class Watcher:
         except Exception as error:  # noqa: BLE001 - the thread must survive errors in callbacks
             self._failure = f"{os.fsdecode(event.src_path)}: {error!r}"
             _log.error("A file event could not be handled", what=self._failure, exc_info=error)
-            with suppress(Exception):  # else the next regular scan does it
+            with suppress(Exception):  # if this fails, the next regular scan finds the change
                 self._rescan("a file event could not be handled")
 
     def _follow(self, path: str, *, is_directory: bool) -> None:
@@ -356,7 +362,7 @@ class Watcher:
                     self._hint(SessionName(agent, name.removesuffix(ENDING)))
 
     def look_soon(self) -> None:
-        """Have the directories looked at soon; from any thread."""
+        """Request a listing of the directories soon. May be called from any thread."""
         if not self._changed.is_set():
             self._changed.set()
             self._wake()
@@ -367,7 +373,7 @@ class Watcher:
 
 
 class _EventHandler(FileSystemEventHandler):
-    """Passes all events on."""
+    """Passes all events to `handle`."""
 
     def __init__(self, handle: Callable[[FileSystemEvent], None]) -> None:
         self._handle = handle
@@ -376,11 +382,11 @@ class _EventHandler(FileSystemEventHandler):
         self._handle(event)
 
 
-_OVERFLOW = "the kernel's queue of events ran over"
+_OVERFLOW = "the kernel's queue of events overflowed"
 
 
 class _OverflowHandler(logging.Handler):
-    """Calls `lost` when watchdog logs that events were lost; it tells in no other way."""
+    """Calls `lost` when watchdog logs that events were lost; the log is its only report."""
 
     def __init__(self, lost: Callable[[], None]) -> None:
         super().__init__(logging.WARNING)
@@ -402,7 +408,7 @@ def _watchdog_threads() -> set[BaseThread]:
 
 
 def _identity(path: str | Path) -> _Identity | None:
-    """Return device and inode; None if the directory is gone or cannot be looked at."""
+    """Return device and inode; None if the directory does not exist or cannot be read."""
     try:
         found = os.stat(path)
     except OSError:
@@ -429,7 +435,7 @@ def watched_inodes() -> set[int] | None:
 
 
 def inotify_limit(name: str) -> int | None:
-    """Read a limit such as `max_user_watches`; None where there is no such thing."""
+    """Read a limit such as `max_user_watches`; None: the system has no such limit."""
     try:
         return int(Path("/proc/sys/fs/inotify", name).read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -438,7 +444,7 @@ def inotify_limit(name: str) -> int | None:
 
 def _watch_limit(missing: int, total: int) -> WatchProblem:
     limit = inotify_limit("max_user_watches") or total
-    # All programs of a user share the limit, so more than our own number is needed.
+    # All programs of a user share the limit, so bsd's own number is not enough.
     better = max(2 * limit, 2 * total)
     return WatchProblem(
         Trouble.WATCH_LIMIT,
@@ -452,7 +458,8 @@ def _instance_limit() -> WatchProblem:
     limit = inotify_limit("max_user_instances") or 128
     return WatchProblem(
         Trouble.INSTANCE_LIMIT,
-        "nothing is watched, only scanned: no further inotify instance (or file) can be opened",
+        "no directory is watched, all are only scanned: no further inotify instance (or file) can"
+        " be opened",
         f"sudo sysctl fs.inotify.max_user_instances={2 * limit}, or raise ulimit -n",
     )
 
@@ -461,5 +468,5 @@ def _handler_failed(what: str) -> WatchProblem:
     return WatchProblem(
         Trouble.HANDLER,
         f"an event could not be handled: {what}",
-        "nothing, the scan has looked instead; please report it with the log",
+        "no action is needed, since a scan follows; please report this with the log",
     )

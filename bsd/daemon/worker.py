@@ -1,6 +1,7 @@
-"""The workers: each takes sessions from the queue and has a child extract their due values.
+"""The workers: threads that take sessions from the queue and have a child process them.
 
-`Worker` has a batch worked on and judges each result for the queue; `Workers` are the threads.
+`Worker` processes a batch and turns each result into a verdict for the queue. `Workers` are the
+threads.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ from bsd.transcripts.change import Written
 
 _log: BoundLogger = structlog.get_logger(module="worker")
 
-# After a commit that let in lines of another program, or that carried out calls of agents: no event
-# tells of them, and they must become idle first.
+# The wait after a commit that included lines of another program, or that executed agents' calls.
+# Such lines cause no further event, and the session must be idle first.
 _LOOK_AGAIN_SECONDS = 3.0
-# After so many sessions, and then none for a minute, memory is returned to the system.
+# After so many sessions followed by a minute without work, memory is returned to the system.
 _MANY = 1000
-_LARGEST_BATCH = 32  # small sessions of a backlog that a child works on in one task
+_LARGEST_BATCH = 32  # small sessions of the backlog that a child processes in one task
 
 
 class Worker:
-    """Works on batches of sessions, on any thread; a batch may have one session.
+    """Processes batches of one or more sessions. Thread-safe.
 
-    `worked` is called for each session that has had its turn.
+    `worked` is called with each session that was processed.
     """
 
     def __init__(
@@ -63,14 +64,17 @@ class Worker:
         alive: Callable[[], None] = lambda: None,
         began: Callable[[SessionName], None] = lambda _: None,
     ) -> dict[SessionName, Verdict]:
-        """Work on sessions in order; those that are not in the answer were not touched.
+        """Process sessions in order.
 
         Args:
-            alive: called now and then.
+            alive: called repeatedly during the work.
             began: called with each session when the work on it begins.
+
+        Returns:
+            The verdict on each session; sessions without a verdict were not processed.
         """
         verdicts: dict[SessionName, Verdict] = {}
-        if not self._state.config.current.enabled:  # a session counts as changed until it is on
+        if not self._state.config.current.enabled:  # sessions count as changed until it is enabled
             verdicts = dict.fromkeys(names, Finished())
         else:
             enqueuer = self._state.enqueuer
@@ -132,13 +136,13 @@ class Worker:
                 background=True,
                 handlers={"alive": alive, BEGAN: begin, "goes_on": goes_on},
             )
-            for at, result in zip(order, results, strict=False):  # it may have given way
+            for at, result in zip(order, results, strict=False):  # the batch may have ended early
                 verdicts[at] = self._judge(at, result, before[at])
         except Stopping:
             return
-        except BsdError as problem:  # the others were not touched, or are looked at once more
+        except BsdError as problem:  # the other sessions of the batch go back into the queue
             verdicts[at] = self._judge(at, problem, before[at])
-        except Exception as error:  # noqa: BLE001 - of one session, which does not stop the others
+        except Exception as error:  # noqa: BLE001 - one session must not stop the others
             _log.exception("Work on a session has failed", session=str(at))
             state.ledger.count("crashes")
             verdicts[at] = Failed(f"internal error: {error!r}")
@@ -146,14 +150,14 @@ class Worker:
     def _judge(
         self, name: SessionName, result: SessionResult | BsdError | None, before: Written
     ) -> Verdict:
-        """Report the result of a session, and return when it is due again.
+        """Publish the result for a session, and return the verdict on it.
 
         Args:
             result: the answer of `tasks.look_into`, or the error that it raised.
-            before: the transcript as it was when the work began.
+            before: the state of the transcript when the work began.
         """
         match result:
-            case None:  # bsd has just written to it: due values are seen when it is idle
+            case None:  # bsd has just written to it: due values are extracted when it is idle
                 return self._later(_LOOK_AGAIN_SECONDS)
             case NotFound():
                 return self._forget(name)
@@ -180,7 +184,7 @@ class Worker:
         return Finished(self._next_due(name, result))
 
     def _next_due(self, name: SessionName, result: SessionResult) -> float | None:
-        """Note how a session was left; returns when it is due even if it does not change."""
+        """Record the state of a session; return when it is due even if it does not change."""
         state = self._state
         now = state.clocks.steady()
         due = []
@@ -205,9 +209,14 @@ class Worker:
         return min(due, default=None)
 
     def _later(self, seconds: float | None, error: type[BsdError] | None = None) -> Verdict:
-        """Have a session looked into again in so many seconds; None: when it may be idle.
+        """Return the verdict for a session that must be tried again.
 
-        One that is paused until a user ends that is not tried: the end of the pause is noticed.
+        A session that is paused until a user ends the pause is not tried again: the end of the
+        pause queues it.
+
+        Args:
+            seconds: the time until the next attempt; None: use the backoff of the queue.
+            error: the type of the error; `Paused` is handled separately.
         """
         due = None if seconds is None else self._state.clocks.steady() + seconds
         return Finished(due) if error is Paused else TryLater(due)
@@ -224,7 +233,7 @@ class Worker:
             )
         if result.postponed:
             _log.debug(
-                f"Session {name} can give up too little yet, waiting for more",
+                f"Session {name} would save too little, waiting for more",
                 since=iso_utc(at),
             )
 
@@ -236,7 +245,7 @@ class Worker:
         return None
 
     def _forget(self, name: SessionName) -> Verdict:
-        """Forget a session that is gone or excluded; if it is there again, it is new."""
+        """Forget a deleted or excluded session; if it appears again, it counts as new."""
         self._state.scan.forget(name)
         self._state.ledger.forget(name)
         self._state.savings.clear(name)
@@ -245,17 +254,17 @@ class Worker:
 
 
 class _WorkerThread:
-    """One of the threads; a thread that dies is replaced under the same name."""
+    """One of the threads; a thread that dies is replaced by another of the same name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.session: SessionName | None = None  # that it works on
+        self.session: SessionName | None = None  # the session that it processes
         self.since = 0.0  # epoch seconds
         self.thread: threading.Thread | None = None
 
 
 class Workers:
-    """As many threads as the settings say, which take sessions from the queue."""
+    """The worker threads, which take sessions from the queue; the settings have their number."""
 
     def __init__(self, state: DaemonState, worker: Worker) -> None:
         self._state = state
@@ -268,9 +277,9 @@ class Workers:
             self._start(thread)
 
     def join(self, deadline: float) -> bool:
-        """Wait until `deadline` (monotonic seconds); returns True if all threads have ended.
+        """Wait until `deadline` (monotonic seconds); return True if all threads have ended.
 
-        After the daemon was told to stop, each finishes a commit that has begun, and no more.
+        When the daemon stops, each thread finishes only a commit that has begun.
         """
         threads = [each.thread for each in self._threads if each.thread is not None]
         for thread in threads:
@@ -298,7 +307,7 @@ class Workers:
 
     def _run(self, thread: _WorkerThread) -> None:
         state = self._state
-        worked = _MANY  # a start takes much memory, too
+        worked = _MANY  # return memory after the start, too, which takes much of it
         try:
             while not state.stopping.is_set():
                 state.beats.beat(thread.name, LONGEST_SLEEP_SECONDS)
@@ -309,7 +318,7 @@ class Workers:
                 elif worked >= _MANY:
                     worked = 0
                     give_back_memory()
-        except BaseException:  # noqa: BLE001 - after any error the work must go on
+        except BaseException:  # noqa: BLE001 - the work must go on after any error
             _log.exception("A worker has died and is replaced", worker=thread.name)
             state.ledger.count("workers_replaced")
             if not state.stopping.is_set():
@@ -330,11 +339,11 @@ class Workers:
             thread.session = at = session
 
         alive()
-        _log.trace("A session is worked on", session=str(at))
+        _log.trace("A session is being processed", session=str(at))
         thread.session, thread.since = at, time.time()
         try:
             verdicts = self._worker.run(batch, alive, began)
-        except BaseException:  # the thread ends; the queue must not take the session for busy
+        except BaseException:  # the thread ends; the queue must learn that the session is free
             verdicts[at] = Failed("the worker died")
             raise
         finally:

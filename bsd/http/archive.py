@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -21,10 +22,12 @@ from bsd.actions.archive import (
 from bsd.actions.forget_project import ForgottenProject, forget_whole_project
 from bsd.actions.list_entries import FIRST_PAGE, MOST_ENTRIES, MOST_TEXT
 from bsd.actions.vanished import PromptsShown
+from bsd.core.errors import Invalid
 from bsd.http.dependencies import Agent, Context, Input, JsonRoute
 from bsd.http.search import Limit, Words
 from bsd.maintenance.bring_back import BroughtBack
 from bsd.maintenance.forget import Forgotten
+from bsd.maintenance.forget_project import is_path
 
 router = APIRouter(prefix="/api/archive", tags=["archive"], route_class=JsonRoute)
 
@@ -55,6 +58,11 @@ def archive_forget_project(
     dry_run: bool = False,
 ) -> ForgottenProject:
     """Delete for good all that is kept of the sessions of a project, and of its memory."""
+    if is_path(project) and not os.path.isabs(project):
+        raise Invalid(
+            "the directory of a project is given from / on: that of the caller is not known here",
+            hint="its whole path, or an agent's name",
+        )
     return context.run(forget_whole_project, project, dry_run=dry_run)
 
 

@@ -50,6 +50,8 @@ _SETTINGS = "settings_table.js"
 _FIRST_MODULE = "app.js"
 _IMPORT = re.compile(rb'^(?:import|export|\})[^"\n]*"\./([\w./-]+\.js)"', re.MULTILINE)
 _LEAST_COMPRESSED = 500  # bytes
+# In Accept-Encoding; a weight of zero refuses it.
+_GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class PageFile:
         if self.etag in {tag.strip().removeprefix("W/") for tag in known}:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         body = self.body
-        if self.is_compressed and "gzip" in request.headers.get("accept-encoding", ""):
+        if self.is_compressed and _GZIP.search(request.headers.get("accept-encoding", "")):
             headers["content-encoding"] = "gzip"
         elif self.is_compressed:
             body = gzip.decompress(body)
@@ -144,7 +146,10 @@ def _hash(content: bytes) -> str:
 async def _start(request: Request) -> Response:
     """Answer with the page itself."""
     response = page_files().start.answer(request, _ASK_AGAIN)
-    response.background = BackgroundTask(request.app.state.warm)
+    # A browser opens the page, and asks for HTML; a program that only looks whether bsd is there
+    # sends no such header.
+    if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
+        response.background = BackgroundTask(request.app.state.warm)
     return response
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from bsd.core.audit import AuditLog
-from bsd.core.errors import BsdError, ConfigError, NotFound, os_problem
+from bsd.core.errors import BsdError, ConfigError, Invalid, NotFound, os_problem
 from bsd.core.layout import Layout, SessionName, check_name
 from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import parent_of
@@ -76,19 +76,35 @@ def find_project(layout: Layout, text: str) -> KeptProject:
 
     Raises:
         NotFound: the project has neither stored data nor sessions.
-        Invalid: `text` is not a valid name of an agent.
+        Invalid: `text` is not a valid name of an agent, or it is the root directory.
     """
+    if is_path(text) and any(path == path.parent for path in map(PurePath, _paths(text))):
+        raise Invalid(
+            f"{text} is no directory of a project: every session began below it",
+            hint="name the directory of one project, or an agent",
+        )
     called = _agents_called(layout, text)
     names = set(_all_names(layout))
     chosen = {name for name in names if name.agent in called}
+    others: set[SessionName] = set()
     unread: dict[SessionName, BsdError] = {}
     agents = set(called)
-    if _is_path(text):
-        began, unread = _begun_in(layout, text, names - chosen)
-        chosen |= began.keys()
-        named = (name for name in began if name.agent in _agents_of_projects(layout, began[name]))
-        agents |= {name.agent for name in named}
-    chosen |= {name for name in names if _is_part_of(layout, name, chosen, agents)}
+    if is_path(text):
+        began, elsewhere, unread = _begun_in(layout, text, names)
+        named = {*_agents_of_projects(layout, _paths(text))}
+        # The programs write several directories as one name: /a/b-c and /a/b/c.
+        others = {
+            name
+            for name in chosen & elsewhere.keys()
+            if name.agent in named and name.agent in _agents_of_projects(layout, elsewhere[name])
+        }
+        chosen = (chosen - others) | began.keys()
+        unread = {name: why for name, why in unread.items() if name not in chosen}
+        agents -= {name.agent for name in others} - {name.agent for name in chosen}
+        agents |= {
+            name.agent for name in began if name.agent in _agents_of_projects(layout, began[name])
+        }
+    chosen |= {name for name in names if _is_part_of(layout, name, chosen, agents, others)}
     memory = {}
     for agent, place in memory_copies(layout):
         if agent in agents:
@@ -140,7 +156,8 @@ def forget_project(
         )
 
 
-def _is_path(text: str) -> bool:
+def is_path(text: str) -> bool:
+    """Return whether a text names a project by its directory, and not by an agent."""
     return os.sep in text or text.startswith("~") or text in {".", ".."}
 
 
@@ -155,7 +172,7 @@ def _agents_called(layout: Layout, text: str) -> tuple[str, ...]:
 
     A path means the agent whose sessions lie there, and the agents named after that directory.
     """
-    if not _is_path(text):
+    if not is_path(text):
         return (check_name(text, "agent"),)
     found = [each for s in layout.sources if (each := s.agent_at(Path(_paths(text)[0])))]
     return tuple(dict.fromkeys((*found, *_agents_of_projects(layout, _paths(text)))))
@@ -183,12 +200,17 @@ def _directory_test(text: str) -> Callable[[str], bool]:
 
 def _begun_in(
     layout: Layout, text: str, names: Collection[SessionName]
-) -> tuple[dict[SessionName, set[str]], dict[SessionName, BsdError]]:
-    """Return the sessions that began in or below a directory, and the unreadable sessions.
+) -> tuple[dict[SessionName, set[str]], dict[SessionName, set[str]], dict[SessionName, BsdError]]:
+    """Return the sessions that began in or below a directory, and the other sessions.
 
     Parts of other sessions are left out: they are forgotten with their session.
+
+    Returns:
+        The sessions that began there and those that began elsewhere, each with its directories,
+        and the unreadable sessions.
     """
     found: dict[SessionName, set[str]] = {}
+    elsewhere: dict[SessionName, set[str]] = {}
     unread: dict[SessionName, BsdError] = {}
     trashed, is_in = list(transcripts(layout)), _directory_test(text)
     for name in sorted(names):
@@ -201,7 +223,9 @@ def _begun_in(
             continue
         if directories and all(map(is_in, directories)):
             found[name] = directories
-    return found, unread
+        elif not any(map(is_in, directories)) and directories:
+            elsewhere[name] = directories
+    return found, elsewhere, unread
 
 
 def _directories_of(
@@ -223,10 +247,17 @@ def _directories_of(
 
 
 def _is_part_of(
-    layout: Layout, name: SessionName, sessions: Collection[SessionName], agents: Collection[str]
+    layout: Layout,
+    name: SessionName,
+    sessions: Collection[SessionName],
+    agents: Collection[str],
+    others: Collection[SessionName],
 ) -> bool:
+    """Return whether a session is a part of one of these, or of one of an agent but for others."""
     parent = _parent(layout, name)
-    return parent is not None and (parent in sessions or parent.agent in agents)
+    if parent is None or parent in others:
+        return False
+    return parent in sessions or parent.agent in agents
 
 
 def _parent(layout: Layout, name: SessionName) -> SessionName | None:

@@ -77,6 +77,7 @@ class FullScan:
     failed: Callable[[SessionName, BsdError], object] = lambda _name, _why: None
     _hits: dict[tuple[SessionName, str | int], SearchHit] = field(init=False, default_factory=dict)
     _formats: dict[SessionName, TranscriptFormat | None] = field(init=False, default_factory=dict)
+    _written_at: dict[SessionName, float | None] = field(init=False, default_factory=dict)
 
     def run(self, position: ScanPosition | None = None) -> Scanned:
         """Search until `limit` hits are found, `stopping` returns True, or all text is read.
@@ -102,8 +103,8 @@ class FullScan:
         )
         with closing(Matcher(self.words)) as matcher:
             came_to = reader.run(partial(self._look, matcher), position)
-        hits = list(self._hits.values())[: self.limit]
         is_over = came_to.scanned == came_to.total
+        hits = list(self._hits.values())
         return Scanned(hits, None if is_over else came_to, max(came_to.scanned, 0), came_to.total)
 
     def _is_wanted(self, session: SessionName, wanted: WantedSessions) -> bool:
@@ -119,29 +120,48 @@ class FullScan:
         directories = (copy.working_directory for copy in copies if copy.name == session)
         return wanted.has_gone(session, next(directories, None))
 
-    def _look(self, matcher: Matcher, lines: StoredLines) -> None:
+    def _look(self, matcher: Matcher, lines: StoredLines) -> int | None:
+        """Search lines; return where the search goes on if enough is found before their end."""
         if lines.is_stored:
             if any(matcher.candidates(lines.data)):
                 self._look_at_stored(matcher, lines)
-            return
+            return None
         fmt = lines.format
         for start, end in matcher.candidates(lines.data):
             index = lines.index + lines.data.count(b"\n", 0, start)
             entry = parse_entry(lines.data[start:end])
             called = fmt.info(entry).id if fmt and entry else entry_id(entry or {})
             about = _about(entry, fmt)
-            if self.wanted.fits(*about):
+            if self._fits(lines.session, *about):
                 text = self._text(entry, fmt, lines.data[start:end])
                 self._look_at(matcher, text, lines.session, called, index, about, away=False)
+            if len(self._hits) >= self.limit:
+                return end
+        return None
 
     def _look_at_stored(self, matcher: Matcher, lines: StoredLines) -> None:
         """Search an original; if its extracted values are known, only these values."""
         entry, fmt = parse_entry(lines.data), self._format_of(lines.session)
         about = _about(entry, fmt)
-        if self.wanted.fits(*about):
+        if self._fits(lines.session, *about):
             text = self._text(entry, fmt, lines.data, list(_paths(lines.keys)))
             called = lines.entry_id or entry_id(entry or {})
             self._look_at(matcher, text, lines.session, called, lines.index, about, away=True)
+
+    def _fits(self, name: SessionName, role: str | None, time: float | None) -> bool:
+        """Return whether an entry meets the conditions; without a time, that of its file counts."""
+        if time is None and (self.wanted.since, self.wanted.until) != (None, None):
+            time = self._written(name)
+        return self.wanted.fits(role, time)
+
+    def _written(self, name: SessionName) -> float | None:
+        """Return when a session was last written to (epoch seconds), or the copy of a gone one."""
+        if name not in self._written_at:
+            self._written_at.clear()
+            self._written_at[name] = None
+            with suppress(BsdError, OSError), open_or_snapshot(self.layout, name) as source:
+                self._written_at[name] = source.identity.mtime_ns / 1e9
+        return self._written_at[name]
 
     def _text(
         self,

@@ -104,7 +104,8 @@ class StoredLines:
 
 
 _Piece = tuple[int, str, int]  # the part, the position after it, and its bytes in the files
-Look = Callable[[StoredLines], object]
+# Returns the number of bytes of `data` that were read, if the reading must continue behind them.
+Look = Callable[[StoredLines], int | None]
 
 
 @dataclass(slots=True)
@@ -115,7 +116,8 @@ class StoredLineReader:
         agent: only sessions of this agent.
         only: only these sessions, without calling `has` and `has_gone`; empty: all.
         progress: called with the bytes read so far and the total.
-        stopping: called after each piece of about 1 MB; True pauses the reading.
+        stopping: called after each piece of about 1 MB, and after each line of a pack; True pauses
+            the reading.
         failed: called for files that cannot be read; the reading continues with the others.
         parts: the parts of a session to read.
         gone: True: only sessions that their program has deleted; False: only existing sessions.
@@ -227,9 +229,10 @@ class StoredLineReader:
             fmt = format_of(source, program_of(self.layout, name.agent))
             place = TextPlace.ARCHIVED if is_deleted(self.layout, name) else TextPlace.TRANSCRIPT
             for lines in source.whole_lines(offset):
-                look(StoredLines(name, place, lines, number, format=fmt))
-                offset, number = offset + len(lines), number + lines.count(b"\n")
-                yield _TRANSCRIPT, f"{offset}:{number}", len(lines)
+                end = look(StoredLines(name, place, lines, number, format=fmt))
+                seen = lines[:end]
+                offset, number = offset + len(seen), number + seen.count(b"\n")
+                yield _TRANSCRIPT, f"{offset}:{number}", len(seen)
 
     def _in_store(self, name: SessionName, look: Look, at: str) -> Iterator[_Piece]:
         store = SessionStore(self.layout, name)
@@ -258,7 +261,7 @@ class StoredLineReader:
                         index = record.get("index", ref_of(record))
                         about = (index, record.get("entry_id"), record.get("keys"))
                         look(_stored(name, TextPlace.ARCHIVED, packed.line, *about))
-                        if read >= _PIECE:
+                        if read >= _PIECE or self.stopping():
                             yield _PACKS, f"{path.name}:{done}", int(read * share)
                             read = 0
                     if read:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from bsd.core.errors import Invalid
 from bsd.core.layout import SessionName
 
 # The roles that a search accepts, with the roles of entries. Thinking and calls are parts of
@@ -37,6 +38,17 @@ class SearchFilter:
     place: SearchPlace | None = None  # takes precedence over `gone`
     project: str | None = None  # an agent, or the end of the directory in which sessions began
     file: str | None = None  # the end of a path of a file that calls in the session name
+
+    def __post_init__(self) -> None:
+        """Refuse conditions that no entry can meet; raises Invalid."""
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise Invalid(
+                "no time lies between since and until: since is not the earlier of the two",
+                hint="exchange them, or leave one out",
+            )
+        for name, text in (("project", self.project), ("file", self.file)):
+            if text is not None and not text.strip():
+                raise Invalid(f"the {name} is empty", hint=f"name one, or leave out {name}")
 
     @property
     def of_gone(self) -> bool | None:

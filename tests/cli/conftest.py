@@ -94,7 +94,7 @@ def snapshot(root: Path) -> dict[str, tuple[int, int, bytes]]:
 
 
 def open_up(directory: Path) -> None:
-    """Let every user reach a directory of pytest's, which keeps them to itself."""
+    """Open a directory of pytest's, which is closed to other users, to every user."""
     for above in (directory, *directory.parents):
         if above.stat().st_uid == os.geteuid() and len(above.parts) > 2:
             above.chmod(0o755)
@@ -127,7 +127,7 @@ def program(root: Path) -> Program:
 def bsd(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Call]:
-    """bsd in this process, which is much quicker: all but the start is the same."""
+    """bsd in this process, which is much quicker: everything except the start is the same."""
     yield Call(root, capsys, monkeypatch)
     close_logs()
 

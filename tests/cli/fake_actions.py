@@ -116,7 +116,7 @@ class Cli:
 def listening(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Cli:
-    """A root with two agents and three sessions, and actions that only listen."""
+    """A root with two agents and three sessions, and actions that only record calls."""
     root = tmp_path / "root"
     for name in ("main/a", "main/b", "other/a"):
         add_session(root, name, b'{"type":"session","version":3,"id":"x"}\n')

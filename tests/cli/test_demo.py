@@ -36,7 +36,7 @@ def short(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
 
 
 def processes_in(place: Path) -> list[str]:
-    """The command lines of all processes that have to do with a directory."""
+    """The command lines of all processes that use a directory."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

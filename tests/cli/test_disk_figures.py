@@ -27,7 +27,7 @@ def disk(bsd: Call) -> dict[str, Any]:
 
 @pytest.fixture
 def left(bsd: Call, root: Path) -> dict[str, int]:
-    """By how many bytes each of two sessions became shorter."""
+    """The number of bytes by which each of two sessions became shorter."""
     rest(root)
     files = {name: root / f"agents/main/sessions/{name}.jsonl" for name in ("alpha", "beta")}
     before = {name: file.stat().st_size for name, file in files.items()}
@@ -100,7 +100,7 @@ def test_all_doors_tell_the_same(tmp_path: Path) -> None:
 
 
 def _agree(daemon: Running) -> bool:
-    """Whether status, API and metrics say the same; it may change between two questions."""
+    """Whether status, API and metrics agree; the figure may change between two requests."""
     before = daemon.status()["disk"]
     told = json.loads(daemon.bsd("--json", "status").stdout)["disk"]
     measured = _metrics(daemon.socket)

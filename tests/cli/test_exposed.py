@@ -33,7 +33,7 @@ def program(root: Path, bsd_toml: Path) -> Program:
 
 
 def listening_on(program: Program) -> list[str]:
-    """The TCP addresses of which the log says that the API listens there."""
+    """The TCP addresses on which the API listens, from the log."""
     log = program.root / "logs" / "brainsurgeon.log"
     lines = log.read_text().splitlines() if log.exists() else []
     events = [json.loads(line) for line in lines if line.endswith("}")]

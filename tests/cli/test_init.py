@@ -403,7 +403,7 @@ def test_no_service_if_none_is_wanted(claude_only: Machine, manager: FakeManager
     assert "everything is set up" in claude_only("init --yes --no-service").out
 
 
-# --- roots and trouble ------------------------------------------------------------------------
+# --- roots and failures -----------------------------------------------------------------------
 
 
 def test_without_any_agent_it_says_what_to_name(machine: Machine) -> None:

@@ -122,7 +122,7 @@ def test_sessions_that_cannot_be_looked_at_keep_their_values(
     projects.rename(away)
     left = call(capsys, "leave", "--purge", "--yes")
     assert left.code == 1
-    assert f"{projects} is not there, and values of 1 session of it are kept here" in left.err
+    assert f"{projects} does not exist, and bsd stores values of 1 session of it" in left.err
     assert "bsd's directory is not deleted" in left.err
     assert "Claude Code stays on" in left.out
     away.rename(projects)
@@ -139,7 +139,7 @@ def test_sessions_that_cannot_be_looked_at_keep_their_values(
     content, mode = session.read_bytes(), session.stat().st_mode
     session.unlink()
     for make, said in (
-        (os.mkfifo, "no plain file lies"),
+        (os.mkfifo, "is not a regular file"),
         (nuls, f"{session.stem} is not restored"),
     ):
         make(session)

@@ -17,7 +17,7 @@ from tests.session_files import LONG, conversation, jsonl
 
 SESSION = "main/long"
 LONGEST = 200  # characters
-# An earlier version extracted these, and found ids of more than 1,010 characters never again.
+# An earlier version extracted these, and could never find ids of more than 1,010 characters again.
 OLD = ["o" * (LONGEST + 1), "o" * 1010, "o" * 1011, "o" * 5000]
 
 

@@ -84,7 +84,7 @@ def test_nothing_edits_it_and_all_that_looks_goes_on(bsd: Call, root: Path) -> N
     told = bsd("sessions")
     assert "paused" in told.out
     assert "Paused: main, until it is ended (`bsd pause`)" in told.err
-    # All sessions: the others are worked on.
+    # All sessions: bsd works on the others.
     result = bsd("extract", "--json")
     assert result.code == 4
     assert out_of(result.document, "main/alpha")["status"] == "busy"

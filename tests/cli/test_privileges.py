@@ -55,7 +55,7 @@ class Program:
 
 
 def _own(path: Path, uid: int) -> None:
-    """Let everything there belong to a user and a group."""
+    """Give all files there to a user and a group."""
     for each in (path, *path.rglob("*")):
         os.chown(each, uid, uid, follow_symlinks=False)
 
@@ -129,7 +129,7 @@ def test_the_option_counts_wherever_it_stands(theirs: Path, tmp_path: Path) -> N
 
 @needs_root
 def test_nothing_of_roots_rights_is_left(theirs: Path, tmp_path: Path) -> None:
-    """An editor is started with the rights that the call has."""
+    """An editor is started with the rights of the call."""
     editor = tmp_path / "editor"
     editor.write_text(f"#!/bin/sh\ncat /proc/self/status > {theirs}/rights\nexit 1\n")
     editor.chmod(0o755)

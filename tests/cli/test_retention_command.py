@@ -26,7 +26,7 @@ from tests.refusing import raising
 
 
 def put_forward(root: Path, hours: float, *, ago: float = 40.0) -> None:
-    """Let bsd find that the clock moved by so much more than the `ago` seconds that passed."""
+    """Let bsd find that the clock moved by this much more than the `ago` seconds that passed."""
     then = {"wall": time.time() - ago - hours * 3600, "steady": steady() - ago, "boot": boot_id()}
     write_private(Layout(root).clock_file, orjson.dumps(then))
 

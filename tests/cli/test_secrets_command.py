@@ -57,7 +57,7 @@ def test_a_session_is_exported(bsd: Call, tmp_path: Path) -> None:
     assert ended.out.startswith(f"  {RULE}  ghp_… (40 characters)  in 4 entries")
     assert TOKEN not in file.read_text()
     ended = bsd("export", "main/leaky", "-o", str(file))
-    assert (ended.code, "is there already" in ended.err) == (1, True)
+    assert (ended.code, "exists already" in ended.err) == (1, True)
     ended = bsd("export", "main/leaky", "--format", "md", "-o", str(tmp_path / "a.md"), "--json")
     assert ended.document["bytes"] == (tmp_path / "a.md").stat().st_size
     assert [each["rule"] for each in ended.document["secrets"]] == [RULE, "private-key"]

@@ -62,7 +62,7 @@ def shown(status: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     "line",
     [
-        "bsd 0.1.0 is running: process 4711, up 1 d 2 h",
+        "bsd 0.2.0 is running: process 4711, up 1 d 2 h",
         "root       /home/ada/.openclaw",
         "guarantee  strong on ext4",
         "watching   1,234 sessions; 9 of 12 directories by events, 2 by scans only",
@@ -146,7 +146,7 @@ def test_switches_are_told() -> None:
     assert "switched off" in text
     assert "read-only" in text
     assert (
-        "! config   the settings file is broken, the last good settings hold: not valid JSON"
+        "! config   the settings file is broken; the last valid settings apply: not valid JSON"
         in text
     )
 

@@ -66,7 +66,7 @@ def test_status_is_told_to_people(root: Path, capsys: pytest.CaptureFixture[str]
     with serving(root):
         assert run(["status"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("bsd 0.1.0 is running: process 4711, up 1 d 2 h\n")
+    assert shown.startswith("bsd 0.2.0 is running: process 4711, up 1 d 2 h\n")
     assert "117.7 MB" in shown
 
 
@@ -123,7 +123,7 @@ def test_watching_goes_on_while_the_daemon_restarts(
         with pytest.raises(Enough):
             status_command._watch(Client(socket_of(root)), 2.0, as_json=False, sleep=sleep)
     shown = capsys.readouterr().out.split("\n\n")
-    pages = [page for page in shown if "bsd 0.1.0 is running" in page or "not running" in page]
+    pages = [page for page in shown if "bsd 0.2.0 is running" in page or "not running" in page]
     assert "1,234 sessions" in pages[0]
     assert "4,321 sessions" in pages[1]
     assert pages[2].strip() == "the daemon is not running (try: `bsd run` starts it)"
@@ -160,7 +160,7 @@ def test_the_socket_is_where_the_settings_say(
         assert run(["--config", str(file), "status"]) == 0
         monkeypatch.setenv("BRAINSURGEON_SOCKET", str(socket_of(other)))
         assert run(["status"]) == 0
-    assert capsys.readouterr().out.count("bsd 0.1.0 is running") == 3
+    assert capsys.readouterr().out.count("bsd 0.2.0 is running") == 3
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def terminal(place: Path, width: int) -> Iterator[Terminal]:
     program.chmod(0o755)
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
     tmux = (require_program("tmux"), "-u", "-f", "/dev/null", "-S", str(place / "tmux"))
-    # The terminal alone says how large it is.
+    # Only the terminal gives its size.
     sized = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "LINES")}
     size = ("-x", str(width), "-y", str(_LINES))
     subprocess.run(

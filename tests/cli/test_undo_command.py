@@ -79,7 +79,7 @@ def test_history_and_undo(bsd: Call, root: Path, alpha: Path) -> None:
 
 
 def a_restore(bsd: Call, root: Path, alpha: Path) -> bytes:
-    """Extract, restore an entry; returns the session then."""
+    """Extract, then restore an entry; return the session's content after that."""
     assert bsd("extract", "main/alpha").code == 0
     rest(root)
     (extracted,) = bsd("history", "main/alpha", "--json").document["operations"]

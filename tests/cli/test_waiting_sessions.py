@@ -22,7 +22,7 @@ DUE = re.compile(r"waits: cache warm until (\d\d:\d\d), 38k tokens ready")
 
 
 def leave_waiting(root: Call, session: str, until: float, *, size: int = 0) -> None:
-    """Leave a session as a daemon does; of another `size` than it has, it has changed since."""
+    """Leave a session as a daemon does; with another `size` than its own, it has changed since."""
     layout, name = Layout(root.root), SessionName.parse(session)
     seen = Written.of(layout.session_file(name).lstat())
     left = Left(name, "settings", seen._replace(size=size or seen.size), until, until, 38_123)

@@ -1,4 +1,4 @@
-"""Claude Code, the shipped program, in a home of a test."""
+"""Claude Code, the released program, in a home of a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pi, the shipped program, in a home of a test."""
+"""pi, the released program, in a home of a test."""
 
 from __future__ import annotations
 

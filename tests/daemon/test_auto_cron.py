@@ -68,7 +68,7 @@ def test_the_first_run_passes_over_what_has_been_seen_to_and_is_as_it_was_left(
         house.auto_cron.run()
     assert house.take(5) == new
     assert house.take() is None
-    told = f"Session {seen_to} unchanged since it was looked into, skipping"
+    told = f"Session {seen_to} unchanged since bsd processed it, skipping"
     assert told in [line["event"] for line in lines]
 
 

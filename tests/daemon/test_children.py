@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +138,9 @@ def test_one_child_serves_again_and_again_until_nobody_comes(house: House) -> No
     assert some.step(house.now + IDLE_SECONDS) is None
     assert not is_alive(first)
     assert some.snapshot() == []
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: some.warm(), range(4)))
     some.warm()  # started before the call that needs it, and once
-    some.warm()
     [ready] = some.snapshot()
     assert ready["pid"] != first
     assert some.call(odd_tasks.pid) == ready["pid"]
@@ -232,7 +234,7 @@ def test_a_death_in_an_exchange_is_put_in_order_at_once(
     before = house.content
     with capture_logs() as lines, pytest.raises(ChildDied):
         house.children.call(odd_tasks.die_at, NAME, step, session=NAME)
-    assert "What was in flight was looked after" in [one["event"] for one in lines]
+    assert "A commit in flight was recovered" in [one["event"] for one in lines]
     assert (house.content == before) is not committed
     assert not list(house.path.parent.glob("*.lock")), "the lock of a dead process stays nowhere"
     assert len(list(InFlight(house.layout).records())) == 1, "what is displaced has its minute"
@@ -280,7 +282,7 @@ def test_one_that_holds_a_lease_is_waited_for(house: House) -> None:
 
 def test_one_that_cannot_begin_is_an_error(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = house.make(program="import sys; sys.exit(3)")
-    with pytest.raises(BsdError, match="does not begin"):
+    with pytest.raises(BsdError, match="does not start"):
         broken.call(odd_tasks.pid)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(BsdError, match="starting a child process"):
@@ -294,7 +296,7 @@ def test_another_release_does_not_work_for_this_one(house: House) -> None:
     later = house.make(program=f"{begin}{other}{load}{rest}")
     with pytest.raises(Unavailable, match="bsd 99 is installed") as raised:
         later.call(odd_tasks.pid)
-    assert "start the daemon anew" in str(raised.value.hint)
+    assert "restart the daemon" in str(raised.value.hint)
 
 
 # --- the end ---

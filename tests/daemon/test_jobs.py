@@ -60,7 +60,7 @@ def test_cleaning_up_that_leaves_something_behind_has_failed(layout: Layout) -> 
     set_idle(old, 30 * 3600)
     layout.archive.rmdir()
     layout.archive.write_bytes(b"no directory")
-    with pytest.raises(Unavailable, match="not all could be moved or deleted") as told:
+    with pytest.raises(Unavailable, match="some files could not be moved or deleted") as told:
         jobs.clean_up()
     assert str(layout.log_file) in str(told.value.hint)
     layout.archive.unlink()

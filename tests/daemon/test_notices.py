@@ -26,7 +26,7 @@ def test_all_well_is_no_notice() -> None:
 @pytest.mark.parametrize(
     ("where", "value", "name", "text", "remedy"),
     [
-        ("config", {"path": "/c", "problem": "/c: no JSON"}, "config", "broken", "mend /c"),
+        ("config", {"path": "/c", "problem": "/c: no JSON"}, "config", "broken", "correct /c"),
         ("room", {"free": 1 << 30, "size": 500 << 30}, "disk", "1.0 GB of 500.0 GB", "free some"),
         ("room", {"free": 1 << 20, "size": 32 << 20}, "disk", "1.0 MB of 32.0 MB", "free some"),
         (

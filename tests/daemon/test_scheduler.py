@@ -305,4 +305,4 @@ def test_a_run_that_is_broken_off_is_recorded(world: World) -> None:
         world.scheduler.run("stopped")
     [status] = world.status()
     assert not status["running"]
-    assert status["last_result"]["error"] == "it was broken off"
+    assert status["last_result"]["error"] == "it was interrupted"

@@ -221,7 +221,7 @@ def test_an_overflow_of_the_kernel_s_queue_has_the_scan_look(
         b"",
     )
     watcher._observer._inotify_fd.handle_event(overflow)  # type: ignore[union-attr]
-    assert any("ran over" in why for why in heard.rescans)
+    assert any("overflowed" in why for why in heard.rescans)
     append(file_of(layout, NAME))
     heard.wait_for_hint(NAME)
     assert watcher.rearm(1.0).watched == 4

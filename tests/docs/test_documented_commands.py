@@ -64,7 +64,7 @@ def _parse(words: list[str], *, whole: bool) -> None:
         click.UsageError: a command or an option is not known.
     """
     command: click.Command = bsd
-    context = click.Context(bsd, info_name="bsd", obj=Call())
+    context = click.Context(bsd, info_name="bsd", obj=Call(), **bsd.context_settings)
     rest = words[1:]
     while True:
         if whole or isinstance(command, click.Group):

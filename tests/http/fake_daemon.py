@@ -40,7 +40,7 @@ def _sample() -> dict[str, Any]:
     return {
         "state": "running",
         "pid": 4711,
-        "version": "0.1.0",
+        "version": "0.2.0",
         "root": "/home/ada/.openclaw",
         "page": None,
         "started_at": "2026-11-21T08:00:00.000Z",
@@ -226,7 +226,7 @@ class FakeDaemon:
     def health(self) -> dict[str, Any]:
         return {
             "status": self.health_status,
-            "version": "0.1.0",
+            "version": "0.2.0",
             "pid": 4711,
             "uptime_seconds": 1.5,
             "late": [],

@@ -35,7 +35,7 @@ from tests.searching import read_all
 from tests.session_files import sample
 from tests.waiting import DEADLINE_SECONDS
 
-if TYPE_CHECKING:  # it takes long to import, and each of the workers would
+if TYPE_CHECKING:  # its import takes long, and each of the workers would make it
     from schemathesis import Case
     from schemathesis.generation import GenerationMode
 

@@ -164,7 +164,7 @@ HOSTILE = [
 
 @pytest.fixture
 def tree(tmp_path: Path, root: Path) -> Path:
-    """A canary in every place where a wrong name could lead, and links that leave the root."""
+    """A canary in every place to which a wrong name could lead, and links that leave the root."""
     places = [tmp_path, root, root / "agents", root / "agents/main", tmp_path / "outside/sessions"]
     for place in places:
         place.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,7 @@ def test_all_names_are_ours_and_explained() -> None:
         ("bsd_commits_given_up_total", {"reason": "in use"}, 3),
         ("bsd_sessions", {}, 1234),
         ("bsd_healthy", {}, 1),
-        ("bsd_info", {"version": "0.1.0"}, 1),
+        ("bsd_info", {"version": "0.2.0"}, 1),
         ("bsd_queue_sessions", {"state": "waiting"}, 3),
         ("bsd_parked_sessions", {}, 1),
         ("bsd_workers", {}, 2),

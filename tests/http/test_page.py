@@ -103,6 +103,30 @@ def test_the_page_is_light_on_the_way(app: FastAPI) -> None:
 
 
 @pytest.mark.parametrize(
+    ("accepted", "sent"),
+    [
+        *(("gzip", "gzip"), ("br, GZIP;q=0.5", "gzip"), ("gzip;q=0.01", "gzip")),
+        *(("gzip;q=0", None), ("gzip ; q=0.000, br", None), ("identity", None), ("gzipped", None)),
+    ],
+)
+def test_a_file_is_sent_as_the_browser_accepts_it(
+    app: FastAPI, accepted: str, sent: str | None
+) -> None:
+    reply = ask(app, "GET", "/web/app.js", headers={"Accept-Encoding": accepted})
+    assert reply.headers.get("content-encoding") == sent
+
+
+def test_only_a_browser_that_opens_the_page_has_a_child_started(tmp_path: Path) -> None:
+    app, opened = app_over(tmp_path), list[str]()
+    app.state.warm = lambda: opened.append("warm")
+    ask(app, "GET", "/", headers={"Accept": "*/*"})
+    ask(app, "HEAD", "/", headers={"Accept": "text/html"})
+    assert opened == []
+    ask(app, "GET", "/", headers={"Accept": "text/html,*/*;q=0.8"})
+    assert opened == ["warm"]
+
+
+@pytest.mark.parametrize(
     "name",
     [
         *("..", ".", "%2e%2e", "../__init__.py", "..%2f__init__.py", "%2e%2e%2f__init__.py"),

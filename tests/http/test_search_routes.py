@@ -46,6 +46,9 @@ def test_words_and_files(root: Path) -> None:
             assert hits(f"{way}&place=archived") == hits(f"{way}&project=elsewhere") == set()
             assert hits(f"{way}&gone=false&session=main/two") == {"main/two 1"}
             assert hits(f"{way}&gone=true") == set()
+            for odd in ("since=2026-02-10&until=2026-02-09", "project=%20", "file=%20"):
+                status, found = ask(f"search?q=numbat{way}&{odd}")
+                assert status == 400, found
         _, found = ask("search?q=edit&role=call&all")
         assert [hit["index"] for hit in found["results"]] == [2]
         _, found = ask("search?q=digs")

@@ -314,7 +314,7 @@ def test_an_entry_is_edited_and_the_edit_undone(ask: Ask, root: Path) -> None:
 def test_an_edit_that_makes_no_sense_changes_nothing(
     ask: Ask, root: Path, body: bytes, fields: set[str]
 ) -> None:
-    """The original wrote an empty line where no entry was given."""
+    """The original wrote an empty line where the request had no entry."""
     before = transcript(root).read_bytes()
     status, answer = ask("PUT", f"{SAMPLE}/entries/{text_entry(ask)['id']}", body)
     assert (status, {one["field"] for one in answer.get("errors", [])}) == (400, fields)

@@ -159,6 +159,8 @@ def test_a_project_is_forgotten(home: Home) -> None:
     store = context.layout.extracted / "main_4f2a"
     store.mkdir(parents=True)
     (store / "0001_tool_result.json").write_text("{}")
+    for here in (".", "~", "main/"):  # of the daemon, not of the caller
+        assert home.ask("DELETE", f"archive?project={here}&dry_run").status == 400
     would = home.ask("DELETE", "archive?project=main&dry_run").json()
     assert (would["dry_run"], would["agents"], store.exists()) == (True, ["main"], True)
     done = home.ask("DELETE", "archive?project=main").json()

@@ -136,9 +136,34 @@ def test_a_name_of_no_project_is_refused(home: ClaudeHome, clock: Clock, text: s
     assert tree(home.layout.root) == before
 
 
+def test_another_directory_of_the_same_name_to_the_program_is_not_taken(
+    home: ClaudeHome, clock: Clock
+) -> None:
+    """Claude Code writes both as `-home-me-project`."""
+    lines = home.layout.session_file(home.names[0]).read_bytes()
+    began = {PROJECT: id_of(8), "/home/me-project": id_of(9)}
+    for directory, session in began.items():
+        path = home.source / "-home-me-project" / f"{session}.jsonl"
+        own = lines.replace(home.names[0].session.encode(), session.encode())
+        path.write_bytes(
+            own.replace(b'"sessionId"', b'"cwd": "%b", "sessionId"' % directory.encode())
+        )
+        set_idle(path, 2 * DAY)
+    keep(home.layout, clock)
+    for directory, session in began.items():
+        told = forget(home, clock, f"{directory}/", dry_run=True).sessions
+        taken = {one.session.rpartition("/")[2] for one in told}
+        assert taken & {*began.values()} == {session}
+
+
 def test_a_name_that_none_can_have_is_refused(home: ClaudeHome, clock: Clock) -> None:
     with pytest.raises(Invalid):
         forget(home, clock, "a b")
+    before = tree(home.layout.root)
+    for everything in ("/", "//", "/home/..", "///./"):
+        with pytest.raises(Invalid, match="no directory of a project"):
+            forget(home, clock, everything)
+    assert tree(home.layout.root) == before
 
 
 def test_a_directory_that_is_no_project_is_refused(home: ClaudeHome, clock: Clock) -> None:
@@ -184,5 +209,3 @@ def test_a_project_is_known_by_the_directory_in_which_its_sessions_began(
     assert done.agents == (home.name.agent,)
     stores = [store.name for store in home.layout.extracted.iterdir()]
     assert stores == [home.layout.store_name(names[1])]
-    both = forget_whole_project(caller, "/", dry_run=True)
-    assert [one.session for one in both.sessions][-1] == str(names[1])

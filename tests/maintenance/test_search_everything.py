@@ -165,6 +165,34 @@ def test_it_goes_on_where_it_stopped(layout: Layout, caller: Caller) -> None:
     assert done.scanned == done.total
 
 
+def test_pages_of_few_hits_leave_none_out(layout: Layout, caller: Caller) -> None:
+    wanted = fill(layout, caller)
+    place, found = None, list[tuple[str, str | None]]()
+    while True:
+        done = FullScan(layout, "quokka", limit=2).run(place)
+        assert len(done.hits) <= 2
+        found += [(str(hit.session), hit.entry) for hit in done.hits]
+        if (place := done.place) is None:
+            break
+    assert sorted(found) == sorted(wanted), "each once"
+
+
+def test_an_entry_without_a_time_is_as_old_as_its_file_here_and_in_the_index(
+    layout: Layout,
+) -> None:
+    timeless = entry(0, "user", "quokka") | {"timestamp": None}
+    path = add_session(layout.root, str(NAME), jsonl(HEADER, timeless, entry(1, "assistant", "")))
+    os.utime(path, (1e9, 1e9))
+    for wanted, is_there in (
+        (SearchFilter(since=1e9), True),
+        (SearchFilter(since=1e9 + 1), False),
+        (SearchFilter(until=1e9), False),
+    ):
+        found = [hit.entry for hit in everything(layout, "quokka", wanted=wanted)]
+        assert found == [hit.entry for hit in search(layout, "quokka", wanted=wanted)]
+        assert found == ["e0"] * is_there
+
+
 def test_a_session_that_is_written_to_meanwhile_is_not_left_out(layout: Layout) -> None:
     for number, word in enumerate(("numbat", "quokka", "bilby")):
         path = add_session(layout.root, f"main/s{number}", results(word))

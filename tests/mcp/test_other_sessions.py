@@ -297,7 +297,7 @@ def test_it_reads_what_was_stored_under_a_former_name(root: Root) -> None:
 
 @pytest.mark.daemon
 def test_it_reads_no_other_session_even_of_a_copy_that_a_person_may_restore(root: Root) -> None:
-    """No program says that this copy is of that session; its lines do, beyond doubt."""
+    """No program records that this copy is of that session; its lines prove it."""
     path = root.add(COPY, root.entries(ORIGIN)[1:])
     before = path.read_bytes()
     assert not [one for _, one in ask(root, COPY, *AWAY) if SECRET in one]

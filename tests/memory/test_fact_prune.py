@@ -235,7 +235,7 @@ def test_2_2_10_a_dry_run_knows_every_boundary(memory: Memory) -> None:
 def test_a_confirmed_fact_fades_from_full_confidence_whatever_it_had(
     memory: Memory, clock: Clock
 ) -> None:
-    """Others write confidences that are no shares."""
+    """Other programs write confidences outside 0 to 1."""
     past = {"last_confirmed_at": NOW - 31 * HOUR, "expires_at": NOW + 9 * HOUR}
     fact = timed(memory, "surer than sure", confidence=4.0, **past)
     actions.prune(memory, hard=False)

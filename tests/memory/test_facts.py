@@ -108,7 +108,7 @@ def test_the_files_are_private(memory: Memory) -> None:
     assert stat.S_IMODE(memory.path.parent.stat().st_mode) == 0o700
 
 
-# --- the same twice ---
+# --- the same fact twice ---
 
 
 def test_the_same_text_is_kept_once(memory: Memory) -> None:
@@ -317,7 +317,7 @@ def test_who_only_looks_keeps_nothing_alive(memory: Memory, clock: Clock) -> Non
 
 
 def test_2_2_8_recall_brings_back_the_confidence_of_before(memory: Memory, clock: Clock) -> None:
-    """In the plugin a half-faded fact stayed half-faded however often it was recalled."""
+    """In the plugin a half-faded fact stayed half-faded after any number of recalls."""
     fact = store(memory, "harbour", confidence=0.8)
     clock.now += 68 * DAY
     change(memory.path, "UPDATE facts SET last_confirmed_at = last_confirmed_at + ?", [DAY // 2])

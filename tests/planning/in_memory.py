@@ -103,7 +103,7 @@ class Shelf:
 
 
 class Session:
-    """A transcript that plans are carried out on."""
+    """A transcript on which plans are carried out."""
 
     def __init__(self, raw: bytes, fmt: TranscriptFormat = OPENCLAW) -> None:
         self.raw = raw

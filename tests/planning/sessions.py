@@ -1,4 +1,4 @@
-"""Random sessions, as their owners and accidents write them."""
+"""Random sessions, as their programs and accidents write them."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ _line_ends = st.sampled_from([b"\n", b"\n", b"\n", b"\r\n"])
 
 @st.composite
 def sessions(draw: st.DrawFn) -> tuple[bytes, TranscriptFormat]:
-    """The bytes of a session and its dialect."""
+    """The bytes of a session and its format."""
     fmt: TranscriptFormat = OPENCLAW if draw(st.booleans()) else FLAT
     entries = _messages() if fmt is OPENCLAW else _flat()
     lines = [json.dumps(HEADER).encode() + b"\n"] if fmt is OPENCLAW else []

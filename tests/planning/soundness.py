@@ -11,7 +11,9 @@ from bsd.transcripts.reader import BytesTranscript, parse_entry
 
 
 def faults(raw: bytes, fmt: TranscriptFormat = OPENCLAW) -> list[str]:
-    """Everything that makes a session unfit for its owner or a provider; empty if it is sound."""
+    """Every fault that makes a session unfit for its program or a provider; empty if it is
+    sound.
+    """
     entries = [(n, parse_entry(line.raw)) for n, line in enumerate(BytesTranscript(raw).lines())]
     found = []
     ids: set[str] = set()

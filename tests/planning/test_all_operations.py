@@ -1,4 +1,4 @@
-"""Everything that can be done to a session, in any order: it stays sound, and all is undone."""
+"""All operations on a session, in any order: it stays sound, and everything can be undone."""
 
 from __future__ import annotations
 

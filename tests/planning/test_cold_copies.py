@@ -1,4 +1,4 @@
-"""Lines written twice, turns that are over, warm caches and checkpoints, where they meet."""
+"""Lines written twice, finished turns, warm caches and checkpoints, in combination."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ def test_values_leave_in_two_steps_into_one_file_each_time_complete() -> None:
     raw = old.raw
     old.extract(trigger_types=["thinking"])
     plan = old.extract(trigger_types=["assistant"])
-    # The text is in the first file already, byte for byte.
+    # The first file already holds the text, byte for byte.
     assert plan.keeps[0].line is None
     assert old.entry(1)["_extracted"]["keys"] == [
         "message.content[0].thinking",

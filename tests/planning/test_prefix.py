@@ -145,7 +145,7 @@ def test_each_compaction_has_its_own_before() -> None:
     for number in (1, 2):
         session.append({"type": "compaction", "id": f"c{number}"})
         session.append({"type": "message", "id": f"a{number}", "parentId": f"c{number}"})
-        # Not from before the latest compaction: to know that, its ids are looked at.
+        # Not from before the latest compaction: its ids are needed to know that.
         session.append({"type": "message", "id": f"b{number}", "parentId": f"c{number}"})
     session.append({"type": "message", "id": "s", "parentId": "b1", "message": _message("signed")})
     assert covered(session) == set(range(7))

@@ -130,7 +130,7 @@ def test_how_long_a_cache_lives(model: str, hours: float) -> None:
     assert life_seconds(model) == hours * HOUR
 
 
-# --- until when it is warm ---
+# --- until when the cache is warm ---
 
 
 def cache_of(*infos: EntryInfo) -> PromptCache:

@@ -1,4 +1,4 @@
-"""Seed 003's `replace`: its tests by name, its table of errors, its examples, and the rest."""
+"""Seed 003's `replace`: its tests by name, its table of errors, its examples, and further tests."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_what_was_taken_out_is_counted_where_it_was() -> None:
     [tool] = parts.tools
     assert tool.extracted_bytes == len(LONG)
     assert parts.extracted_bytes == sum(sum(each.values()) for each in sizes.values())
-    # By the usage that was recorded before it left: the estimate of it is taken off.
+    # By the usage recorded before it left, minus the estimate of its tokens.
     assert parts.context.source == "less"
     assert parts.context.tokens == max(0, 1000 - parts.context.extracted_tokens)
     assert parts.context.extracted_tokens >= len(LONG) // 5
@@ -278,5 +278,5 @@ def test_the_limit_is_the_models_or_not_known() -> None:
     change = {"type": "model_change", "id": "n", "modelId": "gpt-4.1", "provider": "openai"}
     changed = context_with("claude-opus-5-5", 1000, change)
     assert (changed.model, changed.limit, changed.most_seen) == ("gpt-4.1", 1_047_576, None)
-    # More was sent than the table says: it is not believed.
+    # More was sent than the table's limit: the table is not used.
     assert context_with("claude-opus-4-1", 300_000).limit is None

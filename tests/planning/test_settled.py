@@ -96,7 +96,7 @@ def test_from_a_checkpoint_on_every_entry_is_judged_as_from_the_first_line(
     whole = list(looked(None).outcomes())
     survey = looked(since)
     if survey.reaches_back:
-        return  # then all is read again
+        return  # then all lines are read again
     # For a path that continues before the checkpoint, the survey knows only the deciding facts.
     found = [replace(one, sent=True) for one in survey.outcomes()]
     assert found == [replace(one, sent=True) for one in whole if one.index >= first]
@@ -232,7 +232,7 @@ def test_an_id_used_again_after_the_checkpoint_is_seen() -> None:
         "message": {"role": "assistant", "content": "", "stopReason": "stop"},
     }
     asked = {"type": "message", "id": "u", "message": {"role": "user", "content": "hi"}}
-    # Something of the entry stays, and differs in the second line.
+    # A part of the entry stays, and differs in the second line.
     more_of_it = {**result(1)["message"], "isError": False}
     first = [HEADER, {**result(1), "message": more_of_it}, end, asked]
     session = Session("".join(json.dumps(one) + "\n" for one in first).encode())

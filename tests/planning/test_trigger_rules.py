@@ -1,4 +1,4 @@
-"""`trigger_rules`: the first rule that fits a value decides about it."""
+"""`trigger_rules`: the first rule that matches a value decides about it."""
 
 from __future__ import annotations
 

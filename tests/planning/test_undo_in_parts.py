@@ -24,7 +24,9 @@ def first_part(session: Patient) -> list[str | None]:
 
 
 def redacted() -> tuple[Patient, bytes]:
-    """Three calls with long results are consumed: lines go, and others are changed for it."""
+    """Three calls with long results are consumed: some lines are removed, others change because
+    of it.
+    """
     talk = Talk()
     talk.user()
     # Changed entries come before removed entries.

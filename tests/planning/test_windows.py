@@ -39,7 +39,7 @@ def following(count: int) -> list[dict[str, Any]]:
 
 
 def grow(root: Path, path: Path, *entries: dict[str, Any]) -> None:
-    """The program writes on; then a while passes."""
+    """The program continues; then a while passes."""
     with path.open("ab") as file:
         file.write(jsonl(*entries))
     set_idle(path, HOUR)
@@ -63,7 +63,7 @@ def result(**more: Any) -> dict[str, Any]:
     return entry(1, "toolResult", LONG, **more)
 
 
-# From 101 on it makes no difference how many more there are.
+# From 101 messages on, further messages make no difference.
 WINDOWS = [*range(1, 8), 99, 100]
 
 
@@ -94,7 +94,7 @@ def test_of_many_values_of_one_session_those_leave_that_have_so_many_messages_af
 def test_a_value_leaves_with_the_very_message_that_is_the_last_to_be_waited_for(
     bsd: Commands, root: Path, window: int
 ) -> None:
-    """A session that grows is looked at again and again, and is not read from its beginning."""
+    """A growing session is looked at again and again, and is not read from its beginning."""
     bsd("config", "set", "keep_recent", str(window))
     path = add_session(root, SESSION, jsonl(HEADER, LARGE, result()))
     for count in range(1, window + 2):
@@ -117,7 +117,7 @@ def test_an_entry_may_say_itself_how_many_messages_are_waited_for(
 
 
 def test_what_an_entry_says_itself_counts_however_many_messages_follow() -> None:
-    """Entries that are alike stand on both sides of the window that they ask for."""
+    """Equal entries on both sides of the window that they ask for."""
     results = [entry(number, "toolResult", LONG, _extractable=130) for number in range(1, 161)]
     session = Session(jsonl(HEADER, LARGE, *results, *following_after(160)[:1]))
     session.extract(keep_recent=2)

@@ -30,8 +30,8 @@ def lines_of_code() -> bytes:
     return line * (_SIZE // len(line))
 
 
-# Made when they are tested, and dropped again: all of them together take 900 MB, which every
-# process that only collects tests would hold, and copy the page tables of at every fork.
+# Made for each test, and dropped again: together they take 900 MB. Every process that only collects
+# tests would hold these, and copy their page tables at every fork.
 _TOO_LARGE: dict[str, Callable[[], bytes]] = {
     **{
         element: partial(listed, element.encode())

@@ -1,4 +1,4 @@
-"""Surgery changes the bytes of the named values and no others, on lines of every odd spelling."""
+"""Splicing changes the bytes of the named values and no others, on lines of every odd spelling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Byte-exact surgery, case by case: SPEC §2.1's odd lines, separators, and every error by name."""
+"""Byte-exact splicing, case by case: SPEC §2.1's odd lines, separators, and every error by name."""
 
 from __future__ import annotations
 
@@ -342,7 +342,7 @@ def test_every_error_is_one_a_planner_can_catch_and_a_user_can_read() -> None:
         find(b'{"message":{}}', [("message", "content", 2, "text")])
 
 
-# --- elements of arrays in raw lines: out with their commas, in at the front, all else stays ---
+# --- elements of arrays in raw lines: removed with their commas, inserted at the front ---
 
 
 ITEMS = st.lists(

@@ -34,7 +34,7 @@ from tests.workspaces.spaces import names, noted
 
 pytestmark = pytest.mark.chaos
 
-# Read before the tests are given an environment of their own.
+# Read before the tests get an environment of their own.
 SECONDS = float(os.environ.get("BSD_WORKSPACE_SECONDS", "4"))
 
 _TOP = Path(__file__).parents[2]

@@ -27,7 +27,8 @@ const STEPS = [
     [3600, "min", 60],
     [48 * 3600, "h", 3600],
     [60 * 86400, "d", 86400],
-    [Infinity, "months", 30 * 86400],
+    [730 * 86400, "months", 30 * 86400],
+    [Infinity, "years", 365 * 86400],
 ];
 
 export function span(seconds) {

@@ -71,7 +71,11 @@ class Overview {
         askTonight()
             .then((told) => fill(this.tonight, ...tonightTile(told).childNodes))
             .catch(() => this.tonight.remove());
-        this.loadPlots().catch(() => {});
+        // After an upgrade the version that this page came with is no longer served.
+        this.loadPlots().catch(() => {
+            if (this.turn < 0) return;
+            fill(this.below, h("p", { class: "note" }, "The plots cannot be loaded. Try: load the page again"));
+        });
     }
 
     leave() {

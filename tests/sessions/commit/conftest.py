@@ -33,7 +33,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 
 @pytest.fixture
 def holders_exceed_the_limit(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that keeps the displaced file open is waited for only for a shorter time."""
+    """bsd waits only 0.05 s for a process that keeps the displaced file open."""
     monkeypatch.setattr(exchange, "_DRAIN_SECONDS", 0.05)
 
 

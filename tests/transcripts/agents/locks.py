@@ -15,7 +15,7 @@ CHECKOUT = Path(__file__).parents[3]
 
 
 class FakeTime:
-    """A clock that only sleeping moves; `then` happens during the first sleep."""
+    """A clock that only sleeping advances; `then` is called during the first sleep."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0

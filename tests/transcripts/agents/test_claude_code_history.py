@@ -1,4 +1,4 @@
-"""Claude Code's history of prompts: how it is read, and how projects are called."""
+"""Claude Code's history of prompts: how it is read, and how projects are named."""
 
 from __future__ import annotations
 

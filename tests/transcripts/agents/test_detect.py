@@ -138,7 +138,7 @@ def test_recorded_transcripts(pattern: str, ours: bool) -> None:
             assert (detect(lines) is OPENCLAW) is ours, path.name
 
 
-# --- times as entries tell them ---
+# --- times in entries ---
 
 
 MIDNIGHT = 1_767_225_600_000  # 2026-01-01T00:00:00Z

@@ -1,4 +1,4 @@
-"""OpenClaw's lock while others are at work at the same moment, and its release."""
+"""OpenClaw's lock while other processes act at the same moment, and its release."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class Desk(AgentProgram):
 
 KIND = SourceKind(routes=((None,),), called="scrolls", program=Desk)
 
-# --- and then it goes all the way ---
+# --- the whole way of a session ---
 
 
 def scroll(turns: int = 4) -> list[dict[str, Any]]:

@@ -113,7 +113,7 @@ def test_the_end_of_a_path(pattern: str, path: str, fits: bool) -> None:
 
 
 def test_endless_texts_take_no_time() -> None:
-    """Each would take minutes, were it looked at again from every character."""
+    """Each would take minutes if every character began a new look at it."""
     long = "a" * 200_000
     assert normalised(long) == ""
     for text in (long, "'" * 200_000, "*** Add File: " * 20_000, "\\(" * 100_000, "+++ " * 50_000):
