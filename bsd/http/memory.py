@@ -175,7 +175,7 @@ class MemoryPruneBody(Input):
 
 @router.post("/prune")
 def prune(memory: MemoryOfRoot, body: MemoryPruneBody | None = None) -> PrunedFacts:
-    """Delete expired facts and lower the confidence of facts that are not recalled, or report it."""
+    """Delete expired facts and lower the confidence of others by age; `dry_run` only reports."""
     body = body or MemoryPruneBody()
     both = body.hard == body.soft
     with memory:

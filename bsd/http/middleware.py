@@ -101,7 +101,7 @@ class AccessMiddleware:
         host, origin = headers.get("host", ""), headers.get("origin")
         name = _host_name(host)
         if self._hosts is not None and name not in self._hosts and not _is_address(name):
-            text = f"the Host header {name or 'nothing'!r} is not a name of this server"
+            text = f"this server does not accept the Host header {name or 'nothing'!r}"
             hint = "add the address of this server to BRAINSURGEON_CORS_ORIGINS"
         elif origin is not None and not self._may_ask(origin.lower(), host.lower()):
             text = f"pages of {origin} may not send requests to this server"

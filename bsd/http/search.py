@@ -46,9 +46,7 @@ def search_sessions(  # noqa: PLR0913 - parameters of the query
     ] = None,
     since: Annotated[
         str | None,
-        Query(
-            max_length=100, description="Only entries since this time: 2h, yesterday, 2026-11-20"
-        ),
+        Query(max_length=100, description="Only entries since a time: 2h, yesterday, 2026-11-20"),
     ] = None,
     until: Annotated[
         str | None,

@@ -104,7 +104,7 @@ def turn(
     title = setup_of(agent).title
     if not trusted:
         command = command_of(setup, agent, body.turn)
-        raise Forbidden(f"the page cannot turn {title} {body.turn}: {_OPEN}", hint=command)
+        raise Forbidden(f"{title} cannot be turned {body.turn} on this page: {_OPEN}", hint=command)
     answer = turn_agent(
         setup,
         agent,

@@ -61,7 +61,7 @@ def test_it_lists_adds_and_removes(bsd: Call) -> None:
 
 def test_a_pattern_that_names_nothing_is_refused_or_told(bsd: Call) -> None:
     ended = bsd("exclude", "a b")
-    assert (ended.code, "is no AGENT, AGENT/SESSION" in ended.err) == (2, True)
+    assert (ended.code, "is not an AGENT, AGENT/SESSION" in ended.err) == (2, True)
     ended = bsd("exclude", "nothing")
     assert ended.code == 0
     assert "nothing leaves out nothing that is there now" in ended.err
@@ -197,7 +197,7 @@ def test_broken_settings_hide_all_sessions_but_keep_no_value_away(bsd: Call, roo
     (root / ".brainsurgeon/config.json").write_text("{")
     exclude._read.clear()  # as in another process
     ended = bsd("sessions")
-    assert (ended.code, "it may say what is excluded" in ended.err) == (78, True)
+    assert (ended.code, "which may exclude sessions" in ended.err) == (78, True)
     rest(root)
     bsd("restore-all", "--yes")
     found = (root / "agents").rglob("*.jsonl")

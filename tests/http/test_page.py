@@ -149,7 +149,7 @@ def test_each_setting_that_people_set_stands_on_the_page_once(app: FastAPI) -> N
     }
     assert fields["scope"]["choices"] == [
         ["all", "all values"],
-        ["display", "only what is never sent to the model"],
+        ["display", "only values that the model never gets"],
     ]
     assert [title for title, _ in groups] == [
         *("What is extracted", "When", "How long it is kept", "Search", "What agents see"),
