@@ -149,9 +149,7 @@ class ConfigService:
                 content = self._read() or self._from_memory()
                 config = PruningConfig.from_json({**content.fields, field: iso_utc(when)})
             except (ConfigError, Invalid) as problem:
-                log.warning(
-                    "The time of the run cannot be recorded", field=field, problem=str(problem)
-                )
+                log.warning("The run time cannot be recorded", field=field, problem=str(problem))
                 return
             self._write(config, content.others)
 
@@ -277,9 +275,7 @@ class ConfigService:
         # If the user deleted the file, a `retention` of `never` would be lost silently.
         named = ", ".join(dict.fromkeys(error.field for error in errors))
         mend = f"correct {named} in the file" if named else "correct the file"
-        anew = (
-            f"without the file, `retention` is {PruningConfig().retention} until you set it again"
-        )
+        anew = f"without the file, `retention` is {PruningConfig().retention} until you set it"
         return ConfigError(f"{self._path}: {what}", hint=f"{mend}; {anew}", errors=errors)
 
     def _refuse_outside(self) -> None:

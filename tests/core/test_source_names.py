@@ -179,7 +179,7 @@ def _written(tmp_path: Path, text: str) -> Path:
         ('kind = "a"\npath = "/x"\nname = "a:b"', r"sources\.|sources: "),
         ('kind = "a"\npath = "/x"\nnmae = "b"', r"sources\.|sources: "),
         ('kind = "a"\npath = "/x"\n[[sources]]\nkind = "a"\npath = "/y"', "called a"),
-        ('kind = "a"\npath = "/x"\n[[sources]]\nkind = "b"\npath = "/x/y"', "contains another source"),
+        ('kind = "a"\npath = "/x"\n[[sources]]\nkind = "b"\npath = "/x/y"', "contains another"),
         ('kind = "a"\npath = "~/.local/share/bsd/transcripts/agents"', "overlap"),
     ],
 )

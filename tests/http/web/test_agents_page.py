@@ -99,7 +99,7 @@ def test_an_agent_is_turned_on_left_out_and_paused(desk: Desk) -> None:
         assert [one["name"] for one in desk.daemon.status()["pauses"]] == ["claude-code"]
         assert _excluded(desk) == []
         lists.get_by_role("button", name="End the pause of claude-code").click()
-        expect(lists.get_by_text("No agent, project or session is left out or paused.")).to_be_visible()
+        expect(lists.get_by_text("No agent, project or session is left out")).to_be_visible()
         lists.get_by_label("A directory, an agent or AGENT/SESSION").fill("a b")
         lists.get_by_role("button", name="Leave out").click()
         expect(lists.locator(".field-error")).to_contain_text("is not an AGENT")
