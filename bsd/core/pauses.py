@@ -73,7 +73,7 @@ class Pause:
     def spelled_end(self) -> str:
         """The end in words."""
         if self.until is None:
-            return "until you end the pause"
+            return "until it is ended"
         return f"until {datetime.fromtimestamp(self.until).astimezone():%Y-%m-%d %H:%M}"
 
 

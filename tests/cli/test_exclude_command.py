@@ -109,7 +109,7 @@ def test_a_session_that_is_named_is_refused_with_its_pattern_and_never_opened(
     for line in lines:
         ended = bsd(*line)
         assert ended.code != 0, line
-        assert "excluded by 'main/al*': bsd never looks at it" in ended.err, line
+        assert "excluded by 'main/al*': bsd ignores it" in ended.err, line
         assert "Try: `bsd exclude --remove 'main/al*'`" in ended.err, line
     bsd("exclude", "main")
     ended = bsd("sessions", "--agent", "main")

@@ -138,7 +138,7 @@ def test_both_lists_count_and_a_change_holds_at_once(tmp_path: Path) -> None:
     assert layout.excluded(other) is None
     with pytest.raises(LeftAlone) as told:
         layout.refuse_excluded(one)
-    assert str(told.value) == "fixed/x is excluded by 'fixed': bsd never looks at it"
+    assert str(told.value) == "fixed/x is excluded by 'fixed': bsd ignores it"
     assert "bsd.toml" in str(told.value.hint)
 
 

@@ -145,7 +145,7 @@ def test_each_setting_that_people_set_stands_on_the_page_once(app: FastAPI) -> N
         "control": "number",
         "choices": [],
         "label": "Messages to keep",
-        "help": "So many of the newest messages stay whole (0–100).",
+        "help": "The number of newest messages that stay whole (0–100).",
     }
     assert fields["scope"]["choices"] == [
         ["all", "all values"],

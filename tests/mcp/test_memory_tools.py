@@ -37,7 +37,7 @@ class Desk:
 
     def open(self, writes: bool) -> Memory:
         if writes and not self.refresh:
-            raise Forbidden("this bsd only reads")
+            raise Forbidden("this bsd is read-only")
         self.opened_to_write.append(writes)
         return self.memory()
 

@@ -167,7 +167,7 @@ def test_other_programs_are_told_the_truth(tmp_path: Path, kind: Kind) -> None:
         pin: dict[str, Any] = {"action": "set_extractable", "entry": entry, "value": False}
         with pytest.raises(Busy) as busy:
             call_tool(context, "purge_control", scope, **pin)
-        assert "will not be while its program is at work" in str(busy.value.hint)
+        assert "its program keeps the session in use" in str(busy.value.hint)
     assert home.path.read_bytes() == before
 
 
@@ -196,7 +196,7 @@ def test_a_change_of_a_session_in_use_says_what_becomes_of_it(away: Desk) -> Non
 
     assert "no bsd daemon runs" in hint()
     with SingleInstance(away.layout):
-        assert "do not repeat it" in hint()
+        assert "do not repeat the call" in hint()
 
 
 # --- how long somebody waits ---

@@ -120,7 +120,7 @@ def _excluded(desk: Desk) -> list[str]:
 def _dismiss_notice(page: Page) -> None:
     """A notice stays away once it was dismissed."""
     banners = page.locator("#banners")
-    codex = "Codex has sessions here that bsd does not look after"
+    codex = "Codex has sessions here that bsd does not manage"
     expect(banners.get_by_text(codex)).to_be_visible()
     banners.get_by_role("button", name=f"Dismiss: {codex}").click()
     expect(banners.get_by_text(codex)).to_have_count(0)
