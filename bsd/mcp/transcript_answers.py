@@ -134,7 +134,7 @@ def describe_context(answer: Context) -> str:
 def describe_hits(answer: ExtractedHits) -> str:
     """Return the entries that a search found, with the text around the words."""
     if not answer.results:
-        return f"[nothing that was extracted holds {answer.query}]"
+        return f"[no extracted value contains {answer.query}]"
     return _cut("\n".join(f"{hit.entry_id}: {hit.snippet}" for hit in answer.results))
 
 
