@@ -288,7 +288,7 @@ def test_what_a_model_is_told_instead_of_a_result() -> None:
     unset = ExtractableSet(entry_id="e7", extractable=None, previous=3, index=1)
     assert describe_extractable(unset) == "[_extractable=unset for entry e7]"
     nothing = ExtractedHits("a/b", "x", ())
-    assert describe_hits(nothing) == "[nothing that was extracted holds x]"
+    assert describe_hits(nothing) == "[no extracted value contains x]"
     rows = tuple(ContextEntry(n, f"e{n}", "user", f"{n:06x}", False, None, n, 0) for n in range(99))
     listing = Context("a/b", 99, 60, tuple(f"e{n}" for n in range(60)), 0, 0, 0, None, rows)
     lines = describe_context(listing).splitlines()
