@@ -81,11 +81,11 @@ class SessionTools:
         inline: InlineArg = None,
         offset: OffsetArg = 0,  # of the entries listed; of restore, characters of the text
     ) -> Json:
-        """List and control the content that was moved out of a session to keep it small.
+        """List and control content that was moved out of a session to keep it small.
 
         [[extracted-ID]] replaces old large values. get_context lists all entries: id, hash, size,
-        extracted or not. restore is the tool restore. set_extractable keeps an entry permanently,
-        or allows its extraction.
+        extracted or not. restore is the tool restore. set_extractable keeps an entry for good, or
+        lets it go.
         """
         check_purge_control(action, entry, value)
         entry = entry or ""
@@ -123,8 +123,8 @@ class SessionTools:
     ) -> Json:
         """Get the text that [[extracted-ID]] replaces, at once.
 
-        If the session is idle, the text is also put back inline for some minutes; with `inline`
-        true also after your turn.
+        If the session is idle, it is also put back inline for some minutes; with `inline` true
+        also after your turn.
         """
         return self._restore(session, entry_id, keys, inline, offset)
 
@@ -135,7 +135,7 @@ class SessionTools:
         keys: KeysArg = None,
         offset: OffsetArg = 0,
     ) -> Json:
-        """Read the text that [[extracted-ID]] replaces; the session is not changed.
+        """Read the text that [[extracted-ID]] replaces; changes no data.
 
         Long texts come in pages: `next` says how to read on.
         """
@@ -159,8 +159,8 @@ class SessionTools:
 
         replace puts `replacement` in place of all from the text `start` to the next text `end`,
         both included: literal, at least 30 characters, exactly one match. discard empties an entry,
-        distill leaves your summary; get_context lists hashes. All targets are done or none. Use it
-        for logs and listings that are dealt with, never for text that you may have to quote.
+        distill leaves your summary; get_context lists hashes. All targets are done or none. For
+        logs and listings that are dealt with, never for text that you may have to quote.
         """
         return self._answer(
             session,
@@ -176,9 +176,9 @@ class SessionTools:
         limit: SearchLimitArg = 10,
         offset: SearchOffsetArg = 0,
     ) -> Json:
-        """Find words in content that was moved out of a session, without putting it back.
+        """Find words in text that was moved out of a session, without putting it back.
 
-        Returns ids of entries, and the text around the words.
+        Returns entry ids and the text around the words.
         """
         with self._reads_whole_session:
             return self._answer(

@@ -202,7 +202,7 @@ def test_the_memory_alone_and_only_read_where_bsd_only_reads(house: House) -> No
         (found,) = answer(recalled, structured=True)["results"]
         assert (found["id"], found["recall_count"]) == (fact.id, 0)
         forgotten = await client.call_tool("memory_forget", {"memoryId": fact.id})
-        assert "only reads" in error(forgotten)
+        assert "read-only" in error(forgotten)
 
     serve(house, work, "--tools", "memory", BRAINSURGEON_READONLY="true")
     with Memory(Layout(house.root).facts_db) as memory:

@@ -130,10 +130,10 @@ def test_values_of_extractable(value: object, meant: object) -> None:
     [
         ("restore", {}, ["entry_id parameter is required"]),
         ("restore", {"entry_id": ""}, ["entry_id parameter is required"]),
-        ("restore", {"entry_id": "e", "entry": "f"}, ["entry is no parameter of this tool"]),
+        ("restore", {"entry_id": "e", "entry": "f"}, ["entry is not a parameter of this tool"]),
         ("restore_remote", {"keys": 7, "x": 1},
          ["entry parameter is required", "keys must be a list of texts, not 7",
-          "x is no parameter of this tool"]),
+          "x is not a parameter of this tool"]),
         ("purge_control", {}, ["action parameter is required"]),
         ("purge_control", {"action": "set_extractable", "entry": "e", "value": -1},
          ['value must be true, false, a number or "unset", not -1']),
