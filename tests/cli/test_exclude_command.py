@@ -185,7 +185,7 @@ def test_bsd_toml_has_a_list_of_its_own(bsd: Call, tmp_path: Path) -> None:
     config = ("--config", str(settings))
     assert {one.split("/")[0] for one in listed(bsd, *config)} == {"other_agent"}
     ended = bsd("show", "main/alpha", *config)
-    assert "take 'main' out of `exclude` in bsd.toml" in ended.err
+    assert "remove 'main' from `exclude` in bsd.toml" in ended.err
     ended = bsd("exclude", "--remove", "main", *config)
     assert (ended.code, f"'main' stands in {settings}" in ended.err) == (1, True)
     assert bsd("exclude", "--json", *config).document["exclude"][0]["fixed"] is True

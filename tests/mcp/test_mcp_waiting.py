@@ -119,7 +119,7 @@ def test_what_takes_long_goes_on_and_is_answered_when_asked_again(
             result = await ask("purge_control", LOOK)
             assert result.is_error
             assert "continues" in document_of(result)["error"]
-            assert "very same call again" in document_of(result)["hint"]
+            assert "very same call" in document_of(result)["hint"]
         slow.may_end.set()
         assert (await in_the_end(ask, "purge_control", LOOK))["total_entries"] == 3
         assert slow.begun == 1, "nobody begins it anew"

@@ -111,7 +111,7 @@ def test_a_bsd_that_only_reads_gives_the_text(away: Desk) -> None:
     context = agent_context(away.layout, away.config, writes=False)
     answer = call_tool(context, "restore", entry_id="msg-456", session="s1")
     assert (answer["inline"], answer["texts"]) == ("not now", BOTH)
-    assert "only reads" in answer["note"]
+    assert "read-only" in answer["note"]
 
 
 def test_what_is_true_while_it_is_put_back(away: Desk) -> None:
