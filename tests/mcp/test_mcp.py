@@ -291,7 +291,9 @@ async def what_is_wrong(client: Client, house: House) -> None:
     assert "Valid actions: get_context" in await problem(
         "purge_control", session="main/alpha", action="destroy"
     )
-    assert "not a parameter" in await problem("restore", session="main/alpha", entry_id="e", key="x")
+    assert "not a parameter" in await problem(
+        "restore", session="main/alpha", entry_id="e", key="x"
+    )
     assert "there is no tool" in await problem("destroy")
     targets = [{"start": "nowhere at all", "end": "nor here", "replacement": ""}]
     refused = await client.call_tool(
