@@ -25,7 +25,7 @@ class ModelFacts:
     pattern: re.Pattern[str]
     context_windows: tuple[int, ...]  # tokens, smallest first
     source: str
-    date: str  # ISO 8601; when the source was read
+    date: str  # ISO 8601; the date of the source
 
 
 @dataclass(frozen=True, slots=True)
