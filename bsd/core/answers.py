@@ -1,7 +1,7 @@
-"""How the answer of an action becomes JSON: its names, and which fields are left out.
+"""Conversion of an action's answer to JSON: names of members, and omitted fields.
 
-An answer is a frozen standard-library dataclass. Properties of a field in JSON beyond its name
-and type stand beside the type, where FastAPI reads them too::
+An answer is a frozen standard-library dataclass. Annotations of a field's type control its JSON;
+FastAPI reads them too::
 
     @dataclass(frozen=True, slots=True)
     class Recalled:
@@ -9,8 +9,8 @@ and type stand beside the type, where FastAPI reads them too::
         reason: Annotated[str | None, OMIT_EMPTY] = None
         bytes_read: Internal[int] = 0
 
-A nested answer is written by the type that the field declares: members that a subclass adds are
-not written.
+A nested answer is written according to the declared type of its field: members that a subclass
+adds are omitted.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def is_empty(value: object) -> bool:
     return value is None or (isinstance(value, list | tuple | Mapping) and not value)
 
 
-# Mark of a field that is left out of the JSON if it is None or empty.
+# Marks a field that is omitted from the JSON if it is None or empty.
 OMIT_EMPTY: Final = Field(exclude_if=is_empty)
 
 
 class _Unchecked:
-    """Metadata of a type that pydantic need not know."""
+    """Annotation that makes pydantic accept a type without a schema for it."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> CoreSchema:
@@ -44,15 +44,15 @@ class _Unchecked:
 
 
 _T = TypeVar("_T")
-# Type of a field for callers within bsd, of any type: it is left out of the JSON.
+# Marks a field, of any type, for callers inside bsd only: it is omitted from the JSON.
 Internal = Annotated[_T, Field(exclude=True), _Unchecked()]
 
 
 def as_json(answer: Any) -> dict[str, Any]:
-    """Return an answer as JSON has it: dictionaries, lists, texts, numbers, true, false, null.
+    """Convert an answer to dictionaries, lists, strings, numbers, booleans and None.
 
-    Texts and keys are unchanged, lone surrogates included (pydantic's own JSON mode replaces them
-    in keys); `formatting.document` writes them.
+    Strings and keys stay unchanged, including lone surrogates (pydantic's JSON mode replaces them
+    in keys). `formatting.document` writes the result.
     """
     adapter = _adapter(answer.__class__)
     document: dict[str, Any] = _plain(adapter.dump_python(answer, by_alias=True, warnings="none"))
@@ -71,7 +71,7 @@ def _plain(value: Any) -> Any:
     kind = value.__class__
     if kind in _PLAIN:
         return value
-    if kind is dict:  # most of them: an abstract class takes long to compare
+    if kind is dict:  # the common case; a check against an abstract class is slow
         return {_plain(key): _plain(member) for key, member in value.items()}
     if isinstance(value, Mapping):
         return {_plain(key): _plain(member) for key, member in value.items()}

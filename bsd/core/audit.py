@@ -32,7 +32,7 @@ _refused: set[Path] = set()
 
 
 class AuditLog:
-    """Appends to and reads from one audit file; holds nothing open, so it may be rotated."""
+    """Appends to and reads an audit file; keeps no file open, so the file may be rotated."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path = path
@@ -47,11 +47,14 @@ class AuditLog:
         session_id: str | None = None,
         **counts: object,
     ) -> None:
-        """Append one line about a completed action; it is durable when this returns.
+        """Append a line about a completed action; it is durable when this returns.
 
-        `counts` are further figures, bytes and files; `files_removed` is written as `filesRemoved`.
-        If the line cannot be written, the log says so and nothing is raised: the action is
-        complete, and a full disk must not make it look undone.
+        If the line cannot be written, an error is logged but not raised: the action is complete,
+        and a full disk must not make it look failed.
+
+        Args:
+            counts: further figures, such as bytes and files; `files_removed` becomes
+                `filesRemoved`.
         """
         entry: dict[str, object] = {"time": iso_utc(self._clock()), "actor": actor}
         entry["action"] = action
@@ -70,20 +73,20 @@ class AuditLog:
             _cannot_be_written(error, action)
 
     def refused(self, file: Path, why: str, actor: str) -> None:
-        """Record that bsd does not trust a file and acts on nothing in it; once in a process."""
+        """Record that bsd does not trust a file and ignores it; once per file and process."""
         if file not in _refused:
             _refused.add(file)
             self.record(actor=actor, action="refuse_file", file=str(file), reason=why)
 
     def search(self, needle: bytes) -> Iterator[dict[str, Any]]:
-        """Yield the changes whose lines hold these bytes, oldest first.
+        """Yield the changes whose lines contain these bytes, oldest first.
 
         A torn line appears as `{"torn": …}`.
         """
         try:
             with plain_stream(self._path) as file:
                 for line in iter(partial(file.readline, LARGEST_RECORD), b""):
-                    if len(line) == LARGEST_RECORD:  # no line of ours, and perhaps without an end
+                    if len(line) == LARGEST_RECORD:  # not written by bsd, and perhaps endless
                         raise TooLarge(self._path, LARGEST_RECORD)
                     if needle in line:
                         yield _parsed(line)

@@ -1,9 +1,9 @@
-"""The clocks of the machine, and whether the wall clock can be believed by a run that deletes.
+"""The clocks of the machine, and a check of the wall clock for runs that delete by age.
 
-Ages are told by the wall clock, which can be set. A second clock cannot be set and goes on while
-the machine sleeps, but begins anew with each start of the machine. Each kind of run that deletes by
-age notes both clocks. If the two disagree by more than an hour since its last run, this run deletes
-nothing by age; the next one does.
+Ages are measured by the wall clock, which can be set. The steady clock cannot be set and continues
+while the machine sleeps, but starts again at each boot. Each kind of run that deletes by age
+records both clocks. If the clocks disagree by more than an hour since the last run of this kind,
+the run deletes no data by age; the next run does.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from bsd.core.layout import Layout
 
 _log = structlog.stdlib.get_logger(module="clock")
 
-# Linux's monotonic clock stands still while the machine sleeps; this one goes on. macOS has only
-# the one, and there it goes on too.
+# On Linux, CLOCK_MONOTONIC stops while the machine sleeps and CLOCK_BOOTTIME continues. macOS has
+# only CLOCK_MONOTONIC, which continues.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TOLERANCE_SECONDS = 3600.0
 _MOST_SECONDS = 1e11  # three thousand years
-_ANY_RUN = "any"  # the first reading under this root: for kinds of runs that never ran
+_ANY_RUN = "any"  # the first reading in this root, for kinds of runs without a reading of their own
 
 
 def steady() -> float:
-    """Return the seconds since the machine started; never set, and not stopped by sleep."""
+    """Return the seconds since the machine started, including the time that it slept."""
     return time.clock_gettime(_STEADY)
 
 
 @lru_cache(maxsize=1)
 def boot_id() -> str:
-    """Return an id of this start of the machine; empty if the system does not tell one."""
+    """Return an id of this boot of the machine; "" if the system has none."""
     with suppress(OSError):
         if sys.platform == "darwin":
             asked = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
@@ -57,7 +57,7 @@ def boot_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """Both clocks at one moment: epoch seconds, and seconds since the start called `boot`."""
+    """Both clocks at the same time: `wall` in epoch seconds, `steady` in seconds since `boot`."""
 
     wall: float
     steady: float
@@ -69,9 +69,9 @@ class RunTime:
     """The time of a run that deletes by age.
 
     Attributes:
-        now: the wall clock, epoch seconds.
-        doubt: why this run must delete nothing by age; None if it may.
-        ahead: seconds by which the wall clock was put forward since the last run, if in doubt.
+        now: the wall clock, in epoch seconds.
+        doubt: the reason why this run must not delete by age; None if it may.
+        ahead: if in doubt, the seconds by which the wall clock was put forward since the last run.
     """
 
     now: float
@@ -80,20 +80,20 @@ class RunTime:
 
 
 def compare(last: ClockReading | None, now: ClockReading) -> RunTime:
-    """Compare the clocks with their reading of the last run; the first reading is believed."""
+    """Compare the clocks with the reading of the last run; without one, the clock is trusted."""
     if last is None:
         return RunTime(now.wall)
     moved = now.wall - last.wall
     if last.boot == now.boot and now.steady >= last.steady:
         ahead = moved - (now.steady - last.steady)
-    else:  # It is unknown how long the machine was off, but it has been on for `steady` since.
+    else:  # The machine was off for an unknown time, but has run for `steady` seconds since.
         ahead = min(0.0, moved - now.steady)
     if abs(ahead) <= _TOLERANCE_SECONDS:
         return RunTime(now.wall)
     span = format_duration(round(abs(ahead) / 60) * 60_000)
     if ahead < 0:
         return RunTime(now.wall, f"the clock was put back by {span} since the last run")
-    doubt = f"the clock was put forward by {span} since the last run, which no sleep explains"
+    doubt = f"the clock was put forward by {span} since the last run, more than sleep can explain"
     return RunTime(now.wall, doubt, ahead)
 
 
@@ -103,10 +103,10 @@ def check_clock(
     wall: Callable[[], float] = time.time,
     steady: Callable[[], float] = steady,
 ) -> RunTime:
-    """Compare the clocks with those of the last run of this kind; changes nothing.
+    """Compare the clocks with those of the last run of this kind; records no reading.
 
     Args:
-        run: the kind of run, which has a reading of its own: `retention`, `memory`, `workspaces`.
+        run: the kind of run: `retention`, `memory` or `workspaces`. Each kind has its own reading.
     """
     readings = _read(layout.clock_file)
     return compare(readings.get(run) or readings.get(_ANY_RUN), _now(wall, steady))
@@ -120,12 +120,12 @@ def begin_run(
     *,
     trust: bool = False,
 ) -> RunTime:
-    """Compare the clocks as `check_clock` does, and note them for the next run of this kind.
+    """Compare the clocks as `check_clock` does, and record them for the next run of this kind.
 
-    A note that cannot be read or written is logged, and the clock is believed.
+    If the record cannot be read or written, a warning is logged and the clock is trusted.
 
     Args:
-        trust: the wall clock is right in any case; then it is believed by all kinds of runs.
+        trust: the caller knows that the wall clock is right; all kinds of runs then trust it.
     """
     readings, now = _read(layout.clock_file), _now(wall, steady)
     last = readings.get(run) or readings.get(_ANY_RUN)
@@ -134,7 +134,7 @@ def begin_run(
 
 
 def note_first_use(layout: Layout) -> None:
-    """Note the clocks if there is no note yet: a first run compares them with these."""
+    """Record the clocks if no record exists, so that a first run has a reading to compare with."""
     if not os.path.lexists(layout.clock_file):
         _write(layout.clock_file, {_ANY_RUN: _now(time.time, steady)})
 
@@ -151,16 +151,14 @@ def _read(path: Path) -> dict[str, ClockReading]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        _log.warning(
-            "What is known of the clock cannot be read", path=str(path), problem=str(error)
-        )
+        _log.warning("The record of the clocks cannot be read", path=str(path), problem=str(error))
         return {}
 
 
 def _reading(said: Any) -> ClockReading:
     wall, steady = float(said["wall"]), float(said["steady"])
     if not (abs(wall) < _MOST_SECONDS and abs(steady) < _MOST_SECONDS):
-        raise ValueError(f"{wall}, {steady} are no times")
+        raise ValueError(f"{wall}, {steady} are not valid times")
     return ClockReading(wall, steady, str(said["boot"]))
 
 
@@ -170,4 +168,4 @@ def _write(path: Path, readings: dict[str, ClockReading]) -> None:
         write_private(path, orjson.dumps({**asdict(readings[_ANY_RUN]), "runs": runs}))
     except OSError as error:
         problem = os_problem(error, f"writing {path}").message
-        _log.warning("What is known of the clock cannot be kept", problem=problem)
+        _log.warning("The record of the clocks cannot be written", problem=problem)

@@ -1,8 +1,8 @@
-"""The settings of config.json (SPEC §4): a setting is one field of `PruningConfig`.
+"""The settings of config.json (SPEC §4): each setting is a field of `PruningConfig`.
 
-All else derives from the fields: valid values, the file's defaults, `bsd config`, the API's
-document, the page's labels and the man page. The effect of a setting on an entry is decided in
-`bsd.planning`; the file is read and written in `bsd.core.config_file`.
+Everything else derives from the fields: valid values, the file's defaults, `bsd config`, the API's
+document, the page's labels and the man page. `bsd.planning` applies the settings to entries;
+`bsd.core.config_file` reads and writes the file.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ LONGEST_PATTERN = 500  # characters
 
 
 def check_cron(text: str) -> str:
-    """Return a cron expression without spaces around it.
+    """Return a cron expression without surrounding spaces.
 
     Raises:
-        ValueError: It is none, it names a time that never comes, or its times are random.
+        ValueError: The text is not a cron expression, its times never come, or they are random.
     """
     text = text.strip()
     if not text.startswith("@") and len(text.split()) != 5:
@@ -60,7 +60,7 @@ def check_cron(text: str) -> str:
         croniter.expand(text, strict=True)
         croniter(text, datetime(2024, 1, 1)).get_next()  # noqa: DTZ001 - does it ever fire?
     except CroniterError:
-        raise ValueError("no cron expression, or it names a time that never comes") from None
+        raise ValueError("not a cron expression, or it names a time that never comes") from None
     return text
 
 
@@ -113,7 +113,7 @@ Hours = Annotated[
         lambda hours: int(hours) if hours == int(hours) else hours, return_type=int | float
     ),
 ]
-# null is no type, as an empty list is.
+# null means no types, like an empty list.
 TriggerTypes = Annotated[
     tuple[TriggerType, ...], BeforeValidator(lambda given: () if given is None else given)
 ]
@@ -123,7 +123,7 @@ Matcher = Annotated[
     WithJsonSchema({"type": ["string", "number", "boolean"]}),
 ]
 
-# Limits that hold for all values, and that a rule may set for its own.
+# Limits that apply to all values; a rule can set other limits for its values.
 KeepRecent = Annotated[StrictInt, Field(ge=0, le=100)]
 MinLength = Annotated[StrictInt, Field(ge=0, le=100_000)]
 KeepChars = Annotated[StrictInt, Field(ge=0, le=10_000)]
@@ -134,12 +134,12 @@ def _is_none(value: object) -> bool:
 
 
 class TriggerRule(BaseModel):
-    """One of `trigger_rules`: which values it is for, and which limits hold for them.
+    """A rule of `trigger_rules`: the values to which it applies, and their limits.
 
-    Every other key is a matcher on the entry's own key of that name: strings are lists separated
+    Every other key is a matcher on the entry's key of the same name: a string is a list separated
     by `|`, compared without case; numbers and booleans must be equal. `role` is such a list too.
-    Lengths are characters, `keep_recent` is a number of messages. A limit that is None is the
-    setting's (`min_value_length`, `keep_recent`, `keep_chars`).
+    Lengths are in characters, `keep_recent` is a number of messages. A limit of None takes the
+    value of the setting (`min_value_length`, `keep_recent`, `keep_chars`).
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
@@ -158,7 +158,7 @@ class TriggerRule(BaseModel):
 
     @model_validator(mode="after")
     def _refuse_misspelt(self) -> Self:
-        """Refuse a key like `min_lenght`: as a matcher it would silently match nothing."""
+        """Refuse a misspelt key such as `min_lenght`: as a matcher it would match no entry."""
         for key in self.matchers:
             near = nearest(key, type(self).model_fields)
             alike = SequenceMatcher(None, key.casefold(), near).ratio() > 0.75
@@ -167,8 +167,9 @@ class TriggerRule(BaseModel):
         return self
 
 
-# Signatures of these models cover the whole conversation before them: from 5.1 or 5.5 on by
-# family, and all from 6 on. A date is not a minor version: no third digit may follow.
+# The signatures of these models cover the whole conversation before them: versions from 5.1 or 5.5
+# on, depending on the family, and all from 6 on. A minor version has at most two digits; a longer
+# number is a date.
 PREFIX_BOUND_MODELS = (
     r"claude-(fable|mythos)-5[-._]([1-9]|[1-9]\d)(?!\d)",
     r"claude-(opus|sonnet|haiku)-5[-._]([5-9]|[1-9]\d)(?!\d)",
@@ -178,19 +179,19 @@ PREFIX_BOUND_MODELS = (
 # --- the settings ---
 
 # Marks of a field, in `json_schema_extra`:
-#   group      its group on the page; a field without one is written by bsd, not by users
-#   unsettles  entries whose outcome was final are looked at again when it changes
-#   per_call   the body of one extraction may set it for this call
-#   job        the daemon's job whose times it sets
-#   labels     the page's names for the values that may be chosen
+#   group      the group on the page; fields without a group are written by bsd, not by users
+#   unsettles  a change of the field makes bsd check entries again whose outcome was final
+#   per_call   the body of an extraction can override the field for this call
+#   job        the daemon's job whose schedule the field sets
+#   labels     the page's names for the values of a choice
 _WHAT: JsonDict = {"group": "What is extracted", "unsettles": True, "per_call": True}
 _WHEN: JsonDict = {"group": "When"}
 _KEPT: JsonDict = {"group": "How long it is kept"}
 _SEARCH: JsonDict = {"group": "Search"}
 _SEEN: JsonDict = {"group": "What agents see"}
 _LEFT_OUT: JsonDict = {"group": "What is left out"}
-_SCOPES: JsonDict = {"all": "all values", "display": "only what is never sent to the model"}
-_BOUND: JsonDict = {"skip": "leave it", "extract": "extract it all the same"}
+_SCOPES: JsonDict = {"all": "all values", "display": "only values that the model never gets"}
+_BOUND: JsonDict = {"skip": "never extract", "extract": "extract anyway"}
 _MOMENTS: JsonDict = {
     "pays": "when it pays (for now: when the cache is cold)",
     "now": "at once",
@@ -212,23 +213,23 @@ class PruningConfig(BaseModel):
         description="The daemon moves large old values out of sessions.")
     trigger_types: TriggerTypes = Field(
         ("thinking", "tool_result"), title="Types of values", json_schema_extra=_WHAT,
-        description="None: nothing is extracted.")
+        description="Without a type, bsd extracts no values.")
     trigger_rules: tuple[TriggerRule, ...] | None = Field(
         None, title="Rules", json_schema_extra=_WHAT,
-        description="A JSON array; if there is one, it takes the place of types, "
-        "messages to keep, smallest value and characters left.")
+        description="A JSON array; it replaces the settings types, messages to keep, "
+        "smallest value and characters left.")
     keep_recent: KeepRecent = Field(
         3, title="Messages to keep", json_schema_extra=_WHAT,
-        description="So many of the newest messages stay whole")
+        description="The number of newest messages that stay whole")
     min_value_length: MinLength = Field(
         500, title="Smallest value", json_schema_extra=_WHAT,
-        description="Characters; shorter ones stay")
+        description="Characters; shorter values stay")
     keep_chars: KeepChars = Field(
         0, title="Characters left in place", json_schema_extra=_WHAT,
-        description="The beginning that stays before the placeholder")
+        description="Length of the beginning that stays before the placeholder")
     age_threshold_hours: Hours = Field(
         0, ge=0, le=87_600, title="Minimum age", json_schema_extra=_WHAT,
-        description="Hours, fractions too; 0: of any age")
+        description="Hours, also fractions; 0: any age")
     scan_interval_seconds: StrictInt = Field(
         30, ge=10, le=3600, title="Look for changes every",
         json_schema_extra=_WHEN | {"job": "scan"}, description="Seconds")
@@ -238,8 +239,8 @@ class PruningConfig(BaseModel):
     when: Literal["pays", "now", "cold"] = Field(
         "pays", title="What the model sees leaves",
         json_schema_extra=_WHEN | {"unsettles": True, "per_call": True, "labels": _MOMENTS},
-        description="A cut in a warm prompt cache costs more than it saves. What you ask for "
-        "yourself never waits.")
+        description="A change in a warm prompt cache costs more than it saves. Extractions that "
+        "you start yourself never wait.")
     retention: Lifetime = Field(
         "24h", title="Extracted content, in the store", json_schema_extra=_KEPT,
         description=_LIFETIME)
@@ -250,53 +251,53 @@ class PruningConfig(BaseModel):
         "14d", title="Trash and history", json_schema_extra=_KEPT, description=_LIFETIME)
     archive: StrictBool = Field(
         default=True, title="Archive what expires", json_schema_extra=_KEPT,
-        description="Extracted content is then compressed and can still be restored; else it is "
+        description="On: expired content is compressed and can still be restored. Off: it is "
         "deleted.")
     archive_retention: Lifetime = Field(
         "never", title="Archive", json_schema_extra=_KEPT, description=_LIFETIME)
     archive_max_bytes: StrictInt = Field(
         0, ge=0, le=1 << 53, title="Largest archive", json_schema_extra=_KEPT,
-        description="Bytes, with copies of sessions; if it is larger, the oldest goes; 0: no limit")
+        description="Bytes, with copies of sessions; beyond it the oldest is deleted; 0: no limit")
     archive_sessions: LifetimeOrOff = Field(
         "180d", title="Sessions that their program deletes", json_schema_extra=_KEPT,
-        description="30m to 52w, as in 180d, 26w; never: for ever; off: none.")
+        description="30m to 52w, as in 180d, 26w; never: no expiry; off: no copies.")
     search_index: StrictBool = Field(
         default=True, title="Keep an index of words", json_schema_extra=_SEARCH,
-        description="Of what users and assistants say, titles, tools and paths; else text is found "
-        "only by searching everything.")
+        description="Of texts of users and assistants, titles, tools and paths. Off: only "
+        "“search everything” finds text.")
     keep_restore_remote_calls: StrictBool = Field(
         default=False, title="Keep calls of restore_remote", json_schema_extra=_SEEN,
-        description="Else they are taken out of the session.")
+        description="Off: bsd removes them from the session.")
     keep_purge_control_calls: StrictBool = Field(
         default=False, title="Keep calls of purge_control and restore", json_schema_extra=_SEEN,
-        description="Else they are shortened.")
+        description="Off: bsd shortens them.")
     keep_after_restore_seconds: StrictInt = Field(
         600, ge=0, le=86_400, title="Protection after a restore", json_schema_extra=_WHAT,
         description="Seconds")
     scope: Literal["all", "display"] = Field(
         "all", title="Scope", json_schema_extra=_WHAT | {"labels": _SCOPES})
     prefix_bound: Literal["skip", "extract"] = Field(
-        "skip", title="What later signatures are bound to",
+        "skip", title="Values that later signatures cover",
         json_schema_extra=_WHAT | {"labels": _BOUND},
-        description="Some models sign all that stands before; changing it makes them refuse the "
-        "session.")
+        description="Some models sign the whole conversation before an answer, and refuse a "
+        "session in which it was changed.")
     prefix_bound_models: tuple[Pattern, ...] = Field(
-        PREFIX_BOUND_MODELS, title="Models that sign so", json_schema_extra=_WHAT,
-        description="Regular expressions, one a line.")
+        PREFIX_BOUND_MODELS, title="Models with such signatures", json_schema_extra=_WHAT,
+        description="Regular expressions, one per line.")
     protected_tools: tuple[str, ...] = Field(
         (), title="Protected tools", json_schema_extra=_SEEN,
         description="Their calls and results are never replaced, discarded or distilled. "
-        "Names, one a line.")
+        "Names, one per line.")
     exclude: tuple[ExcludePattern, ...] = Field(
-        (), title="Never looked at", json_schema_extra=_LEFT_OUT,
+        (), title="Excluded", json_schema_extra=_LEFT_OUT,
         description="Agents, sessions and projects: AGENT, AGENT/SESSION, or a directory such as "
-        "~/secret, with all below it; * and ? stand for any characters. One a line.")
+        "~/secret, with all below it; * and ? stand for any characters. One per line.")
     last_run_at: Time | None = None
     last_retention_run_at: Time | None = None
     # fmt: on
 
     def as_json(self) -> dict[str, Any]:
-        """Return the settings as the file has them."""
+        """Return the settings as JSON values, as in the file."""
         return self.model_dump(mode="json")
 
     @classmethod
@@ -314,7 +315,7 @@ class PruningConfig(BaseModel):
 
 
 def _field_errors(error: ValidationError) -> list[FieldError]:
-    """Return one error for each setting; a list may have several bad items."""
+    """Return an error for each bad setting; it lists all bad items of a list."""
     messages: dict[str, list[str]] = {}
     for detail in details_of(error):
         messages.setdefault(str(detail["loc"][0]), []).append(_message(detail))
@@ -330,7 +331,7 @@ def _message(detail: ErrorDetails) -> str:
 
 
 SETTINGS = PruningConfig.model_fields
-# Seed 001's name of a setting that governs `restore` too.
+# Seed 001's name of a setting that also applies to `restore`.
 ALIASES = {"keep_restore_calls": "keep_purge_control_calls"}
 
 
@@ -351,7 +352,7 @@ JOBS = {str(_marks(name)["job"]): name for name in _marked("job")}
 
 
 def canonical(values: Mapping[str, object]) -> dict[str, object]:
-    """Give settings their own names instead of aliases.
+    """Replace aliases of settings by their names.
 
     Raises:
         Invalid: A setting is given by both names, with different values.
@@ -359,7 +360,7 @@ def canonical(values: Mapping[str, object]) -> dict[str, object]:
     own = {name: value for name, value in values.items() if name not in ALIASES}
     for alias, name in ALIASES.items():
         if alias in values and own.setdefault(name, values[alias]) != values[alias]:
-            text = f"{alias} is another name of {name}, and both are given with different values"
+            text = f"{alias} is another name of {name}, and their values differ"
             raise Invalid(text, errors=(FieldError(alias, text),))
     return own
 
@@ -370,7 +371,7 @@ def unknown_field(name: str) -> str:
 
 
 def summary(errors: Sequence[FieldError]) -> str:
-    """Return one line about all errors."""
+    """Return a line about all errors."""
     if len(errors) == 1:
         return errors[0].message
     names = ", ".join(error.field for error in errors)
@@ -399,7 +400,7 @@ class SettingDescription:
 
 @cache
 def setting_descriptions() -> Mapping[str, SettingDescription]:
-    """Return the descriptions of all settings that users set, in the order of the model."""
+    """Return the descriptions of all settings that users can set, in the order of the model."""
     schema = PruningConfig.model_json_schema()["properties"]
     defaults = PruningConfig().as_json()
     return {name: _description(name, schema[name], defaults[name]) for name in SETTABLE}

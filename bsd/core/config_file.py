@@ -1,4 +1,4 @@
-"""`<root>/.brainsurgeon/config.json`: created, upgraded, kept valid, and always as it is now."""
+"""The file `<root>/.brainsurgeon/config.json`: creation, upgrade, validation, reload on change."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ log = structlog.stdlib.get_logger(module="config")
 
 
 _Stamp = tuple[int, int, int]  # inode, size, mtime in ns
-# The settings as one process knows them, for another: they, the file's stamp, and its problem.
+# The state of a ConfigService for another process: settings, stamp of the file, its problem.
 Known = tuple[PruningConfig, _Stamp | None, ConfigError | None]
-_NOT_READ: _Stamp = (-1, -1, -1)  # no file has it: the next look reads
+_NOT_READ: _Stamp = (-1, -1, -1)  # differs from every file's stamp, so the next access reads
 
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """The content of the file: known fields as written, and keys that bsd does not know."""
+    """The content of the file: known fields as written, and unknown keys."""
 
     fields: Mapping[str, object]
     others: Mapping[str, object]
@@ -59,9 +59,9 @@ class _Content:
 
 
 class ConfigService:
-    """The runtime settings of one root, shared by all processes that work on it.
+    """The runtime settings of a root, shared by all processes that work on it.
 
-    With `create=False` a missing or old file is understood but not written (dry runs).
+    With `create=False`, a missing or old file is read but not written (dry runs).
     """
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
@@ -79,14 +79,14 @@ class ConfigService:
 
     @property
     def problem(self) -> ConfigError | None:
-        """Why the file is not in force now, if it was broken by hand since it was read."""
+        """The reason why the file is not in force; None unless it is broken since the last read."""
         return self._problem
 
     @property
     def current(self) -> PruningConfig:
-        """The settings in force: one stat if the file did not change.
+        """The settings in force; costs one stat if the file is unchanged.
 
-        Raises ConfigError if the file is broken and no good one was read before.
+        Raises ConfigError if the file is broken and this process has read no valid file before.
         """
         with self._mutex:
             stamp = self._stamp()
@@ -100,16 +100,20 @@ class ConfigService:
             return self.current, self._seen, self._problem
 
     def adopt(self, known: Known) -> None:
-        """Take over the settings of another process, unless the file says otherwise by now."""
+        """Use the settings of another process, until the file changes."""
         with self._mutex:
             self._config, self._seen, self._problem = known
             exclude.adopt(self._path, known[1], known[0].exclude)
 
     def update(self, changes: Mapping[str, object], *, actor: str = "cli") -> PruningConfig:
-        """Check and write `changes` (JSON values by field); they are in force when this returns.
+        """Validate and write `changes` (JSON values by field); in force when this returns.
 
-        `last_*` fields are ignored. Raises Invalid with one FieldError per bad field, ConfigError
-        if the file is broken in a field that is not changed, Busy, Forbidden, Unavailable.
+        `last_*` fields are ignored.
+
+        Raises:
+            Invalid: with a FieldError per bad field.
+            ConfigError: the file is broken in a field that `changes` does not replace.
+            Busy, Forbidden, Unavailable: the file cannot be locked or written.
         """
         wanted = canonical({k: v for k, v in changes.items() if k not in NOTED})
         with self._locked():
@@ -134,9 +138,9 @@ class ConfigService:
         )
 
     def note_run(self, field: str, when: float | datetime) -> None:
-        """Write `last_run_at` or `last_retention_run_at`, leaving all else as the file has it.
+        """Write `last_run_at` or `last_retention_run_at`; the rest of the file stays the same.
 
-        Raises Busy, Forbidden, Unavailable. A file broken by hand is left as it is.
+        A broken file is not changed. Raises Busy, Forbidden, Unavailable.
         """
         if field not in NOTED:
             raise ValueError(f"{field} is not the time of a run")
@@ -145,14 +149,14 @@ class ConfigService:
                 content = self._read() or self._from_memory()
                 config = PruningConfig.from_json({**content.fields, field: iso_utc(when)})
             except (ConfigError, Invalid) as problem:
-                log.warning("Time of the run is not noted", field=field, problem=str(problem))
+                log.warning("The run time cannot be recorded", field=field, problem=str(problem))
                 return
             self._write(config, content.others)
 
     # --- reading --------------------------------------------------------------------------------
 
     def _load(self, stamp: _Stamp | None) -> None:
-        """Use the content of the file, or keep the last valid settings and log the reason."""
+        """Use the content of the file; if it is broken, keep the last valid settings."""
         self._seen = stamp
         try:
             content = self._read()
@@ -187,11 +191,11 @@ class ConfigService:
             if self._stamp() is None:
                 self._write(PruningConfig(), {})
                 log.info("Config created with defaults", path=str(self._path))
-            else:  # by another bsd, meanwhile
+            else:  # another bsd has just created it
                 self._load(self._stamp())
 
     def _upgrade(self) -> None:
-        """Write the defaults of fields that are newer than the file."""
+        """Add the defaults of fields that are newer than the file."""
 
         def add() -> None:
             with self._locked():
@@ -208,7 +212,7 @@ class ConfigService:
         self._try_to_write("Config could not be upgraded", add)
 
     def _try_to_write(self, failure: str, write: Callable[[], None]) -> None:
-        """Call `write`; a failure is only logged, since a read-only root can still be read."""
+        """Call `write` and log a failure: reading must work in a read-only root."""
         try:
             write()
         except BsdError as problem:
@@ -216,14 +220,14 @@ class ConfigService:
 
     def _keep_last_good(self, problem: ConfigError) -> None:
         self._problem = problem
-        log.error("Config is broken, the last good one stays in force", problem=str(problem))
+        log.error("Config is broken; the last valid settings stay in force", problem=str(problem))
 
     def _say_what_is_unknown(self, others: Mapping[str, object]) -> None:
         for name in others:
             if name not in self._warned:
                 self._warned.add(name)
                 log.warning(
-                    "Unknown setting is kept but has no effect",
+                    "An unknown setting has no effect",
                     path=str(self._path),
                     problem=unknown_field(name),
                 )
@@ -231,12 +235,12 @@ class ConfigService:
     def _stamp(self) -> _Stamp | None:
         try:
             status = os.lstat(self._path)
-        except OSError:  # missing or unreadable: _read says which
+        except OSError:  # missing or unreadable: _read distinguishes these
             return None
         return status.st_ino, status.st_size, status.st_mtime_ns
 
     def _read(self) -> _Content | None:
-        """Parse the file; None if there is none. Raises ConfigError, Forbidden."""
+        """Parse the file; None if it is missing. Raises ConfigError."""
         try:
             self._refuse_outside()
             text = read_plain(self._path, LARGEST_NOTE).decode("utf-8-sig")
@@ -251,7 +255,7 @@ class ConfigService:
         except (ValueError, RecursionError) as error:
             raise self._broken(f"not valid JSON: {error}") from None
         if not isinstance(values, dict):
-            raise self._broken("no JSON object {…}")
+            raise self._broken("not a JSON object {…}")
         try:
             values = canonical(values)
         except Invalid as problem:
@@ -268,10 +272,10 @@ class ConfigService:
             raise self._broken(summary(problem.errors), problem.errors) from None
 
     def _broken(self, what: str, errors: tuple[FieldError, ...] = ()) -> ConfigError:
-        # A user who deletes the file would lose a `retention` of `never` without noticing.
+        # If the user deleted the file, a `retention` of `never` would be lost silently.
         named = ", ".join(dict.fromkeys(error.field for error in errors))
-        mend = f"mend {named} there" if named else "mend it"
-        anew = f"without the file, `retention` is {PruningConfig().retention} until it is set again"
+        mend = f"correct {named} in the file" if named else "correct the file"
+        anew = f"without the file, `retention` is {PruningConfig().retention} until you set it"
         return ConfigError(f"{self._path}: {what}", hint=f"{mend}; {anew}", errors=errors)
 
     def _refuse_outside(self) -> None:
@@ -280,7 +284,12 @@ class ConfigService:
     # --- writing --------------------------------------------------------------------------------
 
     def _merged(self, content: _Content, wanted: Mapping[str, object]) -> PruningConfig:
-        """Validate the fields together; raises Invalid for `wanted`, ConfigError for the file."""
+        """Validate file and changes together.
+
+        Raises:
+            Invalid: a field in `wanted` is bad.
+            ConfigError: only other fields, from the file, are bad.
+        """
         try:
             return PruningConfig.from_json({**content.fields, **wanted})
         except Invalid as problem:
@@ -298,17 +307,17 @@ class ConfigService:
         except OSError as error:
             raise os_problem(error, f"writing {self._path}") from error
         self._config, self._problem = config, None
-        self._seen = _NOT_READ  # another process may have written since: look again
+        self._seen = _NOT_READ  # another process may have written since: read again
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Exclude other writers: threads by the mutex, other processes by a lock file."""
+        """Exclude other writers: threads with the mutex, other processes with a lock file."""
         root = self._path.parent.parent
         try:
             there = root.is_dir()
         except OSError as error:
             raise os_problem(error, f"looking at {root}") from error
-        if not there:  # mistyped, most likely: it is not created for a setting
+        if not there:  # most likely mistyped, so it is not created
             hint = "name the OpenClaw directory with --root or OPENCLAW_ROOT"
             raise NotFound(f"there is no directory {root}", hint=hint)
         self._refuse_outside()

@@ -1,9 +1,9 @@
-"""Directories held open: their names are reached through a descriptor, and no link on the way.
+"""Directories opened without following links; names in them are reached through the descriptor.
 
-A call that is given a path looks up every directory of it anew. Between a check of that path and
-the call, a user who may rename in one of these directories can put a symbolic link in its place,
-and the call works somewhere else. Here each directory is opened from the one above it, and a link
-among them is an error. So paths must have their links resolved, as those of `layout` have.
+A system call with a path looks up every directory in the path again. Between a check of the path
+and the call, another user with write access to one of these directories can replace it by a
+symbolic link, and the call works elsewhere. Here each directory is opened from its parent, and a
+link is an error. Callers therefore pass paths with resolved links, such as those of `layout`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Directories on the way need only be passed through, which takes no right to list them.
+# O_PATH passes through a directory without the permission to list it.
 _PASSED: int = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 class LinkInTheWay(PermissionError):
     """A symbolic link lies where a directory of a path should be."""
 
-    hint = "look at who put it there, then put a directory in its place"
+    hint = "check which user created the link, then replace it by a directory"
 
     def __init__(self, path: str) -> None:
-        super().__init__(errno.EPERM, f"{path} is a symbolic link, and none is followed here", path)
+        super().__init__(errno.EPERM, f"{path} is a symbolic link, which bsd does not follow", path)
 
 
 @contextmanager
 def opened(directory: Path) -> Iterator[int]:
-    """A descriptor of a directory, for `dir_fd`; raises OSError, LinkInTheWay."""
+    """Yield a descriptor of a directory, for `dir_fd`; raises OSError, LinkInTheWay."""
     descriptor = _open(directory)
     try:
         yield descriptor
@@ -40,9 +40,9 @@ def opened(directory: Path) -> Iterator[int]:
 
 
 def make_directories(directory: Path) -> None:
-    """Make a directory and those above it that are missing, private and durable.
+    """Create a directory and its missing parents, with mode 0700 and durable.
 
-    Each belongs to the owner of the one above it. Raises OSError, LinkInTheWay.
+    Each belongs to the owner of its parent. Raises OSError, LinkInTheWay.
     """
     os.close(_open(directory, make=True))
 
@@ -79,11 +79,11 @@ def _step(above: int, name: str, path: str, flags: int, *, make: bool) -> int:
 def _make(above: int, name: str, path: str, flags: int) -> int:
     try:
         os.mkdir(name, 0o700, dir_fd=above)
-    except FileExistsError:  # another process was quicker
+    except FileExistsError:  # another process has just created it
         return _step(above, name, path, flags, make=False)
     below = _step(above, name, path, flags & ~_PASSED, make=False)
     try:
-        os.fchmod(below, 0o700)  # a umask may have taken more than it should
+        os.fchmod(below, 0o700)  # the umask may have removed bits
         give_to_owner_of(above, below)
         os.fsync(below)
         _sync_passed(above)
@@ -94,7 +94,7 @@ def _make(above: int, name: str, path: str, flags: int) -> int:
 
 
 def _sync_passed(directory: int) -> None:
-    """Make the names durable in a directory that may have been opened to be passed through."""
+    """Make the names in a directory durable, even if it was opened with O_PATH."""
     descriptor = os.open(".", os.O_RDONLY | _DIRECTORY, dir_fd=directory)
     try:
         os.fsync(descriptor)
@@ -103,7 +103,7 @@ def _sync_passed(directory: int) -> None:
 
 
 def give_to_owner_of(directory: int, descriptor: int) -> None:
-    """As root, let something belong to the owner of the directory in which it lies."""
+    """If bsd runs as root, give a file or directory to the owner of the directory it is in."""
     if os.geteuid() == 0:
         found, now = os.fstat(directory), os.fstat(descriptor)
         if (found.st_uid, found.st_gid) != (now.st_uid, now.st_gid):
@@ -111,12 +111,12 @@ def give_to_owner_of(directory: int, descriptor: int) -> None:
 
 
 def is_there(directory: int, name: str) -> bool:
-    """Whether an open directory holds a name; a link that leads nowhere counts."""
+    """Return True if an open directory contains a name; a dangling link counts."""
     return look(directory, name) is not None
 
 
 def look(directory: int, name: str) -> os.stat_result | None:
-    """Stat a name in an open directory, no link followed; None if there is no such name."""
+    """Stat a name in an open directory without following a link; None if the name is missing."""
     try:
         return os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:

@@ -1,13 +1,13 @@
-"""Lengths of time as people read them; it loads nothing, since `bsd status` starts quickly.
+"""Durations in words for people. Imports no other module, so that `bsd status` starts quickly.
 
-Durations that users type and settings hold are read and written in `formatting`.
+Durations in settings and in input of users are handled in `formatting`.
 """
 
 from __future__ import annotations
 
 
 def spell_seconds(seconds: float) -> str:
-    """Write a length of time by its two greatest units: `2 d 4 h`, `5 min`, `12 s`."""
+    """Write a duration with its two largest units: `2 d 4 h`, `5 min`, `12 s`."""
     rest = round(seconds)
     parts = []
     for name, length in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
@@ -16,5 +16,5 @@ def spell_seconds(seconds: float) -> str:
             parts.append((name, number))
         elif parts:
             break
-    # Seconds matter only while there is nothing greater than minutes.
+    # At most two successive units: seconds appear only beside minutes or alone.
     return " ".join(f"{number} {name}" for name, number in parts[:2]) or "0 s"

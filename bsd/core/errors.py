@@ -1,4 +1,4 @@
-"""One tree of errors; each knows its exit code, its HTTP status and a hint."""
+"""The hierarchy of errors; each class has an exit code and an HTTP status, each error a hint."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import errno
 from typing import Any, ClassVar, NamedTuple
 
 
-class FieldError(NamedTuple):  # a dataclass would cost `bsd status` a sixth of its time
-    """The problem with one field of an input, named as the user wrote it."""
+class FieldError(NamedTuple):  # importing dataclasses would take a sixth of `bsd status`'s time
+    """The problem with a field of an input; `field` is spelled as the user wrote it."""
 
     field: str
     message: str
 
 
 class BsdError(Exception):
-    """An error that a user can understand and act on: the event, the place, and a hint.
+    """An error that a user can understand and act on: what happened, where, and a hint.
 
-    `exit_code` is the process's (SPEC §9), `status` the HTTP answer's (SPEC §8).
+    `exit_code` is the exit code of the process (SPEC §9), `status` the HTTP status (SPEC §8).
     """
 
     exit_code: ClassVar[int] = 1
@@ -31,7 +31,7 @@ class BsdError(Exception):
         self.errors = errors
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Between our processes the error stays the same, whatever arguments its class takes."""
+        """Pickle the error for another process, whatever arguments its class's `__init__` takes."""
         return _made_again, (type(self), self.args, self.__dict__)
 
 
@@ -44,7 +44,7 @@ def _made_again(
 
 
 class Invalid(BsdError):
-    """The input itself is wrong; nothing was done."""
+    """The input is wrong; bsd has changed no data."""
 
     exit_code = 2
     status = 400
@@ -57,17 +57,17 @@ class NotFound(BsdError):
 
 
 class Conflict(BsdError):
-    """The thing is not in a state in which this can be done."""
+    """The state of a session or file does not allow the operation."""
 
     status = 409
 
 
 class LeftAlone(Conflict):
-    """A transcript that is not ours to edit; the message says why."""
+    """The transcript must not be edited by bsd; the message gives the reason."""
 
 
 class Busy(Conflict):
-    """A session is in use; the same call may succeed later, in `again_in` seconds if known."""
+    """A session is in use; the call may succeed later, after `again_in` seconds if known."""
 
     exit_code = 4
 
@@ -79,25 +79,25 @@ class Busy(Conflict):
 
 
 class Paused(Busy):
-    """A user has paused the session: it is not edited until the pause ends."""
+    """The user has paused the session; bsd does not edit it until the pause ends."""
 
 
 class Unavailable(BsdError):
-    """Something bsd needs is not there now (disk full, unsupported file system)."""
+    """A resource that bsd needs is not available (disk full, unsupported file system)."""
 
     exit_code = 69
     status = 503
 
 
 class TemporaryFailure(BsdError):
-    """It failed for a passing reason and left everything as it was."""
+    """The operation failed for a temporary reason and changed no data."""
 
     exit_code = 75
     status = 503
 
 
 class Forbidden(BsdError):
-    """The operating system or our own path safety refuses access."""
+    """The operating system or bsd's own check of paths refuses access."""
 
     exit_code = 77
     status = 403
@@ -111,9 +111,10 @@ class ConfigError(BsdError):
 
 
 def os_problem(error: OSError | BsdError, doing: str) -> BsdError:
-    """Turn an OSError into an error a user can act on; `doing` reads like "writing /a/b".
+    """Convert an OSError to an error that a user can act on; a BsdError is returned unchanged.
 
-    One that is such an error already stays as it is.
+    Args:
+        doing: the failed operation, such as "writing /a/b".
     """
     return error if isinstance(error, BsdError) else _of_the_system(error, doing)
 
@@ -127,25 +128,25 @@ def _of_the_system(error: OSError, doing: str) -> BsdError:
             return Forbidden(text, hint="remount the file system writable")
         case errno.EACCES | errno.EPERM:
             usual = (
-                "run as the owner of these files, or mend their permissions; "
-                "`bsd doctor` names those that belong to somebody else"
+                "run as the owner of these files, or correct their permissions; "
+                "`bsd doctor` lists those that belong to other users"
             )
             return Forbidden(text, hint=getattr(error, "hint", usual))
         case errno.EISDIR:
-            return Conflict(text, hint="a file is wanted here, not a directory")
+            return Conflict(text, hint="a file is required here, not a directory")
         case errno.ELOOP | errno.ENXIO:
-            return Forbidden(text, hint="a plain file is wanted here; move away what there is")
+            return Forbidden(text, hint="a plain file is required here; move the other one away")
         case errno.EFBIG:
-            return Unavailable(text, hint="nothing of this kind is so large; move it away")
+            return Unavailable(text, hint="the file is too large for its kind; move it away")
         case errno.EMFILE | errno.ENFILE:
             return Unavailable(text, hint="raise the limit of open files (ulimit -n)")
         case errno.EIO:
             return Unavailable(
                 text,
-                hint="the disk fails there: see the system log, and bring the file back "
-                "from a backup if it stays so",
+                hint="the disk has an error there: see the system log; if the error persists, "
+                "restore the file from a backup",
             )
         case errno.ENOENT | errno.ENOTDIR:
-            return NotFound(text, hint="it may have been moved or deleted meanwhile; run it again")
+            return NotFound(text, hint="it may have just been moved or deleted; run it again")
         case _:
             return Unavailable(text, hint="see the system log for what is wrong with this disk")

@@ -1,16 +1,16 @@
-"""The agents, sessions and projects that `exclude` names, at which bsd never looks.
+"""The setting `exclude`: agents, sessions and projects that bsd ignores completely.
 
-The setting is a list of patterns, in config.json and in bsd.toml; both lists count. In a pattern
-`*` stands for any text and `?` for one character. The meaning of a pattern:
+The setting is a list of patterns in config.json and in bsd.toml; both lists apply. In a pattern,
+`*` stands for any text and `?` for any character. The meaning of a pattern:
 
-- `AGENT`: an agent, or a source with all its agents; and their parts, as subagents are.
-- `AGENT/SESSION`: a session, and its parts.
-- `/DIRECTORY` or `~/DIRECTORY`: the sessions of the projects there and in all directories below, of
-  programs that keep sessions by project. Such a program writes the path of a project in its own
-  way, and paths that it writes alike are alike here.
+- `AGENT`: an agent, or a source with all its agents; and their parts, such as sub-agents.
+- `AGENT/SESSION`: a session and its parts.
+- `/DIRECTORY` or `~/DIRECTORY`: the sessions of the projects in this directory and below, for
+  programs that store sessions by project. Such a program encodes the path of a project in its own
+  way; paths with the same encoding cannot be distinguished here.
 
-`Layout.exclusions` is the way to ask; lists, scans and `Session` do. config.json is read here
-alone, by its stat, so that a change holds at once and for every process.
+Lists, scans and `Session` call `Layout.exclusions`. This module reads the setting in config.json
+itself and checks the file's stat each time, so that a change takes effect at once in all processes.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _NAME = re.compile(r"(?!\.{1,2}(?:/|$))[A-Za-z0-9._@:+*?-]+(?:/[A-Za-z0-9._@:+*?
 
 
 def check_pattern(text: str) -> str:
-    """Return a pattern of `exclude`; raises ValueError if it can name nothing."""
+    """Return a pattern of `exclude`; raises ValueError if it is not valid."""
     if len(text) > _LONGEST or not text.isprintable():
         raise ValueError(f"a pattern has at most {_LONGEST} characters, on one line")
     if is_directory_pattern(text) or _NAME.fullmatch(text):
         return text
-    raise ValueError(f"{text!r} is no AGENT, AGENT/SESSION, /DIRECTORY or ~/DIRECTORY")
+    raise ValueError(f"{text!r} is not an AGENT, AGENT/SESSION, /DIRECTORY or ~/DIRECTORY")
 
 
 def is_directory_pattern(text: str) -> bool:
@@ -49,24 +49,22 @@ def is_directory_pattern(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """One pattern. `fixed`: it stands in bsd.toml, so that a command cannot remove it."""
+    """A pattern. `fixed`: it is set in bsd.toml, so a command cannot remove it."""
 
     pattern: str
     fixed: bool
 
     def refusal(self, what: object) -> LeftAlone:
-        """Return the error for an agent or a session that this pattern leaves out."""
+        """Return the error for an agent or a session that this pattern excludes."""
         hint = f"`bsd exclude --remove '{self.pattern}'`"
         if self.fixed:
-            hint = f"take {self.pattern!r} out of `exclude` in bsd.toml, and restart bsd"
-        return LeftAlone(
-            f"{what} is excluded by {self.pattern!r}: bsd never looks at it", hint=hint
-        )
+            hint = f"remove {self.pattern!r} from `exclude` in bsd.toml, and restart bsd"
+        return LeftAlone(f"{what} is excluded by {self.pattern!r}: bsd ignores it", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """A pattern as it is compared. `projects`: expressions for directories, by name of a source."""
+    """A compiled pattern. `projects`: (source name, expression for directories) pairs."""
 
     exclusion: Exclusion
     agent: re.Pattern[str] | None = None
@@ -75,7 +73,7 @@ class _Compiled:
 
 
 class Exclusions:
-    """All patterns that hold now; false if there are none."""
+    """All patterns in force; false in a boolean context if empty."""
 
     def __init__(self, exclusions: tuple[Exclusion, ...], sources: tuple[Source, ...]) -> None:
         self.all = exclusions
@@ -86,7 +84,7 @@ class Exclusions:
         return bool(self._compiled)
 
     def agent(self, agent: str) -> Exclusion | None:
-        """Return the pattern that leaves out an agent with all its sessions."""
+        """Return the pattern that excludes an agent with all its sessions; None if none does."""
         if not self._compiled:
             return None
         project = self._project(agent)
@@ -101,7 +99,7 @@ class Exclusions:
         return None
 
     def session(self, agent: str, session: str) -> Exclusion | None:
-        """Return the pattern that leaves out a session, or its agent."""
+        """Return the pattern that excludes a session or its agent; None if none does."""
         for each in self._compiled:
             if each.agent is None or each.session is None:
                 continue
@@ -110,7 +108,7 @@ class Exclusions:
         return self.agent(agent)
 
     def _project(self, agent: str) -> tuple[str, str] | None:
-        """Return a source and the name of the directory that a project of it has there."""
+        """Return the source of an agent and the name of its project's directory in the source."""
         source = self._sources.get(agent.partition(":")[0])
         if source is None or source.project_directory is None:
             return None
@@ -131,7 +129,7 @@ def _compiled(exclusion: Exclusion, sources: tuple[Source, ...]) -> _Compiled:
     projects = []
     for source in sources:
         if (written := source.project_directory) is not None:
-            # A program may know the project by its real path, or by that which it was given.
+            # A program may use the real path of the project, or the path that the user gave.
             for each in dict.fromkeys((path, os.path.realpath(path))):
                 below = f"{each.rstrip('/')}/*"
                 projects += [
@@ -142,7 +140,7 @@ def _compiled(exclusion: Exclusion, sources: tuple[Source, ...]) -> _Compiled:
 
 
 def _expression(pattern: str) -> re.Pattern[str]:
-    # What fnmatch makes of several `*` takes no time that grows with their number.
+    # Expressions from fnmatch do not backtrack, however many `*` a pattern has.
     return re.compile(fnmatch.translate(pattern.replace("[", "[[]")))
 
 
@@ -150,7 +148,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 def exclusions(
     named: tuple[str, ...], fixed: tuple[str, ...], sources: tuple[Source, ...]
 ) -> Exclusions:
-    """Return the patterns of config.json and of bsd.toml, ready to be compared."""
+    """Return the compiled patterns of config.json (`named`) and of bsd.toml (`fixed`)."""
     known = [Exclusion(pattern, fixed=True) for pattern in fixed]
     known += [Exclusion(pattern, fixed=False) for pattern in named if pattern not in fixed]
     return Exclusions(tuple(known), sources)
@@ -161,13 +159,13 @@ _read: dict[Path, tuple[FileStamp | None, tuple[str, ...]]] = {}
 
 
 def named_in(path: Path) -> tuple[str, ...]:
-    """Return the setting `exclude` as config.json has it now: a stat, unless the file changed.
+    """Return the current setting `exclude` of config.json; one stat if the file is unchanged.
 
-    Of a file that was broken by hand, the last good one holds.
+    If the file is broken, the last valid setting that this process has read stays in force.
 
     Raises:
-        ConfigError: The file cannot be read, and this process has read no good one before: then
-            nothing is looked at.
+        ConfigError: The file cannot be read, and this process has no valid setting from before.
+            Callers must then ignore all sessions.
     """
     stamp = _stamp(path)
     with _lock:
@@ -180,18 +178,18 @@ def named_in(path: Path) -> tuple[str, ...]:
             if known is not None:
                 return known[1]
             reason = getattr(error, "strerror", None) or error
-            why = f"{path} cannot be read, and it may say what is excluded: {reason}"
+            why = f"{path}, which may exclude sessions, cannot be read: {reason}"
             raise ConfigError(
-                why, hint="mend the file; `bsd config path` says where it is"
+                why, hint="correct the file; `bsd config path` shows where it is"
             ) from None
         if stamp is None and known is not None and known[1]:
-            return known[1]  # it was removed: the settings in force stay
+            return known[1]  # the file was removed: the settings in force stay
         _read[path] = stamp, patterns
         return patterns
 
 
 def adopt(path: Path, stamp: FileStamp | None, patterns: tuple[str, ...]) -> None:
-    """Take over the patterns of another process, with the stamp that the file had then."""
+    """Use the patterns that another process has read, with the stamp of the file at that time."""
     with _lock:
         _read[path] = stamp, patterns
 
@@ -200,12 +198,12 @@ def _patterns(path: Path) -> tuple[str, ...]:
     document = json.loads(read_plain(path, LARGEST_NOTE).decode("utf-8-sig"))
     patterns = document.get("exclude", []) if isinstance(document, dict) else None
     if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
-        raise ValueError("`exclude` is no list of texts")
+        raise ValueError("`exclude` is not a list of strings")
     return tuple(map(check_pattern, patterns))
 
 
 def _stamp(path: Path) -> FileStamp | None:
     try:
         return stamp_of(os.lstat(path))
-    except OSError:  # missing; or it cannot be looked at, and then nothing below can be
+    except OSError:  # missing; or not accessible, and then the rest of the root is not either
         return None

@@ -1,4 +1,4 @@
-"""The lock that writers of one of bsd's own files take, beside it: `<file>.lock`."""
+"""The lock file `<file>.lock`, held while a process changes a file of bsd's own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOCK_SECONDS = 10.0
 
 @contextmanager
 def file_locked(path: Path) -> Iterator[None]:
-    """Exclude other processes that change a file; its directory is made if it is not there.
+    """Hold the lock of a file, so that no other process changes it; creates the directory.
 
     Raises:
         Busy: another process has held the lock for ten seconds.
@@ -28,8 +28,13 @@ def file_locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def holding(path: Path, seconds: float, refusal: BsdError) -> Iterator[None]:
-    """Hold the lock file at a path; raises `refusal` after so many seconds, BsdError."""
-    # Only here: reading needs no lock, and importing it takes longer than reading.
+    """Hold the lock file at a path.
+
+    Raises:
+        BsdError: `refusal`, if another process holds the lock for `seconds`; or the lock file
+            cannot be created.
+    """
+    # Imported here: reading needs no lock, and the import takes longer than reading.
     from filelock import FileLock, Timeout  # noqa: PLC0415
 
     lock = FileLock(path, timeout=seconds, mode=0o600, fallback_to_soft=False)

@@ -1,10 +1,10 @@
-"""Opening files of other programs safely, trusting bsd's own files, and writing them durably.
+"""Opening files of other programs safely, checking bsd's own files, and writing files durably.
 
-Files that other programs may have written or replaced are opened in one way: plain files only, no
-link at the end of the path, without waiting (as for a pipe), and with a limit on the bytes that are
-read. `layout` checks the directories of the path. Files that make bsd change a session (records,
-journals) are trusted only if no other user can have created or changed them. Files that bsd writes
-are private, and neither a reader nor a power cut ever sees half of one.
+Files that other programs may have written or replaced are always opened in the same way: plain
+files only, no link at the end of the path, no waiting (as for a pipe), and a limit on the bytes
+that are read. `layout` checks the directories of the path. Files that make bsd change a session
+(records, journals) are trusted only if no other user can have created or changed them. Files that
+bsd writes are private and atomic: neither a reader nor a power cut leaves a partial file.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from io import DEFAULT_BUFFER_SIZE, FileIO
 from pathlib import Path
 from typing import BinaryIO, Self
 
-# Bytes; a larger file is not of this kind, or is of no use to any program.
-LARGEST_NOTE = 1 << 20  # of one thing: a lock, settings, a process's own notes
-LARGEST_RECORD = 64 << 20  # of many: a list of conversations, a journal
+# Bytes; a larger file is not of this kind, or not usable.
+LARGEST_NOTE = 1 << 20  # a lock, settings, notes of a process
+LARGEST_RECORD = 64 << 20  # a list of conversations, a journal
 LARGEST_LINE = 1 << 30
 
-# Within this time of a change to a file a second one may not show in its timestamps.
+# A second change of a file within this time may leave its timestamps unchanged.
 UNCERTAIN_SECONDS = 2.0
 UNCERTAIN_NS = int(UNCERTAIN_SECONDS * 1e9)
 
 _BLOCK = 1 << 20
-_ONE_WRITE_SECONDS = 0.002  # more than it takes to write a line
+_ONE_WRITE_SECONDS = 0.002  # longer than writing a line takes
 # The errors of opening a link or a socket for reading.
 _NO_PLAIN_FILE = {errno.ELOOP, errno.ENXIO}
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-# Inode, size and mtime in ns: a file that has another one was written or replaced.
+# Inode, size and mtime in ns; it changes if the file is written or replaced.
 FileStamp = tuple[int, int, int]
 
 
 def stamp_of(found: os.stat_result) -> FileStamp:
-    """Return a stamp that shows whether a file was written or replaced since."""
+    """Return the stamp of a file; a different stamp later means that the file has changed."""
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class Closing(ABC):
-    """Closes itself at the end of a `with` block."""
+    """Base class of objects that a `with` block closes at its end."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release every resource that is held; a second call does nothing."""
+        """Release all resources; a second call has no effect."""
 
     def __enter__(self) -> Self:
         return self
@@ -60,14 +60,14 @@ class Closing(ABC):
 
 
 class NotPlain(OSError):
-    """Something lies where a file should: a directory, a link, a pipe, a device."""
+    """A directory, link, pipe or device lies where a plain file should be."""
 
     def __init__(self, path: Path | str) -> None:
         super().__init__(errno.ELOOP, "not a plain file", str(path))
 
 
 class TooLarge(OSError):
-    """A file holds more than any of its kind."""
+    """A file is larger than the limit for its kind."""
 
     def __init__(self, path: Path | str, most: int) -> None:
         super().__init__(errno.EFBIG, f"larger than {most} bytes", str(path))
@@ -80,10 +80,16 @@ def open_plain(
     follow: bool = False,
     directory: int | None = None,
 ) -> int:
-    """A descriptor of a plain file; raises OSError, NotPlain included, and waits for nothing.
+    """Return a descriptor of a plain file, without waiting (as for a pipe or a lease).
 
-    With O_CREAT it is made private. `follow` is for files that their owner may well link, `path` a
-    name in an open `directory`, if there is one.
+    With O_CREAT, a new file gets mode 0600.
+
+    Args:
+        follow: follow a link at the end of the path; for files that users may link.
+        directory: an open directory; `path` is then a name in it.
+
+    Raises:
+        OSError: the file cannot be opened; NotPlain if it is not a plain file.
     """
     more = os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     try:
@@ -99,9 +105,9 @@ def open_plain(
 
 
 def is_there(path: Path | str) -> bool:
-    """Return whether something is at a path, a dangling link included.
+    """Return True if a path exists, also as a dangling link.
 
-    Unlike `os.path.lexists`, raises OSError if that cannot be told: an error is no absence.
+    Unlike `os.path.lexists`, raises OSError if this cannot be determined.
     """
     try:
         os.lstat(path)
@@ -111,25 +117,25 @@ def is_there(path: Path | str) -> bool:
 
 
 def is_directory(entry: os.DirEntry[str]) -> bool:
-    """Return True for a directory or a link to one; False if a link cannot be followed."""
+    """Return True for a directory or a link to a directory; False if a link cannot be followed."""
     try:
         return entry.is_dir()
-    except OSError:  # it leads to itself, or to where we may not look
+    except OSError:  # the link leads to itself, or to a directory without access
         return False
 
 
 def plain_file(path: Path | str) -> FileIO:
-    """The same for reading, without a buffer."""
+    """Open a plain file for reading, without a buffer; raises as `open_plain`."""
     return open(open_plain(path), "rb", buffering=0)
 
 
 def plain_stream(path: Path | str, buffer: int = DEFAULT_BUFFER_SIZE) -> BinaryIO:
-    """The same for reading, with a buffer of so many bytes."""
+    """Open a plain file for reading, with a buffer of this many bytes; raises as `open_plain`."""
     return open(open_plain(path), "rb", buffering=buffer)
 
 
 def read_plain(path: Path | str, most: int, *, follow: bool = False) -> bytes:
-    """Return the bytes of a plain file; raises as `open_plain`, and TooLarge."""
+    """Return the bytes of a plain file; raises as `open_plain`, and TooLarge above `most` bytes."""
     descriptor = open_plain(path, follow=follow)
     return _read(descriptor, path, most)
 
@@ -141,7 +147,7 @@ def _read(descriptor: int, path: Path | str, most: int) -> bytes:
             raise TooLarge(path, most)
         with open(descriptor, "rb", closefd=False) as stream:
             data = stream.read(size)
-            while piece := stream.read(_BLOCK):  # it grows; or it is one of those that have no size
+            while piece := stream.read(_BLOCK):  # the file grows, or is a file without a size
                 data += piece
                 if len(data) > most:
                     raise TooLarge(path, most)
@@ -151,13 +157,13 @@ def _read(descriptor: int, path: Path | str, most: int) -> bytes:
 
 
 def skip_hole(stream: FileIO) -> None:
-    """Move past a hole at the present position: a sparse file may claim more than any disk has."""
-    with suppress(OSError):  # no file system says of every file where its holes are
+    """Move past a hole at the present position: a sparse file may be larger than any disk."""
+    with suppress(OSError):  # file systems may not support SEEK_DATA
         start = stream.tell()
         try:
             stream.seek(start, os.SEEK_DATA)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # the hole goes up to the end
+            if error.errno == errno.ENXIO:  # the hole reaches the end of the file
                 stream.seek(0, os.SEEK_END)
             else:
                 stream.seek(start)
@@ -177,23 +183,23 @@ def holds(path: Path | str, needle: bytes) -> bool:
 # --- trusted ---
 
 MEND_PLANTED = (
-    "`ls -la {0}`: if nobody but bsd put it there, `chmod go-w {0}` (where modes cannot be set: "
+    "`ls -la {0}`: if only bsd can have created it, `chmod go-w {0}` (if modes cannot be set: "
     "mount with umask=077); else move it away"
 )
 
 
 class UntrustedFile(PermissionError):
-    """A file by which bsd acts, and that others have made or may change."""
+    """A file that controls bsd, but that another user has created or may change."""
 
     def __init__(self, path: Path | str, why: str) -> None:
-        super().__init__(errno.EPERM, f"it is left alone, it is not bsd's own: {why}", str(path))
+        super().__init__(errno.EPERM, f"bsd does not trust this file: {why}", str(path))
         self.hint = MEND_PLANTED.format(path)
 
 
 def open_ours(path: Path | str, root: Path) -> int:
-    """The same as `open_plain` for reading, of a file of bsd's own; raises UntrustedFile, too.
+    """Open a file of bsd's own for reading; raises as `open_plain`, and UntrustedFile.
 
-    `root`: the directory to which the file belongs, see `makers`.
+    `root`: bsd's root, which contains the file; see `makers`.
     """
     descriptor = open_plain(path)
     if why := why_not_our_file(os.fstat(descriptor), makers(root)):
@@ -208,24 +214,24 @@ def read_ours(path: Path | str, root: Path, most: int) -> bytes:
 
 
 def makers(root: Path) -> frozenset[int]:
-    """Return the uids that may create bsd's files: its own, root's, the owner's of the root."""
+    """Return the uids that may create bsd's files: bsd's own, 0, and that of the root's owner."""
     found = {os.geteuid(), 0}
-    with suppress(OSError):  # it is not there yet
+    with suppress(OSError):  # the root does not exist yet
         found.add(root.stat().st_uid)
     return frozenset(found)
 
 
 def why_not_our_file(found: os.stat_result, makers: Collection[int]) -> str | None:
-    """Return why bsd does not trust a file with this lstat result; None if it does."""
+    """Return the reason why bsd does not trust a file with this lstat result; None if it does."""
     if not stat.S_ISREG(found.st_mode):
         return "it is not a plain file"
-    if found.st_nlink > 1:  # one of ours has one name; another may have been given it by anybody
+    if found.st_nlink > 1:  # bsd's files have one name; any user may have made a hard link
         return f"it has {found.st_nlink} names"
     return _why_not_ours(found, makers)
 
 
 def why_not_our_directory(found: os.stat_result, makers: Collection[int]) -> str | None:
-    """The same of a directory, and of the files in it."""
+    """Return the reason why bsd does not trust a directory and its files; None if it does."""
     if not stat.S_ISDIR(found.st_mode):
         return "it is not a directory"
     return _why_not_ours(found, makers)
@@ -235,7 +241,7 @@ def _why_not_ours(found: os.stat_result, makers: Collection[int]) -> str | None:
     if found.st_uid not in makers:
         return f"it belongs to uid {found.st_uid}, not to bsd"
     if found.st_mode & _OTHERS_MAY_WRITE:
-        return f"others may write to it (mode {stat.S_IMODE(found.st_mode):04o})"
+        return f"other users may write to it (mode {stat.S_IMODE(found.st_mode):04o})"
     return None
 
 
@@ -261,24 +267,24 @@ def make_private_dir(path: Path, *, durable: bool = True) -> Path:
 
 
 def make_durable_dir(path: Path) -> None:
-    """The same; also the parent's name survives, if another process has just made that."""
+    """Create a directory durably, including the name of a parent that another process just made."""
     if not path.is_dir():
         make_private_dir(path)
         sync_dir(path.parent.parent)
 
 
 def write_private(path: Path, data: bytes | bytearray) -> None:
-    """Replace `path` by a file with mode 0600 that holds `data`, durable when this returns.
+    """Replace `path` by a file with mode 0600 that contains `data`, durable when this returns.
 
-    Missing parent directories are made private too. Raises OSError; then `path` is as it was.
+    Missing parent directories get mode 0700. If this raises OSError, `path` is unchanged.
     """
     make_private_dir(path.parent)
-    # A name of its own for each writer: two of them at once must not write into one file.
+    # Each writer has its own temporary name: two writers must not write into the same file.
     temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}.tmp")
     try:
         _write_new(temporary, data)
         os.replace(temporary, path)
-    except BaseException:  # an interrupt, too, must not leave the temporary file behind
+    except BaseException:  # also an interrupt must not leave the temporary file behind
         with suppress(OSError):
             temporary.unlink()
         raise
@@ -295,21 +301,25 @@ def sync_dir(directory: Path) -> None:
 
 
 def create_private(path: Path | str) -> int:
-    """A descriptor to write to a new file with mode 0600; raises OSError, FileExistsError too."""
+    """Create a file with mode 0600 and return a descriptor for writing.
+
+    Raises:
+        OSError: the file cannot be created; FileExistsError if the path exists.
+    """
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def write_all(descriptor: int, data: bytes | bytearray) -> None:
-    """Write all of `data`, however few bytes the system takes at a time."""
+    """Write all of `data`, with several system calls if needed."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def ends_torn(descriptor: int) -> bool:
-    """Return True if the last line has no newline because a full disk or a power cut tore it.
+    """Return True if the last line has no newline because a full disk or power cut truncated it.
 
-    A line that another process is just writing may be seen in part, too; that soon has an end.
+    A partial line that another process is still writing is not torn: this waits for its end.
     """
     seen = -1
     while (size := os.fstat(descriptor).st_size) and os.pread(descriptor, 1, size - 1) != b"\n":
@@ -323,7 +333,7 @@ def ends_torn(descriptor: int) -> bool:
 def _write_new(path: Path, data: bytes | bytearray) -> None:
     descriptor = create_private(path)
     try:
-        os.fchmod(descriptor, 0o600)  # a umask may have taken more than it should
+        os.fchmod(descriptor, 0o600)  # the umask may have removed bits
         write_all(descriptor, data)
         os.fsync(descriptor)
     finally:

@@ -1,8 +1,8 @@
-"""The file system below a session: its abilities, metadata of a replaced file, durable files.
+"""The file system of a session: its guarantees, metadata of a replaced file, durable files.
 
-A commit depends on the strength of leases, on an atomic exchange of two names, and on a new file
-with the owner, mode and attributes of the old one. New files are made durable here, each or all at
-once, before anything refers to them.
+A commit depends on the guarantee of leases, on an atomic exchange of two names, and on a new file
+with the owner, mode and attributes of the old file. New files are made durable here, singly or all
+at once, before other files refer to them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STRONG = {
     0x2FC12FC1: "zfs",
     0x01021994: "tmpfs",
 }
-# Named so that status can say it; every kind that is not in _STRONG is weak.
+# Names for the status; every file system that is not in _STRONG is weak.
 _WEAK = {
     0x794C7630: "overlayfs",
     0x65735546: "FUSE",
@@ -55,25 +55,26 @@ _WEAK = {
 }
 _WEAK_QUIET_SECONDS = 30.0
 _LSOF_SECONDS = 10
-# The errors of a rename to `.` where the kernel has no other objection.
+# The errors of a rename to `.` if the kernel would otherwise allow the rename.
 _NO_NAME = {errno.EBUSY, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ENOTEMPTY}
 _FS_IOC_FSGETXATTR, _FS_XFLAG_PROJINHERIT = 0x801C581F, 0x200
 
 
-# How kernels say that a file system exchanges no names, or that they do not let it.
+# Errors that mean that the file system or the kernel does not exchange names.
 _NO_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
-# Without it there is a moment in which a session is not at its path, or another's line is lost.
+# Without the exchange, a session would be missing from its path for a moment, or a line of another
+# program could be lost.
 MOVE_ELSEWHERE = (
-    "move the sessions to ext4, xfs, btrfs, f2fs, zfs 2.2 or tmpfs; where this is a view of such "
-    "a directory (bindfs, sshfs), let bsd run on the directory itself"
+    "move the sessions to ext4, xfs, btrfs, f2fs, zfs 2.2 or tmpfs; if this is a view of such "
+    "a directory (bindfs, sshfs), run bsd on the directory itself"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Strength:
-    """How sure a commit can be that no other process has the session open (DESIGN §4).
+    """How surely a commit can tell that no other process has the session open (DESIGN §4).
 
-    "none": two names cannot be exchanged, and so nothing is changed.
+    "none": the file system cannot exchange two names, so bsd changes no sessions on it.
     """
 
     level: Literal["strong", "weak", "none"]
@@ -82,33 +83,33 @@ class Strength:
 
     @property
     def quiet_seconds(self) -> float:
-        """Seconds without a write before a session may be changed; 0 where leases are proof."""
+        """Seconds without a write before a session may be changed; 0 if leases are a proof."""
         return 0.0 if self.level == "strong" else _WEAK_QUIET_SECONDS
 
 
 def strength(path: Path) -> Strength:
-    """Judge the file system that holds `path`; raises OSError if it cannot be asked."""
+    """Return the strength of the file system of `path`; raises OSError if statfs fails."""
     if sys.platform != "linux":
         return Strength("weak", platform.system(), "this system has no leases")
     return judge(magic(path))
 
 
 def judge(magic: int) -> Strength:
-    """Judge a file system by the magic number that statfs(2) gives."""
+    """Return the strength of a file system by the magic number that statfs(2) returns."""
     if magic in _STRONG:
         return Strength("strong", _STRONG[magic], "write leases show every open file")
     if magic in _WEAK:
-        return Strength("weak", _WEAK[magic], "leases prove nothing here")
-    return Strength("weak", f"unknown ({magic:#x})", "nothing is known of leases here")
+        return Strength("weak", _WEAK[magic], "leases are no proof here")
+    return Strength("weak", f"unknown ({magic:#x})", "it is unknown whether leases work here")
 
 
 def without_exchange(found: Strength) -> Strength:
-    """Return the strength of a file system that turned out not to exchange names."""
+    """Return the strength of a file system on which an exchange of names has failed."""
     return Strength("none", found.filesystem, "two names cannot be exchanged here")
 
 
 def exchanges(one: Path, other: Path) -> bool:
-    """Exchange two names; False where that is not possible at all. Raises OSError."""
+    """Exchange two names; returns False if the file system does not support it. Raises OSError."""
     try:
         swap_names(str(one), str(other))
     except OSError as error:
@@ -119,8 +120,9 @@ def exchanges(one: Path, other: Path) -> bool:
 
 
 def magic(path: Path) -> int:
-    """The number by which statfs(2) names a file system; raises OSError if it cannot be asked."""
-    # struct statfs is under 200 bytes everywhere; f_type comes first, a word (s390x: 32 bits).
+    """Return the magic number of a file system from statfs(2); raises OSError."""
+    # struct statfs has less than 200 bytes on all systems and begins with f_type, a word (s390x: 32
+    # bits).
     answer = ctypes.create_string_buffer(512)
     if _libc.statfs(os.fsencode(path), answer) != 0:
         code = ctypes.get_errno()
@@ -130,17 +132,17 @@ def magic(path: Path) -> int:
 
 
 def refuse_unless_reached(file: Path, directory: Path) -> None:
-    """Raise OSError (EXDEV among others) unless a rename could bring `file` into `directory`.
+    """Raise OSError (such as EXDEV) unless a rename could move `file` into `directory`.
 
-    Nothing is renamed: the name `.` can be given to no file. The kernel says so only if both lie
-    on one mount, which device numbers do not tell.
+    The test renames to `.`, which always fails, so no file is moved. The errno tells whether both
+    are on the same mount, which device numbers do not tell.
     """
     try:
         os.rename(file, f"{directory}/.")
     except OSError as error:
         if error.errno not in _NO_NAME:
             raise
-    # Parts of one mount between which a file system renames nothing.
+    # Subvolumes and quota projects: parts of a mount between which a rename is not possible.
     if os.stat(directory).st_dev != os.stat(file.parent).st_dev:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(directory))
     if _project(directory) != _project(file.parent):
@@ -151,14 +153,14 @@ def refuse_unless_reached(file: Path, directory: Path) -> None:
 
 
 def _project(directory: Path) -> int | None:
-    """The quota project that files in a directory belong to; None if it gives them none."""
+    """Return the quota project that new files in a directory inherit; None if none."""
     if sys.platform != "linux":
         return None
     answer = bytearray(28)  # struct fsxattr: flags, extent size, extents, project, …
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.ioctl(descriptor, _FS_IOC_FSGETXATTR, answer)
-    except OSError:  # a file system without
+    except OSError:  # a file system without quota projects
         return None
     finally:
         os.close(descriptor)
@@ -167,10 +169,10 @@ def _project(directory: Path) -> int | None:
 
 
 def open_elsewhere(path: Path) -> list[int]:
-    """List the processes that visibly have `path` open; for weak mounts only.
+    """Return the ids of visible processes that have `path` open; for weak mounts only.
 
-    It sees the processes that this user may see: others' stay hidden unless bsd runs as root.
-    macOS is asked through lsof; without it the list is empty. Not tried on macOS.
+    Processes of other users are hidden unless bsd runs as root. On macOS this runs lsof, and
+    returns [] if lsof is missing; this branch is untested.
     """
     if sys.platform == "linux":
         return _open_by_proc(path)
@@ -193,7 +195,7 @@ def _open_by_proc(path: Path) -> list[int]:
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             names = os.listdir(f"/proc/{pid}/fd")
-        except OSError:  # ended meanwhile, or not ours to see
+        except OSError:  # the process has ended, or belongs to another user
             continue
         if any(_is_open_as(f"/proc/{pid}/fd/{name}", path.name, wanted) for name in names):
             found.append(int(pid))
@@ -202,12 +204,12 @@ def _open_by_proc(path: Path) -> list[int]:
 
 def _is_open_as(link: str, name: str, wanted: os.stat_result) -> bool:
     try:
-        # The name first: a stat of every open file could hang on a dead mount.
-        # The directories before it may read differently in another container.
+        # Compare the name first: a stat of every open file could hang on a dead mount. Compare only
+        # the name: in another container, the directories may have other paths.
         if not os.readlink(link).endswith(f"/{name}"):
             return False
         return os.path.samestat(os.stat(link), wanted)
-    except OSError:  # closed meanwhile
+    except OSError:  # the file was just closed
         return False
 
 
@@ -222,9 +224,15 @@ class MetadataNotKept(Exception):
 
 
 def keep_metadata(source: int, target: int, *, mtime: bool = False) -> None:
-    """Give the new file the original's owner, mode, ACL and attributes; raises MetadataNotKept.
+    """Give the new file the owner, mode, ACL and attributes of the original.
 
-    Without `mtime`, that must advance, also where the original's lies in the future.
+    Args:
+        source, target: descriptors of the original and the new file.
+        mtime: also copy the modification time; else the new time is later than the original's, even
+            if that lies in the future.
+
+    Raises:
+        MetadataNotKept: the new file would differ.
     """
     original = os.fstat(source)
     try:
@@ -250,16 +258,16 @@ def _keep_owner(original: os.stat_result, target: int) -> None:
 
 
 def _keep_attributes(source: int, target: int) -> None:
-    """Extended attributes; POSIX ACLs are among them under the name system.posix_acl_access.
+    """Copy the extended attributes, including POSIX ACLs (system.posix_acl_access).
 
-    On macOS, where Python cannot read either, the system copies both (not tried there).
+    On macOS, where Python can read neither, fcopyfile copies both; this branch is untested.
     """
     if sys.platform == "darwin":
         if _libc.fcopyfile(source, target, None, _COPYFILE_ACL | _COPYFILE_XATTR):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         return
     wanted, present = _attributes(source), _attributes(target)
-    for name in present.keys() - wanted.keys():  # a directory's default ACL, for one
+    for name in present.keys() - wanted.keys():  # such as a directory's default ACL
         os.removexattr(target, name)
     for name, value in wanted.items():
         if present.get(name) != value:
@@ -267,12 +275,12 @@ def _keep_attributes(source: int, target: int) -> None:
 
 
 def _attributes(fd: int) -> dict[str, bytes]:
-    if sys.platform != "linux":  # Python cannot read them elsewhere
+    if sys.platform != "linux":  # Python can read them only on Linux
         return {}
     try:
         return {name: os.getxattr(fd, name) for name in os.listxattr(fd)}
     except OSError as error:
-        if error.errno == errno.EOPNOTSUPP:  # a file system that has none
+        if error.errno == errno.EOPNOTSUPP:  # a file system without attributes
             return {}
         raise
 
@@ -288,37 +296,37 @@ def _check_metadata(source: int, target: int) -> None:
 
 # --- many files made durable ---
 
-# From some dozens on, one syncfs(2) is far cheaper than an fsync of each: a journal is committed
-# once instead of hundreds of times. It also writes the data that other programs have left in
-# memory; that costs them nothing, and us at most the data that was waiting at that moment.
+# For some dozens of files or more, a syncfs(2) is far cheaper than an fsync of each file: the file
+# system commits its journal once instead of hundreds of times. syncfs also writes the waiting data
+# of other programs, which costs bsd at most the time to write the data that waits at that moment.
 
-# Here syncfs waits for data and names, and reports failures. Elsewhere it may do less: FUSE,
-# for one, does not pass it on.
+# On these file systems, syncfs waits for data and names, and reports failures. On others it may do
+# less: FUSE does not pass it on.
 _SYNCED_AS_A_WHOLE = {0xEF53, 0x58465342, 0x9123683E, 0x01021994}  # ext2/3/4, xfs, btrfs, tmpfs
-_REPORTS_SINCE = (5, 8)  # Linux; before, errors of writing back went unnoticed
+_REPORTS_SINCE = (5, 8)  # Linux; earlier kernels do not report write-back errors
 _MANY = 64  # files
-_PORTION = 32 << 20  # bytes; writing them back takes longer than to start a thread for it
+_PORTION = 32 << 20  # bytes; writing them back takes longer than starting a thread
 _THREADS = 8  # fsync waits for the disk, not for the CPU
-_SHARE = 32  # files that a thread takes at once
+_SHARE = 32  # files per task of a thread
 
 
 class Syncing:
-    """The files that are created in a directory while this is open, to be made durable together.
+    """Makes the files that are created in a directory while this is open durable together.
 
-    Raises OSError. With many bytes the disk is given work early: it writes the first files back
-    while the next are made, so that little is left to wait for.
+    Raises OSError. With many bytes, write-back of the first files starts while later files are
+    still being created, so that the final sync is short.
     """
 
     def __init__(self, directory: Path, expected: int) -> None:
-        """`expected` is about how many files there will be."""
+        """`expected`: the approximate number of files."""
         self._directory = directory
-        # Opened before the first file is: errors are told of from then on.
+        # Open the descriptor before the first file: it reports errors that occur from now on.
         as_a_whole = expected >= _MANY and _can_sync_as_a_whole(directory)
         self._descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC) if as_a_whole else -1
         self._paths: list[str] = []
-        self._waiting = 0  # bytes written since the disk was last told to begin
+        self._waiting = 0  # bytes written since the last early sync began
         self._early: Thread | None = None
-        self._problem: OSError | None = None  # of an early sync; the kernel reports it once
+        self._problem: OSError | None = None  # of an early sync; the kernel reports it only once
 
     def __enter__(self) -> Self:
         return self
@@ -330,7 +338,7 @@ class Syncing:
             os.close(self._descriptor)
 
     def add(self, path: str, size: int) -> None:
-        """Tell of a file that is written and closed; `size` in bytes."""
+        """Add a file that is written and closed; `size` in bytes."""
         if self._descriptor < 0:
             self._paths.append(path)
             return
@@ -338,7 +346,7 @@ class Syncing:
         if self._waiting >= _PORTION and not (self._early and self._early.is_alive()):
             self._waiting = 0
             thread = Thread(target=self._sync_early, name="bsd-sync")
-            with suppress(RuntimeError):  # no room for a thread: all is synced in the end
+            with suppress(RuntimeError):  # no thread can be started: `sync` does all the work
                 thread.start()
                 self._early = thread
 
@@ -349,7 +357,7 @@ class Syncing:
             self._problem = self._problem or error
 
     def sync(self) -> None:
-        """Make the content of the files durable; their names need a sync of the directory."""
+        """Make the content of the files durable; the names need a sync of the directory."""
         if self._descriptor < 0:
             _sync_files(self._paths)
             return
@@ -382,8 +390,8 @@ def _sync_files(paths: Sequence[str]) -> None:
     if len(paths) < _THREADS:
         _fsync_each(paths)
         return
-    # Handing out files one by one costs more than many a file system takes for the fsync itself;
-    # but a share that is handed out is done to its end, even after an error or Ctrl-C.
+    # Submitting files one by one can cost more than the fsync itself. But a share that a thread has
+    # begun is completed even after an error or Ctrl-C, so shares are small.
     size = min(_SHARE, -(-len(paths) // _THREADS))
     shares = [paths[start : start + size] for start in range(0, len(paths), size)]
     with ThreadPoolExecutor(_THREADS, "bsd-fsync") as pool:

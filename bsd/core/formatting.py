@@ -1,7 +1,7 @@
-"""Moments, durations, amounts, JSON and typed values: how bsd writes and reads them.
+"""Reading and writing of times, durations, sizes, JSON and values that users type.
 
-Moments are `2026-11-21T22:16:05.123Z`, and nothing else. Durations are `30m`, `24h`, `1d12h`, `2w`
-(SPEC §4). And how long facts live, which settings and memory both know.
+Times are always written as `2026-11-21T22:16:05.123Z`. Durations are `30m`, `24h`, `1d12h`, `2w`
+(SPEC §4). The lifetimes of facts are also here, since settings and memory both need them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 WEEK = 7 * DAY
 
-# Bounds of settings, unless others are given.
+# Default bounds of durations.
 SHORTEST = 30 * MINUTE
 LONGEST = 52 * WEEK
 
@@ -32,7 +32,7 @@ NEVER = "never"
 _LETTERS = {"w": (WEEK, "week"), "d": (DAY, "day"), "h": (HOUR, "hour"), "m": (MINUTE, "minute")}
 _PART = re.compile(r"([0-9]+)([mhdw])", re.IGNORECASE)
 _WHOLE = re.compile(r"\s*[0-9]+[mhdw](?:\s*[0-9]+[mhdw])*\s*", re.IGNORECASE)
-# More digits than this are beyond every bound, and turning them into a number takes long.
+# A longer number exceeds every bound, and converting it takes long.
 _MOST_DIGITS = 16
 
 _UNITS = ("KB", "MB", "GB", "TB", "PB")
@@ -46,7 +46,7 @@ def iso_utc(moment: float | datetime) -> str:
     if not isinstance(moment, datetime):
         moment = datetime.fromtimestamp(moment, UTC)
     elif moment.tzinfo is None:
-        raise ValueError("a moment without a time zone could be any of two dozen")
+        raise ValueError("a time without a time zone is ambiguous")
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -75,14 +75,14 @@ def parse_duration(text: str, *, minimum: int = SHORTEST, maximum: int = LONGEST
 
 
 def lifetime_seconds(text: str, *, minimum: int = SHORTEST, maximum: int = LONGEST) -> float | None:
-    """How long something is kept, in seconds; `never` is for ever: None. Raises Invalid."""
+    """Return a lifetime in seconds; None for `never` (no expiry). Raises Invalid."""
     if text.strip().casefold() == NEVER:
         return None
     return parse_duration(text, minimum=minimum, maximum=maximum) / 1000
 
 
 def format_duration(ms: int) -> str:
-    """Write milliseconds as `2d 4h`, which `parse_duration` reads; a part of a minute is cut."""
+    """Write milliseconds as `2d 4h`, which `parse_duration` reads; rounds down to minutes."""
     if ms < 0:
         raise ValueError(f"a duration is not negative: {ms} ms")
     parts = []
@@ -94,7 +94,7 @@ def format_duration(ms: int) -> str:
 
 
 def _spell(ms: int) -> str:
-    """A bound in words and as one would type it: `30 minutes (30m)`."""
+    """Write a bound in words and in the form to type: `30 minutes (30m)`."""
     for letter, (size, name) in _LETTERS.items():
         number, rest = divmod(ms, size)
         if number and not rest:
@@ -126,13 +126,13 @@ def format_size(count: int) -> str:
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean …?` if one of `known` looks very much like `word`, else nothing."""
+    """Return `; did you mean …?` if a name in `known` is very similar to `word`, else ""."""
     near = _closest(word, known, _NEAR)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the one of `known` (at least one) that looks most like `word`."""
+    """Return the name in `known` (not empty) that is most similar to `word`."""
     folded = {name.casefold(): name for name in known}
     return folded[_closest(word, folded, 0.0)[0]]
 
@@ -142,7 +142,7 @@ def _closest(word: str, known: Iterable[str], cutoff: float) -> list[str]:
 
 
 def shown(value: object) -> str:
-    """A bad value as its user may have written it, cut if it is long."""
+    """Return a bad value roughly as the user wrote it, truncated if it is long."""
     if isinstance(value, str):
         text = value if len(value) <= _SHOWN else value[: _SHOWN - 1] + "…"
         return f"'{text}'" if text.isprintable() else ascii(text)
@@ -157,13 +157,13 @@ def shown(value: object) -> str:
 
 
 def document(content: Any, default: Callable[[Any], Any] | None = None) -> bytes:
-    """Write JSON; lone surrogates and huge integers, which transcripts hold, included.
+    """Return JSON; the content may have lone surrogates and huge integers, as transcripts do.
 
-    `default` converts a value that JSON cannot express; without it that is written as `str` has it.
+    `default` converts a value that JSON cannot express; without it, `str` does.
     """
     try:
         return orjson.dumps(content, default, orjson.OPT_NON_STR_KEYS)
-    except TypeError:  # the slower one can write values that this one cannot
+    except TypeError:  # json is slower than orjson, but writes more values
         return json.dumps(content, default=default or str, skipkeys=True).encode()
 
 
@@ -177,7 +177,7 @@ LIFETIMES: dict[str, int | None] = {
     "session": 24 * HOUR // 1000,
     "checkpoint": 4 * HOUR // 1000,
 }
-# Facts of these live on when they are recalled.
+# Facts of these classes are refreshed when they are recalled.
 REFRESHED = ("stable", "active")
-# Beside English, which always counts.
+# Languages that can be enabled beside English, which is always enabled.
 LANGUAGES = ("de", "fr")

@@ -1,4 +1,4 @@
-"""Every path on disk, once; and the only way from a name to a path (SPEC §2.8)."""
+"""All paths on disk, and the only functions that convert a name to a path (SPEC §2.8)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from bsd.core.sources import Source
 _NAME = re.compile(r"[A-Za-z0-9._@:+-]+")
 # A file name may have 255 bytes; trash adds `_extracted_<timestamp>` to a store directory's name.
 _LONGEST_STORE_NAME = 200
-COPY = "session-"  # begins the name of each copy of a session, in its directory in the archive
-# Directories of a root that only bsd creates, and whose content it acts on.
+COPY = "session-"  # prefix of each copy of a session, in the session's directory in the archive
+# Directories of a root that only bsd creates, and whose content controls bsd.
 _OWN_ALONE = (".brainsurgeon", "archive")
 
 
 def check_name(text: str, what: str) -> str:
-    """Return `text` if it may be an agent's or a session's name, else raise Invalid."""
+    """Return `text` if it is a valid name of an agent or session, else raise Invalid."""
     if not _NAME.fullmatch(text) or text in {".", ".."}:
         raise Invalid(
             f"{what} {text!r} is not a valid name",
@@ -67,12 +67,12 @@ class SessionName:
 
 @lru_cache(maxsize=2048)
 def _at(root: Path, place: str) -> Path:
-    """Return a place in a root; making a path takes longer than looking it up."""
+    """Return a path in a root, from a cache: building a Path takes longer than a lookup."""
     return root / place
 
 
 class _Place:
-    """A path below every root."""
+    """Descriptor of a path that is the same below every root."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -83,80 +83,83 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The paths of all files under one root; beside it, only sessions in sources lie elsewhere."""
+    """The paths of all files of a root; only sessions in sources lie outside the root."""
 
     root: Path
-    sources: tuple[Source, ...] = ()  # data taken from them lies in the root all the same
-    # The caller may reach this session only: of other sessions' content, that of its origins.
+    sources: tuple[Source, ...] = ()  # data extracted from them lies in the root too
+    # If set, the caller may access only this session, and content of the sessions it was made from.
     bound_to: SessionName | None = None
-    # Patterns of bsd.toml, beside those of config.json; None: nothing is left out here.
+    # Patterns of bsd.toml, added to those of config.json; None: no session is excluded.
     exclude: tuple[str, ...] | None = ()
 
     agents = _Place("agents")
     extracted = _Place("extracted")
     archive = _Place("archive")
-    """What has left the store, and sessions that may go, compressed: a directory for each."""
+    """Compressed: content that has left the store, and copies of sessions; a directory for each."""
     trash = _Place("trash")
     log_file = _Place("logs/brainsurgeon.log")
     facts_db = _Place("memory/facts.db")
-    """The facts of agents, unless the settings name another file; where the plugin has them."""
+    """The facts of agents, unless the settings name another file; the plugin uses the same path."""
 
     own = _Place(".brainsurgeon")
-    """Everything that is ours alone: settings, locks, records, audit."""
+    """Files that only bsd uses: settings, locks, records, audit."""
     config_file = _Place(".brainsurgeon/config.json")
     audit_file = _Place(".brainsurgeon/audit.jsonl")
     state_db = _Place(".brainsurgeon/state.db")
-    """What was settled in each session; losing it loses only speed."""
+    """The checkpoints of sessions; without it bsd is slower, but loses no data."""
     search_db = _Place(".brainsurgeon/search.db")
     """The full-text index of sessions and their figures; it can be rebuilt."""
     sizes_file = _Place(".brainsurgeon/sizes.jsonl")
-    """What sessions and bsd took on disk, a line a day."""
+    """The disk use of sessions and of bsd, a line per day."""
     root_id_file = _Place(".brainsurgeon/root-id")
-    """By which a root is known to the sources that it serves, wherever it is moved."""
+    """The id by which sources recognise the root that serves them, even after it was moved."""
     told_file = _Place(".brainsurgeon/told.json")
-    """Which agents that bsd does not look after the user was told about."""
+    """The agents that bsd does not serve and about which the user has been told."""
     agents_file = _Place(".brainsurgeon/agents.json")
-    """What bsd has added to files of agents' programs, so that it can be taken away."""
+    """The record of bsd's additions to files of agents' programs, so that they can be removed."""
     agents_lock = _Place(".brainsurgeon/agents.lock")
     """Held by the process that turns an agent on or off."""
     clock_file = _Place(".brainsurgeon/clock.json")
-    """What is known of this machine's clock, so that no run deletes by a wrong one."""
+    """Readings of this machine's clocks, so that no run deletes by a wrong clock."""
     forgetting = _Place(".brainsurgeon/forgetting")
     """The journal of `forget`, so that an interrupted one is completed."""
     redacting = _Place(".brainsurgeon/redacting")
-    """The journals of redactions, by which an interrupted one is told and completed."""
+    """The journals of redactions, to report and complete an interrupted redaction."""
     letting_go = _Place(".brainsurgeon/letting-go")
-    """There while content is deleted whose words the search index still has."""
+    """Exists while deleted content still has words in the search index."""
     locks = _Place(".brainsurgeon/locks")
     instance_lock = _Place(".brainsurgeon/bsd.lock")
-    """Held by the daemon of this root, of which there is one."""
+    """Held by the daemon of this root, so that only one runs."""
     history = _Place(".brainsurgeon/history")
-    """What undo needs, one directory for each session."""
+    """The data that undo needs, a directory per session."""
     edits = _Place(".brainsurgeon/edits")
-    """Entries that people are editing, and what they wrote that could not be applied."""
+    """Entries that users are editing, and edits that could not be applied."""
     inflight = _Place(".brainsurgeon/inflight")
-    """Where commits keep what is in flight, if this is on the session's mount (DESIGN §4.0)."""
+    """Files of commits in flight, if this is on the session's mount (DESIGN §4.0)."""
     pauses_file = _Place(".brainsurgeon/pauses.json")
-    """Which sessions are only looked at for a while."""
+    """The pauses: agents and sessions that bsd does not edit for a time."""
     orphans = _Place(".brainsurgeon/orphans")
-    """Late bytes that could not be put back into their session (DESIGN §4, rules c and e)."""
+    """Late bytes that could not be returned to their session (DESIGN §4, rules c and e)."""
     moving = _Place(".brainsurgeon/moving")
-    """Crash journals, see `maintenance/journal.py`: of sessions on their way, among others."""
+    """Crash journals, see `maintenance/journal.py`: among others, of sessions being moved."""
 
     def has_moves(self) -> bool:
-        """Whether a way into the trash or out of it, or a forgetting, may have been cut off."""
+        """Return True if a move into or out of the trash, or a `forget`, may be incomplete."""
         return any(map(_holds_something, (self.moving, self.forgetting)))
 
     # --- the excluded sessions ---
 
     def exclusions(self) -> Exclusions:
-        """Return the exclusions by the present settings; raises ConfigError."""
+        """Return the exclusions of the current settings; raises ConfigError."""
         if self.exclude is None:
             return exclude.exclusions((), (), ())
         return exclude.exclusions(exclude.named_in(self.config_file), self.exclude, self.sources)
 
     def excluded(self, name: SessionName) -> Exclusion | None:
-        """Return the pattern by which a session is never looked at; raises ConfigError."""
+        """Return the pattern that excludes a session; None if it is not excluded.
+
+        Raises ConfigError.
+        """
         return self.exclusions().session(name.agent, name.session)
 
     def refuse_excluded(self, name: SessionName) -> None:
@@ -175,14 +178,14 @@ class Layout:
     # --- agents and sessions ---
 
     def source_of(self, agent: str) -> Source | None:
-        """The source in which an agent's sessions lie; None is the root."""
+        """Return the source that contains an agent's sessions; None for agents of the root."""
         name = agent.partition(":")[0]
         return next((each for each in self.sources if name == each.name and name != agent), None)
 
     def sessions_dir(self, agent: str) -> Path:
-        """An agent's session directory, links resolved.
+        """Return an agent's session directory with resolved links.
 
-        Raises Forbidden if it leaves the root, or its source.
+        Raises Forbidden if it lies outside the root, or outside its source.
         """
         check_name(agent, "agent")
         if source := self.source_of(agent):
@@ -190,20 +193,20 @@ class Layout:
         return self._inside(_at(self.root, f"agents/{agent}/sessions"))
 
     def has_agent(self, agent: str) -> bool:
-        """Whether there is an agent of this name; raises Invalid, Forbidden."""
+        """Return True if an agent of this name exists; raises Invalid, Forbidden."""
         directory = self.sessions_dir(agent)
         if self.source_of(agent) is None:
             return os.path.isdir(self.agents / agent)
         return os.path.isdir(directory) or agent in self.program_archive()
 
     def session_dirs(self) -> Iterator[tuple[str, Path]]:
-        """All agents in sources, and their directories; those that cannot be read are left out."""
+        """Yield all agents in sources with their directories; skips unreadable directories."""
         for source in self.sources:
             with suppress(OSError):
                 yield from source.directories()
 
     def program_archive(self) -> dict[str, list[os.DirEntry[str]]]:
-        """Files that programs have put away, by agent; those that cannot be read are left out."""
+        """Return the files that programs have archived, by agent; skips unreadable directories."""
         found: dict[str, list[os.DirEntry[str]]] = {}
         for source in self.sources:
             with suppress(OSError):
@@ -212,19 +215,20 @@ class Layout:
         return found
 
     def archived_dirs(self) -> Iterator[Path]:
-        """The directories into which programs put sessions away."""
+        """Return the directories in which programs archive sessions."""
         return filter(None, (source.archived_in for source in self.sources))
 
     def holds(self, path: Path) -> bool:
-        """Whether something lies in the root or in a source, links resolved."""
+        """Return True if a path, with resolved links, lies in the root or in a source."""
         real = Path(os.path.realpath(path))
         tops = (self.root, *(source.path for source in self.sources), *self.archived_dirs())
         return any(real.is_relative_to(os.path.realpath(top)) for top in tops)
 
     def transcript(self, name: SessionName) -> Path:
-        """Return the path of the transcript of `name`, present or not; raises as `sessions_dir`.
+        """Return the path of the transcript of `name`, even if it does not exist.
 
-        Its program may have archived it; a file in the agent's own directory comes first.
+        This is the path in the program's archive if the transcript exists only there. Raises as
+        `sessions_dir`.
         """
         path = self.sessions_dir(name.agent) / f"{name.session}.jsonl"
         if away := self._put_away_at(name):
@@ -232,7 +236,7 @@ class Layout:
         return path
 
     def places_of(self, name: SessionName) -> list[Path]:
-        """Return the possible paths of a transcript, links resolved; none if its agent is gone."""
+        """Return the possible paths of a transcript, links resolved; [] if its agent is gone."""
         found = []
         with suppress(NotFound, Forbidden):
             found.append(Path(os.path.realpath(self.sessions_dir(name.agent))))
@@ -241,7 +245,7 @@ class Layout:
         return [directory / f"{name.session}.jsonl" for directory in found]
 
     def archived_as(self, name: SessionName) -> str | None:
-        """Return the name under which its program has archived a session; None if it has not."""
+        """Return the program's word for an archived session; None if it is not archived."""
         away = self._put_away_at(name)
         source = self.source_of(name.agent)
         if away is None or source is None or source.program_archive is None:
@@ -249,7 +253,7 @@ class Layout:
         return source.program_archive.status if self.transcript(name) == away else None
 
     def _put_away_at(self, name: SessionName) -> Path | None:
-        """Return the path of the session if its program had archived it."""
+        """Return the path that the session has if its program archives it."""
         source, file = self.source_of(name.agent), f"{name.session}.jsonl"
         if source is None or source.agent_of(file) != name.agent:
             return None
@@ -257,7 +261,7 @@ class Layout:
         return directory / file if directory else None
 
     def session_file(self, name: SessionName) -> Path:
-        """The transcript of `name`: a regular file inside the root; raises NotFound, Forbidden."""
+        """Return the path of a transcript that is a regular file; raises NotFound, Forbidden."""
         path = self.transcript(name)
         try:
             mode = path.lstat().st_mode
@@ -268,50 +272,51 @@ class Layout:
         if not stat.S_ISREG(mode):
             raise Forbidden(
                 f"session {name} is not a regular file: {path}",
-                hint="replace it by the file itself: bsd edits plain files, and follows no links",
+                hint="replace it by the file itself: bsd edits only plain files, not links",
             )
         return path
 
     def no_session(self, name: SessionName) -> NotFound:
-        """Return the error for a session that is not in its place; it says if a copy is kept."""
+        """Return the error for a missing session; its text says whether the archive has a copy."""
         if not self.has_copy(name):
             return NotFound(f"there is no session {name}", hint="`bsd sessions` lists them")
         hint = f"`bsd archive show {name}`; `bsd archive bring-back {name}` puts it in its place"
         return NotFound(f"there is no session {name} in its place: the archive has it", hint=hint)
 
     def has_copy(self, name: SessionName) -> bool:
-        """Whether the archive has a copy of a whole session of this name."""
+        """Return True if the archive has a copy of a whole session of this name."""
         with suppress(OSError, Forbidden):
             return any(each.startswith(COPY) for each in os.listdir(self.archive_dir(name)))
         return False
 
     def store_dir(self, name: SessionName) -> Path:
-        """Where the session's extracted values lie: `extracted/<agent>_<session>`, links resolved.
+        """Return the directory of the session's extracted values, with resolved links.
 
-        Raises Forbidden if a link leads out of the root.
+        It is `extracted/<agent>_<session>`. Raises Forbidden if a link leads out of the root.
         """
         return self._inside(self.extracted / self.store_name(name))
 
     def history_dir(self, name: SessionName) -> Path:
-        """Return the directory of the session's history, named as its store; raises Forbidden."""
+        """Return the directory of the session's history, named like its store; raises Forbidden."""
         return self._inside(self.history / self.store_name(name))
 
     def archive_dir(self, name: SessionName) -> Path:
-        """Return the session's directory in the archive, named as its store; raises Forbidden."""
+        """Return the session's directory in the archive, named like its store; raises Forbidden."""
         return self._inside(self.archive / self.store_name(name))
 
     def memory_dir(self, agent: str) -> Path:
-        """Return the directory for copies of the notes of an agent's program for all its sessions.
+        """Return the directory for copies of a project's notes (`memory/`).
 
-        No session's directory is called so: those have an `_`. Raises Forbidden as `store_dir`.
+        It never collides with the directory of a session, whose name contains an `_`. Raises
+        Forbidden as `store_dir`.
         """
         return self._inside(self.archive / agent.replace("_", "~") / "memory")
 
     def store_name(self, name: SessionName) -> str:
-        """Return the name of store, history and lock, with which names in the trash begin.
+        """Return the file name of a session's store, history and lock, also a prefix in the trash.
 
-        No two sessions share it: an `_` in the agent's name becomes `~`, which no name may hold, so
-        the first `_` always ends the agent. A name too long for a file name is cut and gets a hash.
+        It is unique: an `_` in the agent's name becomes `~`, which names cannot contain, so the
+        first `_` always ends the agent. A name that is too long is truncated and gets a hash.
         """
         text = f"{name.agent.replace('_', '~')}_{name.session}"
         if len(text) > _LONGEST_STORE_NAME:
@@ -320,7 +325,7 @@ class Layout:
         return text
 
     def session_of_store(self, store: str) -> SessionName | None:
-        """Return the session of a store's name; None if there is none, or the name was cut."""
+        """Return the session of a store's name; None if the name is invalid or truncated."""
         agent, _, session = store.partition("_")
         with suppress(Invalid):
             name = SessionName(agent.replace("~", "_"), session)
@@ -328,24 +333,24 @@ class Layout:
         return None
 
     def trash_dir(self) -> Path:
-        """Return the trash directory, links resolved; raises Forbidden if it leaves the root."""
+        """Return the trash directory with resolved links; raises Forbidden if outside the root."""
         return self._inside(self.trash)
 
     def lock_file(self, name: SessionName) -> Path:
-        """bsd's own lock of a session (not the gateway's); raises Forbidden as `store_dir`."""
+        """Return the path of bsd's lock of a session (not the gateway's); raises as `store_dir`."""
         return self.lock_file_of(self.store_name(name))
 
     def lock_file_of(self, store: str) -> Path:
-        """The same, by the name of the session's store directory."""
+        """Return the path of bsd's lock of a session, by the name of its store directory."""
         return self.refuse_outside(self.locks) / f"{store}.lock"
 
     def refuse_outside(self, path: Path, hint: str | None = None) -> Path:
-        """`path` as it is named; raises Forbidden if a link leads out of the root."""
+        """Return `path` unchanged; raises Forbidden if a link in it leads out of the root."""
         self._inside(path, hint)
         return path
 
     def refuse_planted(self) -> None:
-        """Raise Forbidden if a directory that is bsd's alone was made by another user."""
+        """Raise Forbidden if another user created a directory that only bsd may create."""
         for place in _OWN_ALONE:
             self._refuse_planted(place)
 
@@ -355,12 +360,12 @@ class Layout:
             uid = os.stat(path).st_uid
             if uid in {0, os.geteuid()} or uid == os.stat(self.root).st_uid:
                 return
-        except OSError:  # it does not exist, or the code that reads it reports the error
+        except OSError:  # missing; any other error is reported by the code that reads it
             return
         raise Forbidden(
             f"{path} belongs to uid {uid}, and neither to the owner of {self.root} nor to root: "
-            "nothing in it is believed",
-            hint=f"look at who made it; if it is bsd's own, `chown -R` it to the owner of "
+            "bsd does not use its content",
+            hint=f"check which user created it; if it is bsd's own, `chown -R` it to the owner of "
             f"{self.root}, else move it away",
         )
 
@@ -381,7 +386,7 @@ def _holds_something(directory: Path) -> bool:
 
 
 def inside(path: Path, root: Path, hint: str | None = None) -> Path:
-    """`path`, links resolved; raises Forbidden if one leads out of the root."""
+    """Return `path` with resolved links; raises Forbidden if it lies outside the root."""
     top = _resolved(str(root))
     if _has_no_links(str(path), str(root)):
         return path if top == str(root) else Path(top + str(path)[len(str(root)) :])
@@ -394,8 +399,8 @@ def inside(path: Path, root: Path, hint: str | None = None) -> Path:
     return real
 
 
-# Resolving takes a look at each directory from `/` on, several times for every session: the result
-# for a root holds as long as its name leads to the same directory.
+# Resolving a path stats each directory from `/` on, several times per session. So the result for a
+# root is cached as long as its name leads to the same directory.
 _resolved_before: dict[str, str] = {}
 
 
@@ -416,7 +421,7 @@ def _resolved(root: str) -> str:
 
 
 def _has_no_links(path: str, root: str) -> bool:
-    """Whether a path goes down from a root, and nothing on its way is a link, as far as it is."""
+    """Return True if a path lies below a root and none of its existing parts is a link."""
     if not path.startswith(root + "/"):
         return False
     end = len(root)
@@ -438,19 +443,19 @@ def _has_no_links(path: str, root: str) -> bool:
 def _inside_source(source: Source, agent: str) -> Path:
     directory = source.directory(agent)
     if directory is None:
-        raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists what there is")
+        raise NotFound(f"there is no agent {agent}", hint="`bsd sessions` lists all sessions")
     top, real = os.path.realpath(source.path), os.path.realpath(directory)
-    # Two names for one directory would be two sessions in one file.
+    # With two names for a directory, a file would be two sessions.
     if real != str(Path(top, directory.relative_to(source.path))):
-        raise Forbidden(f"{directory} is reached by a symbolic link, and bsd follows none there")
+        raise Forbidden(f"{directory} is reached by a symbolic link, which bsd does not follow")
     return Path(real)
 
 
 def plain_directories(agents: Path, agent: str) -> tuple[Path, Path] | None:
-    """An agent's own directory and that of its sessions, if both are directories and no links.
+    """Return an agent's directory and its session directory; None unless both are real directories.
 
-    `agents` is that of the root, and no link leads out of there: then nothing else need be
-    resolved, which takes ten times as long.
+    `agents` is the directory of the root, with resolved links. Since neither directory is a link,
+    the paths need not be resolved, which would take ten times as long.
     """
     if not _NAME.fullmatch(agent) or agent in {".", ".."}:
         return None
@@ -463,5 +468,5 @@ def plain_directories(agents: Path, agent: str) -> tuple[Path, Path] | None:
 
 @lru_cache(maxsize=10_000)
 def _plain(agents: Path, agent: str) -> tuple[Path, Path]:
-    """Return the same object for the same path, so that a cache by path compares identities."""
+    """Return the same objects for the same names: a cache by path then compares identities."""
     return agents / agent, agents / agent / "sessions"

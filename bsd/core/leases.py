@@ -1,6 +1,6 @@
-"""The kernel's part of a commit: leases, exchanged names, and looking at files while holding them.
+"""System calls of a commit: leases, exchange of two names, reads and comparisons under a lease.
 
-Like `exchange.py` it stands alone.
+Like `exchange.py`, this module imports nothing from bsd.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def swap_names(one: str, other: str) -> None:
     """Exchange two names of one file system atomically; raises OSError.
 
-    macOS has renamex_np(RENAME_SWAP) for it; that branch has not been tried.
+    On macOS it calls renamex_np(RENAME_SWAP); this branch is untested.
     """
     first, second = os.fsencode(one), os.fsencode(other)
     if sys.platform == "darwin":
@@ -39,8 +39,8 @@ def swap_names(one: str, other: str) -> None:
 
 
 def take_lease(fd: int) -> bool:
-    """Take a write lease; False if another process has the file open. Raises OSError."""
-    # SIGURG is ignored by default; without this the kernel would kill us with SIGIO.
+    """Take a write lease; returns False if another process has the file open. Raises OSError."""
+    # Use SIGURG, which is ignored by default: the default signal, SIGIO, would kill this process.
     if sys.platform == "linux":
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
     try:
@@ -53,7 +53,7 @@ def take_lease(fd: int) -> bool:
 
 
 def release_lease(fd: int) -> None:
-    """Give a lease back, also one that the kernel has taken away already."""
+    """Release a lease, even if the kernel has already broken it."""
     try:
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError as error:
@@ -62,23 +62,23 @@ def release_lease(fd: int) -> None:
 
 
 def somebody_waits(fd: int) -> bool:
-    """Return True if another process tries to open the leased file (or the lease is gone)."""
+    """Return True if another process tries to open the leased file, or the lease is broken."""
     return fcntl.fcntl(fd, fcntl.F_GETLEASE) != fcntl.F_WRLCK
 
 
 def open_plain(path: str, flags: int) -> int:
-    """Open a file without following a link at its end, waiting for a lease, or creating it."""
+    """Open a file; does not follow a link at its end, wait for a lease, or create the file."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def tail_hash(fd: int, end: int) -> str:
-    """SHA-256 of the last 4 KiB before byte `end`."""
+    """Return the SHA-256 of the last 4 KiB before byte `end`."""
     start = max(0, end - _TAIL)
     return hashlib.sha256(os.pread(fd, end - start, start)).hexdigest()
 
 
 def read_range(fd: int, start: int, end: int) -> bytes:
-    """Read the bytes from `start` to `end`, or as many of them as there are."""
+    """Read the bytes from `start` to `end`, or up to the end of the file."""
     parts = []
     while start < end and (part := os.pread(fd, min(end - start, 64 * _BLOCK), start)):
         parts.append(part)
@@ -87,7 +87,7 @@ def read_range(fd: int, start: int, end: int) -> bytes:
 
 
 def append(fd: int, data: bytes) -> None:
-    """Write all bytes with as few calls as possible; raises OSError, also when the disk is full."""
+    """Write all bytes with as few calls as possible; raises OSError, also if the disk is full."""
     done = os.write(fd, data)
     while done < len(data):
         done += os.write(fd, data[done:])
@@ -96,7 +96,13 @@ def append(fd: int, data: bytes) -> None:
 def is_same_beside(
     old: int, new: int, edits: Iterable[tuple[int, int, int]], old_size: int
 ) -> bool:
-    """Compare two files beside the edits: (offset, length, new length) in ascending order."""
+    """Return True if two files are equal outside the edits.
+
+    Args:
+        old, new: descriptors of the files.
+        edits: (offset in the old file, length, new length) in bytes, in ascending order.
+        old_size: the length of the old file in bytes.
+    """
     at = there = 0
     for offset, length, new_length in edits:
         if not _same(old, at, new, there, offset - at):
@@ -107,7 +113,7 @@ def is_same_beside(
 
 
 def hash_under(fd: int, edits: Iterable[tuple[int, int, int]]) -> str:
-    """SHA-256 of the hashes (`sha256:…`) of a file's bytes under each of these edits."""
+    """Return the SHA-256 of the hashes (`sha256:…`) of the bytes that each edit replaces."""
     hashes = hashlib.sha256()
     for offset, length, _ in edits:
         hashed, end = hashlib.sha256(), offset + length

@@ -1,6 +1,6 @@
-"""Where root, settings file and socket are, without loading the settings, and peers of the socket.
+"""The paths of root, settings file and socket, without loading the settings; peers of the socket.
 
-`bsd status` and completion need only this module, and no pydantic.
+`bsd status` and completion import only this module, without pydantic.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from bsd.core.files import LARGEST_NOTE, is_there, read_plain
 
 # 108 bytes on Linux, 104 on macOS, with the closing NUL.
 LONGEST_SOCKET_PATH = 103
-_OPENCLAWS = ("agents", "openclaw.json")  # by one of these, a directory is OpenClaw's
+_OPENCLAWS = ("agents", "openclaw.json")  # a directory with one of these belongs to OpenClaw
 
 
 def home(environ: Mapping[str, str]) -> Path:
-    """The user's home directory."""
+    """Return the user's home directory."""
     return Path(environ["HOME"]) if environ.get("HOME") else Path("~").expanduser()
 
 
 def expand(text: str, environ: Mapping[str, str]) -> Path:
-    """Make a path as people write it absolute; `~` is the home directory."""
+    """Make a path that a user typed absolute; `~` stands for the home directory."""
     if text == "~" or text.startswith("~/"):
         return home(environ) / text[2:]
     return Path(os.path.abspath(text))
 
 
 def settings_file(environ: Mapping[str, str]) -> Path:
-    """Where the settings are if `--config` does not say: `$XDG_CONFIG_HOME/bsd/bsd.toml`."""
+    """Return the default path of the settings file: `$XDG_CONFIG_HOME/bsd/bsd.toml`."""
     base = environ.get("XDG_CONFIG_HOME", "")
-    # The XDG specification: a relative path there is to be ignored.
+    # The XDG specification requires that a relative path is ignored.
     directory = Path(base) if base.startswith("/") else home(environ) / ".config"
     return directory / "bsd" / "bsd.toml"
 
 
 def read_settings_file(path: Path, *, required: bool) -> dict[str, object]:
-    """Parse the settings file; a missing one is empty unless `required`. Raises ConfigError."""
+    """Parse the settings file; {} if it is missing and not `required`. Raises ConfigError."""
     try:
         data = read_plain(path, LARGEST_NOTE, follow=True)
     except FileNotFoundError:
         if not required:
             return {}
-        hint = "name an existing file, or leave --config away"
+        hint = "name an existing file, or omit --config"
         raise ConfigError(f"there is no settings file {path}", hint=hint) from None
     except OSError as error:
         problem = os_problem(error, f"reading {path}")
@@ -71,9 +71,9 @@ def read_settings_file(path: Path, *, required: bool) -> dict[str, object]:
 def find_root(
     override: Path | str | None, environ: Mapping[str, str], in_file: object = None
 ) -> Path:
-    """Return the root, absolute: the one that is named, else the usual one.
+    """Return the absolute path of the root: the named root, else the usual root.
 
-    Raises ConfigError if none is named and there are two; see `usual_root`.
+    Raises ConfigError if no root is named and two exist; see `usual_root`.
     """
     return named_root(override, environ, in_file) or usual_root(environ)
 
@@ -81,9 +81,9 @@ def find_root(
 def named_root(
     override: Path | str | None, environ: Mapping[str, str], in_file: object = None
 ) -> Path | None:
-    """Return the root that `--root` names, else the environment, else the settings file.
+    """Return the root that `--root`, the environment or the settings file names, in this order.
 
-    `OPENCLAW_ROOT` goes before the parent of `BRAINSURGEON_AGENTS_DIR`.
+    `OPENCLAW_ROOT` takes precedence over the parent of `BRAINSURGEON_AGENTS_DIR`.
     """
     if override:
         return expand(str(override), environ)
@@ -97,18 +97,21 @@ def named_root(
 
 
 def usual_roots(environ: Mapping[str, str]) -> tuple[Path, Path]:
-    """The roots that need not be named: `~/.openclaw`, and `$XDG_DATA_HOME/bsd`."""
+    """Return the roots that bsd uses by default: `~/.openclaw` and `$XDG_DATA_HOME/bsd`."""
     base = environ.get("XDG_DATA_HOME", "")
-    # The XDG specification: a relative path there is to be ignored.
+    # The XDG specification requires that a relative path is ignored.
     data = Path(base) if base.startswith("/") else home(environ) / ".local" / "share"
     return home(environ) / ".openclaw", data / "bsd"
 
 
 def usual_root(environ: Mapping[str, str]) -> Path:
-    """Return the root where none is named: the one that bsd has worked on before.
+    """Return the default root: the usual root on which bsd has worked before.
 
-    If there is none, `~/.openclaw` if OpenClaw is there, else `$XDG_DATA_HOME/bsd`. Raises
-    ConfigError if bsd has worked on both, and BsdError if that cannot be told.
+    Without such a root, it is `~/.openclaw` if OpenClaw is installed, else `$XDG_DATA_HOME/bsd`.
+
+    Raises:
+        ConfigError: bsd has worked on both usual roots.
+        BsdError: a directory cannot be read.
     """
     openclaw, own = usual_roots(environ)
     try:
@@ -128,9 +131,9 @@ def usual_root(environ: Mapping[str, str]) -> Path:
 
 
 def is_set_up(environ: Mapping[str, str]) -> bool:
-    """Return whether bsd has been given something to look after, or has worked here before.
+    """Return True if the settings name sources, or bsd has worked on the root before.
 
-    Raises BsdError or OSError if that cannot be told.
+    Raises BsdError or OSError if this cannot be determined.
     """
     in_file = read_settings_file(settings_file(environ), required=False)
     if in_file.get("sources"):
@@ -141,16 +144,17 @@ def is_set_up(environ: Mapping[str, str]) -> bool:
 
 
 def has_openclaw(environ: Mapping[str, str]) -> bool:
-    """Return whether OpenClaw is in its usual directory; raises OSError."""
+    """Return True if OpenClaw is in its usual directory; raises OSError."""
     openclaw, _ = usual_roots(environ)
     return any(is_there(openclaw / name) for name in _OPENCLAWS)
 
 
 def find_socket(root: Path, environ: Mapping[str, str], configured: str | None = None) -> Path:
-    """Return the daemon's socket: as configured, else beside our own things in the root.
+    """Return the path of the daemon's socket: the configured path, else a path in the root.
 
-    Every root has its own, so that two daemons never meet. A path too long for a socket becomes
-    a hashed name in the user's runtime directory. Raises ConfigError if the configured one is.
+    Every root has its own socket, so that two daemons never collide. If the path in the root is too
+    long for a socket, it is replaced by a hashed name in the user's runtime directory. Raises
+    ConfigError if the configured path is too long.
     """
     if configured:
         path = expand(configured, environ)
@@ -184,7 +188,7 @@ _XUCRED_SIZE = 76
 
 
 def peer_uid(connection: socket.socket) -> int:
-    """The user whose process is at the other end, as the kernel tells; raises OSError."""
+    """Return the uid of the process at the other end, from the kernel; raises OSError."""
     if sys.platform == "darwin":
         told = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_SIZE)
         return int(struct.unpack_from("=2I", told)[1])
@@ -193,10 +197,10 @@ def peer_uid(connection: socket.socket) -> int:
 
 
 def may_talk_to_us(uid: int) -> bool:
-    """Return True for the users that may use bsd's socket: its own and root."""
+    """Return True for users that may use bsd's socket: bsd's own user and root."""
     return uid in {os.geteuid(), _ROOT}
 
 
 def may_be_believed(uid: int) -> bool:
-    """Return True if a daemon of this user is trusted: bsd's own user, root, or if bsd is root."""
+    """Return True if bsd trusts a daemon of this user: the own user or root; as root, any user."""
     return uid in {os.geteuid(), _ROOT} or os.geteuid() == _ROOT

@@ -1,12 +1,12 @@
-"""bsd's own lock of a session, and the waiting that it shares with locks of agents' programs.
+"""bsd's own lock of a session, and the waiting loop that locks of agents' programs share with it.
 
-50·2ⁿ ms between attempts, at most 30 s in all; then Busy is raised, which names the holder.
+A lock waits 50·2ⁿ ms between attempts, at most 30 s in all; then Busy is raised, naming the holder.
 
-How such a lock sits in filelock 4: a backend takes the lock in `_acquire`, by setting
-`_context.lock_file_fd`, and gives it up in `_release`; all the rest (counting nested holds, fork,
-a forgotten lock) is filelock's. Two things of it did not fit. Its waiting loop has a fixed pace
-and the system's clock, so `acquire` is a loop of our own around its single attempts. And it makes
-the lock's directory if there is none: a session directory that is gone must stay gone.
+These locks are filelock backends: `_acquire` takes the lock by setting `_context.lock_file_fd`, and
+`_release` releases it. filelock does the rest (nested holds, fork, a forgotten lock), with two
+exceptions. Its waiting loop has a fixed interval and the system's clock, so `acquire` is bsd's own
+loop around single attempts. It also creates the directory of the lock, but a deleted session
+directory must stay deleted, so `_prepare` decides about the directory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST_DOUBLING = 10
 
 
 class WaitingLock(BaseFileLock):
-    """Waits for its turn, and raises Busy when it has waited enough."""
+    """A lock that waits with growing pauses, and raises Busy when its time is over."""
 
     _clock: Callable[[], float] = staticmethod(time.monotonic)
     _sleep: Callable[[float], None] = staticmethod(time.sleep)
@@ -43,10 +43,10 @@ class WaitingLock(BaseFileLock):
         blocking: bool | None = None,
         cancel_check: Callable[[], bool] | None = None,
     ) -> AcquireReturnProxy[Self]:
-        """Take the lock, waiting `timeout` seconds at most; raises Busy, Forbidden, NotFound.
+        """Take the lock, waiting at most `timeout` seconds; raises Busy, Forbidden, NotFound.
 
-        0 tries once; a negative one means 30 s, because no call waits for ever. The intervals are
-        filelock's and count for nothing here.
+        A timeout of 0 tries once; a negative timeout means 30 s, because no call waits for ever.
+        The intervals are part of filelock's signature and have no effect.
         """
         limit = self.timeout if timeout is None else timeout
         if not (self.blocking if blocking is None else blocking):
@@ -61,7 +61,7 @@ class WaitingLock(BaseFileLock):
                 pass
             except OSError as error:
                 raise os_problem(error, f"taking the lock {self.lock_file}") from error
-            except ExceptionGroup as group:  # it could neither be taken nor given back
+            except ExceptionGroup as group:  # taking the lock failed, then releasing it failed
                 first = group.exceptions[0]
                 if not isinstance(first, OSError | BsdError):
                     raise
@@ -74,16 +74,16 @@ class WaitingLock(BaseFileLock):
             attempt += 1
 
     def _prepare(self) -> None:
-        """Look after the lock's directory before an attempt."""
+        """Create or check the lock's directory before an attempt."""
 
     def _busy(self) -> Busy:
         raise NotImplementedError
 
 
 class OwnLock(WaitingLock, UnixFileLock):
-    """bsd's own lock of a session: a flock, which ends with its process. Made by `own_lock`.
+    """bsd's own lock of a session: a flock, which ends with its process. See `own_lock`.
 
-    Each object has a descriptor of its own, so it parts the workers of one process too.
+    Each object has its own descriptor, so the lock also excludes other threads of this process.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class OwnLock(WaitingLock, UnixFileLock):
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        # A file system without flock must be an error: its stand-in survives a crash and blocks.
+        # Without flock, raise an error: filelock's fallback survives a crash and blocks later runs.
         super().__init__(lock_file, timeout, 0o600, fallback_to_soft=False)
         self._name = name
         self._clock = clock
@@ -116,5 +116,5 @@ def own_lock(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> OwnLock:
-    """Make the lock that every bsd holds from planning to audit, so that two never meet."""
+    """Return the lock that each bsd process holds on a session from planning to audit."""
     return OwnLock(layout.lock_file(name), timeout, name=name, clock=clock, sleep=sleep)

@@ -2,8 +2,8 @@
 
 A module that logs begins with `_log = structlog.stdlib.get_logger(module="worker")`, or, if it logs
 at trace, with `_log: BoundLogger = structlog.get_logger(module="worker")`. Importing this module
-configures structlog; every process of bsd does that first. Nothing is written before
-`configure_logs`, and nothing ever to stdout. Lines of libraries go through the same formatters.
+configures structlog; every process of bsd imports it first. No line is written before
+`configure_logs`, and no line ever goes to stdout. Lines of libraries use the same formatters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bsd.core.formatting import document, iso_utc
 from bsd.core.layout import Layout, inside
 
 LEVELS = {"trace": 5, "debug": 10, "info": 20, "warn": 30, "error": 40}
-# The methods of a logger that do not have the name of a level.
+# The methods of a logger whose names differ from the names of levels.
 _METHODS = {"warning": "warn", "exception": "error", "critical": "error"}
 # The journal's priorities, as sd-daemon(3) lists them.
 _PRIORITIES = {"trace": 7, "debug": 7, "info": 6, "warn": 4, "error": 3}
@@ -41,7 +41,7 @@ class BoundLogger(structlog.stdlib.BoundLogger):
     """structlog's logger for the standard library, with the level trace."""
 
     def trace(self, event: str, **fields: Any) -> None:
-        """Log that an entry point begins."""
+        """Log at the level trace, at the beginning of an entry point."""
         with suppress(structlog.DropEvent):
             args, kwargs = self._process_event("trace", event, fields)
             self._logger.log(LEVELS["trace"], *args, **kwargs)
@@ -53,13 +53,13 @@ def level_of_method(method: str) -> str:
 
 
 def _drop_disabled(logger: Any, method: str, event: MutableMapping[str, Any]) -> Any:
-    """Drop a line below the threshold: structlog's `filter_by_level`, which knows no trace."""
+    """Drop a line below the threshold, like structlog's `filter_by_level`, which has no trace."""
     if not logger.isEnabledFor(LEVELS[level_of_method(method)]):
         raise structlog.DropEvent
     return event
 
 
-if not structlog.is_configured():  # by a program that uses bsd as a library
+if not structlog.is_configured():  # a program that uses bsd as a library may have configured it
     structlog.configure(
         processors=[
             _drop_disabled,
@@ -79,16 +79,16 @@ def configure_logs(
     stderr_level: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> None:
-    """Decide where lines go from now on. May be called again, and opens the file anew then.
+    """Configure the log file and stderr. A second call reopens the file.
 
-    Libraries are logged from warnings on; at trace, with everything they log.
+    Libraries are logged from the level warning on; at trace, completely.
 
     Args:
         layout: The root whose log file is written; None: no file.
-        level: The least level that is written.
-        fmt: How lines on stderr look: `json`, `console`, or `auto` (`console` on a terminal).
-        stderr_level: The least level on stderr, if it is not `level`. stderr gets lines only if it
-            is a terminal or belongs to a service manager.
+        level: The lowest level that is written.
+        fmt: The format on stderr: `json`, `console`, or `auto` (`console` on a terminal).
+        stderr_level: The lowest level on stderr, if it differs from `level`. stderr gets lines only
+            if it is a terminal or is read by a service manager.
     """
     close_logs()
     if layout:
@@ -100,7 +100,7 @@ def configure_logs(
         formatter = console_formatter(colors=colors) if console else json_formatter()
         _add(_Stderr(journal=is_journal(environ)), stderr_level or level, formatter)
     threshold = min((handler.level for handler in _handlers), default=_OFF)
-    if not _handlers:  # without any handler, logging writes the libraries' lines to stderr
+    if not _handlers:  # without a handler, logging writes lines of libraries to stderr
         _add(logging.NullHandler(), "error", None)
     _root.setLevel(logging.DEBUG if threshold <= LEVELS["trace"] else logging.WARNING)
     _bsd.setLevel(threshold)
@@ -114,20 +114,20 @@ def _add(handler: logging.Handler, level: str, formatter: logging.Formatter | No
 
 
 def close_logs() -> None:
-    """Stop logging, and leave the standard library's logging as it is by default."""
+    """Stop logging, and restore the defaults of the standard library's logging."""
     _bsd.setLevel(_OFF)
     _root.setLevel(logging.WARNING)
     while _handlers:
         handler = _handlers.pop()
         _root.removeHandler(handler)
-        with suppress(OSError):  # the last bytes find no room
+        with suppress(OSError):  # the disk may be full
             handler.close()
 
 
 def terminal_or_service(environ: Mapping[str, str]) -> bool:
-    """Return whether stderr is a terminal or is read by a service manager.
+    """Return True if stderr is a terminal or is read by a service manager.
 
-    INVOCATION_ID alone proves nothing: every shell of a desktop session inherits one.
+    INVOCATION_ID alone is not sufficient: every shell of a desktop session inherits it.
     """
     if sys.stderr is not None and sys.stderr.isatty():
         return True
@@ -137,34 +137,34 @@ def terminal_or_service(environ: Mapping[str, str]) -> bool:
 
 
 def is_journal(environ: Mapping[str, str]) -> bool:
-    """Return whether stderr is the journal's own stream, as systemd describes the test."""
+    """Return True if stderr is the journal's stream, by the test that systemd documents."""
     try:
         status = os.fstat(2)
-    except OSError:  # no descriptor 2 at all
+    except OSError:  # descriptor 2 is closed
         return False
     return environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
 class _Output(logging.Handler):
-    """A handler whose failures are reported once and stop nothing."""
+    """A handler that reports its first failure on stderr and never raises."""
 
     target = "stderr"
     _failed = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802
-        """Report on stderr that lines are lost."""
+        """Report on stderr, once, that lines are lost."""
         if self._failed or sys.stderr is None:
             return
         self._failed = True
         error = sys.exc_info()[1]
         why = getattr(error, "strerror", None) or error
         with suppress(OSError, ValueError):  # ValueError: a closed stream
-            sys.stderr.write(f"bsd: cannot write to {self.target}: {why}; going on without it\n")
+            sys.stderr.write(f"bsd: cannot write to {self.target}: {why}; continuing without it\n")
             sys.stderr.flush()
 
 
 class LogFile(_Output, WatchedFileHandler):
-    """A private file, opened with the first line, and anew after it was rotated."""
+    """A private log file, opened at the first line and reopened after a rotation."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, encoding="utf-8", errors="backslashreplace", delay=True)
@@ -176,7 +176,7 @@ class LogFile(_Output, WatchedFileHandler):
             if not (self._opened and os.path.lexists(self.baseFilename)):
                 directory = Path(self.baseFilename).parent
                 if not directory.parent.is_dir():
-                    return  # a mistyped root is an error elsewhere; the log does not create it
+                    return  # a mistyped root is reported elsewhere; the log must not create it
                 inside(directory, directory.parent)
                 make_private_dir(directory, durable=False)
                 os.close(open_plain(self.baseFilename, os.O_WRONLY | os.O_CREAT))
@@ -186,7 +186,7 @@ class LogFile(_Output, WatchedFileHandler):
             self.handleError(record)
 
     def reopenIfNeeded(self) -> None:  # noqa: N802
-        """Reopen the file if it was rotated. Others cannot read it, even if this creates it."""
+        """Reopen the file if it was rotated; a new file is not readable by other users."""
         before = self.stream
         super().reopenIfNeeded()
         if self.stream is None or self.stream is before:
@@ -196,7 +196,7 @@ class LogFile(_Output, WatchedFileHandler):
 
 
 class _Stderr(_Output):
-    """stderr as it is at each line: a progress bar may have put itself before it."""
+    """Writes to the current `sys.stderr`, which a progress bar may have replaced."""
 
     def __init__(self, *, journal: bool) -> None:
         super().__init__()
@@ -217,12 +217,12 @@ class _Stderr(_Output):
 
 
 def json_formatter() -> logging.Formatter:
-    """Format a line as one JSON object: time, level, module, event, then the fields."""
+    """Format a line as a JSON object: time, level, module, event, then the fields."""
     return _formatter(structlog.processors.JSONRenderer(_dumps, default=str))
 
 
 def console_formatter(*, colors: bool) -> logging.Formatter:
-    """Format a line for people; only a traceback takes more than one."""
+    """Format an event as a line for people; only a traceback takes more lines."""
     styles = structlog.dev.ConsoleRenderer.get_default_level_styles(colors)
     renderer = structlog.dev.ConsoleRenderer(
         colors=colors,
@@ -242,7 +242,7 @@ def _formatter(*renderers: Processor) -> logging.Formatter:
 
 
 def _order(_: Any, __: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
-    """Put time, level, module and event first; no field can replace them."""
+    """Put time, level, module and event first; fields cannot overwrite them."""
     record = event["_record"]
     head = {
         "time": iso_utc(record.created),
@@ -255,7 +255,7 @@ def _order(_: Any, __: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
 
 
 def _level_of(record: logging.LogRecord) -> str:
-    """Return the name of a record's level, whichever number a library gave it."""
+    """Return the name of a record's level; libraries may use numbers in between."""
     names = (name for name, least in reversed(LEVELS.items()) if record.levelno >= least)
     return next(names, "trace")
 
@@ -265,7 +265,7 @@ def _dumps(event: dict[str, Any], default: Any) -> str:
 
 
 def _escape(_: Any, __: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
-    """Escape control characters: text of a transcript must not steer the terminal."""
+    """Escape control characters: text of a transcript must not control the terminal."""
     return {
         key: ascii(value)[1:-1]
         if isinstance(value, str) and key != "exception" and not value.isprintable()

@@ -1,6 +1,6 @@
-"""Facts of models, by their names: `models.json`, which names the source and date of each row.
+"""Facts about models, by name, from `models.json`, which gives the source and date of each row.
 
-A model that the file does not know has no facts: nothing is assumed about it.
+bsd assumes no facts about a model that is not in the file.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from pathlib import Path
 import orjson
 
 _FILE = Path(__file__).with_name("models.json")
-_LONGEST_NAME = 128  # characters of a model's name that are searched
-# How Claude Code names a model that it asks for the larger context window.
+_LONGEST_NAME = 128  # characters of a model's name that are compared
+# Suffix with which Claude Code requests the larger context window of a model.
 _LARGEST = "[1m]"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """One row: the facts of models whose names have its pattern."""
+    """A row of the file: the facts of the models whose names match the pattern."""
 
     pattern: re.Pattern[str]
     context_windows: tuple[int, ...]  # tokens, smallest first
     source: str
-    date: str  # ISO 8601, when the source said so
+    date: str  # ISO 8601; the date of the source
 
 
 @dataclass(frozen=True, slots=True)
 class ContextLimit:
-    """The most tokens that a model takes, and the reason to say so, in words."""
+    """The largest context of a model in tokens, and the reason for this number in words."""
 
     tokens: int
     reason: str
@@ -52,19 +52,19 @@ def _rows() -> tuple[ModelFacts, ...]:
 
 @lru_cache(maxsize=256)
 def facts_of(model: str) -> ModelFacts | None:
-    """Return the facts of a model; None if it is not known."""
+    """Return the facts of a model; None if the model is unknown."""
     name = model[:_LONGEST_NAME]
     return next((row for row in _rows() if row.pattern.search(name)), None)
 
 
 def context_limit_of(model: str, seen: int) -> ContextLimit | None:
-    """Return the limit of a model's context; None if it is not known.
+    """Return the limit of a model's context; None if it is unknown.
 
-    Of several windows it is the smallest that holds what was seen.
+    If a model is offered with several windows, this is the smallest that fits `seen`.
 
     Args:
-        model: its name, as a session has it.
-        seen: the most tokens that were sent to it at once.
+        model: the name of the model, as in a session.
+        seen: the most tokens that were sent to the model in a request.
     """
     facts = facts_of(model)
     if facts is None:

@@ -1,4 +1,4 @@
-"""A moment as users type it: `tonight`, `+24h`, `2026-11-27T06:00`; in local time."""
+"""Future times as users type them, in local time: `tonight`, `+24h`, `2026-11-27T06:00`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ NIGHT_ENDS = 6  # o'clock
 
 
 def parse_moment(text: str, now: float) -> float:
-    """Return a moment from now on as epoch seconds.
+    """Return the time that a text names, in epoch seconds; not before `now`.
 
     Args:
-        text: `now`; `tonight` (until 6 o'clock in the morning); `tomorrow` (until its end);
-            `+24h` from now; or a date with or without a time, as ISO 8601 has it.
+        text: `now`; `tonight` (the next 6:00 in the morning); `tomorrow` (the end of tomorrow);
+            `+24h` (from now); or an ISO 8601 date, with or without a time.
         now: epoch seconds.
 
     Raises:
-        Invalid: it is none of these, has passed, or is more than 52 weeks away.
+        Invalid: the text has another form, or the time has passed or is more than 52 weeks away.
     """
     word = text.strip().casefold()
     here = datetime.fromtimestamp(now).astimezone()
@@ -39,7 +39,7 @@ def parse_moment(text: str, now: float) -> float:
         moment = datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError):
         raise Invalid(
-            f"{shown(text)} is no time",
+            f"{shown(text)} is not a time",
             hint="tonight, tomorrow, +24h, 2026-11-27 or 2026-11-27T06:00",
         ) from None
     if not now <= moment <= now + LONGEST / 1000:

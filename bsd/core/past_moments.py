@@ -1,4 +1,4 @@
-"""Moments in the past as people name them: `yesterday`, `today`, `2h`, `14:30`, `2026-11-25`."""
+"""Past times as users type them: `yesterday`, `today`, `2h`, `14:30`, `2026-11-25`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _LONGEST_AGO = 5200 * WEEK  # milliseconds: a hundred years
 
 
 def parse_past(text: str, now: float, field: str = "since") -> float:
-    """Return the moment (epoch seconds) that a text names.
+    """Return the time (epoch seconds) that a text names.
 
-    `today` and `yesterday` begin at midnight of this machine's time zone, in which moments without
-    a zone are read, too. A length of time such as `2h` or `1d12h` is that long ago. `14:30` is the
-    last time that the clock said so.
+    `today` and `yesterday` mean midnight in this machine's time zone, which also applies to times
+    without a zone. A duration such as `2h` or `1d12h` is subtracted from `now`. `14:30` is the most
+    recent time at which the clock showed 14:30.
 
     Args:
         now: epoch seconds.
         field: the name of the input, for the error.
 
     Raises:
-        Invalid: the text names no moment, or one in the future.
+        Invalid: the text is not a time, or names a time in the future.
     """
     words = text.strip()
     here = datetime.fromtimestamp(now).astimezone()
@@ -38,20 +38,20 @@ def parse_past(text: str, now: float, field: str = "since") -> float:
     if moment is None:
         moment = _ago(words, now)
     if moment is None:
-        raise _invalid(f"{text[:40]!r} is no moment in the past", field)
+        raise _invalid(f"{text[:40]!r} is not a time in the past", field)
     if moment > now:
         raise _invalid(f"{text[:40]!r} is in the future", field)
     return moment
 
 
 def parse_until(text: str, now: float) -> float:
-    """Return the moment (epoch seconds) at which the time ends that a text names.
+    """Return the end (epoch seconds) of the period that a text names.
 
-    A day ends at its midnight, `today` and a date among them; any other text names the moment
-    itself, as `parse_past` reads it.
+    For a day (`today`, `yesterday`, a date) this is the midnight after it; for any other text it is
+    the time itself, as `parse_past` returns it.
 
     Raises:
-        Invalid: the text names no moment, or one in the future.
+        Invalid: the text is not a time, or names a time in the future.
     """
     moment = parse_past(text, now, "until")
     words = text.strip().casefold()
@@ -66,7 +66,7 @@ def _day(words: str, here: datetime) -> float | None:
     if days is None:
         return None
     date = here.date() - timedelta(days=days)
-    # A day does not always have 24 hours, so the time zone comes last.
+    # A day does not always have 24 hours, so the time zone is applied last.
     return datetime(date.year, date.month, date.day).astimezone().timestamp()
 
 

@@ -1,11 +1,11 @@
-"""Pauses: agents and sessions that are looked at, but not edited until the pause ends.
+"""Pauses: agents and sessions that bsd reads, but does not edit until the pause ends.
 
-They stand in `.brainsurgeon/pauses.json`. A pause for a time ends when the wall clock says so and,
-unless the machine was started anew meanwhile, when so many seconds have passed by the clock that
-cannot be set: a clock that is put forward ends no pause early, one that is put back makes a pause
-longer. `bsd status` shows each, and it can be ended at any time.
+Pauses are stored in `.brainsurgeon/pauses.json`. A pause with a length ends when its end has passed
+by the wall clock and also, unless the machine has restarted, by the steady clock, which cannot be
+set. So putting the wall clock forward does not end a pause early; putting it back makes the pause
+longer. `bsd status` lists all pauses, and the user can end a pause at any time.
 
-The rule that sessions in a pause are not edited stands in `bsd/sessions/idle.py`.
+`bsd/sessions/idle.py` enforces that paused sessions are not edited.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _LATEST = 253_370_764_800.0  # the year 9999 begins
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """One pause. `until` is None if it lasts until a user ends it. Times are epoch seconds.
+    """A pause. `until` is None if it lasts until a user ends it. Times are epoch seconds.
 
     Attributes:
-        name: AGENT (or a source) or AGENT/SESSION; its parts pause with it.
-        steady_until: by the clock that began with the start of the machine called `boot`.
+        name: AGENT (or a source) or AGENT/SESSION; the pause also covers its parts.
+        steady_until: the end by the steady clock, in seconds since `boot`, a boot of the machine.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Pause:
     boot: str = ""
 
     def left(self, wall: float, steady_now: float) -> float | None:
-        """Return the seconds until it ends, 0 if it is over; None: until a user ends it."""
+        """Return the seconds until the end, 0 if it is over; None if only a user can end it."""
         if self.until is None:
             return None
         left = self.until - wall
@@ -63,7 +63,7 @@ class Pause:
         return max(0.0, left)
 
     def covers(self, session: SessionName) -> bool:
-        """Return True if a session pauses with it."""
+        """Return True if the pause applies to a session."""
         return self.name == str(session) or any(
             self.name in (above, f"{above}/{part}" if part else above)
             for above, part in names_above(session.agent)
@@ -71,7 +71,7 @@ class Pause:
 
     @property
     def spelled_end(self) -> str:
-        """Its end in words."""
+        """The end in words."""
         if self.until is None:
             return "until it is ended"
         return f"until {datetime.fromtimestamp(self.until).astimezone():%Y-%m-%d %H:%M}"
@@ -79,7 +79,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class PauseInForce:
-    """A pause that is not over, and for how many seconds it lasts; None: until a user ends it."""
+    """A pause that is not over; `left` is in seconds, None if only a user can end it."""
 
     pause: Pause
     left: float | None
@@ -96,7 +96,7 @@ class PauseInForce:
 
 @dataclass(frozen=True, slots=True)
 class PauseInfo:
-    """A pause as answers tell it. Times are ISO 8601; `until` is null if it has no end."""
+    """A pause in answers. Times are ISO 8601; `until` is null for a pause without an end."""
 
     name: str
     since: str
@@ -104,7 +104,7 @@ class PauseInfo:
 
     @classmethod
     def of(cls, each: PauseInForce, wall: float) -> PauseInfo:
-        """Return a pause's description at `wall`; it ends later if the clock was put forward."""
+        """Describe a pause at `wall`; `until` is later if the clock was put forward."""
         until = None if each.left is None else iso_utc(wall + each.left)
         return cls(each.pause.name, iso_utc(each.pause.since), until)
 
@@ -112,10 +112,10 @@ class PauseInfo:
 def pauses_of(
     layout: Layout, wall: float | None = None, steady_now: float | None = None
 ) -> list[PauseInForce]:
-    """Return the pauses that are not over, by their names.
+    """Return the pauses that are not over, sorted by name.
 
     Raises:
-        Unavailable: The file cannot be read; then the sessions that may be edited are not known.
+        Unavailable: The file cannot be read, so it is unknown which sessions may be edited.
     """
     pauses = _read(layout)
     if not pauses:
@@ -132,7 +132,7 @@ def pause_of(
     wall: float | None = None,
     steady_now: float | None = None,
 ) -> PauseInForce | None:
-    """Return the pause of a session that lasts longest; None if it has none. Raises Unavailable."""
+    """Return the longest pause that covers a session; None without a pause. Raises Unavailable."""
     found = [each for each in pauses_of(layout, wall, steady_now) if each.pause.covers(session)]
     return max(found, key=_lasting, default=None)
 
@@ -148,10 +148,10 @@ def begin_pause(
     wall: Callable[[], float] = time.time,
     steady_clock: Callable[[], float] = steady,
 ) -> Pause:
-    """Pause an agent or a session, in place of a pause that it has.
+    """Pause an agent or a session; replaces an existing pause of this name.
 
     Args:
-        seconds: for how long; None: until it is ended.
+        seconds: the length; None: until a user ends the pause.
 
     Raises:
         Unavailable, Forbidden, Busy: the file cannot be read or written.
@@ -167,7 +167,7 @@ def begin_pause(
 
 
 def end_pause(layout: Layout, name: str) -> Pause:
-    """End a pause; raises NotFound if there is none of this name, and as `begin_pause`."""
+    """End a pause; raises NotFound if no pause has this name, and as `begin_pause`."""
     with file_locked(layout.refuse_outside(layout.pauses_file)):
         pauses = [each.pause for each in pauses_of(layout)]
         ended = next((each for each in pauses if each.name == name), None)
@@ -202,8 +202,8 @@ def _read(layout: Layout) -> list[Pause]:
         except (OSError, ValueError, LookupError, TypeError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise Unavailable(
-                f"{path} cannot be read, and it says which sessions are paused: {reason}",
-                hint=f"look at it, then `rm {path}`: that ends all pauses",
+                f"{path}, the list of paused sessions, cannot be read: {reason}",
+                hint=f"check the file, then `rm {path}`, which ends all pauses",
             ) from error
         _known[path] = stamp, pauses
         return pauses
@@ -217,7 +217,7 @@ def _pause(said: Any) -> Pause:
 
 
 def _epoch(moment: str) -> float:
-    """Return a moment of the file; raises ValueError for one that no answer could show."""
+    """Convert a time of the file to epoch seconds; raises ValueError if it is out of range."""
     epoch = datetime.fromisoformat(moment).timestamp()
     if not 0 <= epoch < _LATEST:
         raise ValueError(f"{moment} is no time of a pause")

@@ -1,4 +1,4 @@
-"""The system's facts of a process by its id; and returning our own free memory."""
+"""Information about processes by their ids, and control of this process's own memory."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LONGEST_PROGRAM = 80  # characters
 
 
 def alive(pid: int) -> bool:
-    """Whether a process with this id exists; one that we may not signal does."""
+    """Return True if a process with this id exists, also if bsd may not signal it."""
     try:
-        os.kill(pid, 0)  # 0 would be all of our own group
+        os.kill(pid, 0)  # a pid of 0 means the own process group; see the last line
     except PermissionError:
         return True
     except (ProcessLookupError, OverflowError):
@@ -33,20 +33,20 @@ def alive(pid: int) -> bool:
 
 
 def starttime(pid: int) -> int | None:
-    """When the process started, in clock ticks after boot; None where /proc does not tell.
+    """Return when the process started, in clock ticks after boot; None without /proc.
 
-    Together with the id it names one process for as long as the machine runs.
+    Together with the id it identifies a process until the machine restarts.
     """
     return _stat(pid, _STARTTIME_INDEX)
 
 
 def parent(pid: int) -> int | None:
-    """The process that started this one, or took it over; None where /proc does not tell."""
+    """Return the id of the parent process; None without /proc."""
     return _stat(pid, _PARENT_INDEX)
 
 
 def cpu_seconds(pid: int) -> float | None:
-    """How many seconds of a core a process has used; None where /proc does not tell."""
+    """Return the CPU time that a process has used, in seconds; None without /proc."""
     user, system = _stat(pid, _USER_INDEX), _stat(pid, _SYSTEM_INDEX)
     if user is None or system is None:
         return None
@@ -54,22 +54,22 @@ def cpu_seconds(pid: int) -> float | None:
 
 
 def memory_bytes(pid: int) -> int | None:
-    """How much of a process is in memory; None where /proc does not tell."""
+    """Return the resident memory of a process in bytes; None without /proc."""
     pages = _stat(pid, _RESIDENT_INDEX)
     return None if pages is None else pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def begun(starttime: int) -> float | None:
-    """When a process began, in epoch seconds, by its `starttime`."""
+    """Convert a `starttime` to epoch seconds; None if the length of a tick is unknown."""
     try:
         since_boot = starttime / os.sysconf("SC_CLK_TCK")
-    except (ValueError, OSError):  # a system that does not say how long a tick is
+    except (ValueError, OSError):  # the system does not report the length of a tick
         return None
     return time.time() - (steady() - since_boot)
 
 
 def directory(pid: int) -> str | None:
-    """The working directory of a process, if it lets us look."""
+    """Return the working directory of a process; None if it cannot be read."""
     try:
         return os.readlink(f"/proc/{pid}/cwd")
     except OSError:
@@ -77,17 +77,17 @@ def directory(pid: int) -> str | None:
 
 
 def argv(pid: int) -> tuple[str, ...]:
-    """The process's command line as others see it; empty where /proc does not tell."""
+    """Return the command line of a process; empty without /proc."""
     text = os.fsdecode(_read_proc(pid, "cmdline"))
     return tuple(text.removesuffix("\0").split("\0")) if text else ()
 
 
 def described(pid: int) -> str:
-    """Return a process as users are told of it: `process 812 (node openclaw.mjs)`."""
+    """Describe a process for users: `process 812 (node openclaw.mjs)`."""
     words = argv(pid)
     program = os.path.basename(words[0]) if words else ""
     script = words[1] if len(words) > 1 else "-"
-    # Of an interpreter, the script says more; other arguments may be secrets.
+    # For an interpreter, add the script; other arguments may be secrets.
     if _INTERPRETER.match(program) and not script.startswith("-"):
         program = f"{program} {os.path.basename(script)}"
     program = program or _read_proc(pid, "comm").decode(errors="replace").strip()
@@ -95,7 +95,7 @@ def described(pid: int) -> str:
 
 
 def _stat(pid: int, index: int) -> int | None:
-    # The second field is the program's name in parentheses and may itself hold any of `) (`.
+    # The second field is the program's name in parentheses; the name may contain `)`, `(`, spaces.
     fields = _read_proc(pid, "stat").rpartition(b")")[2].split()
     return int(fields[index]) if len(fields) > index else None
 
@@ -104,16 +104,16 @@ def _read_proc(pid: int, name: str) -> bytes:
     try:
         with open(f"/proc/{pid}/{name}", "rb") as file:
             return file.read()
-    except OSError:  # gone, hidden from us, or a system without /proc: nothing is known
+    except OSError:  # the process has ended, is hidden, or the system has no /proc
         return b""
 
 
 @contextmanager
 def without_collecting() -> Iterator[None]:
-    """Look for no garbage while the block runs.
+    """Disable the garbage collector during the block.
 
-    For work that makes hundreds of thousands of objects and no cycles: looking for those would take
-    a twentieth of the time.
+    For work that creates hundreds of thousands of objects and no cycles: the collector would use a
+    twentieth of the time.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -125,9 +125,9 @@ def without_collecting() -> Iterator[None]:
 
 
 def give_back_memory() -> None:
-    """Return free memory to the system; worth its milliseconds after much was taken at once.
+    """Return free memory to the system; takes milliseconds, so only for after a large allocation.
 
-    glibc keeps free memory between pieces in use, for a long time as much as was ever taken.
+    glibc keeps free memory that lies between pieces in use, possibly the peak amount for long.
     """
     if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim"):
         ctypes.CDLL(None).malloc_trim(0)

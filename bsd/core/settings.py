@@ -1,8 +1,8 @@
-"""The settings that are fixed at start (SPEC §4): a setting is one field of `Settings`.
+"""The settings that are fixed at start (SPEC §4): each setting is a field of `Settings`.
 
 They come from the command line, the environment, `bsd.toml` and the defaults, in this order. A
-table of the file (`[memory]`) is a field whose type is a model. The settings that work at once are
-in `bsd.core.config`.
+table of the file (`[memory]`) is a field whose type is a model. Settings that can be changed at run
+time are in `bsd.core.config`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from bsd.core.validation import details_of, is_unknown, reason_of
 
 PREFIX = "BRAINSURGEON_"  # of variables in the environment
 
-_MOST_WORKERS = 8  # by default: each has a child process of some 60 MB
+_MOST_WORKERS = 8  # by default; each has a child process of about 60 MB
 _LONGEST = 5200 * WEEK  # a century
 _MOST = 1 << 50
 
@@ -76,7 +76,7 @@ def _refuse_boolean(value: object) -> object:
 
 
 def _split(value: object) -> object:
-    """Split a list that is given in the environment, with commas."""
+    """Split a list from the environment at commas."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value
@@ -92,7 +92,7 @@ def _log_level(value: object) -> object:
 
 def _absolute(value: object) -> Path:
     path = os.path.expanduser(value) if isinstance(value, str | os.PathLike) else ""
-    if not os.path.isabs(path):  # it would mean another place wherever bsd is started
+    if not os.path.isabs(path):  # its meaning would depend on where bsd is started
         raise ValueError("a path must be absolute, or begin with ~")
     return Path(os.path.abspath(path))
 
@@ -119,7 +119,7 @@ def _age(text: str) -> str:
 
 
 def _class_lifetime(value: object) -> int | None:
-    """Turn `14d` into seconds, and `never` into None."""
+    """Convert `14d` to seconds, and `never` to None."""
     if not isinstance(value, str):
         raise ValueError('a lifetime is a text, as in "14d", or "never"')  # noqa: TRY004
     try:
@@ -131,19 +131,19 @@ def _class_lifetime(value: object) -> int | None:
 
 def _language(text: str) -> str:
     if text not in LANGUAGES:
-        raise ValueError(f"languages beside English are {', '.join(LANGUAGES)}")
+        raise ValueError(f"the languages beside English are {', '.join(LANGUAGES)}")
     return text
 
 
 class HttpAddress(NamedTuple):
-    """Where the HTTP API listens on TCP; port 0 means any free one."""
+    """The TCP address of the HTTP API; port 0 means any free port."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> HttpAddress:
-        """Read `HOST:PORT`, an IPv6 address in brackets; raises Invalid."""
+        """Parse `HOST:PORT`, with an IPv6 address in brackets; raises Invalid."""
         found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):([0-9]{1,5})", text)
         if not found or int(found[3]) > 65_535:
             raise Invalid(
@@ -179,21 +179,21 @@ Words = tuple[Annotated[str, Field(pattern=r"\S"), AfterValidator(str.lower)], .
 
 
 class Table(BaseModel):
-    """A table of the settings file; other keys than its fields are errors."""
+    """A table of the settings file; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class ClassWords(Table):
-    """`[memory.words.CLASS]`: the words by which a fact belongs to the class."""
+    """`[memory.words.CLASS]`: the words that put a fact into the class."""
 
-    keys: Words = Field((), description="texts that a key holds")
-    texts: Words = Field((), description="words and phrases that stand in the text")
+    keys: Words = Field((), description="parts of a key")
+    texts: Words = Field((), description="words and phrases in the text")
     entities: tuple[str, ...] = Field((), description="whole names of entities")
 
 
 class MemorySettings(Table):
-    """`[memory]` (SPEC §10): where the facts are, and how long each class of them lives."""
+    """`[memory]` (SPEC §10): the database of facts, and the lifetime of each class of facts."""
 
     enabled: bool | None = Field(None, description="by default only for what bsd created")
     database: AbsolutePath | None = None
@@ -202,7 +202,7 @@ class MemorySettings(Table):
         default_factory=dict, description='lifetimes by class, as in ephemeral = "1h", or "never"'
     )
     refresh: tuple[str, ...] = Field(
-        REFRESHED, description="classes that live on when they are recalled"
+        REFRESHED, description="classes whose facts are refreshed when they are recalled"
     )
     languages: tuple[Annotated[str, AfterValidator(_language)], ...] = ()
     words: dict[str, ClassWords] = Field(default_factory=dict)
@@ -219,21 +219,21 @@ class MemorySettings(Table):
 class SourceSettings(Table):
     """`[[sources]]`: a directory of another program's sessions that bsd watches."""
 
-    kind: Text  # bsd.transcripts.agents.programs says which are known
+    kind: Text  # bsd.transcripts.agents.programs lists the known kinds
     path: AbsolutePath
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._@-]{0,63}$")] | None = None
 
     @property
     def called(self) -> str:
-        """How the names of its agents begin."""
+        """The name of the source, which begins the names of its agents."""
         return self.name or self.kind
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceLimits:
-    """`[workspace_limits]`: what a program that runs in a workspace may use; 0 is no limit.
+    """`[workspace_limits]`: limits of a program that runs in a workspace; 0 means no limit.
 
-    A plain dataclass: the library `workspaces` derives from it.
+    A plain dataclass, since the library `workspaces` derives a class from it.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
@@ -251,7 +251,7 @@ class WorkspaceLimits:
 
 
 class Settings(BaseSettings):
-    """The settings of one process; they do not change, but for those in `RELOADABLE`."""
+    """The settings of a process; only those in `RELOADABLE` can change while it runs."""
 
     model_config = SettingsConfigDict(
         frozen=True,
@@ -263,7 +263,7 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
     )
 
-    config_file: AbsolutePath | None = None  # bsd.toml, which need not be there
+    config_file: AbsolutePath | None = None  # bsd.toml; it may be missing
     root: AbsolutePath
     socket: Annotated[AbsolutePath, AfterValidator(_socket)] = Field(
         default_factory=lambda given: find_socket(given["root"], os.environ),
@@ -287,7 +287,7 @@ class Settings(BaseSettings):
         description=f"a whole number between 0 (one a core, {_MOST_WORKERS} at most) and 32",
     )
     debounce_seconds: Seconds = Field(2.0, ge=0, le=3600, description="a number between 0 and 3600")
-    # Nothing is planned on a file younger than 2 s (DESIGN §4).
+    # bsd plans no change of a file that was written less than 2 s ago (DESIGN §4).
     quiet_seconds: Seconds = Field(2.0, ge=2, le=3600, description="a number between 2 and 3600")
     log_level: Annotated[
         Literal["trace", "debug", "info", "warn", "error"], BeforeValidator(_log_level)
@@ -322,7 +322,7 @@ class Settings(BaseSettings):
 
     @property
     def threads(self) -> int:
-        """How many workers there are."""
+        """The number of workers."""
         return self.workers or max(1, min(os.cpu_count() or 1, _MOST_WORKERS))
 
     @field_validator("sources")
@@ -335,16 +335,12 @@ class Settings(BaseSettings):
             for other in sources[:number]:
                 if other.called == source.called:
                     raise ValueError(
-                        f"two sources are called {source.called}: give one another `name`"
+                        f"two sources are called {source.called}: change the `name` of one"
                     )
                 if _overlap(other.path, source.path):
-                    raise ValueError(
-                        f"{source.path} is named twice, or one source lies in the other"
-                    )
+                    raise ValueError(f"{source.path} is listed twice, or contains another source")
             if root is not None and _overlap(root, source.path):
-                raise ValueError(
-                    f"the source {source.path} and bsd's root {root} lie in each other"
-                )
+                raise ValueError(f"the source {source.path} and bsd's root {root} overlap")
         return sources
 
     @classmethod
@@ -354,9 +350,9 @@ class Settings(BaseSettings):
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - there is no .env
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - nor such files
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - no such files
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources: passed values, the environment, the file that is passed."""
+        """Return the sources by precedence: arguments, environment, the file `config_file`."""
         file = init_settings().get("config_file")
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, file)
 
@@ -366,18 +362,18 @@ def _overlap(one: Path, other: Path) -> bool:
     return one.is_relative_to(other) or other.is_relative_to(one)
 
 
-# The settings that a running daemon follows when it reads them again.
+# The settings that a running daemon applies when it reloads them.
 RELOADABLE = frozenset({"log_level", "log_format", "auto_refresh_ms"})
 
-# The root has older variables; tables are set in the file only.
+# The root has other, older variables; tables can be set only in the file.
 _WITHOUT_VARIABLE = {"config_file", "root", "workspace_limits", "memory", "sources"}
-# Environment variable → setting. Where two name the same one, the first that is set counts.
+# Environment variable → setting. If two variables set the same setting, the first takes precedence.
 VARIABLES = {"AUTO_REFRESH_MS": "auto_refresh_ms"} | {
     f"{PREFIX}{name.upper()}": name
     for name in Settings.model_fields
     if name not in _WITHOUT_VARIABLE
 }
-# Read by `named_root`, or by the client scripts of the original.
+# Read by `named_root`, or by client scripts of the original program.
 _OTHER_VARIABLES = ("BRAINSURGEON_AGENTS_DIR", "BRAINSURGEON_URL")
 
 
@@ -388,7 +384,7 @@ def load_settings(config_file: Path | None = None, root: Path | None = None) -> 
     """Read the settings from the command line, the environment, the file and the defaults.
 
     Args:
-        config_file: `--config`; it must exist. By default `$XDG_CONFIG_HOME/bsd/bsd.toml`.
+        config_file: `--config`; the file must exist. Default: `$XDG_CONFIG_HOME/bsd/bsd.toml`.
         root: `--root`.
 
     Raises:
@@ -417,7 +413,7 @@ def _unknown_variables() -> list[FieldError]:
         if not name.startswith(PREFIX) or name in known:
             continue
         if name.startswith("BRAINSURGEON_RATE_LIMIT_"):
-            advice = "rates are limited by the web server in front, not here: unset it"
+            advice = "bsd does not limit rates (a reverse proxy can): unset it"
         else:
             advice = f"did you mean {nearest(name, known)}?"
         problems.append(FieldError(name, f"{name} is not a known variable; {advice}"))
@@ -425,9 +421,9 @@ def _unknown_variables() -> list[FieldError]:
 
 
 def _problem(detail: ErrorDetails, file: Path) -> FieldError:
-    """Return the problem of one setting, and where it was set."""
+    """Return the problem of a setting, with the variable or the line of the file that sets it."""
     location = detail["loc"]
-    setting = VARIABLES.get(str(location[0]), str(location[0]))  # it may be an alias
+    setting = VARIABLES.get(str(location[0]), str(location[0]))  # may be an alias
     names = [*(name for name in VARIABLES if VARIABLES[name] == setting), PREFIX + setting.upper()]
     if variable := next(filter(os.environ.get, names), None):
         return FieldError(variable, f"{variable}: {reason_of(detail)}")
@@ -442,7 +438,7 @@ def _problem(detail: ErrorDetails, file: Path) -> FieldError:
 
 
 def _keys_of_table(path: list[str]) -> Iterable[str]:
-    """Return the keys that the table at `path` may have."""
+    """Return the keys that are valid in the table at `path`."""
     match path:
         case ["memory", "words", *_]:
             return ClassWords.model_fields
@@ -456,14 +452,14 @@ def _keys_of_table(path: list[str]) -> Iterable[str]:
 
 
 def _line(file: Path, key: str) -> str:
-    """Return `, line N` for the first line of the file that sets a key."""
+    """Return `, line N` for the first line of the file that sets a key; "" if none does."""
     pattern = re.compile(rf"""\s*\[{{0,2}}\s*["']?{re.escape(key)}["']?\s*[=\].]""")
     lines = read_plain(file, LARGEST_NOTE, follow=True).decode().split("\n")
     return next((f", line {n}" for n, line in enumerate(lines, 1) if pattern.match(line)), "")
 
 
 def _refusal(problems: list[FieldError]) -> ConfigError:
-    hint = "mend or remove it; config/bsd.toml shows every key with its default"
+    hint = "correct or remove it; config/bsd.toml shows every key with its default"
     if len(problems) == 1:
         return ConfigError(problems[0].message, hint=hint, errors=tuple(problems))
     text = "\n".join(["the settings cannot be used:", *(f"  {p.message}" for p in problems)])

@@ -1,10 +1,10 @@
-"""Directories of other programs' sessions that the user has named, and names for those in them.
+"""Sources: directories of other programs' sessions, and the names of agents in them.
 
-Every directory that holds sessions is an agent: `claude-code:-home-me-project` stands for the
+Every directory that contains sessions is an agent: `claude-code:-home-me-project` stands for the
 directory `-home-me-project` of the source `claude-code`, `codex:2025:09:24` for `2025/09/24` of
-`codex`, and `pi:.` for the directory of the source `pi` itself. The name says which directory it
-is, so no list of names is kept anywhere. Some programs put sessions away into another directory,
-and take them back: they are the same sessions there.
+`codex`, and `pi:.` for the directory of the source `pi` itself. The name determines the directory,
+so bsd needs no list of names. Some programs archive sessions in another directory and move them
+back; a session keeps its identity there.
 """
 
 from __future__ import annotations
@@ -18,48 +18,48 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-# Bytes that no name may hold, and the two characters with a meaning here.
+# Bytes that are escaped in a name: those not allowed in names, and `:` and `+`.
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._@-]")
 _ESCAPE = re.compile(rb"\+([0-9A-F]{2})")
 _STEP = ":"
-_ITSELF = "."  # the source's own directory, in an agent's name; no directory below is called so
+_ITSELF = "."  # in an agent's name: the source's own directory
 
-# A way down to directories that hold sessions: each step has this name, or may have any (None), or
-# any that an expression fits. Only names that are not fixed are part of an agent's name.
+# A route to directories with sessions. A step is a fixed name, any name (None), or any name that
+# matches an expression. Only names that are not fixed are part of an agent's name.
 RouteStep = str | re.Pattern[str] | None
 Route = tuple[RouteStep, ...]
 
 
 class ProgramArchive(NamedTuple):
-    """Where a program puts whole sessions away: one directory beside the source, for all agents.
+    """The directory in which a program archives whole sessions: beside the source, for all agents.
 
-    A session keeps its name there: that of its file says whose it is.
+    A session keeps its file name there; the agent is derived from the file name.
     """
 
-    called: str  # how that directory is called
-    names: Callable[[str], tuple[str, ...] | None]  # of a file's agent; None: it is no session
-    status: str  # the program's word for a session that lies there
+    called: str  # the name of the directory
+    names: Callable[[str], tuple[str, ...] | None]  # names in a file's agent; None: not a session
+    status: str  # the program's word for an archived session
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """A directory of another program's sessions; `kind` names the program."""
 
-    name: str  # how the names of its agents begin; holds no colon
+    name: str  # begins the names of its agents; contains no colon
     kind: str
     path: Path
-    routes: tuple[Route, ...]  # each with another number of steps whose name is not fixed
+    routes: tuple[Route, ...]  # they differ in the number of steps whose name is not fixed
     program_archive: ProgramArchive | None = None
-    # How the program names the first directory on a route for the path of a project, in which `*`
-    # and `?` stay; None: it does not keep sessions by project.
+    # Converts the path of a project to the name of the first directory on a route; keeps `*` and
+    # `?`. None: the program does not store sessions by project.
     project_directory: Callable[[str], str] | None = None
 
     def agent(self, *names: str) -> str:
-        """The name of the agent whose sessions lie below these directories."""
+        """Return the name of the agent for the names of the directories on a route."""
         return _STEP.join((self.name, *(map(_written, names) if names else (_ITSELF,))))
 
     def directory(self, agent: str) -> Path | None:
-        """The directory that an agent's name stands for; None if it is none of this source."""
+        """Return the directory of an agent; None if the agent is not in this source."""
         name, *steps = agent.split(_STEP)
         names = [] if steps == [_ITSELF] else [_read(step) for step in steps]
         route = next((each for each in self.routes if len(_open_steps(each)) == len(names)), None)
@@ -71,17 +71,17 @@ class Source:
         path = self.path.joinpath(
             *(step if isinstance(step, str) else next(left) for step in route)
         )
-        # One directory has one name: no other spelling of it counts.
+        # A directory has exactly one name: refuse other spellings.
         return path if self.agent(*names) == agent else None
 
     def first_directory(self, agent: str) -> str | None:
-        """The name of the first directory below the source on the way to an agent's sessions."""
+        """Return the first directory name on the path from the source to an agent's sessions."""
         directory = self.directory(agent)
         parts = () if directory is None else directory.relative_to(self.path).parts
         return parts[0] if parts else None
 
     def agent_at(self, directory: Path) -> str | None:
-        """The agent whose sessions a directory holds; None if none of this source's has it."""
+        """Return the agent whose sessions a directory contains; None if it is not on a route."""
         try:
             parts = directory.relative_to(self.path).parts
         except ValueError:
@@ -96,14 +96,14 @@ class Source:
     def directories(
         self, *, strictly: bool = False, links: list[tuple[str, Path]] | None = None
     ) -> Iterator[tuple[str, Path]]:
-        """Every directory that may hold sessions, with its agent's name; raises OSError.
+        """Yield every directory that may contain sessions, with its agent's name; raises OSError.
 
-        Links are not followed. Directories that vanish meanwhile are left out, and, unless this is
-        asked `strictly`, those further down that cannot be read. The source's own directory is one
-        of them as long as there are files that sessions may be.
+        Links are not followed, directories that vanish meanwhile are skipped. The source's own
+        directory is included only if it contains files that may be sessions.
 
         Args:
-            links: gets the links to directories of sessions, with the names of their agents.
+            strictly: raise OSError for every unreadable directory, not only for the topmost.
+            links: this list gets the links to directories of sessions, with their agents' names.
         """
         linked: list[_RoutePlace] = []
         for place in _walk(self.path, self.routes, strictly=strictly, links=linked):
@@ -117,10 +117,10 @@ class Source:
 
     @property
     def archived_in(self) -> Path | None:
-        """The directory of sessions that were put away, if there is one now; no link is."""
+        """The directory of archived sessions; None if it is missing or a link."""
         if self.program_archive is None:
             return None
-        # Above it links may lie: its names are resolved, as those of all directories of sessions.
+        # Its parents may be links, so they are resolved, as for all directories of sessions.
         path = Path(os.path.realpath(self.path.parent)) / self.program_archive.called
         return path if _is_directory(path) else None
 
@@ -130,7 +130,7 @@ class Source:
         return None if names is None else self.agent(*names)
 
     def archived_files(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Each file that was put away, and its agent; raises OSError."""
+        """Yield each archived session file with its agent; raises OSError."""
         if directory := self.archived_in:
             with os.scandir(directory) as found:
                 for file in found:
@@ -138,19 +138,19 @@ class Source:
                         yield agent, file
 
     def between(self) -> Iterator[Path]:
-        """The directories in which those of the first route appear; raises OSError.
+        """Yield the directories in which new directories of the first route appear; raises OSError.
 
-        Directories at the end of other routes are found by the next scan.
+        New directories of other routes are found by the next scan.
         """
         for place in _walk(self.path, (self.routes[0][:-1],)):
             yield place.path
 
 
 def names_above(agent: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the agents that an agent is or is part of (with None), and their sessions.
+    """Yield the names above an agent as (agent, None), including itself, and (agent, session).
 
-    `a:b:c` is part of `a` and of `a:b`; it may be part of the session `b` of `a` and of `c` of
-    `a:b`, since an agent of a session's parts bears the name of the session behind its agent's.
+    `a:b:c` is part of the agents `a` and `a:b`. It may also be part of the session `b` of `a` or of
+    the session `c` of `a:b`, since the agent for the parts of a session is named AGENT:SESSION.
     """
     steps = agent.split(_STEP)
     for end in range(1, len(steps) + 1):
@@ -164,8 +164,8 @@ class _RoutePlace(NamedTuple):
     """A directory on a route."""
 
     path: Path
-    names: tuple[str, ...]  # of those on the way to it that may have any
-    left: tuple[Route, ...]  # the steps that are still to go
+    names: tuple[str, ...]  # of the directories on the route whose name is not fixed
+    left: tuple[Route, ...]  # the remaining steps of each route
 
 
 def _walk(
@@ -175,9 +175,9 @@ def _walk(
     strictly: bool = False,
     links: list[_RoutePlace] | None = None,
 ) -> Iterator[_RoutePlace]:
-    """All directories on these routes that are there, the topmost first; `links` gets links."""
+    """Yield all existing directories on these routes, topmost first; `links` gets links."""
     found = [_RoutePlace(top, (), routes)]
-    for place in found:  # it grows while it is walked
+    for place in found:  # the loop appends to it
         yield place
         try:
             for below, is_link in _next(place):
@@ -194,7 +194,7 @@ def _walk(
 
 
 def _next(place: _RoutePlace) -> Iterator[tuple[_RoutePlace, bool]]:
-    """Yield the entries one step down, and whether each is a link."""
+    """Yield the directories and links one step further on a route, each with "is a link"."""
     for step in dict.fromkeys(route[0] for route in place.left if route):
         left = tuple(route[1:] for route in place.left if route and route[0] == step)
         if isinstance(step, str):
@@ -208,7 +208,7 @@ def _next(place: _RoutePlace) -> Iterator[tuple[_RoutePlace, bool]]:
 
 
 def _directories_in(path: Path) -> list[tuple[str, bool]]:
-    """Return the names of directories and links, and whether each is a link."""
+    """Return the names of directories and links in a directory, each with "is a link"."""
     with os.scandir(path) as entries:
         return sorted(
             (entry.name, entry.is_symlink())
@@ -218,7 +218,7 @@ def _directories_in(path: Path) -> list[tuple[str, bool]]:
 
 
 def _leads(link: _RoutePlace, rest: Route) -> bool:
-    """Return True if a link leads to a directory that would hold sessions."""
+    """Return True if a link leads to a directory that could contain sessions."""
     fixed = [step for step in rest if isinstance(step, str)]
     return len(fixed) == len(rest) and os.path.isdir(link.path.joinpath(*fixed))
 

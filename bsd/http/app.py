@@ -1,4 +1,4 @@
-"""The application: a router for each resource, over one daemon and one context of actions."""
+"""The FastAPI application: one router per resource, all with the same daemon and ActionContext."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _API = (
 
 
 class Api(FastAPI):
-    """FastAPI, whose document keeps to OpenAPI 3.1: `itemSchema` came with 3.2."""
+    """FastAPI with an OpenAPI 3.1 document: FastAPI writes `itemSchema`, which is new in 3.2."""
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document."""
@@ -74,14 +74,14 @@ def create_app(
     setup: Callable[[], SetupContext] | None = None,
     restart: Callable[[], None] = lambda: None,
 ) -> FastAPI:
-    """Put the routers together; keys, Host and Origin are checked by each listener.
+    """Build the application. Each listener checks API keys, Host and Origin itself.
 
     Args:
-        action_context: of which each request gets a copy with its own actor.
+        action_context: each request gets a copy of it with its own actor.
         memory: opens the memory for an actor.
-        config_changed: called when settings of config.json were changed.
-        setup: returns the context of the set-up of agents, by the settings as they are now.
-        restart: lets the daemon start again, so that it follows bsd.toml.
+        config_changed: called after a change of config.json.
+        setup: returns the context for setting up agents, made from the current settings.
+        restart: restarts the daemon, so that it reads bsd.toml again.
     """
     app = Api(
         title="bsd",
@@ -109,7 +109,7 @@ def create_app(
     )
     app.state.forecast = overview.LastForecast()
     app.state.savings = SavedByHour(action_context.layout.audit_file)
-    # First: the page asks for many files at once, and the routes are compared one after the other.
+    # The page's routes come first: routes are compared in order, and the page loads many files.
     app.router.routes.extend(page.ROUTES)
     for module in _API:
         app.include_router(module.router)
@@ -127,14 +127,14 @@ def app_of(
     setup: Callable[[], SetupContext],
     restart: Callable[[], None],
 ) -> FastAPI:
-    """Return the application of a daemon; arguments as of `create_app`."""
+    """Return the application of a daemon; for `setup` and `restart` see `create_app`."""
     state = daemon.state
     action_context = ActionContext(
         layout=state.layout,
         config=state.config,
         actor="api",
         budget=RetryBudget(_WAIT_SECONDS, settings.quiet_seconds, check=state.stop_here),
-        progress=lambda _done, of=None: state.stop_here(),  # noqa: ARG005 - only looks
+        progress=lambda _done, of=None: state.stop_here(),  # noqa: ARG005 - only checks
         cleaned=daemon.report.forget_retention,
         search_state=lambda: SearchState(**daemon.indexer.state()),
         executor=ChildExecutor(daemon.children),

@@ -1,4 +1,4 @@
-"""The archive: sessions that their program has deleted."""
+"""The archive: sessions that their program has deleted, and forgetting sessions."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _ONE = "/{agent}/{session}"
 def archive(
     context: Context, agent: Agent = None, limit: Annotated[int, Query(ge=1, le=MOST_GONE)] = 100
 ) -> GoneList:
-    """Sessions that their program has deleted, and what all copies of sessions take."""
+    """List sessions that their program has deleted, and the disk use of all copies."""
     return context.query(list_archive, agent=agent, limit=limit)
 
 
 @router.get("/search")
 def archive_search(context: Context, q: Words, agent: Agent = None, limit: Limit = 20) -> FoundGone:
-    """Entries of such sessions, as far as the index of words knows them; the best first."""
+    """Find entries of deleted sessions in the search index, best matches first."""
     return context.query(search_archive, q, agent=agent, limit=limit)
 
 
@@ -57,10 +57,10 @@ def archive_forget_project(
     *,
     dry_run: bool = False,
 ) -> ForgottenProject:
-    """Delete for good all that is kept of the sessions of a project, and of its memory."""
+    """Delete permanently all that bsd stores of a project's sessions and of its memory."""
     if is_path(project) and not os.path.isabs(project):
         raise Invalid(
-            "the directory of a project is given from / on: that of the caller is not known here",
+            "the directory of a project must be absolute: the server does not know yours",
             hint="its whole path, or an agent's name",
         )
     return context.run(forget_whole_project, project, dry_run=dry_run)
@@ -77,9 +77,9 @@ def archive_show(
         int, Query(ge=0, le=MOST_TEXT, description="Characters of each text; 0: no texts")
     ] = 0,
 ) -> GoneEntries | PromptsShown:
-    """A session that its program has deleted, and a page of its entries.
+    """Return a session that its program has deleted, with a page of its entries.
 
-    If there is no copy of it, its prompts, as far as its program's history has them.
+    Without a copy of the session, returns the prompts that its program's history still contains.
     """
     name = f"{agent}/{session}"
     return context.query(show_archived, name, start=start, limit=limit, texts=texts)
@@ -98,7 +98,7 @@ class BringBackBody(Input):
 def archive_bring_back(
     context: Context, agent: str, session: str, body: BringBackBody | None = None
 ) -> BroughtBack:
-    """Put the session, with all that belongs to it, where its program finds it."""
+    """Put a session and the files that belong to it back where its program finds them."""
     return context.run(bring_back, f"{agent}/{session}", renamed=body.name if body else None)
 
 
@@ -109,5 +109,5 @@ def archive_forget(
     session: str,
     entry: Annotated[str | None, Query(max_length=1000)] = None,
 ) -> Forgotten:
-    """Delete for good all that is kept of a session, or of one of its entries."""
+    """Delete permanently all that bsd stores of a session, or of one entry."""
     return context.run(forget, f"{agent}/{session}", entry=entry)

@@ -38,12 +38,12 @@ _TARGETS: dict[str, Any] = {"minItems": 1, "items": {"anyOf": [_RANGE, _HASHES]}
 
 @router.get("/context")
 def context(context: Context, session: SessionPath) -> ContextShown:
-    """List the entries with hash, size, and whether each can be or has been extracted."""
+    """List the entries: hash, size, whether each can be extracted and whether it has been."""
     return context.query(get_context, session)
 
 
 class ContextBody(Input):
-    """An action and its targets; all targets are changed, or none."""
+    """An action and its targets; either all targets are changed or none."""
 
     action: Annotated[str, Field(json_schema_extra={"enum": list(ACTIONS)})]
     # Each action reads its own form, and reports the errors of each target.
@@ -55,9 +55,9 @@ class ContextBody(Input):
 def change_context_of(
     context: Context, session: SessionPath, body: ContextBody, *, dry_run: bool = False
 ) -> ContextChanged:
-    """Replace ranges, discard entries or put summaries in their place; an undo takes it back.
+    """Replace ranges, discard entries, or replace them by summaries; the change can be undone.
 
-    All that is wrong is told at once, by target.
+    An error lists the problems of all targets.
     """
     return context.run(
         change_context,
@@ -70,7 +70,7 @@ def change_context_of(
 
 
 class ReplaceBody(Input):
-    """One replacement, or several under `targets`: all of them are done, or none."""
+    """A single replacement, or several under `targets`; either all are made or none."""
 
     start: str | None = None
     end: str | None = None

@@ -1,4 +1,4 @@
-"""Dependencies of the routes: names in paths, the context of actions, and how a body is read."""
+"""Dependencies of the routes: names in paths, the ActionContext, strict parsing of bodies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DaemonService = Annotated[Daemon, Depends(_daemon)]
 
 
 async def _actor(request: Request) -> str:
-    """Return the first digits of the key's hash, which the middleware has noted; else `api`."""
+    """Return the first digits of the API key's hash, set by the middleware; `api` without a key."""
     return str(getattr(request.state, "actor", "api"))
 
 
@@ -40,7 +40,7 @@ async def _context(request: Request, actor: Actor) -> ActionContext:
 
 Context = Annotated[ActionContext, Depends(_context)]
 
-# A file name may have 255 bytes; the longest one of a session ends in `.jsonl.bsd-…`.
+# A file name has at most 255 bytes; the longest file name of a session ends in `.jsonl.bsd-…`.
 _NAME = Path(pattern=r"^[A-Za-z0-9._@:+-]+$", max_length=240)
 
 
@@ -48,18 +48,19 @@ def _named(agent: Annotated[str, _NAME], session: Annotated[str, _NAME]) -> Sess
     return SessionName(agent, session)
 
 
-# A session that is there or gone, or the id of one in the archive.
+# An existing or deleted session, or the id of a session in the archive.
 AnySessionPath = Annotated[SessionName, Depends(_named)]
 
 
 def _session(context: Context, name: AnySessionPath) -> SessionName:
-    """Return the name of a session that is there; raises NotFound, Forbidden, LeftAlone."""
+    """Return the name of an existing session; raises NotFound, Forbidden, LeftAlone."""
     Session(context.layout, name).refuse_no_session()
     return name
 
 
 SessionPath = Annotated[SessionName, Depends(_session)]
-# An id; if it is all digits and no such id exists, the index; `%23n` is always the index.
+# An entry id. If it has only digits and no entry has this id, it is an index (0-based line number).
+# `%23n` (`#n`) is always an index.
 EntryPath = Annotated[str, Path(min_length=1, max_length=1000)]
 Agent = Annotated[str | None, Query(max_length=1000)]
 
@@ -71,16 +72,16 @@ class Input(BaseModel):
 
 
 class JsonRequest(Request):
-    """A request whose body is parsed strictly: NaN and half a surrogate are no JSON."""
+    """A request whose body is parsed strictly: NaN and lone surrogates are refused."""
 
     async def json(self) -> Any:
         return orjson.loads(await self.body())
 
 
 class JsonRoute(APIRoute):
-    """A route whose body is JSON, with any Content-Type (SPEC §8).
+    """A route that reads its body as JSON, whatever the Content-Type (SPEC §8).
 
-    A name that stands alone in the query, as in `?dry_run`, is a switch that is on.
+    A query parameter without a value, such as `?dry_run`, means true.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

@@ -1,7 +1,7 @@
-"""Entries of a session: lists, one as it is spelled, its extracted content, edits, restore.
+"""Entries of a session: list, full text, extracted content, edit, restore.
 
-An entry and its extracted content are sent as they are spelled and are never parsed: numbers keep
-their digits, and a large value is read from the store piece by piece while it is sent.
+An entry and its extracted content are sent as the file spells them, without parsing, so numbers
+keep their digits. A large value is read from the store in pieces while the answer is sent.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ router = APIRouter(
 
 _JSON = "application/json"
 _PIECE = 256 * 1024  # bytes
-_Line = Query(ge=0, le=10**9)  # no session has more
+_Line = Query(ge=0, le=10**9)  # no session has more lines
 
 
 @router.get("")
@@ -53,18 +53,18 @@ def entries(  # noqa: PLR0913, PLR0917 - parameters of the query
     session: SessionPath,
     start: Annotated[int, Query(alias="from"), _Line] = 0,
     before: Annotated[
-        int | None, _Line, Query(description="The last ones before this line, not `from`")
+        int | None, _Line, Query(description="Instead of `from`: the last entries before this line")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_ENTRIES)] = FIRST_PAGE,
     type: Annotated[str, Query(max_length=1000, description="Only these types: a,b")] = "",
     extracted: Annotated[
-        bool | None, Query(description="Only those that are (or are not) extracted")
+        bool | None, Query(description="Only entries that are (or are not) extracted")
     ] = None,
     texts: Annotated[
         int, Query(ge=0, le=MOST_TEXT, description="Characters of each text; 0: no texts")
     ] = 0,
 ) -> Entries:
-    """Entries from a line on, or the last ones before a line."""
+    """List entries from a line on, or the last entries before a line."""
     return context.query(
         list_entries,
         session,
@@ -79,17 +79,17 @@ def entries(  # noqa: PLR0913, PLR0917 - parameters of the query
 
 @dataclass(frozen=True, slots=True)
 class EntryDocument:
-    """A whole entry, numbers as they are spelled, to be edited."""
+    """A whole entry for editing; numbers keep their spelling."""
 
     entry_id: str | None
     index: int
-    seen: Annotated[str, Field(description="Hash of the line; an edit may name it")]
+    seen: Annotated[str, Field(description="Hash of the line; an edit may send it back")]
     entry: dict[str, Any]
 
 
 @router.get("/{entry}", response_model=EntryDocument)
 def entry(context: Context, session: SessionPath, entry: EntryPath) -> Response:
-    """A whole entry as it stands, for reading and editing."""
+    """Return a whole entry in its present state, for reading and editing."""
     shown = context.query(show_editable, session, entry)
     head = document({"entry_id": shown.entry_id, "index": shown.index, "seen": shown.seen})
     return Response(head[:-1] + b',"entry":' + shown.text.encode() + b"}", media_type=_JSON)
@@ -109,14 +109,14 @@ def edit(
     entry: EntryPath,
     body: Annotated[bytes, Depends(_body)],
 ) -> Edited:
-    """Change values of an entry; all other bytes stay."""
+    """Change values of an entry; all other bytes stay the same."""
     wish, seen = read_edit(body)
     return context.run(edit_entry, session, entry, wish, seen)
 
 
 @router.get("/{entry}/meta")
 def meta(context: Context, session: SessionPath, entry: EntryPath) -> Meta:
-    """Show the notes on an entry, and the keys of its extracted values."""
+    """Return bsd's notes on an entry, and the keys of its extracted values."""
     return context.query(get_meta, session, entry)
 
 
@@ -127,8 +127,8 @@ class MetaBody(Input):
         bool | Annotated[int, Field(ge=0, le=10**9)] | None,
         Field(
             alias="_extractable",
-            description="false keeps the entry in the session, true lets it go, a number keeps "
-            "it for so many messages, null removes the setting.",
+            description="false: never extract the entry; true: extract it when due; a number: "
+            "keep it for that many messages; null: remove the setting.",
         ),
     ]
 
@@ -137,15 +137,15 @@ class MetaBody(Input):
 def set_meta(
     context: Context, session: SessionPath, entry: EntryPath, body: MetaBody
 ) -> ExtractableSet:
-    """Say whether an entry may be extracted."""
+    """Set whether an entry may be extracted."""
     return context.run(set_extractable, session, entry, body.extractable)
 
 
 class RestoreBody(Input):
-    """Which values; without `keys` all that were extracted."""
+    """The values to restore; without `keys`, all that were extracted."""
 
     keys: Annotated[
-        list[str] | None, Field(min_length=1, description="Only these values, by path or by name.")
+        list[str] | None, Field(min_length=1, description="Only these values, by path or name.")
     ] = None
 
 
@@ -153,13 +153,13 @@ class RestoreBody(Input):
 def restore_entry(
     context: Context, session: SessionPath, entry: EntryPath, body: RestoreBody | None = None
 ) -> Restored:
-    """Put an entry's values back."""
+    """Restore the extracted values of an entry."""
     return context.run(restore, session, entry, body.keys if body else None)
 
 
 @router.get("/{entry}/extracted", response_model=ExtractedContent)
 def extracted(context: Context, session: SessionPath, entry: EntryPath) -> StreamingResponse:
-    """Show the extracted content of an entry without putting it back."""
+    """Return the extracted content of an entry without restoring it."""
     content = StoredDocument.open(context.query(show_extracted, session, entry))
     size = {"content-length": str(content.size)}
     return StreamingResponse(content.pieces(), media_type=_JSON, headers=size)
@@ -167,15 +167,15 @@ def extracted(context: Context, session: SessionPath, entry: EntryPath) -> Strea
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """A JSON document whose large values are read from the store while it is sent."""
+    """A JSON document; its large values are read from the store while the answer is sent."""
 
     parts: Sequence[bytes | Span]
     file: FileIO | None = None
 
     @classmethod
     def open(cls, found: InPieces) -> StoredDocument:
-        """Open the stored file; raises Unavailable if it is not the one that was found."""
-        moved = Unavailable("the stored file has just moved or changed", hint="ask again")
+        """Open the stored file; raises Unavailable if it has moved or changed since the search."""
+        moved = Unavailable("the stored file has just moved or changed", hint="repeat the request")
         if found.file is None:
             return cls(found.parts)
         try:
@@ -189,13 +189,13 @@ class StoredDocument:
 
     @property
     def size(self) -> int:
-        """Bytes of the document."""
+        """The size of the document in bytes."""
         return sum(
             len(part) if isinstance(part, bytes) else part.end - part.start for part in self.parts
         )
 
     def pieces(self) -> Iterator[bytes]:
-        """The document, then close the file; raises Unavailable if the file became shorter."""
+        """Yield the document, then close the file; raises Unavailable if the file is too short."""
         try:
             for part in self.parts:
                 if isinstance(part, bytes):
@@ -207,7 +207,7 @@ class StoredDocument:
             self.close()
 
     def _read(self, start: int, length: int) -> bytes:
-        assert self.file is not None  # noqa: S101 - a span is always one of the file
+        assert self.file is not None  # noqa: S101 - spans exist only with a file
         piece = os.pread(self.file.fileno(), length, start)
         if len(piece) != length:
             raise Unavailable("the stored file has become shorter")

@@ -1,4 +1,4 @@
-"""The one form of all errors: `{"error": …, "hint": …, "errors": [{"field": …, "message": …}]}`."""
+"""The form of all errors: `{"error": …, "hint": …, "errors": [{"field": …, "message": …}]}`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOO_LARGE = f"the body is larger than {LARGEST_BODY} bytes"
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One bad field of the input."""
+    """A bad field of the input."""
 
     field: str
     message: str
@@ -37,7 +37,7 @@ class FieldProblem:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """Every error, whatever its status."""
+    """The body of every error answer."""
 
     error: str
     hint: Annotated[str | None, OMIT_EMPTY] = None
@@ -45,7 +45,7 @@ class Error:
 
 
 class JsonAnswer(JSONResponse):
-    """A JSON document; lone surrogates and huge integers, which transcripts hold, included."""
+    """A JSON document; may contain lone surrogates and huge integers, as transcripts do."""
 
     def render(self, content: Any) -> bytes:
         return document(content)
@@ -58,7 +58,7 @@ def error_answer(
     errors: Sequence[FieldError] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JsonAnswer:
-    """Return the answer that tells of an error."""
+    """Return an error answer with the given HTTP status."""
     content: dict[str, Any] = {"error": message}
     if hint:
         content["hint"] = hint
@@ -74,7 +74,7 @@ async def _bsd_error(request: Request, error: BsdError) -> JsonAnswer:
 
 
 async def _bad_input(_request: Request, error: RequestValidationError) -> JsonAnswer:
-    """Name every bad field once; if several types are allowed, list the error for each of them."""
+    """List every bad field once; a field that allows several types gets the error for each."""
     problems: dict[str, list[str]] = {}
     for detail in error.errors():
         place, *path = detail["loc"]
@@ -106,10 +106,10 @@ async def _http_error(request: Request, error: HTTPException) -> JsonAnswer:
     path, hint = request.url.path, None
     match error.status_code:
         case HTTPStatus.NOT_FOUND:
-            text, hint = f"there is no {path}", "/api/openapi.json lists what there is"
+            text, hint = f"there is no {path}", "/api/openapi.json lists all routes"
         case HTTPStatus.METHOD_NOT_ALLOWED:
             text = f"{path} does not take {request.method}"
-            hint = "/api/openapi.json lists what there is"
+            hint = "/api/openapi.json lists all routes"
             return error_answer(405, text, hint, headers={"allow": _methods_of(request)})
         case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             text = TOO_LARGE
@@ -119,11 +119,11 @@ async def _http_error(request: Request, error: HTTPException) -> JsonAnswer:
 
 
 async def _stopping(_request: Request, _error: Stopping) -> JsonAnswer:
-    return error_answer(503, "the daemon is stopping", "`bsd status` tells when it is back")
+    return error_answer(503, "the daemon is stopping", "`bsd status` shows when it runs again")
 
 
 async def _unforeseen(request: Request, error: Exception) -> JsonAnswer:
-    """Tell nothing of the inside; the server logs the traceback."""
+    """Answer with the type of the error only; the server logs the traceback."""
     _log.error("A request has failed", method=request.method, path=request.url.path)
     text = f"internal error: {type(error).__name__}"
     return error_answer(500, text, "the details are in the log; please report them")

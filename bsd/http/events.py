@@ -25,7 +25,7 @@ class Listener:
         self.subscription: Subscription = daemon.state.events.subscribe(self._wake)
 
     async def next_event(self) -> Event | None:
-        """Wait for the next event; None when the daemon has ended the subscription."""
+        """Wait for the next event; None if the daemon has ended the subscription."""
         while True:
             self._changed.clear()
             closed = self.subscription.closed
@@ -49,10 +49,10 @@ async def _listen(daemon: DaemonService) -> AsyncIterator[Listener]:
 
 @router.get("/events", response_class=EventSourceResponse)
 async def events(listener: Annotated[Listener, Depends(_listen)]) -> AsyncIterator[ServerSentEvent]:
-    """Stream events from now on until the server stops.
+    """Stream events until the server stops; earlier events are not sent.
 
-    Events are of type session, job, config and state; `lost` says how many events a slow listener
-    has missed.
+    Types of events: session, job, config, state. `lost` gives the number of events that a slow
+    listener has missed.
     """
     yield ServerSentEvent(comment="listening")
     while event := await listener.next_event():

@@ -1,4 +1,4 @@
-"""A session as one file to save, and a preview of the secrets in it."""
+"""Export of a session as a file, and a preview of the secrets in it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,12 @@ def export(
     *,
     redact: bool = False,
 ) -> StreamingResponse:
-    """The session and those of its sub-agents in one file, with all values in their places.
+    """Return a session and the sessions of its sub-agents in one file, with all values restored.
 
-    One that its program has deleted is read from its copy in the archive, and may be named by its
-    id there.
-    `redact` replaces keys and passwords by `[redacted-RULE]`.
+    If its program has deleted the session, its copy in the archive is exported; the id of the copy
+    may then be given as the name. `redact` replaces keys and passwords by `[redacted-RULE]`.
     """
-    # Beside the root: where bsd only reads, it writes nothing there.
+    # Not in the root: a read-only bsd must not write there.
     with TemporaryDirectory(prefix="bsd-export-") as directory:
         path = Path(directory, "export")
         done = context.query(export_session, session, format, path, redact=redact)
@@ -66,5 +65,5 @@ def export(
 def export_preview(
     context: Context, session: AnySessionPath, format: _Format = ExportFormat.HTML
 ) -> Exported:
-    """What the file would hold, and the keys and passwords in it; nothing is written."""
+    """Return what an export would contain, and the keys and passwords in it; writes no file."""
     return context.query(export_session, session, format, redact=True, dry_run=True)

@@ -1,4 +1,4 @@
-"""Hooks of agents' programs: their calls, and the answer for their model."""
+"""Hooks of agents' programs: receive a call, answer with text for the model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bsd.http.errors import JsonAnswer
 
 router = APIRouter(prefix="/api/hooks", tags=["hooks"], route_class=JsonRoute)
 
-_NOTHING: dict[int | str, dict[str, Any]] = {204: {"description": "There is nothing to say"}}
+_NOTHING: dict[int | str, dict[str, Any]] = {204: {"description": "No text for the model"}}
 
 
 @router.post("/{kind}", responses=_NOTHING)
@@ -21,10 +21,10 @@ def receive(
     kind: Annotated[str, Path(pattern="^[a-z0-9-]+$", max_length=64)],
     said: Annotated[dict[str, Any], Body(description="The hook's JSON, as the program sends it")],
 ) -> Response:
-    """Take note of what a hook tells; the answer is for the program that has sent it.
+    """Handle a hook's call; the answer is in the form that the program expects.
 
-    A session that its program calls idle is looked at at once. A path outside the sources is
-    ignored.
+    If the program reports that a session is idle, bsd checks the session at once. A path outside
+    the sources is ignored.
     """
     answer = daemon.hooks.receive(kind, said)
     return JsonAnswer(answer) if answer else Response(status_code=HTTPStatus.NO_CONTENT)

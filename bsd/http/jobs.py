@@ -1,4 +1,4 @@
-"""Jobs of the daemon: the list, and one run at once."""
+"""Scheduled jobs of the daemon: list them, run a job now."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ router = APIRouter(prefix="/api/jobs", tags=["jobs"], route_class=JsonRoute)
 
 @router.get("", response_model=JobList)
 def jobs(daemon: DaemonService) -> Response:
-    """All jobs, by name, with their last and next runs."""
+    """List all jobs by name, with their last and next runs."""
     return JsonAnswer({"jobs": daemon.scheduler.status()})
 
 
 @router.post("/{name}/run", response_model=Job)
 def run(daemon: DaemonService, name: Annotated[str, Path(pattern="^[a-z_]+$")]) -> Response:
-    """Run a job now and wait for its end; whether it succeeded is in `last_result`."""
+    """Run a job now and wait until it ends; `last_result` tells whether it succeeded."""
     daemon.scheduler.run(name)
     return JsonAnswer(daemon.scheduler.status_of(name))

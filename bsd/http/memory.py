@@ -1,4 +1,4 @@
-"""The memory: facts that fade (seed 002). GET changes nothing, and keeps no fact alive."""
+"""The memory: facts that decay (seed 002). GET only reads: it does not refresh facts."""
 
 from __future__ import annotations
 
@@ -30,48 +30,48 @@ router = APIRouter(prefix="/api/memory", tags=["memory"], route_class=JsonRoute)
 
 
 def _memory(request: Request, actor: Actor) -> Memory:
-    """Return a memory; the route that uses it opens and closes its database, on one thread."""
+    """Return a memory, not opened yet; the route opens and closes its database on its thread."""
     memory: Memory = request.app.state.open_memory(actor=actor)
     return memory
 
 
 MemoryOfRoot = Annotated[Memory, Depends(_memory)]
-_Query = Annotated[str, Query(description="Words; facts that hold any of them are found.")]
-_Entity = Annotated[str, Query(description="The subject, in upper or lower case.")]
-_Most = Query(ge=1, le=1000, description="No more than so many facts.")
-_Limit = Annotated[int, Field(ge=1, le=1000, description="No more than so many facts.")]
-_Refresh = Annotated[bool, Field(description="Whether this keeps the facts alive.")]
+_Query = Annotated[str, Query(description="Words; finds facts that contain any of them.")]
+_Entity = Annotated[str, Query(description="The subject; case does not matter.")]
+_Most = Query(ge=1, le=1000, description="At most this number of facts.")
+_Limit = Annotated[int, Field(ge=1, le=1000, description="At most this number of facts.")]
+_Refresh = Annotated[bool, Field(description="Whether to refresh the facts that are found.")]
 
 
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True)
 class FactBody(NewFact):
-    """A fact to be stored; without `decay_class` its words tell the class."""
+    """A fact to store; without `decay_class`, its class is derived from its words."""
 
 
 @router.post("/store")
 def store(memory: MemoryOfRoot, fact: FactBody) -> StoredFact:
-    """Keep a fact, unless one of the same text is there already."""
+    """Store a fact, unless a fact with the same text exists."""
     with memory:
         return actions.store(memory, fact)
 
 
 class FactId(Input):
-    """One fact."""
+    """The id of a fact."""
 
     id: Annotated[str, Field(description="The id of a fact, as recall shows it.")]
 
 
 @router.post("/confirm")
 def confirm(memory: MemoryOfRoot, body: FactId) -> ConfirmedFact:
-    """Say that a fact still holds: it begins anew, with full confidence."""
+    """Confirm that a fact still holds: its decay starts again, at full confidence."""
     with memory:
         return actions.confirm(memory, body.id)
 
 
 @router.post("/forget")
 def forget(memory: MemoryOfRoot, body: FactId) -> ForgottenFact:
-    """Delete a fact for good, and its vector."""
+    """Delete a fact and its vector permanently."""
     with memory:
         return actions.forget(memory, body.id)
 
@@ -87,28 +87,30 @@ def search(
     include_expired: bool = False,
     include_superseded: bool = False,
 ) -> RecallAnswer:
-    """Facts that hold any of the words, the best first; this keeps none of them alive."""
+    """Find facts that contain any of the words, best matches first; does not refresh them."""
     only = FactFilter(entity, tag, include_expired, include_superseded)
     with memory:
         return actions.recall(memory, query, limit=limit, only=only, refresh=False)
 
 
 class RecallBody(Input):
-    """A search; found facts live on, unless `refresh` is false."""
+    """A search; refreshes the facts that it finds, unless `refresh` is false."""
 
-    query: Annotated[str, Field(description="Words; facts that hold any of them are found.")]
+    query: Annotated[str, Field(description="Words; finds facts that contain any of them.")]
     limit: _Limit = 5
     entity: Annotated[str | None, Field(description="Only facts about this.")] = None
     tag: Annotated[str | None, Field(description="Only facts with this tag.")] = None
     include_expired: bool = False
     include_superseded: bool = False
-    as_of: Annotated[Moment | None, Field(description="What held then (epoch seconds).")] = None
+    as_of: Annotated[
+        Moment | None, Field(description="Facts that were valid at this time (epoch seconds).")
+    ] = None
     refresh: _Refresh = True
 
 
 @router.post("/recall")
 def recall(memory: MemoryOfRoot, body: RecallBody) -> RecallAnswer:
-    """Facts that hold any of the words, the best first; this keeps them alive."""
+    """Find facts that contain any of the words, best matches first; refreshes them."""
     only = FactFilter(
         body.entity, body.tag, body.include_expired, body.include_superseded, body.as_of
     )
@@ -124,7 +126,7 @@ def look(
     tag: Annotated[str | None, Query(description="Only facts with this tag.")] = None,
     limit: Annotated[int, _Most] = 100,
 ) -> LookupAnswer:
-    """Facts about one entity, the surest first; this keeps none of them alive."""
+    """List facts about an entity, highest confidence first; does not refresh them."""
     with memory:
         return actions.lookup(
             memory, entity, key, limit=limit, only=FactFilter(tag=tag), refresh=False
@@ -132,9 +134,9 @@ def look(
 
 
 class LookupBody(Input):
-    """A look-up; found facts live on, unless `refresh` is false."""
+    """A look-up; refreshes the facts that it finds, unless `refresh` is false."""
 
-    entity: Annotated[str, Field(description="The subject, in upper or lower case.")]
+    entity: Annotated[str, Field(description="The subject; case does not matter.")]
     key: Annotated[str | None, Field(description="Only this property.")] = None
     tag: Annotated[str | None, Field(description="Only facts with this tag.")] = None
     limit: _Limit = 100
@@ -143,7 +145,7 @@ class LookupBody(Input):
 
 @router.post("/lookup")
 def lookup(memory: MemoryOfRoot, body: LookupBody) -> LookupAnswer:
-    """Facts about one entity, the surest first; this keeps them alive."""
+    """List facts about an entity, highest confidence first; refreshes them."""
     only = FactFilter(tag=body.tag)
     with memory:
         return actions.lookup(
@@ -153,25 +155,27 @@ def lookup(memory: MemoryOfRoot, body: LookupBody) -> LookupAnswer:
 
 @router.get("/stats")
 def stats(memory: MemoryOfRoot) -> MemoryStats:
-    """Counts of facts, by class too, and of those that are to be pruned."""
+    """Count facts, in total and by class, and the facts that a prune would delete."""
     with memory:
         return actions.stats(memory)
 
 
 class MemoryPruneBody(Input):
-    """Which facts; neither `hard` nor `soft` means both."""
+    """The steps of a prune; without `hard` and `soft`, both are done."""
 
     hard: Annotated[bool, Field(description="Only delete expired facts.")] = False
-    soft: Annotated[bool, Field(description="Only let facts fade that are not recalled.")] = False
+    soft: Annotated[
+        bool, Field(description="Only lower the confidence of facts that are not recalled.")
+    ] = False
     vectors: Annotated[bool, Field(description="Also find and delete vectors without a fact.")] = (
         False
     )
-    dry_run: Annotated[bool, Field(description="Only say what would be done.")] = False
+    dry_run: Annotated[bool, Field(description="Only report what would be done.")] = False
 
 
 @router.post("/prune")
 def prune(memory: MemoryOfRoot, body: MemoryPruneBody | None = None) -> PrunedFacts:
-    """Delete expired facts, and let facts fade that are not recalled; or say what would be done."""
+    """Delete expired facts and lower the confidence of others by age; `dry_run` only reports."""
     body = body or MemoryPruneBody()
     both = body.hard == body.soft
     with memory:
@@ -186,23 +190,23 @@ def prune(memory: MemoryOfRoot, body: MemoryPruneBody | None = None) -> PrunedFa
 
 @router.post("/backfill")
 def backfill(memory: MemoryOfRoot) -> BackfillAnswer:
-    """Find the class of all facts anew, and when they expire by it."""
+    """Classify all facts again, and update the time at which they expire."""
     with memory:
         return actions.backfill(memory)
 
 
 class CheckpointBody(Input):
-    """The next step of an agent, and the state before it."""
+    """The next step of an agent, and the state before this step."""
 
-    intent: Annotated[str, Field(description="What is about to be done.")]
-    state: Annotated[str, Field(description="How things stand.")]
-    expected_outcome: Annotated[str | None, Field(description="What should come of it.")] = None
-    working_files: Annotated[list[str] | None, Field(description="The files that matter.")] = None
+    intent: Annotated[str, Field(description="The next step.")]
+    state: Annotated[str, Field(description="The present state.")]
+    expected_outcome: Annotated[str | None, Field(description="The expected result.")] = None
+    working_files: Annotated[list[str] | None, Field(description="The relevant files.")] = None
 
 
 @router.post("/checkpoint")
 def save(memory: MemoryOfRoot, body: CheckpointBody) -> SavedCheckpoint:
-    """Keep what an agent is about to do, for some hours."""
+    """Save the next step of an agent for some hours."""
     with memory:
         return actions.save_checkpoint(
             memory,
@@ -215,6 +219,6 @@ def save(memory: MemoryOfRoot, body: CheckpointBody) -> SavedCheckpoint:
 
 @router.get("/checkpoint")
 def restore(memory: MemoryOfRoot) -> CheckpointAnswer:
-    """The last checkpoint that has not expired; null if there is none."""
+    """Return the last checkpoint that has not expired; null if there is none."""
     with memory:
         return actions.restore_checkpoint(memory)

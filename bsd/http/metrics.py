@@ -1,4 +1,4 @@
-"""The page `/api/metrics` for Prometheus, made of one status; names and helps are a contract."""
+"""The page `/api/metrics` for Prometheus, made from the status; metric names are an interface."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 Document = Mapping[str, Any]
 
-# Counters since the start: name without `_total` → where in the status, help.
+# Counters since the start: name without `_total` → path in the status, help text.
 _COUNTERS = {
     "bsd_commits": ("totals.commits", "Session files that were replaced."),
     "bsd_extracted_values": ("totals.values", "Values moved into the store."),
@@ -42,34 +42,34 @@ _COUNTERS = {
     "bsd_queue_refused": ("queue.refused", "Sessions that found the queue full."),
     "bsd_queue_retried": ("queue.retried", "Jobs that were tried again."),
 }
-# Gauges: name → where in the status, help.
+# Gauges: name → path in the status, help text.
 _GAUGES = {
     "bsd_uptime_seconds": ("uptime_seconds", "Since the start."),
     "bsd_extraction_enabled": ("enabled", "1 unless `enabled` is false."),
     "bsd_sessions": ("totals.sessions", "Sessions that are known."),
-    "bsd_sessions_left_alone": ("left_alone.count", "Transcripts not ours to edit."),
+    "bsd_sessions_left_alone": ("left_alone.count", "Transcripts that bsd does not edit."),
     "bsd_disk_saved_bytes": (
         "disk.saved",
-        "What left the sessions that are there, by which they are shorter.",
+        "Bytes by which extraction has made the existing sessions shorter.",
     ),
     "bsd_disk_uncounted_sessions": (
         "disk.uncounted",
-        "Sessions of which it is not known yet what left them.",
+        "Sessions whose saved bytes are not counted yet.",
     ),
     "bsd_disk_kept_bytes": (
         "disk.kept",
-        "What bsd takes on disk without copies, trash and replaced versions of whole sessions.",
+        "Disk use of bsd without copies, trash and replaced versions of whole sessions.",
     ),
     "bsd_disk_net_bytes": ("disk.net", "bsd_disk_saved_bytes less bsd_disk_kept_bytes."),
     "bsd_disk_net_with_copies_bytes": (
         "disk.net_with_copies",
-        "bsd_disk_saved_bytes less all that bsd takes on disk.",
+        "bsd_disk_saved_bytes less the whole disk use of bsd.",
     ),
     "bsd_disk_net_when_packed_bytes": (
         "disk.net_when_packed",
-        "What bsd_disk_net_bytes will be once the store is packed into the archive.",
+        "The value of bsd_disk_net_bytes once the store is packed into the archive.",
     ),
-    "bsd_orphan_files": ("orphans.count", "Late lines without a place, kept aside."),
+    "bsd_orphan_files": ("orphans.count", "Files with late lines that fit into no session."),
     "bsd_orphan_bytes": ("orphans.bytes", "Their size."),
     "bsd_retention_due_files": (
         "retention.files",
@@ -79,9 +79,9 @@ _GAUGES = {
     "bsd_trash_sessions": ("retention.trash.all_sessions", "Deleted sessions in the trash."),
     "bsd_archive_lines": ("retention.archive.lines", "Original lines in the archive."),
     "bsd_archive_content_bytes": ("retention.archive.content", "Their size as they were."),
-    "bsd_archive_kept_bytes": ("retention.archive.kept", "What they take in the archive."),
+    "bsd_archive_kept_bytes": ("retention.archive.kept", "Their size in the archive."),
 }
-_COPIES = {  # if there are any
+_COPIES = {  # only if the archive has copies
     "bsd_copied_sessions": (
         "retention.copies.sessions",
         "Sessions of which the archive has a copy.",
@@ -92,15 +92,15 @@ _COPIES = {  # if there are any
     ),
     "bsd_copied_content_bytes": (
         "retention.copies.content",
-        "Size of what was copied, without what was taken out of it.",
+        "Size of the copied sessions, without the values extracted from them.",
     ),
-    "bsd_copied_kept_bytes": ("retention.copies.kept", "What the copies take."),
+    "bsd_copied_kept_bytes": ("retention.copies.kept", "Disk use of the copies."),
 }
-# Gauges of moments, if there is one.
+# Gauges whose value is a time; omitted if the status has none.
 _MOMENTS = {
     "bsd_archive_oldest_timestamp_seconds": (
         "retention.archive.oldest",
-        "When the oldest of them came into the archive.",
+        "When the oldest original line was archived.",
     ),
     "bsd_copied_oldest_timestamp_seconds": (
         "retention.copies.oldest",
@@ -115,7 +115,7 @@ _QUEUE = ("debouncing", "waiting", "ready", "working", "gathering")
 
 
 class MetricsPage(Collector):
-    """Renders the page. `status`, `jobs` and `health` are asked once for each."""
+    """Renders the page; calls `status`, `jobs` and `health` once per rendering."""
 
     content_type = CONTENT_TYPE_LATEST
 
@@ -126,17 +126,17 @@ class MetricsPage(Collector):
         health: Callable[[], Document],
     ) -> None:
         self._status, self._jobs, self._health = status, jobs, health
-        # Not the global registry, in which libraries put metrics of their own.
+        # Not the global registry, to which libraries add their own metrics.
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(namespace="bsd", registry=self._registry)
 
     def render(self) -> bytes:
-        """Return the page as Prometheus reads it."""
+        """Return the page in the text format of Prometheus."""
         return generate_latest(self._registry)
 
     def describe(self) -> list[Metric]:
-        """Describe nothing: at registration there is no status yet."""
+        """Return no descriptions, since no status exists at registration."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -156,7 +156,7 @@ class MetricsPage(Collector):
 
 
 def _find(document: Document, place: str) -> Any:
-    """Return the member at a place such as `disk.saved`; None if there is none."""
+    """Return the member at a path such as `disk.saved`; None if it does not exist."""
     found: Any = document
     for name in place.split("."):
         found = found.get(name) if isinstance(found, Mapping) else None
@@ -173,7 +173,7 @@ def _state(status: Document, health: Document) -> Iterator[Metric]:
     yield _by(
         "root",
         "bsd_root_guarantee_strong",
-        "1 if the file system lets bsd prove that nobody has a session open, 0 if it must wait.",
+        "1 if bsd can prove that no process has a session open, 0 if it must wait instead.",
         {root["path"]: root["level"] == "strong" for root in status["roots"]},
     )
     yield _by(
@@ -189,14 +189,14 @@ def _state(status: Document, health: Document) -> Iterator[Metric]:
     )
     disk = status["disk"]
     parts = {part: disk[part] for part in _PARTS} | {"in_flight": disk["in_flight"]["bytes"]}
-    yield _by("part", "bsd_disk_bytes", "What bsd takes on disk, by what it is for.", parts)
+    yield _by("part", "bsd_disk_bytes", "Disk use of bsd, by purpose.", parts)
 
 
 def _work(status: Document) -> Iterator[Metric]:
     yield _by(
         "reason",
         "bsd_commits_given_up",
-        "Commits that left a session as it was, since something else happened to it.",
+        "Commits given up because the session changed or was in use; it stays unchanged.",
         status["totals"]["give_ups"],
         kind=CounterMetricFamily,
     )
@@ -217,7 +217,7 @@ def _work(status: Document) -> Iterator[Metric]:
         ),
         ("bsd_workers", "Workers.", len(workers)),
         ("bsd_children", "Child processes.", len(status["children"])),
-        ("bsd_workers_busy", "Workers with a session on the table.", busy),
+        ("bsd_workers_busy", "Workers that are processing a session.", busy),
         ("bsd_watch_problems", "Problems of the watcher.", len(watcher["problems"])),
     ):
         yield GaugeMetricFamily(name, text, value)
@@ -226,7 +226,7 @@ def _work(status: Document) -> Iterator[Metric]:
     yield _by(
         "state",
         "bsd_watch_directories",
-        "Session directories by how changes are noticed; unwatched means: for want of watches.",
+        "Session directories by how changes are noticed; unwatched: the system has no free watch.",
         {**known, "unwatched": max(unwatched, 0)},
     )
 
@@ -258,10 +258,10 @@ def _by(
     values: Mapping[str, float],
     kind: type[GaugeMetricFamily | CounterMetricFamily] = GaugeMetricFamily,
 ) -> Metric:
-    """Return a metric with a value for each of the label's."""
+    """Return a metric with one sample per value of the label."""
     metric = kind(name, text, labels=[label])
     for key, value in values.items():
-        # The exposition format wants UTF-8.
+        # The exposition format requires UTF-8; a path may contain other bytes.
         metric.add_metric([str(key).encode(errors="backslashreplace").decode()], value)
     return metric
 

@@ -1,8 +1,8 @@
-"""Access: Host and Origin, the API key, and read-only; one instance for each listener.
+"""Access control: Host and Origin, API keys, and read-only mode; one instance per listener.
 
-Starlette's TrustedHostMiddleware is not used because it knows no "any numeric address": a server
-that listens on 0.0.0.0 is called by each address of its machine, and no foreign name can be rebound
-to a number.
+Starlette's TrustedHostMiddleware cannot allow "any numeric address". A server that listens on
+0.0.0.0 is reached by every address of its machine, and numeric addresses are safe: DNS rebinding
+needs a name.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _log = structlog.stdlib.get_logger(module="api")
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-# Answered without a key (SPEC §8), as are the parts of the page: it asks for the key.
+# Served without a key (SPEC §8), like the files of the page: the page asks the user for the key.
 _OPEN = ("/api/health", "/api/config", "/")
 _PAGE = "/web/"
 
 
 class AccessMiddleware:
-    """Lets a request through, or refuses it.
+    """Passes a request on, or refuses it.
 
-    The request's state gets `actor`, the key's owner, and `trusted`: it came with a key, or on a
-    listener that requires none.
+    Sets two members of the request's state: `actor`, the first eight hex digits of the hash of the
+    API key, and `trusted`, true if the request came with a key or on a listener that requires none.
 
     Args:
-        keys: API keys; each request is checked for one if `keys_required` and there are any.
-        hosts: names of this server; None for a Unix socket, where a name means nothing.
-        origins: other origins whose pages may ask (`https://bs.example.com`).
-        readonly: refuse every request that could change something.
+        keys: API keys; if `keys_required` and the list is not empty, a request needs a key.
+        hosts: names of this server; None for a Unix socket, which has no host name.
+        origins: other origins whose pages may send requests (`https://bs.example.com`).
+        readonly: refuse every method except GET, HEAD and OPTIONS.
     """
 
     def __init__(
@@ -85,34 +85,34 @@ class AccessMiddleware:
         length = headers.get("content-length", "")
         if refusal is None and length.isdecimal() and int(length[:20]) > LARGEST_BODY:
             refusal = error_answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_LARGE)
-        if scope["method"] == "HEAD":  # answered as GET is; the server leaves the body out
+        if scope["method"] == "HEAD":  # handled like GET; the server omits the body
             scope = {**scope, "method": "GET"}
         await (refusal or self._app)(scope, receive, send_with_headers)
 
     def _is_known(self, given: bytes) -> bool:
-        """Compare with every key, in a time that tells nothing about any of them."""
+        """Compare with every key in constant time."""
         found = False
         for key in self._keys:
             found |= hmac.compare_digest(given, key)
         return found
 
     def _refuse_page(self, scope: Scope, headers: Headers) -> JsonAnswer | None:
-        """Refuse web pages of others, which a browser would let in on its user's behalf."""
+        """Refuse requests that a browser sends for a foreign web page, and foreign Host names."""
         host, origin = headers.get("host", ""), headers.get("origin")
         name = _host_name(host)
         if self._hosts is not None and name not in self._hosts and not _is_address(name):
-            text = f"this server is not called {name or 'nothing'!r}"
-            hint = "add the address that people use to BRAINSURGEON_CORS_ORIGINS"
+            text = f"this server does not accept the Host header {name or 'nothing'!r}"
+            hint = "add the address of this server to BRAINSURGEON_CORS_ORIGINS"
         elif origin is not None and not self._may_ask(origin.lower(), host.lower()):
-            text = f"pages of {origin} may not ask here"
-            hint = "add this origin to BRAINSURGEON_CORS_ORIGINS if they shall"
+            text = f"pages of {origin} may not send requests to this server"
+            hint = "to allow them, add this origin to BRAINSURGEON_CORS_ORIGINS"
         else:
             return None
         _log.warning("A request is refused", path=scope["path"], reason=text)
         return error_answer(HTTPStatus.FORBIDDEN, text, hint)
 
     def _may_ask(self, origin: str, host: str) -> bool:
-        # A proxy in front may speak TLS, so the scheme is not compared.
+        # A reverse proxy may use TLS, so the scheme is not compared.
         return origin in self._origins or (bool(host) and origin.partition("://")[2] == host)
 
 
@@ -135,7 +135,7 @@ def _is_open(scope: Scope) -> bool:
 
 
 def _host_name(host: str) -> str:
-    """Return a Host header without its port, in small letters; nothing if it is malformed."""
+    """Return the name in a Host header, in lower case and without the port; "" if malformed."""
     found = _HOST.fullmatch(host)
     return (found[1] or found[2]).lower() if found else ""
 

@@ -1,4 +1,4 @@
-"""Notices of the status that the user has dismissed."""
+"""Dismissing notices of the status."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ router = APIRouter(prefix="/api/notices", tags=["notices"], route_class=JsonRout
 
 
 class DismissBody(Input):
-    """Which notice is not to be shown again."""
+    """The notice to hide."""
 
-    id: Annotated[str, Field(min_length=1, max_length=1000, description="As the status has it")]
+    id: Annotated[str, Field(min_length=1, max_length=1000, description="The id, as in the status")]
 
 
 @dataclass(frozen=True, slots=True)
 class Dismissed:
-    """The notices that are not shown, by their ids."""
+    """The ids of all notices that the user has dismissed."""
 
     dismissed: list[str]
 
 
 @router.post("/dismiss")
 def dismiss(context: Context, body: DismissBody) -> Dismissed:
-    """Show a notice no more on the page, until it is over and comes again."""
+    """Hide a notice on the page until its cause ends and occurs again."""
     note_dismissed(context.layout, dismissed(context.layout) | {body.id})
     return Dismissed(sorted(dismissed(context.layout)))

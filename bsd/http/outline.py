@@ -1,4 +1,4 @@
-"""The outline of a session: prompts, tools, context, what fills it, sub-agents."""
+"""The outline of a session: prompts, tools, context, sizes by kind of content, sub-agents."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ router = APIRouter(
 
 @router.get("/outline")
 def outline(context: Context, session: SessionPath) -> SessionOutline:
-    """Tell what a session is made of; it is read whole the first time."""
+    """Return the outline of a session; the first request reads the whole session."""
     return context.query(outline_session, session)

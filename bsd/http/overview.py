@@ -1,4 +1,4 @@
-"""The first view of the page: the overview, what would leave now, and sizes by day."""
+"""The page's first view: the overview, what an extraction would remove now, sizes by day."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from bsd.planning.survey import fingerprint
 
 router = APIRouter(prefix="/api", tags=["state"], route_class=JsonRoute)
 
-_LOOK_SECONDS = 2.0  # for the dry run; a child process of the daemon is busy with it
+_LOOK_SECONDS = 2.0  # for the dry run, which occupies a child process of the daemon
 _LEAST_AGE_SECONDS = 60.0
 _MOST_LARGEST = 50
 
 
 class LastForecast:
-    """The last answer of `would_leave`.
+    """A cache of the last answer of `would_leave`.
 
-    It is given again as long as no session and no setting has changed, and for a minute anyway. May
-    be asked from several threads: one of them works, the others wait for its answer.
+    An answer stays valid for a minute, and afterwards until a session or a setting changes.
+    Thread-safe: one thread computes the answer while the others wait for it.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class LastForecast:
         self._answer: WouldLeave | None = None
 
     def answer(self, context: ActionContext) -> WouldLeave:
-        """Return what would leave now; raises ConfigError."""
+        """Return what an extraction would remove now; raises ConfigError."""
         with self._lock:
             now, state = time.monotonic(), _state_of(context)
             is_young = now - self._at < _LEAST_AGE_SECONDS
@@ -49,7 +49,7 @@ class LastForecast:
 
 
 def _state_of(context: ActionContext) -> bytes:
-    """Return a hash of the settings, and of the state of all session files."""
+    """Return a hash of the settings and of the sizes and times of all session files."""
     state = hashlib.blake2b(fingerprint(context.config.current).encode(), digest_size=16)
     for name, stat in with_stats(context.layout, strays=False):
         state.update(f"{name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
@@ -61,18 +61,21 @@ def show_overview(
     context: Context,
     largest: Annotated[int, Query(ge=0, le=_MOST_LARGEST)] = 8,
 ) -> Overview:
-    """Sessions by agent and project, the largest ones, and what their programs delete soon."""
+    """Return totals by agent and project, the largest sessions, and imminent deletions.
+
+    Imminent deletions are those of the agents' own programs.
+    """
     return overview(context, largest=largest)
 
 
 @router.get("/overview/would-leave")
 def would_leave_now(context: Context, request: Request) -> WouldLeave:
-    """What an extraction would take out now: by a sample of the sessions, if they are many."""
+    """Estimate what an extraction would remove now; with many sessions, from a sample."""
     forecast: LastForecast = request.app.state.forecast
     return forecast.answer(context)
 
 
 @router.get("/sizes")
 def sizes(context: Context) -> DailySizes:
-    """What sessions and bsd took on disk, by day, since bsd has noted it."""
+    """Return the disk use of sessions and of bsd for each day that bsd has recorded."""
     return DailySizes(read_sizes(context.layout.sizes_file))

@@ -1,8 +1,8 @@
 """The page: `/`, and the files that it loads from `/web/`.
 
-The files are read once and held in memory, compressed: an answer waits for no disk and no other
-thread. `/web/VERSION/…` names them by the version of all of them together, so that a browser keeps
-them and asks for none of them again until an upgrade changes one.
+The files are read once and held in memory, compressed, so an answer waits for no disk and no other
+thread. Their URLs `/web/VERSION/…` contain a version computed from all files together. A browser
+caches them and requests them again only after an upgrade has changed a file.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from starlette.routing import Route
 
 from bsd.core.config import setting_descriptions
 
-# Nothing from elsewhere, nothing inline, and no text ever becomes markup. Pictures of a session are
-# shown by URLs that the page's own scripts make (blob:), for as long as they are shown.
+# The page loads no file from another origin, has no inline scripts or styles, and never parses text
+# as markup. Pictures of a session have blob: URLs that the page's scripts make and revoke.
 _POLICY = (
     "default-src 'self'; img-src 'self' blob:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; object-src 'none'; require-trusted-types-for 'script'; "
@@ -41,9 +41,9 @@ _HEADERS = {
     "vary": "accept-encoding",
     "x-frame-options": "DENY",
 }
-# Ask each time: after an upgrade the parts must fit each other.
+# The browser asks each time: after an upgrade all files must be of the same version.
 _ASK_AGAIN = "no-cache"
-_KEEP = "public, max-age=31536000, immutable"  # its name has its version
+_KEEP = "public, max-age=31536000, immutable"  # the URL contains the version
 
 _FOLDER = Path(__file__).parent / "web"
 _SETTINGS = "settings_table.js"
@@ -65,7 +65,7 @@ class PageFile:
 
     @classmethod
     def of(cls, name: str, content: bytes) -> PageFile:
-        """Return a file with its type by its name."""
+        """Compress the content if it is large enough, and guess the media type from the name."""
         is_compressed = len(content) >= _LEAST_COMPRESSED
         return cls(
             gzip.compress(content, mtime=0) if is_compressed else content,
@@ -75,7 +75,7 @@ class PageFile:
         )
 
     def answer(self, request: Request, keep: str) -> Response:
-        """Return the file, or 304 if the browser has it as it is."""
+        """Return the file, or 304 if the browser has this version; `keep` is Cache-Control."""
         headers = {**_HEADERS, "cache-control": keep, "etag": self.etag}
         known = request.headers.get("if-none-match", "").split(",")
         if self.etag in {tag.strip().removeprefix("W/") for tag in known}:
@@ -99,7 +99,7 @@ class PageFiles:
 
 @cache
 def page_files() -> PageFiles:
-    """Return the files of the page as they were when the first one was asked for."""
+    """Return the files of the page, as read at the first call."""
     contents = {
         path.relative_to(_FOLDER).as_posix(): path.read_bytes()
         for path in sorted(_FOLDER.rglob("*"))
@@ -115,9 +115,9 @@ def page_files() -> PageFiles:
 
 
 def _start_of(contents: dict[str, bytes], version: str) -> bytes:
-    """Return index.html with the paths of this version, all modules named for the browser.
+    """Return index.html with versioned paths and a `modulepreload` link for each module.
 
-    The browser asks for all of them at once, rather than for each when another one imports it.
+    With these links the browser requests all modules at once, not each when another imports it.
     """
     links = "".join(
         f'<link rel="modulepreload" href="./web/{name}" />\n        ' for name in _modules(contents)
@@ -128,9 +128,9 @@ def _start_of(contents: dict[str, bytes], version: str) -> bytes:
 
 
 def _modules(contents: dict[str, bytes]) -> list[str]:
-    """Return the modules that the first one imports, and those that these import."""
+    """Return the modules that `app.js` imports, directly and indirectly."""
     names = [_FIRST_MODULE]
-    for name in names:  # grows meanwhile
+    for name in names:  # the loop appends to it
         parent = Path(name).parent
         for imported in _IMPORT.findall(contents[name]):
             path = (parent / imported.decode()).as_posix()
@@ -144,7 +144,7 @@ def _hash(content: bytes) -> str:
 
 
 async def _start(request: Request) -> Response:
-    """Answer with the page itself."""
+    """Answer with index.html, then start a child process that the page will need soon."""
     response = page_files().start.answer(request, _ASK_AGAIN)
     # A browser opens the page, and asks for HTML; a program that only looks whether bsd is there
     # sends no such header.
@@ -154,7 +154,7 @@ async def _start(request: Request) -> Response:
 
 
 async def _part(request: Request) -> Response:
-    """Answer with a file of the page."""
+    """Answer with a file of the page; 404 if it does not exist."""
     files, path = page_files(), str(request.path_params["path"])
     name = path.removeprefix(f"{files.version}/")
     if name not in files.files:
@@ -166,9 +166,9 @@ ROUTES = (Route("/", _start), Route("/web/{path:path}", _part))
 
 
 def settings_table() -> bytes:
-    """Tell the page about the settings: where each stands, and how it is written."""
+    """Return a JavaScript module with the settings by group, each with its form control."""
     groups: dict[str, list[dict[str, Any]]] = {}
-    # A setting written as JSON takes much room and is rarely wanted: it stands last in its group.
+    # A setting edited as JSON takes much space and is rarely changed: it comes last in its group.
     for setting in sorted(setting_descriptions().values(), key=lambda it: it.control == "json"):
         groups.setdefault(setting.group, []).append(
             {

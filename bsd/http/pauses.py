@@ -1,4 +1,4 @@
-"""Pauses: sessions that bsd looks at, but does not edit for a while."""
+"""Pauses: for a time, bsd reads the paused sessions but does not edit them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ router = APIRouter(prefix="/api/pauses", tags=["pauses"], route_class=JsonRoute)
 
 _Name = Annotated[
     str,
-    Field(max_length=500, description="An agent, a source with all its agents, or AGENT/SESSION"),
+    Field(max_length=500, description="An agent, a source (all its agents), or AGENT/SESSION"),
 ]
 
 
 class PauseBody(Input):
-    """What is paused, and for how long."""
+    """The agent, source or session to pause, and for how long."""
 
     name: _Name
     length: Annotated[
-        str | None, Field(max_length=100, description="As in 2h; null: until it is ended")
+        str | None, Field(max_length=100, description="For example 2h; null: without an end")
     ] = None
 
 
 class PauseEndBody(Input):
-    """Which pause ends."""
+    """The pause to end."""
 
     name: _Name
 
@@ -41,11 +41,11 @@ def pauses(context: Context) -> PauseList:
 
 @router.post("")
 def begin(context: Context, body: PauseBody) -> PauseList:
-    """Begin a pause, or give it another end; answers all pauses."""
+    """Begin a pause, or change its end; returns all pauses."""
     return pause(context, body.name, body.length)
 
 
 @router.post("/end")
 def end(context: Context, body: PauseEndBody) -> PauseList:
-    """End a pause; answers the others."""
+    """End a pause; returns the remaining pauses."""
     return end_pause(context, body.name)

@@ -1,4 +1,4 @@
-"""Search: words in all sessions, and files that they have changed or read."""
+"""Search: words in all sessions, and files that their calls changed, read or named."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ Limit = Annotated[int, Query(ge=1, le=200)]
 
 
 @router.get("/search", name="search")
-def search_sessions(  # noqa: PLR0913 - as many as the query has
+def search_sessions(  # noqa: PLR0913 - parameters of the query
     context: Context,
     q: Words,
     agent: Agent = None,
     limit: Limit = 20,
     *,
     all: Annotated[
-        bool, Query(description="Without the index: all text, for a moment, page by page")
+        bool,
+        Query(description="Search all text without the index, page by page, each a short time"),
     ] = False,
     cursor: Annotated[str | None, Query(max_length=2000)] = None,
     session: Annotated[
@@ -39,24 +40,24 @@ def search_sessions(  # noqa: PLR0913 - as many as the query has
     role: Annotated[
         Literal["user", "assistant", "tool", "call", "thinking"] | None,
         Query(
-            description="Only entries of this role, or in these parts of them; results of tools,"
+            description="Only entries of this role, or only these parts of entries; tool results,"
             " calls and thinking are found only with `all`"
         ),
     ] = None,
     since: Annotated[
         str | None,
-        Query(max_length=100, description="Only entries from then on: 2h, yesterday, 2026-11-20"),
+        Query(max_length=100, description="Only entries since a time: 2h, yesterday, 2026-11-20"),
     ] = None,
     until: Annotated[
         str | None,
-        Query(max_length=100, description="Only entries before then, or up to the end of a day"),
+        Query(max_length=100, description="Only entries before this time, or until this day's end"),
     ] = None,
     place: Annotated[
         SearchPlace | None,
         Query(
-            description="Only text that lies there: in sessions (live), in sessions that are gone,"
-            " taken out and in the store (extracted) or the archive (archived); text that was taken"
-            " out is found only with `all`"
+            description="Only text in this place: in existing sessions (live), in deleted sessions"
+            " (gone), extracted into the store (extracted) or moved to the archive (archived);"
+            " extracted and archived text is found only with `all`"
         ),
     ] = None,
     project: Annotated[
@@ -64,7 +65,7 @@ def search_sessions(  # noqa: PLR0913 - as many as the query has
         Query(
             min_length=1,
             max_length=1000,
-            description="Only sessions of a project: an agent, or the end of a directory's path",
+            description="Only sessions of a project: an agent's name, or the end of a path",
         ),
     ] = None,
     file: Annotated[
@@ -72,15 +73,18 @@ def search_sessions(  # noqa: PLR0913 - as many as the query has
         Query(
             min_length=1,
             max_length=1000,
-            description="Only sessions whose calls name this file: the end of its path, or begin*",
+            description="Only sessions whose calls name this file: the end of a path, or `begin*`",
         ),
     ] = None,
     gone: Annotated[
         bool | None,
-        Query(description="Only sessions that their program has deleted, or only the others"),
+        Query(description="true: only sessions that their program deleted; false: only others"),
     ] = None,
 ) -> FoundInIndex:
-    """Entries that hold all the words, the best first: those of users and assistants, or all."""
+    """Find entries that contain all the words, best matches first.
+
+    The index contains the texts of users and assistants; `all` searches all text.
+    """
     wanted = SearchFilter(
         session=None if session is None else SessionName.parse(session),
         role=role,
@@ -99,10 +103,10 @@ def find_sessions_with_file(
     context: Context,
     path: Annotated[
         str,
-        Query(max_length=1000, description="The end of a path, in whole components, or `begin*`"),
+        Query(max_length=1000, description="The end of a path (whole components), or `begin*`"),
     ],
     agent: Agent = None,
     limit: Limit = 20,
 ) -> FilesInIndex:
-    """Sessions whose calls have changed, read or named a file, those written to last first."""
+    """Find sessions whose calls changed, read or named a file, last written first."""
     return find_files(context, path, agent=agent, limit=limit)

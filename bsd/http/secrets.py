@@ -1,4 +1,4 @@
-"""Keys and passwords in all text, page by page, and the redaction of one."""
+"""Secrets: find keys and passwords in all text, page by page; redact a secret everywhere."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def secrets(
     agent: Agent = None,
     cursor: Annotated[str | None, Query(max_length=2000)] = None,
 ) -> SecretList:
-    """Search for secrets for a moment, the newest sessions first; `cursor` goes on from there.
+    """Search for secrets for a short time, newest sessions first; `cursor` continues the search.
 
-    An answer names a secret by its hash, and shows its first characters only.
+    The answer names a secret by its hash, and shows only its first characters.
     """
     return context.query(secrets_page, agent=agent, cursor=cursor)
 
 
 class RedactBody(Input):
-    """Where the secret was found."""
+    """The sessions in which the secret was found."""
 
     sessions: Annotated[
         list[Annotated[str, Field(max_length=500)]],
@@ -45,6 +45,6 @@ def redact(
     *,
     dry_run: bool = False,
 ) -> SecretRedacted:
-    """Replace a secret everywhere by `[redacted-RULE]`. This cannot be undone."""
+    """Replace every occurrence of a secret by `[redacted-RULE]`. This cannot be undone."""
     names = tuple(map(SessionName.parse, body.sessions if body else ()))
     return context.run(redact_secret, hash, sessions=names, dry_run=dry_run)

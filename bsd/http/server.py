@@ -1,7 +1,7 @@
-"""Serves the API on a Unix socket, and on TCP if asked to, in a thread with its own event loop.
+"""Serves the API on a Unix socket, and on TCP if configured, in a thread with its own event loop.
 
-The two have a server object each, since the limit on connections is for TCP only: however many
-clients connect there, `bsd status` gets its answer on the Unix socket.
+Each listener has its own server object, because the limit on connections applies to TCP only.
+`bsd status` gets its answer on the Unix socket even if TCP has reached its limit.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from bsd.http.sockets import LocalSocket, open_local_socket, open_tcp_sockets
 _log = structlog.stdlib.get_logger(module="api")
 
 LOOP_NAME = "api"
-MOST_CONNECTIONS = 128  # on TCP; a client beyond it is answered with 503
+MOST_CONNECTIONS = 128  # on TCP; further clients get 503
 _LARGEST_HEAD = 16 * 1024  # bytes, of a request
 _BEAT_SECONDS = 60.0
-_GRACE_SECONDS = 1  # for requests that are under way when the server stops
+_GRACE_SECONDS = 1  # for requests in progress when the server stops
 _START_SECONDS = 10.0
 _STOP_SECONDS = 3.0
 _MOST_FILES = 1 << 16
 
 
 class ApiServer:
-    """Listens from `start` to `stop`."""
+    """The API server; listens from `start` to `stop`."""
 
     def __init__(self, app: ASGIApp, settings: Settings, beats: Beats | None = None) -> None:
         self._app = app
@@ -47,7 +47,7 @@ class ApiServer:
         self._local: LocalSocket | None = None
         self._servers: list[tuple[Server, list[socket.socket]]] = []
         self._thread: threading.Thread | None = None
-        # Where it listens on TCP; a port that was given as 0 is the real one here.
+        # The TCP addresses on which it listens; a configured port 0 is the real port here.
         self.addresses: list[HttpAddress] = []
 
     @property
@@ -57,7 +57,7 @@ class ApiServer:
 
     @property
     def page(self) -> str | None:
-        """The address of the page; None if nothing listens on TCP."""
+        """The URL of the page; None if the server does not listen on TCP."""
         if not self.addresses:
             return None
         host, port = self.addresses[0]
@@ -65,11 +65,11 @@ class ApiServer:
         return f"http://{HttpAddress(host, port)}/"
 
     def start(self) -> None:
-        """Listen and serve; returns when the first request may come.
+        """Listen and serve; returns when the server accepts requests.
 
         Raises:
             TemporaryFailure: another bsd listens on the socket.
-            ConfigError, Forbidden, Unavailable: it cannot listen there.
+            ConfigError, Forbidden, Unavailable: the server cannot listen at the address.
         """
         settings = self._settings
         ours = settings.socket == find_socket(settings.root, os.environ)
@@ -84,7 +84,7 @@ class ApiServer:
             self._thread = threading.Thread(target=self._run, name="bsd-api")
             self._thread.start()
             self._wait_until_started()
-        except BaseException:  # an interrupt too must leave no socket without a server
+        except BaseException:  # also an interrupt must not leave sockets without a server
             sockets = [one for _, some in self._servers for one in some]
             self.stop()
             for one in sockets:
@@ -93,12 +93,12 @@ class ApiServer:
         self._log_start()
 
     def stop(self) -> bool:
-        """Stop listening and end the thread; returns False if it has not ended in time."""
+        """Stop listening and end the thread; returns False if the thread still runs after 3 s."""
         self.stop_listening()
         return self.join()
 
     def stop_listening(self) -> None:
-        """Begin to stop: no request is accepted from now on."""
+        """Begin to stop: accept no further requests."""
         local, self._local = self._local, None
         if local is not None:
             local.remove()  # the socket is still open, so the inode cannot be another file's yet
@@ -107,7 +107,7 @@ class ApiServer:
         self._servers, self.addresses = [], []
 
     def join(self) -> bool:
-        """Wait for the requests that are under way; returns False if they take too long."""
+        """Wait up to 3 s for requests in progress; returns False if they take longer."""
         thread = self._thread
         if thread is None or thread.ident is None:
             return True
@@ -118,7 +118,7 @@ class ApiServer:
         try:
             asyncio.run(self._serve())
         except Exception:  # noqa: BLE001 - any error must be logged
-            _log.exception("The API has ended")  # it beats no more: the watchdog will see that
+            _log.exception("The API has ended")  # its heartbeat stops; the watchdog notices
         else:
             if self._beats:
                 self._beats.end(LOOP_NAME)
@@ -143,8 +143,8 @@ class ApiServer:
         app = AccessMiddleware(
             self._app,
             keys=settings.api_keys,
-            keys_required=False,  # the socket's mode is a key
-            # Even here: a web server in front may pass requests of browsers on.
+            keys_required=False,  # the socket's mode 0600 takes the place of a key
+            # Also here: a reverse proxy may forward requests of browsers to the socket.
             origins=settings.cors_origins,
             readonly=settings.readonly,
         )
@@ -175,9 +175,9 @@ class ApiServer:
             http="h11",
             ws="none",
             lifespan="off",
-            log_config=None,  # its warnings and errors reach our log as those of all libraries do
+            log_config=None,  # warnings and errors reach our log through the standard library
             access_log=False,
-            proxy_headers=False,  # nothing here depends on where a request comes from
+            proxy_headers=False,  # no code here depends on the client's address
             server_header=False,
             limit_concurrency=most_connections,
             timeout_graceful_shutdown=_GRACE_SECONDS,
@@ -191,13 +191,11 @@ class ApiServer:
         for address in self.addresses:
             _log.info("The API listens", http=str(address))
         if self.addresses and not self._settings.api_keys:
-            _log.warning(
-                "The API on TCP is open to whoever reaches it: BRAINSURGEON_API_KEYS is not set"
-            )
+            _log.warning("The API on TCP needs no key, since BRAINSURGEON_API_KEYS is not set")
 
 
 def _allow_many_files() -> None:
-    """Raise the soft limit of open files, so that idle connections leave descriptors for work."""
+    """Raise the soft limit of open files, so that idle connections do not use all descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

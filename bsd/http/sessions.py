@@ -1,4 +1,4 @@
-"""Sessions: the list, one of them, its history; extraction, restoring, undo, deletion."""
+"""Sessions: list and details, history, extraction, restore, undo, deletion."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _Text = Annotated[str | None, Query(max_length=LONGEST_WORDS)]
 
 @router.get("/agents")
 def agents(context: Context) -> Agents:
-    """List all agents, also those whose sessions bsd leaves alone."""
+    """List all agents, including those whose sessions bsd does not edit."""
     return Agents((*list_agents(context.layout), *links(context.layout)))
 
 
@@ -49,20 +49,20 @@ def sessions(
     context: Context,
     agent: Agent = None,
     status: Annotated[
-        _Text, Query(description="As in the list; or stale or active, by age")
+        _Text, Query(description="A status of the list, or by age: stale, active")
     ] = None,
     q: Annotated[
-        _Text, Query(description="Words in name, title, label, a model's name or the text")
+        _Text, Query(description="Words in the name, title, label, names of models, or text")
     ] = None,
     sort: Annotated[
-        SessionOrder, Query(description="The greatest first; date: the newest")
+        SessionOrder, Query(description="Largest value first; date: newest first")
     ] = SessionOrder.DATE,
     limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 100,
     cursor: _Text = None,
 ) -> Sessions:
-    """Sessions, the newest, largest, most shortened or most costly first.
+    """List sessions: newest, largest, most shortened or most costly first.
 
-    One that changes while you page comes (again) at the end: none is left out.
+    A session that changes while a client pages comes again at the end, so no session is missed.
     """
     return list_sessions(
         context, agent=agent, status=status, words=q, sort=sort, limit=limit, cursor=cursor
@@ -75,19 +75,19 @@ def session(
     session: SessionPath,
     limit: Annotated[int, Query(ge=0, le=MOST_ENTRIES, description="Entries")] = FIRST_PAGE,
 ) -> SessionDetail:
-    """One session with the first page of its entries; with none it need not be read."""
+    """Return a session and the first page of its entries; `limit=0` avoids reading the session."""
     return context.query(show_session, session, limit=limit)
 
 
 @router.delete(_ONE)
 def delete(context: Context, session: SessionPath, *, permanent: bool = False) -> Deleted:
-    """Delete a session and its children: into the trash, or for good."""
+    """Move a session and its children into the trash, or delete them permanently."""
     return context.run(delete_session, session, permanent=permanent)
 
 
 @router.get(f"{_ONE}/summary")
 def summary(context: Context, session: SessionPath) -> Summary:
-    """Summarize requests and results by plain rules on the words, without a model."""
+    """Summarize requests and results by word rules, without a model."""
     return context.query(summarize_session, session)
 
 
@@ -95,12 +95,12 @@ def summary(context: Context, session: SessionPath) -> Summary:
 def history(
     context: Context, session: SessionPath, limit: Annotated[int | None, Query(ge=1)] = None
 ) -> HistoryList:
-    """The operations that can be undone, the newest first."""
+    """List the operations that can be undone, newest first."""
     return context.query(list_history, session, limit)
 
 
 class UndoBody(Input):
-    """Which operation; without `op` the newest one that is not undone."""
+    """The operation to undo; without `op`, the newest that is not undone yet."""
 
     op: Annotated[int | None, Field(ge=1, description="A number from the history.")] = None
 
@@ -109,7 +109,7 @@ class UndoBody(Input):
 def undo_operation(
     context: Context, session: SessionPath, body: UndoBody | None = None, *, dry_run: bool = False
 ) -> Undone:
-    """Take an operation back: the newest, or one by its number; `dry_run` says what it changes."""
+    """Undo the newest operation, or the operation `op`; `dry_run` only lists the changes."""
     number = body.op if body else None
     if dry_run:
         return context.query(undo, session, number, dry_run=True)
@@ -117,32 +117,34 @@ def undo_operation(
 
 
 class UndoSinceBody(Input):
-    """From when on, and of which sessions."""
+    """Since when, and in which sessions."""
 
     since: Annotated[str, Field(max_length=100, description=f"One of {FORMS}.")]
-    agent: Annotated[str | None, Field(max_length=1000, description="Only of this agent.")] = None
-    session: Annotated[
-        str | None, Field(max_length=1000, description="Only this one, AGENT/SESSION.")
+    agent: Annotated[
+        str | None, Field(max_length=1000, description="Only sessions of this agent.")
     ] = None
-    dry_run: Annotated[bool, Field(description="Say what it changes; change nothing.")] = False
+    session: Annotated[
+        str | None, Field(max_length=1000, description="Only this session, AGENT/SESSION.")
+    ] = None
+    dry_run: Annotated[bool, Field(description="Only list the changes.")] = False
 
 
 @router.post("/undo", name="undo_since")
 def undo_sessions_since(context: Context, body: UndoSinceBody) -> UndoneSince:
-    """Take back what bsd took out of sessions since a moment, newest first.
+    """Undo what bsd removed from sessions since a time, newest operation first.
 
-    Sessions in use are left, and those in which later changes stand in the way.
+    Skips sessions in use, and sessions in which later changes prevent the undo.
     """
     session = SessionName.parse(body.session) if body.session else None
     return undo_since(context, body.since, agent=body.agent, session=session, dry_run=body.dry_run)
 
 
 class RestoreEntriesBody(Input):
-    """Which entries; without `entries` all of the session."""
+    """The entries to restore; without `entries`, all of the session."""
 
     entries: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=1000)]] | None,
-        Field(min_length=1, max_length=1000, description="Ids, or `#` and a line number."),
+        Field(min_length=1, max_length=1000, description="Ids, or `#` and an index."),
     ] = None
 
 
@@ -150,7 +152,7 @@ class RestoreEntriesBody(Input):
 def restore_session_entries(
     context: Context, session: SessionPath, body: RestoreEntriesBody | None = None
 ) -> SessionResult:
-    """Put the values of several entries back in one change, or all values of the session."""
+    """Restore the values of several entries, or of the whole session, in one change."""
     if body is None or body.entries is None:
         result = context.run(restore_all, session)
     else:
@@ -164,15 +166,15 @@ def extract_session(
     context: Context,
     session: SessionPath,
     settings: Annotated[
-        dict[str, Any] | None, Body(description=f"For this call: {', '.join(PER_CALL)}")
+        dict[str, Any] | None, Body(description=f"Only for this call: {', '.join(PER_CALL)}")
     ] = None,
     *,
     dry_run: bool = False,
     turn_over: Annotated[
-        bool, Query(description="The last turn has ended, whatever its entries say")
+        bool, Query(description="Treat the last turn as ended, even if its entries do not say so")
     ] = False,
 ) -> SessionResult:
-    """Extract what is due; the body may change settings for this call."""
+    """Extract the values that are due; the body can override settings for this call."""
     check_settings(settings or {})
     result = context.run(extract, session, dry_run=dry_run, settings=settings, turn_over=turn_over)
     _raise_unless_done(result)
@@ -180,7 +182,7 @@ def extract_session(
 
 
 def _raise_unless_done(result: SessionResult) -> None:
-    """Raise Busy, LeftAlone, or the error by which it failed."""
+    """Raise Busy, LeftAlone, or the error that made the operation fail."""
     reason = result.reason or f"{result.session}: {result.status}"
     match result.status:
         case Status.BUSY:
@@ -188,5 +190,5 @@ def _raise_unless_done(result: SessionResult) -> None:
         case Status.LEFT_ALONE:
             raise LeftAlone(reason, hint=result.hint)
         case Status.FAILED:
-            # A full disk is not a missing right: each error has its own status.
+            # Keep the class of the error: it decides the HTTP status.
             raise (result.error or BsdError)(reason, hint=result.hint)

@@ -14,7 +14,7 @@ router = APIRouter(prefix="/api", tags=["config"], route_class=JsonRoute)
 
 @router.get("/config")
 def show(context: Context) -> PruningConfig:
-    """All runtime settings; needs no API key."""
+    """Return all runtime settings; no API key is needed."""
     return context.config.current
 
 
@@ -24,9 +24,9 @@ def change(
     context: Context,
     settings: Annotated[dict[str, Any], Body(description="Some of the settings, with new values.")],
 ) -> PruningConfig:
-    """Change some; they are in force when this answers. 400 names every bad field.
+    """Change settings; they are in force when the answer arrives. 400 names every bad field.
 
-    `last_*` are ignored.
+    `last_*` fields are ignored.
     """
     new = context.config.update(settings, actor=context.actor)
     request.app.state.config_changed()

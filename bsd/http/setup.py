@@ -1,7 +1,7 @@
-"""Setting up: agents on this machine, turned on and off; and starting the daemon again.
+"""Set-up: list the agents on this machine, turn them on and off, restart the daemon.
 
-Files of other programs are shown and written only for callers that have the right to do so: on the
-Unix socket, or with an API key. On TCP without keys, any program of this machine could ask.
+Only trusted callers (on the Unix socket, or with an API key) may see and change files of other
+programs. On TCP without keys, any program on this machine can send requests.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from bsd.setup.switch import setup_of
 router = APIRouter(prefix="/api/setup", tags=["setup"], route_class=JsonRoute)
 
 _LOOK_SECONDS = 3.0  # for the sessions of one agent
-_OPEN = "anyone on this machine can reach this page without a key"
+_OPEN = "every program on this machine can reach this page without a key"
 
 
 def _setup(request: Request) -> SetupContext:
-    """Return the context of the set-up, by the settings as they are now; raises ConfigError."""
+    """Return the set-up context, made from the current settings; raises ConfigError."""
     make: Callable[[], SetupContext] = request.app.state.setup
     return make()
 
@@ -46,7 +46,7 @@ AgentPath = Annotated[str, Path(pattern="^[a-z][a-z0-9-]*$", max_length=64)]
 
 
 async def _is_trusted(request: Request) -> bool:
-    """Whether the caller has a key, or asks on the Unix socket, as the middleware has noted."""
+    """True if the caller has an API key or uses the Unix socket; set by the middleware."""
     return bool(getattr(request.state, "trusted", False))
 
 
@@ -55,39 +55,41 @@ Trusted = Annotated[bool, Depends(_is_trusted)]
 
 @router.get("")
 def agents(context: Context, setup: Setup, *, trusted: Trusted) -> AgentsHere:
-    """List the agents' programs that bsd knows, with their sessions and what is set up."""
+    """List the agents that bsd supports, with their sessions and the state of their set-up."""
     here = list_agents(context, setup)
     return here if trusted else replace(here, locked=_OPEN)
 
 
 @router.get("/{agent}/would-leave")
 def leaves(context: Context, setup: Setup, agent: AgentPath) -> WouldLeave:
-    """Look for some seconds at what would leave an agent's sessions now."""
+    """Estimate, within a few seconds, what an extraction would remove from an agent's sessions."""
     layout, files = sessions_to_foretell(context, setup, agent)
     return context.query(would_leave, layout, files, seconds=_LOOK_SECONDS)
 
 
 class TurnBody(Input):
-    """What an agent is turned, and how."""
+    """Whether to turn the agent on or off, and how."""
 
     turn: Turn
     permission: Annotated[
-        bool, Field(description="Of on: bsd's tools may be called without asking")
+        bool, Field(description="For on: the agent may call bsd's tools without asking")
     ] = True
-    force: Annotated[bool, Field(description="Of off: also what was changed since")] = False
+    force: Annotated[
+        bool, Field(description="For off: also remove additions that were changed since")
+    ] = False
     dry_run: bool = False
     seen: Annotated[
         str | None,
-        Field(max_length=64, description="Of the answer to a dry run: carry out just that"),
+        Field(max_length=64, description="`seen` of a dry run: carry out exactly its changes"),
     ] = None
 
 
 @router.post("/restart")
 def restart(request: Request, setup: Setup, *, trusted: Trusted) -> None:  # noqa: ARG001
-    """Start the daemon again, so that it follows bsd.toml; it answers again within seconds."""
-    # `setup` is read: a daemon that could not start by bsd.toml as it is now goes on as before.
+    """Restart the daemon, so that it reads bsd.toml again; it answers again within seconds."""
+    # `setup` fails if bsd.toml is invalid: then the daemon is not restarted.
     if not trusted:
-        raise Forbidden(f"bsd is not started again from here: {_OPEN}", hint="use a terminal")
+        raise Forbidden(f"the page cannot restart bsd: {_OPEN}", hint="use a terminal")
     request.app.state.restart()
 
 
@@ -95,14 +97,14 @@ def restart(request: Request, setup: Setup, *, trusted: Trusted) -> None:  # noq
 def turn(
     request: Request, setup: Setup, agent: AgentPath, body: TurnBody, *, trusted: Trusted
 ) -> AgentTurned:
-    """Turn an agent on or off; if that changes bsd.toml, the daemon starts again.
+    """Turn an agent on or off; if this changes bsd.toml, the daemon restarts.
 
     403 on TCP without keys.
     """
     title = setup_of(agent).title
     if not trusted:
         command = command_of(setup, agent, body.turn)
-        raise Forbidden(f"{title} is not turned {body.turn} from here: {_OPEN}", hint=command)
+        raise Forbidden(f"{title} cannot be turned {body.turn} on this page: {_OPEN}", hint=command)
     answer = turn_agent(
         setup,
         agent,

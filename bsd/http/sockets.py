@@ -31,15 +31,15 @@ _BACKLOG = 64
 _PROBE_SECONDS = 1.0
 _REFUSAL = (
     b"HTTP/1.1 403 Forbidden\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n"
-    b'{"error":"this socket is for another user",'
-    b'"hint":"run it as the user whose daemon this is"}'
+    b'{"error":"this socket belongs to the daemon of another user",'
+    b'"hint":"run the command as that user"}'
 )
 
 
 class OwnersSocket(socket.socket):
-    """A listening Unix socket that accepts connections of its owner and of root only.
+    """A listening Unix socket that accepts only connections of its owner and of root.
 
-    The mode of the socket keeps other users out before; this is a second lock.
+    The mode of the socket already keeps other users out; this check is a second barrier.
     """
 
     def accept(self) -> tuple[socket.socket, Any]:
@@ -58,12 +58,12 @@ class OwnersSocket(socket.socket):
 def _uid(connection: socket.socket) -> int | None:
     try:
         return peer_uid(connection)
-    except OSError:  # gone already, or the system does not tell
+    except OSError:  # the peer has closed, or the system does not support the query
         return None
 
 
 class LocalSocket:
-    """A listening Unix socket, and the path at which it was put."""
+    """A listening Unix socket and its path."""
 
     def __init__(self, path: Path, listening: socket.socket) -> None:
         self.path = path
@@ -71,9 +71,9 @@ class LocalSocket:
         self._inode = _inode(path)
 
     def remove(self) -> None:
-        """Remove the path if it is still this socket's; call it before the socket is closed.
+        """Remove the path if it still leads to this socket. Call this before `close`.
 
-        As long as the socket is open, no other file can have its inode number.
+        While the socket is open, no other file can have its inode number.
         """
         try:
             if _inode(self.path) == self._inode:
@@ -82,7 +82,7 @@ class LocalSocket:
             _log.warning("The socket could not be removed", path=str(self.path), error=str(error))
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the socket; its path stays."""
         self.socket.close()
 
 
@@ -90,12 +90,12 @@ def open_local_socket(path: Path, *, tighten: bool = False) -> LocalSocket:
     """Listen at `path` with mode 0600 in a directory with mode 0700; a stale socket is replaced.
 
     Args:
-        tighten: give the directory its mode if it has another; for a directory of bsd alone.
+        tighten: if the directory has another mode, change it; only for bsd's own directory.
 
     Raises:
-        TemporaryFailure: another bsd listens there.
-        ConfigError: the path is too long for a socket, or of another file.
-        Forbidden: other users may enter the directory.
+        TemporaryFailure: another bsd listens at the path.
+        ConfigError: the path is too long for a socket, or another file is there.
+        Forbidden: another user owns the directory, or other users may enter it.
     """
     if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
         raise ConfigError(
@@ -136,19 +136,24 @@ def _check_directory(directory: Path, *, tighten: bool) -> None:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket on which no process listens; raise if anything else is at the path."""
+    """Remove a socket on which no process listens.
+
+    Raises:
+        ConfigError: another kind of file is at the path.
+        TemporaryFailure: a process listens on the socket.
+    """
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
         raise ConfigError(
-            f"there is something at {path} that is not a socket; it stays as it is",
-            hint="move it away, or choose another path with BRAINSURGEON_SOCKET",
+            f"the file {path} is not a socket, so bsd cannot listen there",
+            hint="move the file, or choose another path with BRAINSURGEON_SOCKET",
         )
     if _is_alive(path):
         raise TemporaryFailure(
-            f"another bsd is listening on {path}", hint="`bsd status` asks it how it is"
+            f"another bsd is listening on {path}", hint="`bsd status` shows its state"
         )
     _log.info("A stale socket is replaced", path=str(path))
     path.unlink(missing_ok=True)
@@ -161,7 +166,7 @@ def _is_alive(path: Path) -> bool:
             probe.connect(str(path))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
-        except OSError:  # too busy to accept, forbidden, another kind: a process has it
+        except OSError:  # busy, forbidden, or of another type: a process uses the socket
             return True
     return True
 
@@ -175,17 +180,17 @@ def _inode(path: Path) -> tuple[int, int] | None:
 
 
 def check_exposure(settings: Settings) -> None:
-    """Raise ConfigError if anyone on the network could use the API on TCP without a key."""
+    """Raise ConfigError if the API would be open to the network without a key."""
     if settings.http is not None:
         _check_places(settings.http, _places(settings.http), settings)
 
 
 def open_tcp_sockets(address: HttpAddress, settings: Settings) -> list[socket.socket]:
-    """Listen on every address that the host's name stands for (one, if the port is any free).
+    """Listen on every address of the host name; if the port is 0 (any), only on the first.
 
     Raises:
-        ConfigError: the host is unknown, or an address beyond loopback needs keys.
-        Forbidden, Unavailable: it cannot listen there.
+        ConfigError: the host is unknown, or an address other than loopback has no API key.
+        Forbidden, Unavailable: an address is in use or not permitted.
     """
     places = _places(address)
     _check_places(address, places, settings)
@@ -208,17 +213,17 @@ def _check_places(address: HttpAddress, places: list[_Place], settings: Settings
         return
     if not all(_is_loopback(host) for _, (host, _) in places):
         raise ConfigError(
-            f"without an API key, everybody who reaches {address} over the network could read and"
-            " delete all sessions",
-            hint="set BRAINSURGEON_API_KEYS (`api_keys` in bsd.toml), listen on 127.0.0.1, or say"
-            " --open (`http_open = true`) if all who reach it may do so",
+            f"without an API key, every computer that reaches {address} could read and delete all"
+            " sessions",
+            hint="set BRAINSURGEON_API_KEYS (`api_keys` in bsd.toml), listen on 127.0.0.1, or"
+            " allow it with --open (`http_open = true`)",
         )
 
 
 def _is_loopback(host: str) -> bool:
     try:
         place = ipaddress.ip_address(host)
-    except ValueError:  # an unknown form: nothing says that it is this machine alone
+    except ValueError:  # an unknown form cannot be assumed to be local
         return False
     if isinstance(place, ipaddress.IPv6Address) and place.ipv4_mapped is not None:
         return place.ipv4_mapped.is_loopback

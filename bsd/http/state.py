@@ -1,4 +1,4 @@
-"""State of the daemon: health, status, metrics, and bytes saved."""
+"""The state of the daemon: health, status, metrics, and bytes saved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": Health, "descripti
 
 @router.get("/health", response_model=Health, responses=_NOT_READY)
 def health(daemon: DaemonService) -> Response:
-    """Tell whether all is well; 503 before the start is complete and while the daemon stops."""
+    """Return the health; 503 until the start is complete and while the daemon stops."""
     answer = daemon.report.health()
     is_ready = answer["status"] in {"ok", "degraded"}
     return JsonAnswer(answer, HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE)
@@ -28,19 +28,19 @@ def health(daemon: DaemonService) -> Response:
 
 @router.get("/status", response_model=DaemonStatus)
 def status(daemon: DaemonService) -> Response:
-    """Show the whole status: queue, workers, totals, disk use, retention and problems."""
+    """Return the whole status: queue, workers, totals, disk use, retention and problems."""
     return JsonAnswer(daemon.report.status())
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
 def metrics(request: Request) -> Response:
-    """The figures of the status, for Prometheus."""
+    """Return the figures of the status in the text format of Prometheus."""
     page = request.app.state.metrics
     return Response(page.render(), headers={"content-type": page.content_type})
 
 
 @router.get("/savings")
 def savings(request: Request) -> Savings:
-    """Bytes by which sessions became shorter, and longer again, by hour."""
+    """Return, by hour, the bytes by which sessions became shorter, and longer again."""
     answer: Savings = request.app.state.savings.savings()
     return answer

@@ -1,4 +1,4 @@
-"""The trash, and retention: old things leave the store, the trash and the archive."""
+"""The trash, and retention, which removes old content from the store, trash and archive."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ _Id = Annotated[str, Path(pattern=r"^[A-Za-z0-9._@:+-]+$", max_length=240)]
 
 @router.get("/trash")
 def trash(context: Context) -> TrashList:
-    """List the sessions that can be brought back, and until when; the oldest first."""
+    """List the sessions in the trash and when each is deleted, oldest first."""
     return list_trash(context)
 
 
 @router.delete("/trash")
 def empty(context: Context) -> Emptied:
-    """Delete all that is in the trash for good."""
+    """Delete all sessions in the trash permanently."""
     return context.run(empty_trash)
 
 
 @router.post("/trash/{id}/restore")
 def restore(context: Context, id: _Id) -> Returned:
-    """Bring a session back, with the children that went with it."""
+    """Restore a session from the trash, with the children that were deleted with it."""
     return context.run(restore_from_trash, id)
 
 
 @router.delete("/trash/{id}")
 def remove(context: Context, id: _Id) -> Removed:
-    """Delete one session in the trash for good, and none of its children."""
+    """Delete a session in the trash permanently, but not its children."""
     return context.run(delete_from_trash, id)
 
 
@@ -55,9 +55,9 @@ def retention(
     context: Context,
     *,
     dry_run: bool = False,
-    forget: Annotated[bool, Query(description="Delete for good, not into the archive")] = False,
+    forget: Annotated[bool, Query(description="Delete permanently instead of archiving")] = False,
 ) -> Retention:
-    """Archive or delete content whose retention time is over, or report it with `dry_run`."""
+    """Archive or delete content whose retention time is over; `dry_run` only reports it."""
     return context.run(run_retention, dry_run=dry_run, forget=forget)
 
 
@@ -68,5 +68,5 @@ def forecast(
         str, Query(max_length=100, description="tonight, tomorrow, +24h, or an ISO 8601 time")
     ] = "tonight",
 ) -> RetentionForecast:
-    """Tell what goes until a moment: by scheduled runs, and by the rules of agents' programs."""
+    """List what will be deleted by a time: by scheduled runs, and by agents' own programs."""
     return foretell_retention(context, at, Cron(context.config.current.retention_cron).after)

@@ -1,4 +1,4 @@
-"""Workspaces (seed 004): a caller may prune one, but not start a program on this machine."""
+"""Workspaces (seed 004): list, create, prune, repair. Programs cannot be started over HTTP."""
 
 from __future__ import annotations
 
@@ -36,33 +36,33 @@ _Id = Annotated[str, Path(pattern=r"^[^/\\]+$")]
 def workspaces(
     root: Root,
     *,
-    sizes: Annotated[bool, Query(description="Look at every file, and tell their sizes.")] = False,
+    sizes: Annotated[bool, Query(description="Read the size of every file.")] = False,
 ) -> Workspaces:
-    """All workspaces, the longest unused first; `sizes` looks at every file in them."""
+    """List all workspaces, longest unused first; `sizes` reads the size of every file."""
     return actions.list_workspaces(root, sizes=sizes)
 
 
 class WorkspaceBody(Input):
-    """Which workspace; without a session id a new one is made up."""
+    """The workspace to create; without a session id, a new id is generated."""
 
     session_id: Annotated[str | None, Field(max_length=1000)] = None
 
 
 @router.post("")
 def create(root: Root, body: WorkspaceBody | None = None) -> CreatedWorkspace:
-    """Create a workspace, or open the one of this name; its age stays."""
+    """Create a workspace, or open an existing one without changing its age."""
     return actions.create(root, body.session_id if body else None)
 
 
 class WorkspacePruneBody(Input):
-    """Limits; one that is left out is as the settings say, and null is no limit."""
+    """Limits of a prune; a missing field takes the setting, null means no limit."""
 
     older_than_hours: Annotated[
-        float | None, Field(ge=0, allow_inf_nan=False, description="Unused for so long.")
+        float | None, Field(ge=0, allow_inf_nan=False, description="Delete if unused for longer.")
     ] = None
-    max_count: Annotated[int | None, Field(ge=0, description="Let at most so many stay.")] = None
+    max_count: Annotated[int | None, Field(ge=0, description="Most workspaces to keep.")] = None
     max_total_bytes: Annotated[
-        int | None, Field(ge=0, description="Let so many bytes in all of them stay.")
+        int | None, Field(ge=0, description="Most bytes to keep in all workspaces together.")
     ] = None
 
 
@@ -70,30 +70,30 @@ class WorkspacePruneBody(Input):
 def prune(
     root: Root, body: WorkspacePruneBody | None = None, *, dry_run: bool = False
 ) -> PruneResult:
-    """Delete unused workspaces, or say which would go."""
+    """Delete unused workspaces; `dry_run` only lists them."""
     limits = body.model_dump(exclude_unset=True) if body else {}
     return actions.prune(root, replace(root.rules, **limits), dry_run=dry_run)
 
 
 @router.post("/repair")
 def repair_all(root: Root, *, dry_run: bool = False) -> Repairs:
-    """Make missing and broken metadata anew from the files' times."""
+    """Rebuild missing and broken metadata from the times of the files."""
     return actions.repair(root, dry_run=dry_run)
 
 
 @router.get("/{session_id}")
 def workspace(root: Root, session_id: _Id) -> Workspace:
-    """One workspace, with its size."""
+    """Return a workspace, with its size."""
     return actions.show(root, session_id)
 
 
 @router.post("/{session_id}/touch")
 def touch(root: Root, session_id: _Id) -> TouchedWorkspace:
-    """Note that it is used now; `metadata` is null for one without any, which gets none."""
+    """Record that a workspace is in use now; `metadata` is null if it has no metadata."""
     return actions.touch(root, session_id)
 
 
 @router.post("/{session_id}/repair")
 def repair(root: Root, session_id: _Id, *, dry_run: bool = False) -> Repairs:
-    """Make the metadata of one anew, if they are missing or broken."""
+    """Rebuild the metadata of a workspace, if they are missing or broken."""
     return actions.repair(root, session_id, dry_run=dry_run)

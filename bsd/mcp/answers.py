@@ -1,9 +1,9 @@
-"""Answers of tools as MCP results: texts in blocks of their own, and not more than a page.
+"""Conversion of tools' answers to MCP results of at most a page, with texts in separate blocks.
 
-An answer is a JSON object. The texts of a session follow it, each in a block of its own: inside the
-object a model would read them with escapes. No answer is larger than the client's program takes
-(`agents.page_size`): lists and facts come in pages, and the ends of members that are still too
-large are cut off.
+An answer is a JSON object. Texts of a session follow it in separate blocks, since inside the object
+a model would read them with escapes. No answer is larger than the client's program accepts
+(`agents.page_size`): lists and facts come in pages, and members that are still too large are
+truncated.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from mcp_types import CallToolResult, ImageContent, TextContent
 
 from bsd.transcripts.agents.page_size import PageSize
 
-# This member of a tool lets Claude Code take longer answers; without, it moves answers of more than
-# 50,000 characters to a file.
+# With this member of a tool, Claude Code accepts longer answers; without it, Claude Code moves
+# answers of more than 50,000 characters to a file.
 MAX_RESULT_SIZE = {"anthropic/maxResultSizeChars": 500_000}
-MOST_ENTRIES = 50  # a longer listing would fill the context that it helps to keep small
+MOST_ENTRIES = 50  # a longer listing would fill the context
 
 _RECALL = "memory_recall"
 _CUT = "…"
-# (characters of a text, members of a list): the first pair that makes an answer small enough.
+# (characters of a text, members of a list); the first pair that makes an answer fit is used.
 _BOUNDS = (
     *((4000, 1000), (4000, 200), (1000, 100), (1000, 50), (400, 50), (400, 20), (200, 20)),
     *((100, 20), (40, 10)),
@@ -33,11 +33,11 @@ _BOUNDS = (
 def to_result(
     answer: Mapping[str, Any], size: PageSize, *, failed: bool = False, structured: bool = False
 ) -> CallToolResult:
-    """Return an answer as it is sent.
+    """Convert an answer to an MCP result.
 
     Args:
-        failed: it is an error.
-        structured: send it as `structuredContent` as well.
+        failed: the answer is an error.
+        structured: also send it as `structuredContent`.
     """
     pictures: Mapping[str, Mapping[str, str]] = answer.get("pictures", {})
     head = {key: value for key, value in answer.items() if key != "pictures"}
@@ -47,7 +47,7 @@ def to_result(
         blocks = [_without_surrogates(text) for key, text in texts.items() if key not in pictures]
         head["texts"] = _named_blocks(texts, pictures)
     room = size.most - sum(map(size.of, blocks))
-    # Texts that fill a page leave no room: the little that is said of them is sent all the same.
+    # If the texts fill the page, the object is sent anyway: it is small.
     head = fitted(head, size, max(room, size.most - size.texts))
     text = to_json(head)
     return CallToolResult(
@@ -65,7 +65,7 @@ def to_result(
 
 
 def _named_blocks(texts: Mapping[str, str], pictures: Mapping[str, Any]) -> dict[str, str]:
-    """Return the block in which each text stands, and the kind of each picture."""
+    """Return, by key, a reference to the block of each text, and the kind of each picture."""
     many = sum(key not in pictures for key in texts)
     named: dict[str, str] = {}
     number = 0
@@ -85,14 +85,14 @@ def to_json(document: Mapping[str, Any]) -> str:
 
 
 def _without_surrogates(text: str) -> str:
-    """Replace lone surrogates: transcripts hold some, and messages are UTF-8."""
+    """Replace lone surrogates, which transcripts contain and UTF-8 messages cannot."""
     return text.encode("utf-8", "replace").decode()
 
 
 def fit_answer(
     answer: dict[str, Any], tool: str, arguments: Mapping[str, Any], offset: int, size: PageSize
 ) -> dict[str, Any]:
-    """Return the page of an answer that begins at `offset`, with how to call for the next one."""
+    """Return the page of an answer that begins at `offset`, with the call for the next page."""
     if tool.startswith("memory_"):
         answer = _shortened_facts(answer, offset, size)
     if "extracted_ids" in answer:
@@ -121,7 +121,7 @@ def _page_of_results(
 def _page_of_listing(
     answer: dict[str, Any], tool: str, arguments: Mapping[str, Any], offset: int, size: PageSize
 ) -> dict[str, Any]:
-    """Return a page of `get_context`: the largest entries first, on a page by their index."""
+    """Return a page of `get_context`: largest entries on the first page, each page by index."""
     entries: list[dict[str, Any]] = answer["entries"]
     ids: list[Any] = answer["extracted_ids"]
     by_size = sorted(entries, key=lambda entry: -int(entry["size_bytes"]))
@@ -148,7 +148,7 @@ def _page_of_listing(
 def _largest_page(
     page: Callable[[int], dict[str, Any]], most: int, size: PageSize
 ) -> dict[str, Any]:
-    """Return the page with the most members that is small enough; `page` makes one of so many."""
+    """Return the largest page that fits; `page` makes a page with a given number of members."""
     while most > 1 and size.of(to_json(page(most))) > size.most:
         most //= 2
     return page(most)
@@ -158,10 +158,10 @@ def _largest_page(
 
 
 def _shortened_facts(answer: dict[str, Any], offset: int, size: PageSize) -> dict[str, Any]:
-    """Return an answer about facts in which no text is too long: the rest is read by its id.
+    """Shorten long texts in an answer about facts; the rest can be read by the fact's id.
 
     Args:
-        offset: characters of the text of a single fact that earlier pages had.
+        offset: for a single fact, the characters of its text on earlier pages.
     """
     found = dict(answer)
     for name in ("results", "candidates"):
@@ -177,7 +177,7 @@ def _shortened_facts(answer: dict[str, Any], offset: int, size: PageSize) -> dic
 
 
 def _shortened_fact(fact: dict[str, Any], room: int, offset: int, size: PageSize) -> dict[str, Any]:
-    """Return a fact with the beginning of its text, measured as it stands in the answer."""
+    """Return a fact with the beginning of its text, measured as JSON in the answer."""
     text = str(fact.get("text", ""))
     others = fitted({**fact, "text": ""}, size, size.most - size.texts)
     beginning = _beginning(text, room, size)
@@ -190,7 +190,7 @@ def _shortened_fact(fact: dict[str, Any], room: int, offset: int, size: PageSize
 
 
 def _beginning(text: str, room: int, size: PageSize) -> str:
-    """Return the longest beginning that is no larger than `room` where it stands in an answer."""
+    """Return a long beginning of a text that is at most `room` large as JSON in an answer."""
     if size.of(json.dumps(text, ensure_ascii=False)) <= room:
         return text
     beginning = size.cut(text, room)
@@ -199,11 +199,11 @@ def _beginning(text: str, room: int, size: PageSize) -> str:
     return beginning
 
 
-# Cut all that is still too large.
+# Truncation of members that are still too large.
 
 
 def fitted(document: Mapping[str, Any], size: PageSize, room: int | None = None) -> dict[str, Any]:
-    """Return a document that is no larger than a page (or `room`): ends of long members are cut."""
+    """Return a document that fits into a page (or `room`); long members are truncated."""
     most = size.most if room is None else room
     whole = dict(document)
     if size.of(to_json(whole)) <= most:
@@ -216,7 +216,7 @@ def fitted(document: Mapping[str, Any], size: PageSize, room: int | None = None)
 
 
 def _cut(value: Any, characters: int, members: int) -> Any:
-    """Return a value with texts of so many characters, and lists and objects of so many members."""
+    """Limit texts in a value to `characters`, and lists and objects to `members`."""
     if isinstance(value, str):
         return value if len(value) <= characters else value[:characters] + _CUT
     if isinstance(value, Mapping):

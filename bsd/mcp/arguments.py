@@ -1,9 +1,9 @@
-"""Arguments of tools: their types, and how a call's arguments are validated.
+"""Arguments of tools: their types, and the validation of a call's arguments.
 
 The parameters of a tool are those of its method (`tools.SessionTools`, `memory_tools.MemoryTools`).
-Models write arguments freely: lists as one text with commas, numbers as texts, null for an argument
-that is missing, `entry` for `entry_id`. These forms are accepted. All errors of a call are reported
-in one answer, in words that a model can act on.
+Models vary the form of arguments: a list as a string with commas, a number as a string, null for a
+missing argument, `entry` for `entry_id`. All these forms are accepted. The answer reports all
+errors of a call, in words that a model can act on.
 """
 
 from __future__ import annotations
@@ -36,22 +36,23 @@ from bsd.planning.targets import ACTIONS as CONTEXT_ACTIONS
 
 @dataclass(frozen=True, slots=True)
 class MustBe:
-    """Metadata of an argument: its required form, in words that its type does not tell."""
+    """Metadata of an argument: its required form in words, if the type is not sufficient."""
 
     words: str
 
 
-# Two names of one parameter; seeds 000, 001 and 002 use both.
+# Alternative names of parameters; seeds 000, 001 and 002 use both.
 _OTHER_NAME = {"entry": "entry_id", "entry_id": "entry", "id": "memoryId", "memoryId": "id"}
 
 
 def read_arguments(tool: Callable[..., Any], arguments: object) -> dict[str, Any]:
-    """Return the arguments of a call, validated by the parameters of the tool's function.
+    """Validate the arguments of a call against the parameters of the tool's function.
 
-    Parameters that the call leaves out are left out.
+    Returns:
+        The given arguments by parameter; missing arguments are not in the result.
 
     Raises:
-        Invalid: names every bad argument.
+        Invalid: lists every bad argument.
     """
     if arguments is None:
         arguments = {}
@@ -73,7 +74,7 @@ def read_arguments(tool: Callable[..., Any], arguments: object) -> dict[str, Any
 
 @cache
 def _model(tool: Callable[..., Any]) -> type[BaseModel]:
-    """Return a model with a field for each parameter of a function, `self` apart."""
+    """Return a model with a field for each parameter of a function except `self`."""
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(tool, eval_str=True).parameters.items():
         if name != "self":
@@ -84,7 +85,7 @@ def _model(tool: Callable[..., Any]) -> type[BaseModel]:
 
 
 def _renamed(arguments: Mapping[Any, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that are not null, under the names that the tool knows."""
+    """Return the arguments that are not null, renamed to the tool's parameters."""
     renamed: dict[str, Any] = {}
     for name, value in arguments.items():
         if value is None:
@@ -98,24 +99,24 @@ def _renamed(arguments: Mapping[Any, Any], known: Mapping[str, Any]) -> dict[str
 def _field_errors(
     model: type[BaseModel], details: Sequence[ErrorDetails]
 ) -> tuple[FieldError, ...]:
-    """Return one error for each bad argument."""
+    """Return an error for each bad argument."""
     found: dict[str, FieldError] = {}
     for detail in details:
         name, *steps = (str(step) for step in detail["loc"])
         if detail["type"] in {"missing", "string_too_short"}:
             words = "parameter is required"
         elif detail["type"] == "extra_forbidden":
-            words = "is no parameter of this tool"
+            words = "is not a parameter of this tool"
         else:
             words = f"must be {_expected(model.model_fields[name])}"
-            if not any(step.isdecimal() for step in steps):  # else it is a member of a list
+            if not any(step.isdecimal() for step in steps):  # not for a member of a list
                 words += f", not {shown(detail['input'])}"
         found.setdefault(name, FieldError(name, f"{name} {words}"))
     return tuple(found.values())
 
 
 def _expected(field: FieldInfo) -> str:
-    """Return in words the required form of an argument."""
+    """Return the required form of an argument in words."""
     for one in field.metadata:
         if isinstance(one, MustBe):
             return one.words
@@ -130,20 +131,20 @@ def _expected(field: FieldInfo) -> str:
 
 
 def refused(name: str, message: str) -> Invalid:
-    """Return the error for one bad argument."""
+    """Return the error for a bad argument."""
     return Invalid(message, hint=f"say what {name} is", errors=(FieldError(name, message),))
 
 
 def unknown_choice(name: str, value: object, choices: Sequence[str]) -> Invalid:
-    """Return the error for a word that is none of the choices."""
+    """Return the error for a word that is not among the choices."""
     return refused(name, f"Unknown {name} '{value}'. Valid {name}s: {', '.join(choices)}")
 
 
-# Forms that models write.
+# Readers of the forms that models write.
 
 
 def split_list(value: Any) -> Any:
-    """Read a list of texts, also one written as a text with commas; None if it is empty."""
+    """Read a list of strings, or a string with commas; None if it is empty."""
     if isinstance(value, str):
         value = value.split(",")
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
@@ -152,13 +153,13 @@ def split_list(value: Any) -> Any:
 
 
 def read_number(value: Any) -> Any:
-    """Read a whole number that is written as a text; return anything else as it is."""
+    """Convert a string of digits to a number; return other values unchanged."""
     text = value.strip() if isinstance(value, str) else ""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 12 else value
 
 
 def read_extractable(value: Any) -> Any:
-    """Read a value of `_extractable` that is written as a text; return anything else as it is."""
+    """Convert a string to a value of `_extractable`; return other values unchanged."""
     words = {"true": True, "false": False, "unset": "unset"}
     if not isinstance(value, str):
         return value
@@ -167,7 +168,7 @@ def read_extractable(value: Any) -> Any:
 
 
 def read_moment(value: Any) -> Any:
-    """Read a date or time (UTC unless it says otherwise) as epoch seconds."""
+    """Convert a date or time (UTC if it has no time zone) to epoch seconds."""
     if not isinstance(value, str):
         return value
     text = value.strip()
@@ -203,8 +204,8 @@ ExtractableArg = Annotated[
     WithJsonSchema(
         {
             "type": ["boolean", "integer", "string"],
-            "description": "For set_extractable: false keeps the entry, true lets it go, a number "
-            'keeps it for so many messages, "unset" ends that.',
+            "description": "For set_extractable: false keeps the entry, true allows extraction, a "
+            'number keeps it for that many messages, "unset" ends this.',
         }
     ),
 ]

@@ -1,4 +1,4 @@
-"""The request in a call of a tool for sessions, once understood: a class for each action."""
+"""Parsed calls of tools for sessions: a class per action."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bsd.mcp.tools import TOOLS, check_purge_control
 
 @dataclass(frozen=True, slots=True)
 class RestoreCall:
-    """Get the text of an entry, and (unless `inline` is False) put it back."""
+    """Get the text of an entry, and restore it unless `inline` is False."""
 
     entry: str
     keys: Sequence[str] | None = None
@@ -23,7 +23,7 @@ class RestoreCall:
 
 @dataclass(frozen=True, slots=True)
 class SetExtractableCall:
-    """Say whether an entry may be extracted; None removes `_extractable`."""
+    """Set whether an entry may be extracted; None removes `_extractable`."""
 
     entry: str
     value: bool | int | None
@@ -36,7 +36,7 @@ class GetContextCall:
 
 @dataclass(frozen=True, slots=True)
 class ChangeContextCall:
-    """Replace ranges, discard entries or put summaries in their place."""
+    """Replace ranges, discard entries, or replace them by summaries."""
 
     action: str
     targets: Any  # as JSON
@@ -56,10 +56,10 @@ ParsedCall = RestoreCall | SetExtractableCall | GetContextCall | ChangeContextCa
 
 
 def read_call(tool: str, arguments: object) -> tuple[str | None, ParsedCall]:
-    """Return the session that a call names, if it names one, and the request of the call.
+    """Parse a call; return the session that it names, or None, and the request.
 
     Raises:
-        Invalid: there is no such tool, or arguments are wrong; all of them are named.
+        Invalid: the tool does not exist, or arguments are bad; the error lists all of them.
     """
     if tool not in TOOLS:
         raise Invalid(f"there is no tool {tool}", hint=f"one of {', '.join(TOOLS)}")

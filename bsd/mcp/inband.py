@@ -1,9 +1,9 @@
-"""Calls of bsd's tools in a transcript: carried out once, then taken out of the agent's context.
+"""Carries out calls of bsd's tools in a transcript once, then removes them from the context.
 
-All calls of finished turns are one plan: their requests, and their redaction. So a crash cannot
-come between the two. The transcript shows the result: the call is gone, its entry is
-`_redacted`, or (if nothing may be changed that the model sees) `_answered` names it. The audit
-says it as well, since after an undo the transcript shows the call as it was.
+The requests of all calls of finished turns and their redaction are a single plan, so a crash cannot
+separate them. The transcript records the result: the call is gone, its entry is `_redacted`, or (if
+content for the model must not change) the entry's `_answered` names the call. The audit log records
+it too, since an undo restores the original call.
 """
 
 from __future__ import annotations
@@ -77,35 +77,35 @@ _ACTION = "in_band"
 _REMOTE = "restore_remote"
 _CONTEXT = "context"
 _MESSAGES_TO_STAY = 10
-# The output of our commands if they fail; the result of a shell may show it in no other way.
+# The output of bsd's commands if they fail; a shell's result may show the failure in no other way.
 _SHELL_ERROR = re.compile(r"^Error: ", re.MULTILINE)
 _FAILED = re.compile(r"Error: |Restore failed: ")
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A call that was dealt with."""
+    """A call that was handled."""
 
     call: OwnCall
     action: str
-    note: str  # for the model, in place of the result
+    note: str  # for the model, replaces the result
     failed: bool = False
-    only_read: bool = False  # the note is all that it was called for
-    entry_id: str | None = None  # of the entry it was about
+    only_read: bool = False  # a read-only call; the note is its answer
+    entry_id: str | None = None  # the entry to which the call refers
     values: int = 0
     restored: Restored | None = None
-    how: str | None = None  # it left the context: consumed, marked
-    # The note for log and audit, which must not quote sessions. None: the note quotes nothing.
+    how: str | None = None  # how it left the context: consumed, marked
+    # The text for log and audit, which must not quote sessions; None: `note`, which has no quote.
     outcome: str | None = None
 
 
 class InBand:
-    """Finds and carries out the calls that stand in one session.
+    """Finds and carries out the calls in a session.
 
     Args:
-        context: of the agent, in whose name the calls are carried out.
-        waits: calls that were carried out already, and are only to be taken out of the agent's
-            context, stay as long as the prompt cache is warm (setting `when`).
+        context: the context of the agent, the actor of the calls.
+        waits: calls that are already carried out, and only need to be removed from the agent's
+            context, wait while the prompt cache is warm (setting `when`).
     """
 
     def __init__(self, context: ActionContext, session: SessionName, *, waits: bool = True) -> None:
@@ -114,18 +114,18 @@ class InBand:
         self._waits = waits
 
     def watch(self, opened: OpenSession) -> WatchedTranscript:
-        """Return the session for a planner to read; calls are found in the lines that it reads."""
+        """Return the transcript for a planner; it finds calls in lines that the planner reads."""
         policy = Policy.of(opened.settings)
         waits_at = opened.now if self._waits and opened.settings.when != "now" else None
         return WatchedTranscript(opened.transcript, opened.format, policy, self.due, waits_at)
 
     def due(self, calls: Sequence[OwnCall]) -> list[OwnCall]:
-        """Return those of these calls that are to be carried out now: usually none."""
+        """Return the calls that must be handled now; usually none."""
         due = [call for call in calls if call.is_due]
         if not due:
             return []
         if why := program_of(self._context.layout, self._name.agent).uncallable:
-            # Not a warning: as long as the call stands there, this is found at every visit.
+            # Not a warning: this repeats at every visit while the call is in the session.
             _log.info(f"{due[0].tool}: {self._name}, not carried out", actor=_ACTOR, why=why)
             return []
         audit = AuditLog(self._context.layout.audit_file)
@@ -137,7 +137,7 @@ class InBand:
         return [call for call in due if _key(call) not in audited]
 
     def carry_out(self) -> bool:
-        """Carry out the calls of finished turns; return whether the session was changed.
+        """Carry out the calls of finished turns; return True if the session was changed.
 
         Raises:
             Busy, LeftAlone, NotFound: as for any change of a session.
@@ -186,7 +186,7 @@ class InBand:
 
 
 class _Round:
-    """All calls of a session that are due, on one plan: each is planned after the last one."""
+    """All due calls of a session in a single plan; each call is planned on the result before."""
 
     def __init__(
         self,
@@ -196,29 +196,29 @@ class _Round:
         names: Collection[str],
     ) -> None:
         self._context = context
-        self._opened = opened  # its transcript is the revised one
+        self._opened = opened  # its transcript is `revised`
         self._revised = revised
         self._fmt = opened.format
         self._name = opened.name
         self._config = opened.settings
-        self._names = names  # of the session, as an agent may call it
+        self._names = names  # the names of the session that an agent may use
 
     def answer(self, calls: Sequence[OwnCall]) -> tuple[Plan, list[Answered]]:
-        """Plan all calls in their order; raises only errors that are no fault of a call."""
+        """Plan all calls in order; raises only errors that are not caused by a call."""
         answers = [answer for call in calls if (answer := self._answer(call)) is not None]
         redactable = [one for one in answers if self._may_leave(one.call)]
         gone = self._redact(redactable)
         final = [replace(one, how=gone.get(_place(one.call))) for one in answers]
         for one in final:
             nowhere = one.failed and one.call.result_index is None
-            if one.how is None or nowhere:  # an error wants a place to stand
+            if one.how is None or nowhere:  # an error without a result is noted on the entry
                 self._mark(one)
             elif one.how == RedactionKind.MARKED and not (one.call.by_shell and one.call.is_done):
                 self._finish_result(one)
         return self._revised.plan(_ACTION), final
 
     def _answer(self, call: OwnCall) -> Answered | None:
-        """Carry out the request of a call, unless it was done; return None if nothing is to do."""
+        """Carry out the request of a call unless it is done; return None if no work is left."""
         if call.by_shell and call.is_done:
             seen = call.failed or not call.alone or _SHELL_ERROR.search(call.result or "")
             return None if seen or not self._may_leave(call) else Answered(call, "redact", "")
@@ -227,27 +227,27 @@ class _Round:
         if call.is_done:
             keeps_result = call.tool == _CONTEXT or call.tool in READING_TOOLS
             if keeps_result or not self._may_leave(call):
-                return None  # its result is its answer
+                return None  # its result stays
             return self._redacted(call)
         try:
             session, asked = read_call(call.tool, call.arguments)
             if session is None or session in self._names:
                 return self._carry_out(call, asked)
             if (read_answer(call.result or "") or {}).get("busy"):
-                return None  # the MCP server could reach that session, and has answered
+                return None  # the MCP server was able to reach that session, and has answered
             text = f"{session} is out of reach: a call in a session reaches that session only"
-            return _failure(call, Forbidden(text, hint="leave `session` out"))
+            return _failure(call, Forbidden(text, hint="omit `session`"))
         except (Busy, TemporaryFailure, Unavailable):
             raise  # a problem of the session or the disk, not of the call
         except BsdError as error:
             return _failure(call, error)
-        except Exception as error:  # noqa: BLE001 - a call must not be tried for ever
+        except Exception as error:  # noqa: BLE001 - a call must not be retried for ever
             _log.exception("A call cannot be carried out", session=str(self._name), tool=call.tool)
             problem = {"error": f"internal error: {error!r}"}
             return Answered(call, call.tool, describe_error(call.tool, problem), failed=True)
 
     def _is_for_us(self, call: OwnCall) -> bool:
-        """Return True if a command that found its session in use can be read and meant this one."""
+        """Return True if a command that found its session in use is readable and names this one."""
         given = call.arguments if call.alone and isinstance(call.arguments, dict) else {}
         return given.get("session") in self._names
 
@@ -255,7 +255,7 @@ class _Round:
         """Return how to redact a call that a command or the MCP server has answered."""
         text = call.result or ""
         answer = read_answer(text)
-        if answer is None:  # a text, not JSON: it stays if it tells an error
+        if answer is None:  # a text, not JSON; it stays if it reports an error
             failed = _FAILED.match(text) is not None
             return Answered(call, "redact", text if failed else "", failed=failed)
         failed = "error" in answer or answer.get("success") is False
@@ -263,7 +263,7 @@ class _Round:
         return Answered(call, "redact", note, failed=failed)
 
     def _carry_out(self, call: OwnCall, asked: ParsedCall) -> Answered:
-        """Plan the request of a call, or read it; raises the errors of planners."""
+        """Plan or read what a call requests; raises the errors of planners."""
         source, fmt, opened = self._revised, self._fmt, self._opened
         match asked:
             case RestoreCall(inline=False):
@@ -289,7 +289,7 @@ class _Round:
                 )
                 restored = explain_missing(self._context.layout, restored)
                 done = Answered(call, "restore", describe_restored(restored), restored=restored)
-                # If a call that restored nothing were taken out, the model would repeat it.
+                # If a call that restored no value were removed, the model would repeat it.
                 failed = not restored.keys_restored
                 done = replace(done, failed=failed, entry_id=restored.entry_id)
             case SetExtractableCall():
@@ -306,7 +306,7 @@ class _Round:
         return replace(done, values=plan.report.values)
 
     def _stays(self, call: OwnCall) -> bool:
-        """Return True if settings or the provider want the call to stay as it is."""
+        """Return True if the settings or a signature require that the call stays."""
         remote = call.tool == _REMOTE
         config = self._config
         kept = config.keep_restore_remote_calls if remote else config.keep_purge_control_calls
@@ -316,7 +316,7 @@ class _Round:
         return not self._stays(call) and not (call.gives_text and self._is_missed(call))
 
     def _is_missed(self, call: OwnCall) -> bool:
-        """Return True if the text of a result is not inline here, and would vanish with it."""
+        """Return True if the text of a result is not inline here, so that it would be lost."""
         arguments = call.arguments if isinstance(call.arguments, dict) else {}
         answer = read_answer(call.result or "") or {}
         session = answer.get("session", arguments.get("session"))
@@ -326,7 +326,7 @@ class _Round:
             return True
         try:
             located = locate(self._revised, self._fmt, entry)
-        except BsdError:  # it is of another session
+        except BsdError:  # the entry belongs to another session
             return True
         given = answer.get("texts")
         if isinstance(given, dict):
@@ -336,7 +336,7 @@ class _Round:
         return any(standing_at(located.entry, path) for path in paths)
 
     def _redact(self, answers: Sequence[Answered]) -> dict[tuple[int, str], str]:
-        """Take calls out of the context; return how each left, by its place."""
+        """Remove calls from the context; return how each was removed, by its place."""
         wishes = {_place(one.call): _wish(one) for one in answers}
         if not wishes:
             return {}
@@ -346,7 +346,7 @@ class _Round:
             self._revised.take(plan)
         except (Busy, TemporaryFailure, Unavailable):
             raise
-        except Exception:  # noqa: BLE001 - the requests of the calls are done all the same
+        except Exception:  # noqa: BLE001 - the requests must still be carried out
             _log.exception("Calls cannot be redacted", session=str(self._name))
             return {}
         return {
@@ -359,29 +359,29 @@ class _Round:
         }
 
     def _mark(self, answered: Answered) -> None:
-        """Note the result of a call that stays as it is on its entry."""
+        """Record the result of a call on its entry, for a call that stays."""
         call = answered.call
         line = self._line(call.index)
         before = (parse_entry(line.raw) or {}).get(ANSWERED)
         notes = {**(before if isinstance(before, dict) else {}), call.key: answered.note or "done"}
-        # Escapes, since texts of transcripts hold lone surrogates.
+        # JSON with escapes, since texts of transcripts contain lone surrogates.
         note = json.dumps(notes).encode()
         with self._unless_odd(call):
             self._put(line, edit(line.raw, put={ANSWERED: note}), call.entry_id)
 
     @contextmanager
     def _unless_odd(self, call: OwnCall) -> Iterator[None]:
-        """Leave a line as it is if it cannot be edited (a key stands in it twice)."""
+        """Leave a line unchanged if it cannot be edited (a key occurs twice in it)."""
         try:
             yield
-        except SpliceError as error:  # the audit tells the result of the call
+        except SpliceError as error:  # the audit log has the result of the call
             where = f"#{call.index}"
             _log.warning(
                 "A call cannot be marked", session=str(self._name), line=where, why=str(error)
             )
 
     def _finish_result(self, answered: Answered) -> None:
-        """Correct the error flag of a result that has a new text, and keep a text that was read."""
+        """Correct the error flag of a result with a new text; protect text that was read."""
         if answered.call.result_index is None:
             return
         line = self._line(answered.call.result_index)
@@ -392,7 +392,7 @@ class _Round:
         with self._unless_odd(answered.call):
             new = edit(line.raw, replace=flags) if flags else line.raw
             if answered.only_read and EXTRACTABLE not in entry:
-                # It was written after the turn, and must be there when the agent goes on.
+                # The text was written after the turn and must stay until the agent continues.
                 new = edit(new, put={EXTRACTABLE: b"%d" % _MESSAGES_TO_STAY})
             if new != line.raw:
                 self._put(line, new, self._fmt.info(entry).id)
@@ -412,7 +412,7 @@ class _Round:
 
 
 def _wish(answered: Answered) -> CallToRedact:
-    """Return how a call shall leave the context."""
+    """Return how to remove a call from the context."""
     call = answered.call
     consumed = call.tool == _REMOTE and not answered.failed
     how = RedactionKind.CONSUMED if consumed else RedactionKind.MARKED
@@ -428,7 +428,7 @@ def _failure(call: OwnCall, error: BsdError) -> Answered:
 
 
 def names_of(layout: Layout, name: SessionName) -> set[str]:
-    """Return the names that an agent may call its own session by."""
+    """Return the names that an agent may use for its own session."""
     ids = program_of(layout, name.agent).ids_in(name.session)
     return {*ids, *(f"{name.agent}/{one}" for one in ids)}
 

@@ -1,7 +1,7 @@
 """The tools for the memory: those of OpenClaw's plugin hybrid-memory (seed 002), and two more.
 
-Names, parameters and sentences are the plugin's. Each method of `MemoryTools` is a tool, as in
-`tools`; a method calls one function of `bsd.memory.actions`.
+Names, parameters and messages are the plugin's. Each method of `MemoryTools` is a tool, as in
+`tools`, and calls a function of `bsd.memory.actions`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SupersededArg = Annotated[
 QueryArg = Annotated[
     str | None,
     MustBe("a text of up to 1000 characters"),
-    Field(max_length=1000, description="Words; facts that hold any of them are found."),
+    Field(max_length=1000, description="Words; finds facts that contain any of them."),
 ]
 ForgetQueryArg = Annotated[
     str | None,
@@ -80,7 +80,7 @@ FilesArg = Annotated[
 ModeArg = Annotated[
     Literal["hard", "soft", "both"],
     MustBe("'hard', 'soft' or 'both'"),
-    Field(description="hard deletes what expired, soft lets fade what nobody recalls."),
+    Field(description="hard deletes expired facts, soft fades facts that are not recalled."),
 ]
 
 
@@ -88,9 +88,9 @@ class MemoryTools:
     """The tools for the memory.
 
     Args:
-        open_memory: returns the memory; its argument says whether facts will be changed. Raises
-            Forbidden if they must not be.
-        refresh: facts that are found live on.
+        open_memory: returns the memory; its argument is True if the tool changes facts. Raises
+            Forbidden if facts must not be changed.
+        refresh: refresh the facts that are found.
     """
 
     def __init__(self, open_memory: Callable[[bool], Memory], *, refresh: bool = True) -> None:
@@ -109,10 +109,10 @@ class MemoryTools:
         tags: TagsArg = None,
         supersedes: SupersededArg = None,
     ) -> Json:
-        """Keep a fact beyond this session: a preference, a decision, how something is done.
+        """Keep a fact beyond this session: a preference, a decision, a procedure.
 
-        How long it lives follows from its words, or from `decayClass`; what is recalled lives on,
-        the rest fades and is deleted. What changed `supersedes` what held before.
+        How long it lives follows from its words, or from `decayClass`; facts that are recalled live
+        on, others fade and are deleted. A fact that has changed `supersedes` the earlier fact.
         """
         _require("text", text)
         new = NewFact(
@@ -145,7 +145,7 @@ class MemoryTools:
         includeSuperseded: IncludeSupersededArg = False,
         asOf: AsOfArg = None,
     ) -> Json:
-        """Find facts of earlier sessions, the best first.
+        """Find facts of earlier sessions, best matches first.
 
         By any of the words of `query`, by `id`, or all about an `entity`. Recall before you ask the
         user.
@@ -179,9 +179,9 @@ class MemoryTools:
         includeSuperseded: IncludeSupersededArg = False,
         asOf: AsOfArg = None,
     ) -> Json:
-        """Tell what is known about an `entity`, or about one property of it, `key`.
+        """List the facts about an `entity`, or about one property of it, `key`.
 
-        The surest and newest facts come first. To search by words there is memory_recall.
+        The surest and newest facts come first. To search by words, use memory_recall.
         """
         _require("entity", entity)
         only = FactFilter(tag=tag, include_superseded=includeSuperseded, as_of=asOf)
@@ -194,18 +194,18 @@ class MemoryTools:
         return {"results": [_shown(fact) for fact in found.results]}
 
     def memory_confirm(self, memoryId: ConfirmedIdArg) -> Json:
-        """Say that a fact still holds, when the user or the work has shown it.
+        """Confirm that a fact still holds, when the user or the work has shown it.
 
-        It begins anew, with full confidence and the whole lifetime of its class.
+        Its lifetime starts again, with full confidence.
         """
         with self._open(_WRITE) as memory:
             fact = actions.confirm(memory, memoryId)
         return {"message": f'Confirmed: "{_in_short(fact)}"', "fact": _shown(fact)}
 
     def memory_forget(self, query: ForgetQueryArg = None, memoryId: IdArg = None) -> Json:
-        """Delete a fact for good, by `memoryId`, or by `query` if that is its whole text.
+        """Delete a fact permanently, by `memoryId`, or by `query` if this is its whole text.
 
-        Other words only name candidates. To correct a fact, store the new one with `supersedes`.
+        Other words only list candidates. To correct a fact, store the new one with `supersedes`.
         """
         if memoryId is None and not _is_text(query):
             raise refused("memoryId", "memoryId parameter is required, or query")
@@ -232,9 +232,9 @@ class MemoryTools:
         expectedOutcome: TextArg = None,
         workingFiles: FilesArg = None,
     ) -> Json:
-        """Before something risky or long: save your intent and how things stand, for some hours.
+        """Before a risky or long step: save your intent and the present state, for some hours.
 
-        After an interruption: restore shows the last one that was saved.
+        After an interruption: restore shows the last checkpoint.
         """
         if action == "restore":
             with self._open(_READ) as memory:
@@ -254,9 +254,9 @@ class MemoryTools:
         return {"message": f"Checkpoint saved: {fact.id}", "fact": _shown(fact)}
 
     def memory_prune(self, mode: ModeArg = "both") -> Json:
-        """Delete facts whose time is over, and let fade those that nobody recalls.
+        """Delete expired facts, and fade facts that are not recalled.
 
-        It is done by itself every hour while bsd runs; call it only if you are asked to.
+        bsd does this every hour while it runs; call it only if you are asked to.
         """
         with self._open(_WRITE) as memory:
             done = actions.prune(memory, hard=mode != "soft", soft=mode != "hard")
@@ -280,7 +280,7 @@ def _require(name: str, text: str | None, when: str = "") -> None:
 
 
 def _shown(fact: Fact) -> Json:
-    """Return what is known of a fact: null would only fill the context."""
+    """Return a fact as JSON without null members, which would only fill the context."""
     document = as_json(fact)
     marks = ("created", "confirmed", "forgotten", "saved")
     return {key: value for key, value in document.items() if value is not None and key not in marks}
@@ -292,10 +292,10 @@ def _in_short(fact: Fact) -> str:
 
 
 def _from_offset(fact: Fact, offset: int) -> Json:
-    """Return a fact with its text from a character on; raises Invalid for one behind the end."""
+    """Return a fact with its text from `offset` on; raises Invalid beyond the end of the text."""
     if offset and offset >= len(fact.text):
         raise Invalid(
-            f"the text has {len(fact.text)} characters, so there is nothing from {offset} on",
-            hint="leave `offset` out to begin at its beginning",
+            f"the text has {len(fact.text)} characters, so there is no text from {offset} on",
+            hint="omit `offset` to read from the beginning",
         )
     return {**_shown(fact), "text": fact.text[offset:]}

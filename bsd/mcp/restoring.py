@@ -1,7 +1,8 @@
-"""Restore as agents call it: the text of an entry at once, and back inline if that can be.
+"""Restore for agents: returns the text of an entry at once, and restores it inline if possible.
 
-The session of the agent that asks is in use while it waits for the answer. So the text comes first,
-from the store, and the answer's `inline` says when the value stands in the session again.
+The session of the calling agent is in use while the agent waits for the answer. So the text is
+returned first, from the store, and `inline` in the answer says when the session has the value
+again.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from bsd.transcripts.agents.programs import program_of
 
 
 class Inline(StrEnum):
-    """When a value that was asked for stands in its session again."""
+    """When a requested value is in its session again."""
 
     NOW = "now"
-    UNDER_WAY = "under way"  # committing takes longer than an answer may
+    UNDER_WAY = "under way"  # the commit takes longer than an answer may
     AFTER_THE_TURN = "after the turn"  # the daemon will find the call in the transcript
     NOT_NOW = "not now"
     NEVER = "not in this program"  # not while the program runs
@@ -36,7 +37,7 @@ class Inline(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class RestoredText(Restored):
-    """Answer of `restore` to an agent: what was put back, and the first page of its texts."""
+    """Answer of `restore` to an agent: the restored values, and the first page of their texts."""
 
     inline: Annotated[Inline | None, OMIT_EMPTY] = None
     note: Annotated[str | None, OMIT_EMPTY] = None  # the meaning of `inline`, and a hint
@@ -57,29 +58,29 @@ def restore_with_text(
     offset: int = 0,
     size: PageSize = OTHERS,
 ) -> RestoredText:
-    """Return the text of an entry, and put its values back inline if the session is idle.
+    """Return the text of an entry, and restore its values inline if the session is idle.
 
-    While the values are being put back, `context.early_answer` has the text.
+    Before it restores the values, it passes the text to `context.early_answer`.
 
     Args:
-        keys: only these values, by path or by one segment of it; None for all.
-        inline: False: only return the text. True: if the session is in use, tell the agent that
-            the daemon puts the values back after the turn.
-        offset: characters of the text that earlier pages had; only the text is returned.
+        keys: only these values, by path or by a segment of the path; None for all.
+        inline: False: only return the text. True: if the session is in use, the daemon restores the
+            values after the turn, and the answer says so.
+        offset: characters of the text on earlier pages; if not 0, only the text is returned.
 
     Raises:
-        NotFound: there is no such session or entry.
-        Conflict: nothing of the entry is extracted.
-        Invalid: a key names no extracted value, or the offset is behind the end.
+        NotFound: the session or entry does not exist.
+        Conflict: the entry has no extracted values.
+        Invalid: a key is not an extracted value, or the offset is beyond the end.
     """
     held = context.query(read_held, session, entry, keys, offset=offset, size=size)
     if offset:
-        return _text_only(held, Inline.NOT_NOW, "What follows the first page is only read.")
+        return _text_only(held, Inline.NOT_NOW, "Pages after the first are only read.")
     if not held.is_away:
         return _restore_nothing(context, session, entry, keys)
     if inline is False:
-        return _text_only(held, Inline.NOT_NOW, "The text is only here, as was asked for.")
-    note = "It is being put back, which takes time."
+        return _text_only(held, Inline.NOT_NOW, "The text is only in this answer, as requested.")
+    note = "The value is being restored, which takes time."
     context.early_answer(_text_only(held, Inline.UNDER_WAY, note))
     try:
         restored = context.run(restore, session, entry, keys)
@@ -95,9 +96,9 @@ def restore_with_text(
 def _restore_nothing(
     context: ActionContext, session: SessionName, entry: str, keys: Sequence[str] | None
 ) -> RestoredText:
-    """Raise the Conflict of an entry of which nothing is extracted, with how to read its text.
+    """Raise Conflict for an entry without extracted values; the hint says how to read its text.
 
-    Returns only if some of the entry was extracted meanwhile, and is put back.
+    Returns only if a value has been extracted in the meantime; it is then restored.
     """
     try:
         return _with_text(context.run(restore, session, entry, keys), {})
@@ -105,41 +106,41 @@ def _restore_nothing(
         problem = Conflict("Entry exists but has no extracted content")
     except Conflict as conflict:
         problem = conflict
-    problem.hint = f"read_extracted with entry {entry} gives its text as it stands there"
+    problem.hint = f"read_extracted with entry {entry} returns its present text"
     raise problem
 
 
 def explain_busy(busy: Busy, layout: Layout, session: SessionName) -> Busy:
-    """Return the error with a hint about the fate of a call in a session in use."""
+    """Set the hint of the error: what happens to a call whose session is in use."""
     if isinstance(busy, Paused):
         return busy
     if program_of(layout, session.agent).uncallable:
         busy.hint = (
-            "it is not done, and will not be while its program is at work: "
-            "again once the session is closed"
+            "the call is not carried out, since its program keeps the session in use; "
+            "try again once the session is closed"
         )
     elif will_carry_out(layout):
         busy.hint = (
-            "do not repeat it: in an agent's own session the daemon carries the call out when the "
+            "do not repeat the call: in an agent's own session the daemon carries it out when the "
             "turn is over; for another session, try again later"
         )
     else:
-        busy.hint = "it is not done, and no bsd daemon runs that could do it later: try again"
+        busy.hint = "the call is not carried out, and no bsd daemon runs to do it later: try again"
     return busy
 
 
 def will_carry_out(layout: Layout) -> bool:
-    """Return True if a daemon runs that carries out calls which it finds in transcripts."""
+    """Return True if a running daemon carries out calls that it finds in transcripts."""
     return is_running(layout) and ConfigService(layout.config_file, create=False).current.enabled
 
 
 def _what_becomes(
     problem: BsdError, layout: Layout, session: SessionName, entry: str, *, later: bool
 ) -> tuple[Inline, str]:
-    """Return the fate of values that could not be put back now, and a hint.
+    """Return when values that could not be restored now will be restored, and a note about it.
 
     Args:
-        later: the agent wants them to be put back after its turn.
+        later: the agent wants the values to be restored after its turn.
     """
     by_hand = f"`bsd restore {session} {entry}`"
     if isinstance(problem, LeftAlone):
@@ -167,7 +168,7 @@ def _what_becomes(
 
 
 def _text_only(held: ReadHeld, inline: Inline, note: str) -> RestoredText:
-    """Return the answer for values that were not put back."""
+    """Return the answer for values that were not restored."""
     return RestoredText(entry_id=held.entry_id, inline=inline, note=note, **_page_of(held))
 
 

@@ -1,7 +1,7 @@
-"""The session that a call of a tool means: the one it names, the caller's own, or an entry's.
+"""The session that a tool call means: the named session, the caller's own, or that of an entry.
 
-The calling program is the nearest process above this one that has sessions open, as its module in
-`transcripts.agents` knows. The session of an entry is found by searching files for its id.
+The calling program is the nearest ancestor process with open sessions, according to its module in
+`transcripts.agents`. The session of an entry is found by searching files for the entry's id.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from bsd.transcripts.agents.entry import placeholder
 from bsd.transcripts.agents.program import Process
 from bsd.transcripts.agents.programs import at_work, in_use
 
-_MOST_ANCESTORS = 12  # shells and launchers between a program and the processes it starts
+_MOST_ANCESTORS = 12  # including shells and launchers between the program and this process
 _MOST_NAMED = 5
 _HINT = "AGENT/SESSION, or an id that only one agent has; `bsd sessions` lists them"
 
 
 def sessions_of_client(layout: Layout, pid: int | None = None) -> tuple[SessionName, ...]:
-    """Return the sessions of the nearest process above this one that has any open.
+    """Return the open sessions of the nearest ancestor process that has any.
 
-    They are several if the program does not tell which of them calls.
+    Returns several if the program does not reveal which of its sessions calls.
 
     Args:
-        pid: the process where the search begins; None: the parent.
+        pid: the process at which the search starts; None: the parent.
     """
     for each in ancestors(os.getppid() if pid is None else pid):
         if found := at_work(layout, each):
@@ -43,7 +43,7 @@ def sessions_of_client(layout: Layout, pid: int | None = None) -> tuple[SessionN
 
 
 def ancestors(pid: int) -> Iterator[Process]:
-    """Yield a process, its parent, and so on; only the first where there is no /proc."""
+    """Yield a process, its parent, and so on; without /proc only the first."""
     above: int | None = pid
     for _ in range(_MOST_ANCESTORS):
         if not above:
@@ -65,7 +65,7 @@ def _process(pid: int) -> Process:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The sessions that a caller may reach: all, those of one agent, or one.
+    """The sessions that a caller may reach: all, those of an agent, or a single session.
 
     Attributes:
         client: returns the sessions that the calling program has open.
@@ -79,19 +79,19 @@ class Scope:
         """Return the session that a caller means.
 
         Args:
-            text: the session as the caller names it; None: its own.
-            entry: an entry that was extracted from it, to choose among several by.
+            text: the name that the caller gives; None: the caller's own session.
+            entry: an extracted entry, to choose among several sessions.
 
         Raises:
-            Invalid: no session is named, and it is not clear which one is meant.
-            NotFound: there is no such session.
-            Forbidden: it is out of reach.
+            Invalid: no session is named, and several (or none) are possible.
+            NotFound: the session does not exist.
+            Forbidden: the caller may not reach the session.
         """
         if self.session is not None:
             if text and text not in {str(self.session), self.session.session}:
                 raise Forbidden(
                     f"{text} is out of reach: these tools serve {self.session} only",
-                    hint="leave `session` out",
+                    hint="omit `session`",
                 )
             return self.session
         if not text:
@@ -113,16 +113,16 @@ class Scope:
         return tuple(one for one in found if self.agent in (None, one.agent))
 
     def may_wait(self, layout: Layout, name: SessionName) -> bool:
-        """Return False for a session that stays in use while its agent waits for the answer."""
+        """Return False for a session that is in use, as an agent's own is during its call."""
         return name not in self.own(layout) and not in_use(layout, name)
 
     def _unnamed(self, layout: Layout, entry: str | None) -> SessionName:
-        """Return the caller's own session, else the only one from which `entry` was extracted."""
+        """Return the caller's own session, else the only session with the extracted `entry`."""
         own = self.own(layout)
         if entry is None:
             if len(own) == 1:
                 return own[0]
-            raise _required(own, "that program has several at work")
+            raise _required(own, "the calling program has several open")
         if found := [name for name in own if mentions(layout, name, entry)]:
             if len(found) == 1:
                 return found[0]
@@ -140,7 +140,7 @@ class Scope:
 def _required(among: Sequence[SessionName], why: str) -> Invalid:
     message = "session parameter is required"
     if not among:
-        which = "which one is yours cannot be told from the program that asks; pass"
+        which = "bsd cannot tell which session of the calling program is yours; pass"
         return Invalid(message, hint=f"{which} {_HINT}")
     shown = ", ".join(map(str, among[:_MOST_NAMED])) + (", …" if len(among) > _MOST_NAMED else "")
     return Invalid(f"{message}: {why}", hint=f"pass one of {shown}")
@@ -157,14 +157,14 @@ def mentions(layout: Layout, name: SessionName, entry: str) -> bool:
 def sessions_with_placeholder(
     layout: Layout, entry: str, agent: str | None = None
 ) -> list[SessionName]:
-    """Return the sessions that contain the placeholder of an entry which their store has."""
+    """Return the sessions with a stored entry and its placeholder."""
     stands = placeholder(entry).encode("utf-8", "replace")
     layout.refuse_outside(layout.extracted)
     contents = contents_of(layout)
-    contents.changed()  # a line may have been stored just now
+    contents.changed()  # a line may just have been stored
     found = set[SessionName]()
     for place in contents.of_entry(entry):
-        # The name of a store may be cut; then its index tells.
+        # If the name of the store is truncated, its index names the session.
         name = layout.session_of_store(place.store) or session_named_in(
             place.directory / INDEX_FILE
         )

@@ -1,4 +1,4 @@
-"""`bsd mcp`: the tools for sessions and for the memory, on stdin and stdout."""
+"""`bsd mcp`: serves the tools for sessions and for the memory on stdin and stdout."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from bsd.sessions.idle import RetryBudget
 
 T = TypeVar("T")
 
-_LONGEST_WAIT = 3.0  # for a session in use, in seconds; less than an answer may take
+_LONGEST_WAIT = 3.0  # seconds, for a session in use; less than the time limit of an answer
 
-# Seed 001's four points, and one more. contrib/openclaw/agent-instructions.md holds them too.
+# Seed 001's four points, and a fifth. contrib/openclaw/agent-instructions.md contains them too.
 INSTRUCTIONS = """\
 Old large values of this session are kept outside of it, and can be had again, byte for byte, for \
 as long as they are kept (settings; by default for ever, after 24 hours compressed).
@@ -64,7 +64,7 @@ def add_session_tools(server: ToolServer, tools: SessionTools) -> None:
 
 
 def add_memory_tools(server: ToolServer, tools: MemoryTools) -> None:
-    """Add the tools for the memory. None only reads: facts that are found live on."""
+    """Add the tools for the memory. None is read-only: facts that are found are refreshed."""
     server.add(tools.memory_store, structured=True)
     server.add(tools.memory_recall, structured=True, long=True)
     server.add(tools.memory_lookup, structured=True, long=True)
@@ -81,11 +81,11 @@ def serve(
     scope: Scope,
     which: str | None,
 ) -> None:
-    """Serve tools on stdin and stdout until stdin ends, or SIGINT or SIGTERM comes.
+    """Serve tools on stdin and stdout until stdin ends or SIGINT or SIGTERM arrives.
 
     Args:
         scope: the sessions that tools may reach.
-        which: `sessions`, `memory` or `all` tools; None: those for sessions, and those for the
+        which: `sessions`, `memory` or `all`; None: the tools for sessions, and those for the
             memory if it is in use.
     """
     layout = replace(layout, bound_to=scope.session)  # children read no other session's store
@@ -132,7 +132,7 @@ def make_server(
 
 
 def _is_memory_used(layout: Layout, settings: MemorySettings) -> bool:
-    """Return True if settings ask for a memory, or facts are stored and settings do not forbid."""
+    """Return True if the settings enable the memory, or do not say and facts are stored."""
     if settings.enabled is not None:
         return settings.enabled
     try:
@@ -142,9 +142,9 @@ def _is_memory_used(layout: Layout, settings: MemorySettings) -> bool:
 
 
 def _child_executor(children: Children, scope: Scope, *, readonly: bool) -> Executor:
-    """Return an executor that has child processes open sessions.
+    """Return an executor that opens sessions in child processes.
 
-    No thread of this process parses a transcript: a lease must not wait for one that does.
+    No thread of this process parses a transcript, since parsing could delay the release of a lease.
     """
 
     def call_in_child(
@@ -167,9 +167,9 @@ def _child_executor(children: Children, scope: Scope, *, readonly: bool) -> Exec
 
 
 def _prepare_change(layout: Layout, *, readonly: bool) -> None:
-    """Raise Forbidden if nothing may be changed; note the clocks, for a later retention."""
+    """Raise Forbidden in read-only mode; record the clocks for a later retention run."""
     if readonly:
-        raise Forbidden("this bsd only reads", hint="unset BRAINSURGEON_READONLY")
+        raise Forbidden("this bsd is read-only", hint="unset BRAINSURGEON_READONLY")
     note_first_use(layout)
 
 
@@ -177,14 +177,14 @@ def _prepare_change(layout: Layout, *, readonly: bool) -> None:
 def _children(
     layout: Layout, config: ConfigService, settings: Settings | None
 ) -> Iterator[Children]:
-    """Processes that open sessions, and a thread that ends them when they are idle."""
+    """Run the child processes that open sessions, and a thread that ends them when idle."""
     loops: list[Loop] = []
     children = Children(
         layout,
         config,
         quiet_seconds=settings.quiet_seconds if settings else UNCERTAIN_SECONDS,
         log=lambda: (settings.log_level if settings else "info", "auto"),
-        wake=lambda: loops[0].wake(),  # noqa: PLW0108 - it is made below
+        wake=lambda: loops[0].wake(),  # noqa: PLW0108 - created below
     )
     loops.append(Loop("children", children.step, Beats(), clock=time.monotonic))
     loops[0].start()
@@ -201,7 +201,7 @@ async def _serve(server: ToolServer) -> None:
         signals.start_soon(_obey_signals, server)
         await server.run_stdio_async()
         if not await server.finish_calls():
-            os._exit(1)  # threads that wait for a child cannot be ended
+            os._exit(1)  # threads that wait for a child process cannot be stopped
         signals.cancel_scope.cancel()
 
 
@@ -209,4 +209,4 @@ async def _obey_signals(server: ToolServer) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
         async for number in received:
             await server.finish_calls()
-            os._exit(128 + number)  # a thread waits for the next line of stdin
+            os._exit(128 + number)  # a thread blocks on stdin and cannot be stopped

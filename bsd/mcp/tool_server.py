@@ -1,8 +1,7 @@
 """An MCP server that answers every call within a few seconds.
 
-Programs give up on a tool that takes long, and the model then calls it again. So a call that takes
-longer continues in the background, and the same call again gets its result. Which tools there are
-is said in `server`.
+Programs give up on a slow tool, and the model then calls it again. So a call that takes longer
+continues in the background; repeat the same call to get its result. `server` adds the tools.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ _log = structlog.stdlib.get_logger(module="mcp")
 
 _CALLS_AT_ONCE = 8
 _ANSWER_SECONDS = 4.0
-_STOP_SECONDS = 10.0  # a commit that has begun is finished
-_MOST_RESULTS = 32  # results of slow calls that are kept until the same call comes again
+_STOP_SECONDS = 10.0  # time to finish a commit that has begun
+_MOST_RESULTS = 32  # results of slow calls, kept until the same call is repeated
 _TOLD_OF_PARAMETERS = ("type", "enum", "items", "description")
 
 _UNFINISHED = Unavailable(
-    "it takes longer than an answer may, and goes on",
-    hint="make the very same call again in a while: it is given the answer, and not begun anew",
+    "the call takes longer than an answer may, and continues in the background",
+    hint="repeat the very same call later: you then get its answer, and it is not started again",
 )
 
 
@@ -52,10 +51,10 @@ class _Call:
     """A call of a tool, until its result has been sent."""
 
     arguments: dict[str, Any]  # as the client wrote them
-    size: PageSize  # how much the client's program takes in one answer
+    size: PageSize  # the largest answer that the client's program accepts
     done: anyio.Event = field(default_factory=anyio.Event)
     result: CallToolResult | None = None
-    early: dict[str, Any] | None = None  # an answer that is true until there is a result
+    early: dict[str, Any] | None = None  # the answer to send as long as there is no result
 
     def result_so_far(self) -> CallToolResult:
         if self.result is not None:
@@ -74,19 +73,19 @@ def current_page_size() -> PageSize:
 
 
 def note_early_answer(answer: RestoredText) -> None:
-    """Note an answer that is sent if the running call is not finished in time."""
+    """Set the answer that is sent if the running call does not finish in time."""
     _current_call.get().early = as_json(answer)
 
 
 class ToolServer(MCPServer[Any]):
     """An MCP server whose calls continue in the background if they take long.
 
-    Calls run within `running`.
+    Calls run within the context `running`.
 
     Args:
-        budget: seconds until a call is answered, finished or not.
-        hidden: parameters of tools that clients are not told of.
-        choices: the values of a parameter that are known only now, by its name.
+        budget: seconds after which a call is answered, even if it is not finished.
+        hidden: parameters of tools that are omitted from the schemas.
+        choices: by name of a parameter, values that are known only at run time.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class ToolServer(MCPServer[Any]):
         hidden: Collection[str] = (),
         choices: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        # The library would set up logging on stderr if the root logger had no handler.
+        # If the root logger had no handler, the library would configure logging to stderr.
         logging.getLogger().addHandler(logging.NullHandler())
         super().__init__(
             "bsd",
@@ -124,11 +123,11 @@ class ToolServer(MCPServer[Any]):
         long: bool = False,
         structured: bool = False,
     ) -> None:
-        """Add a tool: its parameters are those of the method, its description the docstring.
+        """Add a method as a tool, with its parameters, and its docstring as description.
 
         Args:
-            long: answers may have more than the 50,000 characters that Claude Code shows.
-            structured: the answer is sent as `structuredContent` as well.
+            long: answers may be longer than the 50,000 characters that Claude Code shows.
+            structured: also send the answer as `structuredContent`.
         """
         name = method.__name__
         self._methods[name] = method
@@ -152,16 +151,16 @@ class ToolServer(MCPServer[Any]):
             return to_result(page, call.size, structured=structured)
 
     async def list_tools(self) -> list[Tool]:
-        """List the tools; programs send their schemas with each request, so they are short."""
+        """List the tools, with short schemas: programs send them with each request."""
         return [
             tool.model_copy(update={"input_schema": self._short_schema(tool.input_schema)})
             for tool in await super().list_tools()
         ]
 
     def _short_schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a schema that says of each parameter its type, choices and description.
+        """Return a schema with type, choices and description of each parameter.
 
-        Defaults and bounds are left out, and null: an argument that is null is not there.
+        Defaults, bounds and null are omitted; a null argument counts as missing.
         """
         properties = {}
         for name, described in schema["properties"].items():
@@ -178,10 +177,9 @@ class ToolServer(MCPServer[Any]):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult:
-        """Answer a call within the budget; an error is an answer, too.
+        """Answer a call within the budget; an error is an answer too.
 
-        The result of a call that was not finished then is the answer to the next call that is
-        equal to it.
+        If the call is not finished by then, its result becomes the answer to the next equal call.
         """
         key = json.dumps([name, arguments], sort_keys=True, default=str)
         call = self._calls.get(key)
@@ -204,7 +202,7 @@ class ToolServer(MCPServer[Any]):
                 result = await super().call_tool(name, arguments)
                 assert isinstance(result, CallToolResult)  # noqa: S101 - `add` makes no other
                 call.result = result
-        except Exception as error:  # noqa: BLE001 - it must not end the server
+        except Exception as error:  # noqa: BLE001 - the server must continue
             problem = error.__cause__ if isinstance(error, ToolError) else error
             if not isinstance(problem, BsdError):
                 _log.error("A call has failed", tool=name, exc_info=problem)
@@ -216,7 +214,7 @@ class ToolServer(MCPServer[Any]):
     def _read(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Validate the arguments of a call; raises Invalid, and Unavailable if the server stops."""
         if self.stopping:
-            raise Unavailable("the server stops")
+            raise Unavailable("the server is stopping")
         if name not in self._methods:
             raise Invalid(f"there is no tool {name}", hint=f"one of {', '.join(self._methods)}")
         return read_arguments(self._methods[name], arguments)
@@ -228,17 +226,17 @@ class ToolServer(MCPServer[Any]):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Let calls run as long as this context lasts; at its end, wait for those that run."""
+        """Run calls while this context lasts; at its end, wait for running calls."""
         async with anyio.create_task_group() as self._tasks:
             yield
             await self.finish_calls()
             self._tasks.cancel_scope.cancel()
 
     async def finish_calls(self) -> bool:
-        """Refuse new calls, and wait until no call runs: a commit must not be cut off.
+        """Refuse new calls and wait for running calls, so that no commit is interrupted.
 
         Returns:
-            False if some still run after 10 seconds.
+            False if calls still run after 10 seconds.
         """
         self.stopping = True
         with anyio.move_on_after(_STOP_SECONDS) as limit:
@@ -248,6 +246,6 @@ class ToolServer(MCPServer[Any]):
 
 
 def _page_size(context: Context[Any, Any] | None) -> PageSize:
-    """Return the page size of the client, by the name in its `initialize` request."""
+    """Return the page size for the client that the `initialize` request names."""
     client = None if context is None else context.request_context.session.client_params
     return page_size_for(client.client_info.name if client else None)

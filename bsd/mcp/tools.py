@@ -1,9 +1,9 @@
 """The tools for sessions (SPEC §5, §6): each method of `SessionTools` is a tool.
 
 The parameters of a method are those of the tool (`arguments` describes them), and its docstring is
-the description that models read. A method calls one action, and returns the answer as a JSON
-object. Calls that stand in a transcript are validated by the same parameters (`inband`). Nothing
-here imports the MCP library: the daemon's children need the tools without it.
+the description that models read. A method calls an action and returns the answer as a JSON object.
+Calls in a transcript are validated against the same parameters (`inband`). This module does not
+import the MCP library, since the daemon's child processes use the tools without it.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ Json = dict[str, Any]
 
 
 class SessionTools:
-    """The tools for sessions, for one caller.
+    """The tools for sessions, for a caller.
 
     Args:
-        context: with which the actions are called.
-        scope: the sessions that the caller may name, and which one is its own.
-        page_size: how much text an answer to this caller may carry.
+        context: the context for the actions.
+        scope: the sessions that the caller may reach, and the caller's own session.
+        page_size: returns the largest amount of text in an answer to this caller.
 
-    Every tool raises Invalid, NotFound or Forbidden for a session or entry that is not there or
-    out of reach, and Busy (with the fate of the call) if a session is in use.
+    Every tool raises Invalid, NotFound or Forbidden if the session or entry does not exist or is
+    out of reach, and Busy, with a hint about the call, if the session is in use.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class SessionTools:
         inline: InlineArg = None,
         offset: OffsetArg = 0,  # of the entries listed; of restore, characters of the text
     ) -> Json:
-        """See and control what was moved out of a session to keep it small.
+        """List and control content that was moved out of a session to keep it small.
 
-        In place of old large values stands [[extracted-ID]]. get_context lists all entries: id,
-        hash, size, extracted or not. restore is the tool restore. set_extractable keeps an entry
-        for good, or lets it go.
+        [[extracted-ID]] replaces old large values. get_context lists all entries: id, hash, size,
+        extracted or not. restore is the tool restore. set_extractable keeps an entry for good, or
+        lets it go.
         """
         check_purge_control(action, entry, value)
         entry = entry or ""
@@ -107,7 +107,7 @@ class SessionTools:
         inline: InlineArg = None,
         offset: OffsetArg = 0,
     ) -> Json:
-        """Another name of the tool restore: get the text that [[extracted-ID]] stands for.
+        """Another name of the tool restore: get the text that [[extracted-ID]] replaces.
 
         search_extracted may be cheaper.
         """
@@ -121,10 +121,10 @@ class SessionTools:
         inline: InlineArg = None,
         offset: OffsetArg = 0,
     ) -> Json:
-        """Get the text that [[extracted-ID]] stands for, at once.
+        """Get the text that [[extracted-ID]] replaces, at once.
 
-        It is put back inline, for some minutes, if the session is idle; with `inline` true also
-        after your turn.
+        If the session is idle, it is also put back inline for some minutes; with `inline` true
+        also after your turn.
         """
         return self._restore(session, entry_id, keys, inline, offset)
 
@@ -135,7 +135,7 @@ class SessionTools:
         keys: KeysArg = None,
         offset: OffsetArg = 0,
     ) -> Json:
-        """Read the text that [[extracted-ID]] stands for; nothing is changed.
+        """Read the text that [[extracted-ID]] replaces; changes no data.
 
         Long texts come in pages: `next` says how to read on.
         """
@@ -160,7 +160,7 @@ class SessionTools:
         replace puts `replacement` in place of all from the text `start` to the next text `end`,
         both included: literal, at least 30 characters, exactly one match. discard empties an entry,
         distill leaves your summary; get_context lists hashes. All targets are done or none. For
-        logs and listings that are dealt with, never for what you may have to quote.
+        logs and listings that are dealt with, never for text that you may have to quote.
         """
         return self._answer(
             session,
@@ -176,9 +176,9 @@ class SessionTools:
         limit: SearchLimitArg = 10,
         offset: SearchOffsetArg = 0,
     ) -> Json:
-        """Find words in what was moved out of a session, without putting it back.
+        """Find words in text that was moved out of a session, without putting it back.
 
-        Returns ids of entries, and the text around.
+        Returns entry ids and the text around the words.
         """
         with self._reads_whole_session:
             return self._answer(
@@ -208,10 +208,11 @@ class SessionTools:
     def _answer(
         self, session: str | None, call: Callable[[SessionName], Any], entry: str | None = None
     ) -> Json:
-        """Return the answer of an action that is called with the name of the session.
+        """Call an action with the name of the session, and return its answer.
 
         Args:
-            session: as the caller names it; None: its own, or the one that lacks `entry`.
+            session: the name that the caller gives; None: its own session, or the session from
+                which `entry` was extracted.
         """
         layout = self._context.layout
         name = self._scope.find(layout, session, entry)
@@ -219,7 +220,7 @@ class SessionTools:
             answer = as_json(call(name))
         except Busy as busy:
             raise explain_busy(busy, layout, name) from None
-        # A caller that did not name the session learns which one it was.
+        # If the caller did not name the session, the answer does.
         return answer if session is not None else {"session": str(name), **answer}
 
 
@@ -238,7 +239,7 @@ TOOLS: dict[str, Callable[..., Json]] = {
 
 
 def check_purge_control(action: str, entry: str | None, value: object) -> None:
-    """Raise Invalid, in seed 001's words, if an argument is missing that an action needs."""
+    """Raise Invalid, in seed 001's words, if an argument that the action needs is missing."""
     if action not in PURGE_ACTIONS:
         raise unknown_choice("action", action, PURGE_ACTIONS)
     if action != "get_context" and not entry:
@@ -249,7 +250,7 @@ def check_purge_control(action: str, entry: str | None, value: object) -> None:
 
 
 def error_answer(error: BsdError) -> Json:
-    """Return an error as a tool answers it; `busy`: the same call may succeed later."""
+    """Return the answer of a tool for an error; `busy` means that the call may succeed later."""
     if isinstance(error, Refused):
         return error.as_json()
     answer: Json = {"error": error.message}

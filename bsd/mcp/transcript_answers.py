@@ -1,4 +1,4 @@
-"""Answers of bsd's tools in a transcript: recognised, and written for the model. Pure."""
+"""Recognises answers of bsd's tools in a transcript, and words answers for the model. No I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bsd.planning.restore import Restored
 from bsd.planning.targets import ContextChanged
 from bsd.planning.view import Context
 
-# Members that an answer of a tool has at least, in one of these forms; earlier versions included.
+# The required members of each tool's answer, in several forms, including those of earlier versions.
 _RESTORED = {"restored", "entry_id", "keys_restored", "sizes_bytes"}
 NEEDED: Mapping[str, tuple[set[str], ...]] = {
     "restore": (_RESTORED,),
@@ -29,7 +29,7 @@ NEEDED: Mapping[str, tuple[set[str], ...]] = {
     "search_extracted": ({"session", "query", "results"},),
     "read_extracted": ({"entry_id", "texts"},),
 }
-# The output of our commands, and the answers of the original tool in sessions older than bsd.
+# The output of bsd's commands, and answers of the original tool in sessions older than bsd.
 _PLAIN = re.compile(
     r"Restored \d+ keys? for entry |Set _extractable=|Session: .*\nTotal entries: |Restore failed: "
     r"|Error: (session|entry|value) parameter is required|Error: Unknown action '"
@@ -41,9 +41,9 @@ _LONGEST = 4000  # characters
 
 
 def read_answer(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that a result's text begins with, or None.
+    """Return the JSON object at the beginning of a result's text, or None.
 
-    Only texts that the object names may follow it: over MCP they are blocks of their own.
+    Only texts that the object names may follow it; over MCP they are separate blocks.
     """
     try:
         answer, end = _DECODER.raw_decode(text.lstrip())
@@ -55,21 +55,21 @@ def read_answer(text: str) -> dict[str, Any] | None:
 
 
 def gives_text(answer: dict[str, Any] | None) -> bool:
-    """Return True if an answer has text that was extracted from a session."""
+    """Return True if an answer contains extracted text of a session."""
     texts = None if answer is None else answer.get("texts")
     return isinstance(texts, dict) and bool(texts)
 
 
 def is_for_later(answer: dict[str, Any] | None) -> bool:
-    """Return True if an answer says that the values come back inline after the turn."""
+    """Return True if an answer says that the values will be restored after the turn."""
     return answer is not None and answer.get("inline") == Inline.AFTER_THE_TURN
 
 
 def is_answered(tool: str, text: str) -> bool:
     """Return True if a result's text is the final answer of a tool of bsd.
 
-    False if the session was busy, if values come back after the turn, and for the words of other
-    programs, for instance that there is no such tool.
+    False if the session was busy, if values will be restored after the turn, and for messages of
+    other programs (such as an unknown tool).
     """
     if _PLAIN.match(text):
         return True
@@ -82,7 +82,7 @@ def is_answered(tool: str, text: str) -> bool:
 
 
 def describe_error(tool: str, answer: Mapping[str, Any]) -> str:
-    """Return the words for the model of a call that failed; `answer`: `tools.error_answer`."""
+    """Return the note for the model about a failed call; `answer` is from `tools.error_answer`."""
     texts = [answer["error"]] if "error" in answer else list(answer["errors"])
     if hint := answer.get("hint"):
         texts.append(f"Try: {hint}")
@@ -90,7 +90,7 @@ def describe_error(tool: str, answer: Mapping[str, Any]) -> str:
 
 
 def describe_restored(answer: Restored) -> str:
-    """Return the words for the model about values that were put back, and those that were not."""
+    """Return the note for the model about restored values and unavailable values."""
     parts = []
     if answer.keys_restored:
         parts.append(f"restored entry {answer.entry_id}: {', '.join(answer.keys_restored)}")
@@ -101,7 +101,7 @@ def describe_restored(answer: Restored) -> str:
 
 
 def describe_texts(answer: ReadOut) -> str:
-    """Return the texts, each below its key if there are several, and how to read on."""
+    """Return the texts, each below its key if there are several, and how to read the next page."""
     texts = answer.texts
     parts = [text if len(texts) == 1 else f"{key}:\n{text}" for key, text in texts.items()]
     parts += [f"{key}: {what}" for key, what in {**answer.beside, **answer.unavailable}.items()]
@@ -112,7 +112,7 @@ def describe_texts(answer: ReadOut) -> str:
 
 
 def describe_context(answer: Context) -> str:
-    """Return seed 001's words for get_context, and the largest entries."""
+    """Return the note for get_context in seed 001's words, with the largest entries."""
     ids = [f"  - {one}" for one in answer.extracted_ids[:_MOST_IDS]]
     if (more := len(answer.extracted_ids) - _MOST_IDS) > 0:
         ids.append(f"  … and {more} more")
@@ -134,18 +134,18 @@ def describe_context(answer: Context) -> str:
 def describe_hits(answer: ExtractedHits) -> str:
     """Return the entries that a search found, with the text around the words."""
     if not answer.results:
-        return f"[nothing that was extracted holds {answer.query}]"
+        return f"[no extracted value contains {answer.query}]"
     return _cut("\n".join(f"{hit.entry_id}: {hit.snippet}" for hit in answer.results))
 
 
 def describe_extractable(answer: ExtractableSet) -> str:
-    """Return the words for the model of `_extractable` as it was set."""
+    """Return the note for the model about the new value of `_extractable`."""
     value = "unset" if answer.extractable is None else str(answer.extractable).lower()
     return f"[_extractable={value} for entry {answer.entry_id}]"
 
 
 def describe_change(answer: ContextChanged) -> str:
-    """Return the words for the model about replaced, discarded or distilled texts."""
+    """Return the note for the model about replaced, discarded or distilled texts."""
     saved = sum(change.tokens_saved for change in answer.changed)
     done = f"{answer.action}: {len(answer.changed)} done, {saved} tokens saved"
     return f"[{_cut('; '.join([done, *answer.warnings]))}]"

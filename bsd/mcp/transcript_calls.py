@@ -1,7 +1,7 @@
-"""Calls of bsd's tools in a transcript, with their state by the lines after them. Pure.
+"""Finds calls of bsd's tools in a transcript, with their state from the lines after them. No I/O.
 
-Only real calls count, of a tool or of a shell that runs our commands; never text that looks like
-one. `transcript_answers` knows the answers.
+Only real calls count: of a tool, or of a shell that runs bsd's commands; never text that looks like
+a call. `transcript_answers` recognises the answers.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat,
 from bsd.transcripts.reader import Line, Transcript, is_too_large, parse_entry
 from bsd.transcripts.spans import value_at
 
-# Tools that change nothing: their result is their answer.
+# Read-only tools: their results contain the requested text, so they stay.
 READING_TOOLS = frozenset(("read_extracted", "search_extracted"))
-# Names that tools of other programs may have, too.
+# Names that tools of other programs may also have.
 _AMBIGUOUS = frozenset(("restore", "context"))
 _UNMISTAKABLE = frozenset(TOOLS) - _AMBIGUOUS
 _PREFIX = "bsd_"  # as some clients write `mcp__bsd__`
 
-# Bytes without which a line holds no such call. Few, since a first look searches whole files.
+# A line without any of these bytes contains no such call. Few, since whole files are searched.
 NEEDLES = (
     b"restore",
     b'context"',
@@ -38,13 +38,13 @@ NEEDLES = (
 )
 
 REDACTED = "_redacted"
-# Member of an entry whose calls stay as they are: id of a call (or of its entry) → its answer.
+# Member of an entry whose calls stay unchanged: id of a call (or of its entry) → its answer.
 ANSWERED = "_answered"
 
-# The output of our commands if the session is in use, as an agent's own is during its turn.
+# The output of bsd's commands if the session is in use, as an agent's own is during its turn.
 _BUSY = re.compile(r"session \S+ is in use: ")
 _LATER = re.compile(rf"^{AFTER_THE_TURN}", re.MULTILINE)
-# Where they print a text, one of these stands above it. (Earlier versions of them printed none.)
+# If the commands print a text, it follows one of these lines. (Earlier versions printed no text.)
 _WITH_TEXT = re.compile(
     rf"^(?:{AFTER_THE_TURN}|{TEXT_ONLY}|Restored \d+ keys for entry .*(?:\n.+)*\n\n\S)",
     re.MULTILINE,
@@ -53,26 +53,26 @@ _WITH_TEXT = re.compile(
 
 @dataclass(slots=True)
 class OwnCall:
-    """A call, with its state by the lines after it."""
+    """A call, with its state from the lines after it."""
 
-    tool: str  # of bsd
-    name: str  # of the tool as it stands in the transcript
+    tool: str  # bsd's name of the tool
+    name: str  # the name of the tool in the transcript
     call_id: str  # "" if it has none
     entry_id: str | None
     index: int  # line number
     arguments: Any
     by_shell: bool = False
-    alone: bool = True  # the shell was asked for nothing else
-    ended: bool = False  # its message says that no result will come
+    alone: bool = True  # the shell command contains no other command
+    ended: bool = False  # its message says that no result will follow
     over: bool = False  # its turn has ended
-    bound: bool = False  # a later signature covers it: a provider refuses a changed call
+    bound: bool = False  # a later signature covers it, so a provider would refuse a changed call
     result: str | None = None
     result_index: int | None = None  # line number
-    failed: bool = False  # its program says so
+    failed: bool = False  # its program reports a failure
 
     @property
     def key(self) -> str:
-        """Return a name that tells the call from others of its entry."""
+        """A name that distinguishes the call from other calls of its entry."""
         return self.call_id or self.entry_id or ""
 
     @property
@@ -87,7 +87,7 @@ class OwnCall:
 
     @property
     def gives_text(self) -> bool:
-        """True if its result has text that was extracted from a session."""
+        """True if its result contains extracted text of a session."""
         if self.result is None:
             return False
         if self.by_shell and _WITH_TEXT.search(self.result):
@@ -96,23 +96,23 @@ class OwnCall:
 
     @property
     def is_due(self) -> bool:
-        """True if it can be dealt with now, for good."""
+        """True if it can now be carried out or redacted."""
         if not self.over or (self.result is None and (self.ended or self.by_shell)):
-            return False  # it was not run, or its effect is not known
-        # The result that was extracted may be our answer: the call is not carried out twice.
+            return False  # the call was not run, or its effect is unknown
+        # An extracted result may be bsd's answer, so the call is not carried out again.
         return self.result is None or not is_placeholder(self.result.strip())
 
 
 class WatchedTranscript:
-    """A session in which calls are found while a planner reads its lines.
+    """A transcript that finds calls while a planner reads its lines.
 
     Attributes:
-        calls: those in the lines of the last reading that are not marked as dealt with.
+        calls: the calls in the lines of the last reading, without those that are marked as handled.
 
     Args:
-        due: returns those of some calls that are to be dealt with.
-        waits_at: the time now (epoch seconds), if calls that were carried out already stay as long
-            as the prompt cache is warm; None: none waits.
+        due: filters calls; returns those to handle.
+        waits_at: the current time (epoch seconds), if calls that are already carried out wait while
+            the prompt cache is warm; None: no call waits.
     """
 
     def __init__(
@@ -135,18 +135,18 @@ class WatchedTranscript:
         self._cache = PromptCache()
 
     def has_due_calls(self) -> bool:
-        """Return True if some of the calls are to be dealt with now."""
+        """Return True if there are calls to handle now."""
         return bool(self.due_calls())
 
     def due_calls(self) -> list[OwnCall]:
-        """Return the calls that are to be dealt with now, of the lines that were read."""
+        """Return the calls to handle now, in the lines that were read."""
         is_warm = self._warm_until() is not None
         return [call for call in self._due(self.calls) if not (is_warm and call.is_done)]
 
     def waits_until(self) -> float | None:
-        """Return until when (epoch seconds) calls wait for the prompt cache; None: none does."""
+        """Return the time (epoch seconds) until which calls wait for the prompt cache, or None."""
         until = self._warm_until()
-        # The results of tools that only read are their answers, and stay.
+        # Calls of read-only tools keep their results, so they do not wait.
         done = [call for call in self.calls if call.is_done and call.tool not in READING_TOOLS]
         return until if until is not None and self._due(done) else None
 
@@ -158,7 +158,7 @@ class WatchedTranscript:
     def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
         """Yield the lines from an offset on.
 
-        Up to the first call, a line that cannot hold one is not parsed.
+        Before the first call, lines that cannot contain a call are not parsed.
         """
         self.calls, self._cache = [], PromptCache()
         for line in self._source.lines(start, first_index):
@@ -222,14 +222,14 @@ def _own_call(
         by_shell=command is not None,
         alone=command is None or command.alone,
         ended=info.turn.is_end,
-        # Without turns in the format, the session is idle, or it would not be looked at.
+        # If the format has no turns, the turn counts as over: bsd reads only idle sessions.
         over=info.turn is Turn.NONE or info.turn.is_end,
     )
 
 
 def _arguments(entry: Entry, call: ToolCall) -> Any:
     given = value_at(entry, call.arguments) if call.arguments else None
-    if isinstance(given, str):  # some write the object as its JSON text
+    if isinstance(given, str):  # some programs write the object as JSON in a string
         if is_too_large(given.encode("utf-8", "surrogatepass")):
             return given
         try:
@@ -246,7 +246,7 @@ def _answers(info: EntryInfo, call: OwnCall) -> bool:
 
 
 def own_tool_name(name: str, arguments: Any) -> str | None:
-    """Return the tool of bsd that a call means, under any prefix of an MCP client, or None."""
+    """Return bsd's tool for a name with any prefix of an MCP client; None for other tools."""
     prefix, _, bare = name.rpartition("__")
     if not prefix and bare.startswith(_PREFIX):
         prefix, bare = _PREFIX, bare.removeprefix(_PREFIX)

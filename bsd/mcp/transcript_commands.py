@@ -1,7 +1,7 @@
-"""Commands of bsd that an agent's shell ran, as they stand in a transcript: found, and read.
+"""Finds and parses bsd commands that an agent ran in a shell, in a transcript.
 
-Seeds 000 and 001 have agents call their tools as `bsd restore_remote …` and `bsd purge_control …`.
-The options below are those of these commands (`cli/agent_tools`); tests compare them.
+In seeds 000 and 001, agents call tools as `bsd restore_remote …` and `bsd purge_control …`. The
+options below are those of these commands (`cli/agent_tools`); a test compares them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import click
 from bsd.core.errors import BsdError, Invalid
 from bsd.mcp.arguments import PURGE_ACTIONS, split_list
 
-# How the commands print that they give only the text, and that more becomes of it.
+# Prefixes of the commands' output: only the text, or the text and a later restore.
 TEXT_ONLY = "Text only: "
 AFTER_THE_TURN = "Text, and inline after the turn: "
 
-# Commands, and the tool that does the same.
+# Command → the equivalent tool.
 _TOOLS: Mapping[str, str] = {
     "restore_remote": "restore_remote",
     "purge_control": "purge_control",
@@ -36,13 +36,13 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 class ShellCommand:
     """A command of bsd that a shell ran."""
 
-    tool: str  # that does the same
-    alone: bool  # the shell was asked for nothing else
-    arguments: dict[str, Any] | None = None  # of the tool; None if they cannot be read
+    tool: str  # the equivalent tool
+    alone: bool  # the shell command contains no other command
+    arguments: dict[str, Any] | None = None  # of the tool; None if they cannot be parsed
 
 
 def find_shell_command(command: Any) -> ShellCommand | None:
-    """Return the first command of bsd in the command of a shell, a text or words."""
+    """Return the first bsd command in a shell command, given as a string or a list of words."""
     if isinstance(command, list):
         pieces = [[word for word in command if isinstance(word, str)]]
     elif isinstance(command, str):
@@ -52,7 +52,7 @@ def find_shell_command(command: Any) -> ShellCommand | None:
     pieces = [piece for piece in pieces if piece]
     for piece in pieces:
         words = list(piece)
-        while words and _ASSIGNMENT.match(words[0]):  # of the environment
+        while words and _ASSIGNMENT.match(words[0]):  # an environment variable
             del words[0]
         if words and words[0].rpartition("/")[2] == "bsd":
             name, rest = _split_command(words[1:])
@@ -64,7 +64,7 @@ def find_shell_command(command: Any) -> ShellCommand | None:
 def _split_words(piece: str) -> list[str]:
     try:
         return shlex.split(piece)
-    except ValueError:  # quotes that do not match: a separator stood between them
+    except ValueError:  # unbalanced quotes: a separator was between them
         return piece.split()
 
 
@@ -77,7 +77,7 @@ def _split_command(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _read_options(name: str, words: list[str]) -> dict[str, Any] | None:
-    """Return the words after the name of a command as arguments of its tool, or None."""
+    """Convert the words after a command's name to arguments of its tool; None if invalid."""
     if name not in _COMMANDS:
         return None
     try:
@@ -90,10 +90,10 @@ def _read_options(name: str, words: list[str]) -> dict[str, Any] | None:
 
 
 def name_words(words: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `purge_control`, of which some stand as words without an option.
+    """Return the arguments of `purge_control`; some may be given as words without an option.
 
     Raises:
-        Invalid: there is a word too many.
+        Invalid: there are too many words.
     """
     rest, named = list(words), dict(given)
 
@@ -107,7 +107,7 @@ def name_words(words: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]
     if named["action"] == "set_extractable":
         take("value")
     if rest and named["action"] in PURGE_ACTIONS:
-        raise Invalid(f"{rest[0]!r} is one word too many", hint="`bsd purge_control --help`")
+        raise Invalid(f"{rest[0]!r} is a word too many", hint="`bsd purge_control --help`")
     return named
 
 

@@ -1,1 +1,1 @@
-"""Set-up: bsd's additions to the configuration of agents' programs, made and taken away."""
+"""Set-up: adding bsd to the configuration of agents' programs, and removing it."""

@@ -1,6 +1,6 @@
-"""One addition to the content of one file: whether it is there, adding it, taking it away.
+"""An addition to the content of a file: check for it, add it, remove it.
 
-The content is a text, None where there is no file. Files are read and written in `switch`.
+The content is a text, or None if the file does not exist. `switch` reads and writes the files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bsd.transcripts.agents.setup_files import (
 _Value = JsonMember | JsonElement | TomlTable | TomlKey
 
 _SKILLS = Path(__file__).with_name("skills")
-_THERE = "it is there already"
+_THERE = "it already exists"
 _CHANGED = "it was changed since bsd added it"
 
 
@@ -42,8 +42,8 @@ class SetupContext:
     """The environment and the commands for the set-up of agents' programs.
 
     Attributes:
-        layout: of the root, which need not exist yet.
-        settings_file: bsd.toml, which need not exist yet.
+        layout: the layout of the root, which may not exist yet.
+        settings_file: bsd.toml, which may not exist yet.
     """
 
     layout: Layout
@@ -54,12 +54,12 @@ class SetupContext:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result for one addition.
+    """The result of `put`.
 
     Attributes:
-        content: of the file, afterwards.
-        added: bsd's addition, from now or earlier; None: nothing.
-        kept: why nothing was added.
+        content: the new content of the file.
+        added: bsd's addition, new or from before; None if bsd has added no content.
+        kept: the reason if the content was left unchanged.
     """
 
     content: str | None
@@ -68,20 +68,20 @@ class Outcome:
 
 
 def source_addition(context: SetupContext, agent: str, setup: AgentSetup) -> TomlTable:
-    """Return the `[[sources]]` of an agent; raises NotFound if it has no sessions here."""
+    """Return the `[[sources]]` table of an agent; raises NotFound if it has no sessions here."""
     directory = setup.directory(context.environ)
     if not directory.is_dir():
         raise NotFound(
             f"{setup.title} has no sessions here: there is no directory {directory}",
-            hint=f"run {setup.title} once; if its directory is another one, set the variable that"
-            " names it, as for the program itself",
+            hint=f"run {setup.title} once; if it uses another directory, set the same environment"
+            " variable as for the program itself",
         )
     value = {"kind": agent, "path": _with_tilde(directory, context.environ)}
     return TomlTable(SetupPart.SOURCE, context.settings_file, ("sources",), value, in_array=True)
 
 
 def root_addition(context: SetupContext) -> TomlKey:
-    """Return the key of bsd.toml that names the root."""
+    """Return the key `root` of bsd.toml."""
     root = _with_tilde(context.layout.root, context.environ)
     return TomlKey(SetupPart.ROOT, context.settings_file, ("root",), root, after="# root = ")
 
@@ -94,7 +94,7 @@ def sources_in(content: str | None, kind: str) -> list[dict[str, Any]]:
 
 
 def _with_tilde(path: Path, environ: Mapping[str, str]) -> str:
-    """Write a path as people do, with `~` for the home directory."""
+    """Write a path with `~` for the home directory."""
     own = home(environ)
     return f"~/{path.relative_to(own)}" if path.is_relative_to(own) else str(path)
 
@@ -102,11 +102,11 @@ def _with_tilde(path: Path, environ: Mapping[str, str]) -> str:
 def put(
     content: str | None, addition: Addition, earlier: Added | None, environ: Mapping[str, str]
 ) -> Outcome:
-    """Add something to a file, unless it is there.
+    """Make an addition to a file, unless it exists.
 
     Args:
-        earlier: bsd's earlier addition in this place; it is replaced if it is as bsd wrote it and
-            no longer the wanted one.
+        earlier: bsd's earlier addition in this place; replaced if it is outdated and still exactly
+            as bsd wrote it.
 
     Raises:
         NotEditable: the file cannot be edited safely.
@@ -142,8 +142,8 @@ def _put_source(
             return Outcome(content, earlier, None if earlier else _THERE)
         if source.get("name") is None:
             raise Conflict(
-                f"another directory is a source of this kind already: {path}",
-                hint="give it a `name` in bsd.toml, or remove it there",
+                f"bsd.toml already has a source of this kind with another directory: {path}",
+                hint="give that source a `name` in bsd.toml, or remove it there",
             )
     text, added = toml_text.add(text, addition.path, addition.value, in_array=True)
     return Outcome(text, added)
@@ -172,13 +172,13 @@ def _put_value(content: str | None, addition: _Value, earlier: Added | None) -> 
     is_element = isinstance(addition, JsonElement)
     text, added = json_text.add(text, addition.path, addition.value, is_element=is_element)
     if isinstance(earlier, AddedJson) and earlier.made > added.made:
-        # Directories made for the earlier one are kept by another addition to this file.
+        # Objects made for the earlier addition still exist because of another addition.
         added = replace(added, made=earlier.made, inner=earlier.inner)
     return Outcome(text, replace(added, mark=getattr(addition, "mark", "")))
 
 
 def _present(text: str, addition: _Value) -> Any:
-    """Return the value that stands in the place of an addition, else `json_text.ABSENT`."""
+    """Return the present value in the place of an addition, else `json_text.ABSENT`."""
     if isinstance(addition, TomlTable | TomlKey):
         return json_text.member(toml_text.parse(text), addition.path)
     document = json_text.parse(text)
@@ -190,7 +190,7 @@ def _present(text: str, addition: _Value) -> Any:
 
 
 def is_there(content: str | None, addition: Addition) -> bool:
-    """Return True if the addition is in the file, by any writer; raises NotEditable."""
+    """Return True if the file has the addition, by bsd or by hand; raises NotEditable."""
     if content is None:
         return False
     if isinstance(addition, WholeFile):
@@ -201,9 +201,9 @@ def is_there(content: str | None, addition: Addition) -> bool:
 
 
 def take_away(content: str | None, added: Added, *, force: bool = False) -> str | None:
-    """Return the content without an addition: None if no file is left, or none is there.
+    """Return the content without an addition; None if the file is to be deleted or is missing.
 
-    An addition that is not there any more is no error.
+    If the addition no longer exists, the content is returned unchanged.
 
     Args:
         force: also remove an addition that was changed since.
@@ -226,7 +226,7 @@ def take_away(content: str | None, added: Added, *, force: bool = False) -> str 
 
 
 def is_blank(content: str, added: Added) -> bool:
-    """Return True if nothing is left in a file of which something was taken away."""
+    """Return True if a file is empty after the removal of an addition."""
     if isinstance(added, AddedToml):
         return not content.strip()
     return isinstance(added, AddedJson) and json_text.parse(content) == {}

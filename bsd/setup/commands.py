@@ -14,10 +14,10 @@ from bsd.transcripts.agents.setup_files import SetupCommands
 
 
 def own_command() -> list[str]:
-    """Return the command that calls this bsd from any directory."""
+    """Return the command that runs this bsd from any directory."""
     name = os.path.basename(sys.argv[0])
     found = shutil.which(sys.argv[0]) if name == "bsd" else None
-    # A link is kept as it is: its target may move with the next version.
+    # Links are not resolved: the target may move with the next version.
     return [os.path.abspath(found)] if found else [sys.executable, "-m", "bsd"]
 
 
@@ -30,23 +30,23 @@ def setup_commands(options: tuple[str, ...], socket: Path) -> SetupCommands:
     """Return the commands for programs of this user.
 
     Args:
-        options: global options by which bsd finds its root and settings, if it needs any.
-        socket: of the daemon.
+        options: the global options that bsd needs to find its root and settings.
+        socket: the daemon's socket.
     """
     script = str(hook_script())
     hook = [sys.executable, "-I", "-S", script]
     if not _is_usual(socket):
         hook += ["--socket", str(socket)]
-    # If bsd is removed without `bsd agents off`, Python ends with 2: Claude Code would not let the
-    # agent end its turn.
+    # If bsd is removed without `bsd agents off`, Python exits with 2, and Claude Code would then
+    # not let the agent end its turn. So the command ignores errors.
     command = f"{shlex.join(hook)} 2>/dev/null || true"
     return SetupCommands((*own_command(), *options, "mcp"), command, script, options)
 
 
 def _is_usual(socket: Path) -> bool:
-    """Return True if the script finds the socket without being told, in any environment."""
+    """Return True if the script finds the socket without an option, in any environment."""
     home = {"HOME": os.environ.get("HOME", "")}
     try:
         return socket == find_socket(usual_root(home), home)
-    except BsdError:  # there are two roots
+    except BsdError:  # two roots exist
         return False

@@ -1,7 +1,7 @@
-"""The agents on this machine: their sessions, their size, and those that are deleted soon.
+"""The agents on this machine: number and size of their sessions, and imminent deletions.
 
-For `bsd init`, also of programs that bsd does not look after yet. Costs a stat for each session;
-no session is opened, and nothing is written.
+Also finds programs that bsd does not manage yet, for `bsd init`. Costs a stat per session; no
+session is opened, and no file is written.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ SOON_DAYS = round(SOON_SECONDS / 86_400)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundAgent:
-    """An agent's program that has sessions here, or that the settings name.
+    """An agent's program that has sessions on this machine, or that the settings name.
 
     Attributes:
-        kind: as `bsd agents` calls it.
-        is_root: its directory is a root of bsd; of others it is a source.
-        served: bsd looks after it.
-        layout: a layout in which its sessions have the names that they have, or will have; of
-            other programs' sources it has none.
-        problem: why bsd cannot look after it as things are.
+        kind: its name in `bsd agents`.
+        is_root: its directory is a root of bsd; the directories of other programs are sources.
+        served: bsd manages its sessions.
+        layout: a layout in which its sessions have their present or future names; it contains no
+            sources of other programs.
+        problem: the reason why bsd cannot manage it at present.
     """
 
     kind: str
@@ -52,14 +52,14 @@ class FoundAgent:
 
 @dataclass(frozen=True, slots=True)
 class AgentSessions:
-    """The sessions of one agent's program.
+    """The sessions of an agent's program.
 
     Attributes:
-        files: all transcripts with their sizes in bytes, those of subagents among them.
-        parts: how many of them are parts of a session, such as subagents.
-        deleted_soon: the sessions, without their parts, that the program deletes by its own rule
-            within `SOON_DAYS` days; the first to go comes first.
-        problems: which directories cannot be read, and why.
+        files: all transcripts, including those of sub-agents, with their sizes in bytes.
+        parts: the number of transcripts that are parts of a session, such as sub-agents.
+        deleted_soon: the sessions, without parts, that the program itself deletes within
+            `SOON_DAYS` days, earliest deletion first.
+        problems: the directories that cannot be read, with the reasons.
     """
 
     files: tuple[tuple[SessionName, int], ...]
@@ -69,27 +69,28 @@ class AgentSessions:
 
     @property
     def sessions(self) -> int:
-        """How many sessions there are, without their parts."""
+        """The number of sessions, without their parts."""
         return len(self.files) - self.parts
 
     @property
     def bytes(self) -> int:
-        """The size of all transcripts."""
+        """The size of all transcripts in bytes."""
         return sum(size for _, size in self.files)
 
     def without_copy(self, layout: Layout) -> list[SessionName]:
-        """Return the sessions that are deleted soon and of which bsd has no copy.
+        """Return the sessions that are deleted soon and have no copy in bsd.
 
-        Nothing but bsd has written to them since they were copied, or they would not go soon.
+        An existing copy is up to date: a session that was written to since would not be deleted
+        soon.
         """
         return [name for name in self.deleted_soon if not layout.has_copy(name)]
 
 
 def find_agents(layout: Layout, environ: Mapping[str, str]) -> list[FoundAgent]:
-    """Return the agents on this machine, the one whose directory is a root first.
+    """Return the agents on this machine; an agent whose directory is a root comes first.
 
     Args:
-        layout: as the settings say; its root need not be there.
+        layout: the layout of the settings; its root may be missing.
     """
     found: list[FoundAgent | None] = []
     for kind, setup in agent_setups().items():
@@ -124,7 +125,7 @@ def _find_root_agent(
     return found(
         directory=other.root,
         layout=other,
-        problem=f"its directory is a root of its own, and this one is {layout.root}",
+        problem=f"its directory is a root of its own, but this root is {layout.root}",
         hint=f"bsd --root {other.root} init",
     )
 
@@ -149,7 +150,7 @@ def _find_source_agent(
     except BsdError as error:
         return found(directory=directory, layout=layout, problem=error.message, hint=error.hint)
     problem, hint = _served_elsewhere(new, new.sources)
-    if hint is not None:  # a source can be claimed when bsd.toml names it
+    if hint is not None:  # a source can be claimed only after bsd.toml names it
         hint = f"bsd agents on {kind}, then {hint}"
     return found(directory=directory, layout=new, problem=problem, hint=hint)
 
@@ -158,7 +159,7 @@ def _served_elsewhere(layout: Layout, sources: Iterable[Source]) -> tuple[str | 
     """Return the other root that serves one of the sources, and a hint."""
     for source in sources:
         if why := elsewhere(layout, source):
-            return f"{why}: it is only looked at here", f"bsd sources claim {source.name}"
+            return f"{why}: this root only reads it", f"bsd sources claim {source.name}"
     return None, None
 
 
@@ -166,12 +167,12 @@ def sessions_of(layout: Layout, kind: str | None, now: float) -> AgentSessions:
     """Return the sessions in the sources of a kind, or in the root.
 
     Args:
-        kind: as `[[sources]]` calls a program; None: the sessions in the root.
+        kind: the `kind` of a program in `[[sources]]`; None: the sessions in the root.
         now: epoch seconds.
 
     Raises:
         ConfigError: the root has no agents, and no source is named.
-        Forbidden: the root may not be read.
+        Forbidden: the root is not readable.
     """
     files: list[tuple[SessionName, int]] = []
     leaving: list[tuple[float, SessionName]] = []
@@ -183,7 +184,7 @@ def sessions_of(layout: Layout, kind: str | None, now: float) -> AgentSessions:
             continue
         found = [(name, Written.of(status)) for name, status in listed]
         files += [(name, written.size) for name, written in found]
-        with suppress(BsdError):  # its directory is gone meanwhile
+        with suppress(BsdError):  # the directory has just been deleted
             program = program_of(layout, agent)
             if program.part_of is not None:
                 parts += len(found)
@@ -201,7 +202,7 @@ def sessions_of(layout: Layout, kind: str | None, now: float) -> AgentSessions:
 
 
 def _kind_of(layout: Layout, name: str) -> str | None:
-    """Return the kind of the source that is called so, or in which this agent lies."""
+    """Return the kind of the source with this name, or of the source that contains this agent."""
     for source in layout.sources:
         if name == source.name:
             return source.kind

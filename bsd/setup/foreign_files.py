@@ -1,8 +1,8 @@
-"""Reading and replacing files of other programs, which may change them at any moment.
+"""Reading and replacing files of other programs, which may change them at any time.
 
-A file is replaced as a whole, by one that has its mode, owner and attributes, if it is still as it
-was read. A link is followed to its target, which is replaced. Nothing is written for a user to whom
-the file does not belong.
+A file is replaced as a whole, by a file with the same mode, owner and attributes, and only if it
+has not changed since it was read. If the path is a link, its target is replaced. A file that
+belongs to another user is not changed, unless bsd runs as root.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from bsd.core.files import LARGEST_RECORD, open_plain, read_plain, sync_dir, wri
 from bsd.core.filesystem import MetadataNotKept, keep_metadata
 
 _LOCK_SECONDS = 2.0  # for a lock that a program holds for milliseconds
-# Claude Code takes over a lock that was not renewed for so long; it renews its own every 5 s.
+# Claude Code takes over a lock that was not renewed for this long; it renews its own every 5 s.
 _ABANDONED_SECONDS = 10.0
-_BSD_MARK_NS = 298_173_645  # by this fraction of a second a lock is known as one of bsd's
+_BSD_MARK_NS = 298_173_645  # the fraction of a second in the mtime of a lock that bsd made
 _PRIVATE, _SHARED = 0o600, 0o644
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignFile:
-    """A file as it was read.
+    """The content of a file when it was read.
 
     Attributes:
-        path: as the program names it.
-        target: the same, links resolved.
-        content: None if there is no file.
+        path: the path that the program uses.
+        target: the path with resolved links.
+        content: None if the file does not exist.
     """
 
     path: Path
@@ -44,14 +44,14 @@ class ForeignFile:
 
 
 def read_foreign(path: Path) -> ForeignFile:
-    """Read a file, links followed; raises BsdError if it is there and bsd may not edit it."""
+    """Read a file, following links; raises BsdError if it exists but bsd must not edit it."""
     target = Path(os.path.realpath(path))
     try:
         found = os.lstat(target)
     except (FileNotFoundError, NotADirectoryError):
         if os.path.islink(path):
-            hint = "make the file, or remove the link"
-            raise NotFound(f"{path} is a link to {target}, which is not there", hint=hint) from None
+            hint = "create the file, or remove the link"
+            raise NotFound(f"{path} is a link to {target}, which is missing", hint=hint) from None
         return ForeignFile(path, target, None)
     except OSError as error:
         raise os_problem(error, f"reading {path}") from error
@@ -66,8 +66,8 @@ def read_foreign(path: Path) -> ForeignFile:
         )
     if found.st_nlink > 1:
         raise Forbidden(
-            f"{path} has {found.st_nlink} names, and bsd can replace it under one of them only",
-            hint="edit it by hand, or make a copy of its own of it",
+            f"{path} has {found.st_nlink} names (hard links); bsd could replace it under one only",
+            hint="edit it by hand, or replace it by a copy",
         )
     return ForeignFile(path, target, content)
 
@@ -75,15 +75,15 @@ def read_foreign(path: Path) -> ForeignFile:
 def replace_foreign(
     file: ForeignFile, content: bytes | None, *, private: bool, lock: Path | None = None
 ) -> None:
-    """Replace a file durably, create it, or delete it (`content` is None).
+    """Replace or create a file durably, or delete it (`content` is None).
 
     Args:
-        private: a new file is readable for its owner only.
-        lock: the directory by which the program keeps others from writing the file.
+        private: a new file gets mode 0600.
+        lock: the directory that the program uses as a lock of the file.
 
     Raises:
-        Conflict: the file is not as it was read; nothing was changed.
-        BsdError: it cannot be written; nothing was changed.
+        Conflict: the file has changed since it was read; it is left unchanged.
+        BsdError: the file cannot be written; it is left unchanged.
     """
     try:
         with _locked(lock):
@@ -103,7 +103,7 @@ def replace_foreign(
 
 
 def make_directories(path: Path) -> tuple[Path, ...]:
-    """Create the missing directories above a file; return them, the outermost first."""
+    """Create the missing directories above a file; return them, outermost first."""
     missing = missing_directories(path)
     try:
         for directory in missing:
@@ -111,15 +111,15 @@ def make_directories(path: Path) -> tuple[Path, ...]:
             _give_to_owner_above(directory)
             sync_dir(directory.parent)
     except (FileExistsError, NotADirectoryError):
-        hint = "move away the file that lies in the place of a directory"
-        raise Conflict(f"{path.parent} cannot be made a directory", hint=hint) from None
+        hint = "a file is in the place of a directory; move the file away"
+        raise Conflict(f"{path.parent} cannot be created as a directory", hint=hint) from None
     except OSError as error:
         raise os_problem(error, f"making {path.parent}") from error
     return missing
 
 
 def missing_directories(path: Path) -> tuple[Path, ...]:
-    """Return the directories above a file that are not there, the outermost first."""
+    """Return the missing directories above a file, outermost first."""
     missing = []
     for directory in path.parents:
         if os.path.lexists(directory):
@@ -129,14 +129,14 @@ def missing_directories(path: Path) -> tuple[Path, ...]:
 
 
 def remove_empty(directories: tuple[Path, ...]) -> None:
-    """Remove directories that are empty, the innermost first; others stay."""
+    """Remove the directories that are empty, innermost first."""
     for directory in reversed(directories):
-        with suppress(OSError):  # something has come into it, or it is gone
+        with suppress(OSError):  # not empty, or already removed
             os.rmdir(directory)
 
 
 def is_writable(path: Path) -> bool:
-    """Return False if this process cannot make or replace a file, links followed.
+    """Return False if this process cannot create or replace a file; follows links.
 
     A service's unit may mount a home, or parts of it, read-only (ProtectHome, ReadOnlyPaths).
     """
@@ -144,21 +144,21 @@ def is_writable(path: Path) -> bool:
     try:
         if os.statvfs(target).f_flag & os.ST_RDONLY:
             return False
-    except OSError:  # it is not there, or nothing can be told
+    except OSError:  # the file does not exist, or cannot be checked
         pass
     directory = target.parent
-    while not os.path.lexists(directory):  # it is made, too
+    while not os.path.lexists(directory):  # missing directories would be created
         directory = directory.parent
     return os.access(directory, os.W_OK | os.X_OK)
 
 
 def remove_leftovers(target: Path) -> None:
-    """Remove what a killed bsd has left beside a file that it was about to replace.
+    """Remove temporary files that a killed bsd has left beside a file.
 
-    A temporary file is locked for as long as its writer lives.
+    A temporary file is locked while its writer lives.
     """
     leftover = re.compile(re.escape(f".{target.name[:200]}.") + r"[0-9a-f]{12}\.bsd-tmp")
-    with suppress(OSError):  # there is no such directory, or it is not ours
+    with suppress(OSError):  # the directory is missing, or belongs to another user
         for name in filter(leftover.fullmatch, os.listdir(target.parent)):
             path = target.with_name(name)
             with suppress(OSError), open(path, "rb") as file:
@@ -187,14 +187,14 @@ def _replace(file: ForeignFile, content: bytes, *, private: bool) -> None:
             os.replace(temporary, file.target)
         finally:
             os.close(descriptor)
-    except BaseException:  # an interrupt, too, must not leave the temporary file behind
+    except BaseException:  # also an interrupt must not leave the temporary file behind
         with suppress(OSError):
             os.unlink(temporary)
         raise
 
 
 def _give_to_owner_above(path: Path, descriptor: int | None = None) -> None:
-    """If root has made something, give it to the owner of the directory."""
+    """If bsd runs as root, give a new file or directory to the owner of its parent."""
     if os.geteuid() == 0:
         above = os.stat(path.parent)
         os.chown(path if descriptor is None else descriptor, above.st_uid, above.st_gid)
@@ -209,7 +209,7 @@ def _as_before(file: ForeignFile, descriptor: int) -> None:
 
 
 def _refuse_changed(file: ForeignFile) -> None:
-    """Raise Conflict if the file is not as it was read."""
+    """Raise Conflict if the file has changed since it was read."""
     now = read_foreign(file.path)
     if (now.target, now.content) != (file.target, file.content):
         raise changed(file.path)
@@ -218,14 +218,14 @@ def _refuse_changed(file: ForeignFile) -> None:
 def changed(path: Path) -> Conflict:
     """Return the error for a file that another program has just written."""
     return Conflict(
-        f"{path} has just been changed by another program; bsd changed nothing in it",
+        f"{path} has just been changed by another program; bsd has not changed it",
         hint="run it again",
     )
 
 
 @contextmanager
 def _locked(lock: Path | None, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
-    """Hold a program's lock, a directory; raises Busy, OSError."""
+    """Hold a program's lock, which is a directory; raises Busy, OSError."""
     if lock is None or not lock.parent.is_dir():
         yield
         return
@@ -244,9 +244,10 @@ def _locked(lock: Path | None, sleep: Callable[[float], None] = time.sleep) -> I
 
 
 def _take(lock: Path) -> int | None:
-    """Make a lock and return its descriptor; None if it is there.
+    """Create a lock and return its descriptor; None if the lock exists.
 
-    bsd marks its own and holds a lock of the kernel on it: what a killed bsd has left is free.
+    bsd marks its own lock by its mtime and holds a flock on it, so that the lock of a killed bsd is
+    recognised as free.
     """
     try:
         os.mkdir(lock, 0o700)
@@ -255,7 +256,7 @@ def _take(lock: Path) -> int | None:
             _remove_abandoned(lock)
         return None
     descriptor = os.open(lock, _DIRECTORY)
-    with suppress(OSError):  # some network file systems have no such locks
+    with suppress(OSError):  # some network file systems do not support flock
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         now = time.time_ns()
         os.utime(descriptor, ns=(now, now - now % 10**9 + _BSD_MARK_NS))
@@ -263,7 +264,7 @@ def _take(lock: Path) -> int | None:
 
 
 def _remove_abandoned(lock: Path) -> None:
-    """Remove a lock whose maker is gone; raises OSError if it is held, or is no directory."""
+    """Remove an abandoned lock; raises OSError if it is held, or is not a directory."""
     descriptor = os.open(lock, _DIRECTORY)
     try:
         found = os.fstat(descriptor)
@@ -278,7 +279,7 @@ def _remove_abandoned(lock: Path) -> None:
 
 
 def text_of(file: ForeignFile) -> str:
-    """Return a file's text, empty if there is no file; raises BsdError if it is not UTF-8."""
+    """Return a file's text; "" if the file does not exist. Raises Conflict if it is not UTF-8."""
     try:
         return (file.content or b"").decode()
     except UnicodeDecodeError:

@@ -1,8 +1,8 @@
-"""Exact edits of JSON files that people and other programs write: pure functions on texts.
+"""Exact edits of JSON files that users and other programs write: pure functions on texts.
 
-A member or an element is added behind the last one of its object or array, written as the file is
-written; all other characters stay as they are. An addition is taken away in the same way, also
-if other members have come to stand beside it.
+A member or an element is added at the end of its object or array, in the formatting of the file;
+all other characters stay unchanged. The removal of an addition also changes no other characters,
+even if other members were added beside it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _USUAL_INDENT = "  "
 
 
 class NotEditable(Conflict):
-    """A file that cannot be edited without risk to its other content; it is left alone."""
+    """The file cannot be edited without risk to its other content; it is left unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,11 @@ class AddedJson:
 
     Attributes:
         path: the keys that lead to the member, or to the array of the element.
-        value: of the member or the element.
+        value: the value of the member or element.
         is_element: `value` was added to the array at `path`.
-        made: how many objects and arrays on the way were created, the innermost ones.
-        inner: the space between the brackets of the object or array in which something was added,
-            if it was empty; else None.
-        mark: a text by which an element is recognised that was changed since; or empty.
+        made: the number of innermost objects and arrays on the path that were created.
+        inner: if the object or array was empty, the white space between its brackets; else None.
+        mark: a text that identifies an element even if it was changed since; or "".
     """
 
     path: tuple[str, ...]
@@ -52,7 +51,7 @@ class AddedJson:
 
 
 class _JsonSlot(NamedTuple):
-    """A member or an element; positions in the text."""
+    """A member or an element, as positions in the text."""
 
     key: str | None
     begin: int  # of the key, or of an element's value
@@ -69,9 +68,9 @@ class _JsonContainer(NamedTuple):
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Return the object that a file holds; an empty file is an empty object.
+    """Return the object in a file; an empty file counts as an empty object.
 
-    Raises NotEditable for anything else: comments, trailing commas, an array, broken JSON.
+    Raises NotEditable for comments, trailing commas, an array, or broken JSON.
     """
     content = text.removeprefix(_BOM)
     if not content.strip():
@@ -90,7 +89,7 @@ def add(
 ) -> tuple[str, AddedJson]:
     """Add a member, or an element of an array; return the new text and the change.
 
-    The caller has seen that it is not there yet. Raises NotEditable.
+    The caller has checked that it does not exist yet. Raises NotEditable.
     """
     parse(text)
     if not text.removeprefix(_BOM).strip():
@@ -101,7 +100,7 @@ def add(
     if (text[container.open] == "[") is bool(missing):
         wanted = "object" if missing else "array"
         raise NotEditable(f"{'.'.join(path[:found])} is not an {wanted}")
-    key, *rest = missing or (None,)  # an element of an array that is there has no key
+    key, *rest = missing or (None,)  # an element of an existing array has no key
     content = [value] if is_element and missing else value
     for step in reversed(rest):
         content = {step: content}
@@ -113,7 +112,7 @@ def add(
 
 
 def take_away(text: str, added: AddedJson, *, force: bool = False) -> str | None:
-    """Remove an addition; return None if it is not there any more.
+    """Remove an addition; return None if it no longer exists.
 
     Args:
         force: also remove a member whose value was changed since.
@@ -136,13 +135,13 @@ def take_away(text: str, added: AddedJson, *, force: bool = False) -> str | None
 
 
 def elements(document: Mapping[str, Any], path: tuple[str, ...]) -> list[Any]:
-    """Return the elements of the array at a path; none if there is no array."""
+    """Return the elements of the array at a path; [] if there is no array."""
     found = member(document, path)
     return found if isinstance(found, list) else []
 
 
 def member(document: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    """Return the value of the member at a path, `ABSENT` if there is none."""
+    """Return the value of the member at a path; `ABSENT` if it does not exist."""
     found: Any = document
     for key in path:
         found = found.get(key, ABSENT) if isinstance(found, dict) else ABSENT
@@ -150,9 +149,9 @@ def member(document: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 
 
 def _walk(text: str, path: tuple[str, ...]) -> tuple[_JsonContainer, int]:
-    """Return the last object or array on a path that is there, and how many keys lead to it.
+    """Return the innermost existing object or array on a path, and the number of keys to it.
 
-    Raises NotEditable if something else stands on the path, or a key of it twice.
+    Raises NotEditable if another kind of value is on the path, or if a key of it occurs twice.
     """
     container = _container(text, _skip(text, 1 if text.startswith(_BOM) else 0))
     for number, key in enumerate(path):
@@ -167,7 +166,7 @@ def _walk(text: str, path: tuple[str, ...]) -> tuple[_JsonContainer, int]:
 
 
 def _container(text: str, at: int) -> _JsonContainer:
-    """Return the object or array that begins at a position of a text that is valid JSON."""
+    """Return the object or array that begins at a position of a valid JSON text."""
     is_object = text[at] == "{"
     slots, position = [], _skip(text, at + 1)
     while text[position] not in "}]":
@@ -189,15 +188,15 @@ def _skip(text: str, position: int) -> int:
 
 
 def _member(container: _JsonContainer, key: str) -> int | None:
-    """Return the index of the member of this name; raises NotEditable if there are several."""
+    """Return the index of the member with this name; raises NotEditable if there are several."""
     found = [index for index, slot in enumerate(container.slots) if slot.key == key]
     if len(found) > 1:
-        raise NotEditable(f"the key {key} stands in it twice")
+        raise NotEditable(f"the key {key} occurs twice")
     return found[0] if found else None
 
 
 def _element(text: str, container: _JsonContainer, added: AddedJson) -> int | None:
-    """Return the index of the element that was added, also if it was changed since."""
+    """Return the index of the added element, even if it was changed since."""
     values = [_value(text, slot) for slot in container.slots]
     if added.value in values:
         return values.index(added.value)
@@ -206,7 +205,7 @@ def _element(text: str, container: _JsonContainer, added: AddedJson) -> int | No
 
 
 def has_mark(value: Any, mark: str) -> bool:
-    """Return True if a text stands in a value; an empty one stands in none."""
+    """Return True if a value contains a text; an empty text does not count."""
     return bool(mark) and mark in json.dumps(value, ensure_ascii=False)
 
 
@@ -215,7 +214,7 @@ def _value(text: str, slot: _JsonSlot) -> Any:
 
 
 def _insert(text: str, container: _JsonContainer, key: str | None, content: Any) -> str:
-    """Write a new last member or element as the others are written."""
+    """Insert a new last member or element, formatted like the others."""
     indent, newline = _indent(text), "\r\n" if "\r\n" in text else "\n"
     if container.slots:
         last, before = container.slots[-1], container.open
@@ -237,7 +236,7 @@ def _insert(text: str, container: _JsonContainer, key: str | None, content: Any)
 def _render(
     key: str | None, content: Any, line: str | None, indent: str | None, newline: str
 ) -> str:
-    """Write a member or an element; `line` is the indent of its line, None: all on one line."""
+    """Write a member or an element; `line` is the indent of its line, None for a single line."""
     if line is None:
         body = json.dumps(content, ensure_ascii=False)
     else:
@@ -251,7 +250,7 @@ def _is_one_line(text: str) -> bool:
 
 
 def _indent(text: str) -> str | None:
-    """Return the indentation of members of the outermost object; None if there is none."""
+    """Return the indentation of members of the outermost object; None without indentation."""
     container = _container(text, _skip(text, 1 if text.startswith(_BOM) else 0))
     for slot in container.slots[:1]:
         found = _LINE_START.search(text[container.open + 1 : slot.begin])
@@ -268,7 +267,7 @@ def _indent_of_line(text: str, position: int) -> str:
 def _remove(
     text: str, container: _JsonContainer, index: int, added: AddedJson, keys: list[str]
 ) -> str:
-    """Remove one member or element, and the objects that were made for it and are empty then."""
+    """Remove a member or element, and the objects made for it if they are empty afterwards."""
     slots = container.slots
     if index > 0:
         return text[: slots[index - 1].end] + text[slots[index].end :]

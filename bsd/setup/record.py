@@ -1,7 +1,7 @@
-"""The record of bsd's additions to files of other programs, so that they can be taken away.
+"""The record of bsd's additions to files of other programs, so that they can be removed.
 
-It is a private file of the root (`Layout.agents_file`), written before the files that it is about:
-an addition that is recorded but was not written is found absent and needs no undoing.
+It is a private file of the root (`Layout.agents_file`), written before the files themselves. If an
+addition was recorded but not written, its removal finds it absent and does no work.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WAIT_SECONDS = 5.0  # another bsd is done within milliseconds
 
 @dataclass(frozen=True, slots=True)
 class AddedFile:
-    """A whole file that was added; `digest` is the SHA-256 of its content."""
+    """An added file; `digest` is the SHA-256 of its content."""
 
     digest: str
 
@@ -38,10 +38,10 @@ _FORMS: dict[str, type[Added]] = {"json": AddedJson, "toml": AddedToml, "whole_f
 
 @dataclass(frozen=True, slots=True)
 class RecordedAddition:
-    """One addition to one file."""
+    """An addition to a file."""
 
     part: SetupPart
-    file: Path  # as the program names it; it may be a link
+    file: Path  # the path that the program uses; may be a link
     added: Added
     lock: Path | None = None  # as in `JsonMember`
 
@@ -51,8 +51,8 @@ class MadeFile:
     """A file that was missing or blank before bsd wrote to it.
 
     Attributes:
-        blank: the file's former content; None: there was no file.
-        directories: those that were created for it, the outermost first.
+        blank: the file's former content; None if it did not exist.
+        directories: the directories that bsd created for it, outermost first.
     """
 
     blank: str | None
@@ -61,12 +61,12 @@ class MadeFile:
 
 @dataclass(slots=True)
 class SetupRecord:
-    """The additions of bsd, by the words for agents' programs.
+    """The additions of bsd.
 
     Attributes:
-        additions: of each program.
+        additions: the additions for each agent, by the agent's name in commands.
         made: files that were missing or blank before.
-        turned_off: programs that the user has turned off and not on again.
+        turned_off: agents that the user has turned off and not on again.
     """
 
     additions: dict[str, list[RecordedAddition]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class SetupRecord:
         return [each for each in self.additions.get(agent, []) if each.file == file]
 
     def find(self, agent: str, addition: Addition) -> Added | None:
-        """Return the recorded addition to a file in the place of an addition."""
+        """Return the recorded addition at the same path of the same file; None if there is none."""
         for each in self.of_file(agent, addition.file):
             if getattr(each.added, "path", None) == getattr(addition, "path", None):
                 return each.added
@@ -92,12 +92,12 @@ class SetupRecord:
             del self.additions[agent]
 
     def has_file(self, file: Path) -> bool:
-        """Return True if something was added to a file, for any agent."""
+        """Return True if the record has an addition to a file, for any agent."""
         return any(each.file == file for found in self.additions.values() for each in found)
 
 
 def read_record(layout: Layout) -> SetupRecord:
-    """Return the record of a root, empty if there is none; raises ConfigError, BsdError."""
+    """Return the record of a root; empty if the file is missing. Raises ConfigError, BsdError."""
     path = layout.agents_file
     try:
         content = read_ours(path, layout.root, LARGEST_RECORD)
@@ -109,15 +109,14 @@ def read_record(layout: Layout) -> SetupRecord:
         return _from_json(json.loads(content))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ConfigError(
-            f"{path}, where bsd notes what it has added to other programs' files, is broken: "
-            f"{error}",
-            hint="move it away; what bsd has added is then for you to remove",
+            f"{path}, the record of bsd's additions to other programs' files, is broken: {error}",
+            hint="move it away; then remove bsd's additions by hand",
         ) from None
 
 
 def lock_record(layout: Layout) -> AbstractContextManager[None]:
-    """Keep other processes from changing the record; raises TemporaryFailure, BsdError."""
-    text = "another bsd turns an agent on or off right now"
+    """Lock the record against other processes; raises TemporaryFailure, BsdError."""
+    text = "another bsd is turning an agent on or off"
     return holding(layout.agents_lock, _WAIT_SECONDS, TemporaryFailure(text, hint="run it again"))
 
 

@@ -1,4 +1,4 @@
-"""The agents' programs on this machine: their sessions, and the parts of bsd set up for each."""
+"""The state of each agent's program on this machine: its sessions, and bsd's set-up for it."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ _NO_SESSIONS = AgentSessions((), 0, (), ())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentState:
-    """One agent's program on this machine."""
+    """The state of an agent's program on this machine."""
 
-    agent: Annotated[str, Field(description="The word for it in commands and bsd.toml")]
+    agent: Annotated[str, Field(description="Its name in commands and bsd.toml")]
     title: str
-    directory: Annotated[Path, Field(description="Of its sessions; OpenClaw's own directory")]
-    found: Annotated[bool, Field(description="Whether the directory is there")]
-    sessions: Annotated[int, Field(description="Without subagents")]
+    directory: Annotated[Path, Field(description="Of its sessions; for OpenClaw, its directory")]
+    found: Annotated[bool, Field(description="Whether the directory exists")]
+    sessions: Annotated[int, Field(description="Without sub-agents")]
     subagents: int
-    bytes: Annotated[int, Field(description="Of all its transcripts")]
+    bytes: Annotated[int, Field(description="Size of all its transcripts")]
     deleted_soon: Annotated[
         int, Field(description=f"Sessions that the program deletes within {SOON_DAYS} days")
     ]
-    to_copy: Annotated[int, Field(description="Those of them of which bsd has no copy")]
-    by_project: Annotated[bool, Field(description="Its program keeps sessions by project")]
-    on: Annotated[bool, Field(description="Whether bsd looks after its sessions")]
+    to_copy: Annotated[int, Field(description="The number of these without a copy in bsd")]
+    by_project: Annotated[bool, Field(description="Its program stores sessions by project")]
+    on: Annotated[bool, Field(description="Whether bsd manages its sessions")]
     parts: Annotated[
-        dict[SetupPart, bool], Field(description="What of bsd is set up, whoever has done it")
+        dict[SetupPart, bool], Field(description="Which parts are set up, by bsd or by hand")
     ]
-    turned_off: Annotated[bool, Field(description="`bsd agents off` was the last that was said")]
-    command: Annotated[str, Field(description="Turns it off if it is on, else on")]
+    turned_off: Annotated[bool, Field(description="Turned off by the user (`bsd agents off`)")]
+    command: Annotated[str, Field(description="The command to turn it off, or on if it is off")]
     read_only: Annotated[
         list[Path], Field(description="Files of the set-up that this process cannot write")
     ]
@@ -54,7 +54,7 @@ class AgentState:
 
 
 def available(context: SetupContext, now: float) -> list[AgentState]:
-    """Return the state of each agent that bsd knows; one that cannot be read says so.
+    """Return the state of each agent that bsd supports; `problem` is set if reading it failed.
 
     Args:
         now: epoch seconds.
@@ -128,5 +128,5 @@ def command_of(context: SetupContext, agent: str, turn: str) -> str:
 
 
 def leave_command(context: SetupContext) -> str:
-    """Return the command that leaves bsd for good."""
+    """Return the command that uninstalls bsd."""
     return shlex.join(("bsd", *context.commands.options, "leave"))

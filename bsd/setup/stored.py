@@ -1,4 +1,4 @@
-"""Counts the sessions of an agent of which bsd keeps values in its store and archive."""
+"""Counts the sessions of an agent that have values in bsd's store or archive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bsd.core.layout import COPY, Layout
 
 
 def stored_sessions(layout: Layout, kind: str) -> int:
-    """Return of how many sessions of a kind of source bsd keeps values; raises BsdError."""
+    """Return the number of sessions, in sources of a kind, with stored values; raises BsdError."""
     names = {source.name for source in layout.sources if source.kind == kind}
     found = set()
     for place in (layout.extracted, layout.archive):
@@ -18,7 +18,7 @@ def stored_sessions(layout: Layout, kind: str) -> int:
             session = layout.session_of_store(store)
             if session is None or session.agent.partition(":")[0] not in names:
                 continue
-            # Placeholders do not stand for copies of whole sessions.
+            # Copies of whole sessions do not count: they leave no placeholders in the session.
             if any(not name.startswith(COPY) for name in _names_in(place / store)):
                 found.add(session)
     return len(found)

@@ -1,8 +1,8 @@
-"""Turning an agent on and off: which files change, shown first, then written.
+"""Turning an agent on and off: plans the changes of files, which can be shown, then writes them.
 
-`plan_on` and `plan_off` read the files and compute their new content; `apply` writes it. A plan is
-for the files as they were read: if one of them has changed since, nothing is written. Content that
-was there before bsd, or was changed by a person since, stays.
+`plan_on` and `plan_off` read the files and compute their new content; `apply` writes it. If a file
+has changed since the plan was made, `apply` writes no file. Content that existed before bsd's
+additions, and additions that a user has changed since, stay.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ _log = structlog.stdlib.get_logger(module="setup")
 
 @dataclass(frozen=True, slots=True)
 class FileEdit:
-    """A file that changes, or that would if bsd could edit it.
+    """The planned change of a file.
 
-    `action` is create, change, delete, or keep if there is a problem.
+    `action` is create, change, delete, or keep if the file stays as it is or cannot be edited.
     """
 
     path: Path
     parts: list[SetupPart]
     action: str
-    diff: Annotated[str, Field(description="Unified, empty if nothing changes")]
+    diff: Annotated[str, Field(description="Unified diff; empty without a change")]
     problem: Annotated[str | None, OMIT_EMPTY] = None
     hint: Annotated[str | None, OMIT_EMPTY] = None
     file: Internal[ForeignFile | None] = None
@@ -82,7 +82,7 @@ class FileEdit:
 
 @dataclass(frozen=True, slots=True)
 class KeptAddition:
-    """A part of the set-up that stays as it is, and why."""
+    """A part of the set-up that stays as it is, with the reason."""
 
     part: SetupPart
     path: Path
@@ -91,7 +91,7 @@ class KeptAddition:
 
 @dataclass(frozen=True, slots=True)
 class SetupPlan:
-    """The changes that turn one agent on or off."""
+    """The changes that turn an agent on or off."""
 
     agent: str
     title: str
@@ -106,19 +106,19 @@ class SetupPlan:
 
     @property
     def ends_source(self) -> bool:
-        """True if bsd does not know the agent's sessions any more afterwards."""
+        """True if bsd no longer knows the agent's sessions after these changes."""
         is_source = (SetupPart.SOURCE in edit.parts for edit in self.changes)
         return self.turn == "off" and any(is_source)
 
     @property
     def problems(self) -> list[FileEdit]:
-        """The files that bsd cannot edit, in part or at all."""
+        """The files that bsd cannot edit, partly or completely."""
         return [edit for edit in self.files if edit.problem is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class SetupDone:
-    """The result of `apply`: the files that are written, and why others could not be."""
+    """The result of `apply`: the files written, and the problem of each file that failed."""
 
     agent: str
     turn: str
@@ -133,7 +133,7 @@ def setup_of(agent: str) -> AgentSetup:
     if agent not in setups:
         known = ", ".join(setups)
         raise NotFound(
-            f"bsd knows no agent {agent}; did you mean {nearest(agent, setups)}?",
+            f"bsd does not know the agent {agent}; did you mean {nearest(agent, setups)}?",
             hint=f"`bsd agents` lists them: {known}",
         )
     return setups[agent]
@@ -145,17 +145,17 @@ def setup_of(agent: str) -> AgentSetup:
 def plan_on(
     context: SetupContext, agent: str, *, permission: bool = False, root: bool = False
 ) -> SetupPlan:
-    """Plan the changes by which bsd looks after an agent, and the agent gets bsd's tools.
+    """Plan the changes that make bsd manage an agent's sessions and give the agent bsd's tools.
 
     Args:
-        permission: also allow the agent's model to call bsd's tools without asking, where its
-            program has such a rule.
+        permission: also allow the agent's model to call bsd's tools without asking, if its program
+            has such a rule.
         root: also write the root into bsd.toml.
 
     Raises:
-        NotFound: there is no such agent, or it has no sessions here.
-        Conflict: its sessions are not in this root.
-        ConfigError: the record of the root is broken.
+        NotFound: the agent is unknown, or has no sessions on this machine.
+        Conflict: the agent's sessions are not in this root.
+        ConfigError: the record of additions is broken.
     """
     setup = setup_of(agent)
     wanted = list(_wanted(context, agent, setup, permission=permission, root=root))
@@ -175,10 +175,10 @@ def _wanted(
     if setup.is_root:
         directory = setup.directory(context.environ)
         if not directory.is_dir():
-            raise NotFound(f"{setup.title} is not here: there is no directory {directory}")
+            raise NotFound(f"{setup.title} was not found: there is no directory {directory}")
         if not is_the_root(context, setup):
             raise Conflict(
-                f"{setup.title}'s directory {directory} is a root of its own, and this one is"
+                f"{setup.title}'s directory {directory} is a root of its own, but this root is"
                 f" {context.layout.root}",
                 hint=f"`bsd --root {directory} agents on {agent}`",
             )
@@ -190,9 +190,9 @@ def _wanted(
 
 
 def lacks_permission(context: SetupContext, agent: str) -> bool:
-    """Return True if the agent's program has a rule that allows bsd's tools, and it is not set.
+    """Return True if the agent's program has a rule that allows bsd's tools, but it is not set.
 
-    Raises NotFound if there is no such agent, and BsdError if the rule's file cannot be edited.
+    Raises NotFound if the agent is unknown, and BsdError if the file of the rule cannot be edited.
     """
     for addition in setup_of(agent).additions(context.commands, context.environ):
         if addition.part is SetupPart.PERMISSION:
@@ -203,7 +203,7 @@ def lacks_permission(context: SetupContext, agent: str) -> bool:
 
 
 def is_the_root(context: SetupContext, setup: AgentSetup) -> bool:
-    """Return True if the directory of a program is the root itself."""
+    """Return True if the directory of a program is bsd's root."""
     return setup.directory(context.environ).resolve() == context.layout.root.resolve()
 
 
@@ -214,7 +214,7 @@ def _plan_file(
     wanted: list[Addition],
     record: SetupRecord,
 ) -> None:
-    """Plan the additions to one file; an impossible one does not stop the others."""
+    """Plan the additions to a file; if one is impossible, the others are still planned."""
     parts = [*dict.fromkeys(addition.part for addition in wanted)]
     try:
         file = read_foreign(path)
@@ -232,7 +232,7 @@ def _plan_file(
             outcome = Outcome(content, earlier)
         content = outcome.content
         lock = addition.lock if isinstance(addition, JsonMember) else None
-        # The root stays: bsd's store lies there.
+        # The root is not recorded, so it stays when the agent is turned off: it has bsd's store.
         if outcome.added is not None and addition.part is not SetupPart.ROOT:
             recorded.append(RecordedAddition(addition.part, path, outcome.added, lock))
         if outcome.kept is not None:
@@ -245,14 +245,14 @@ def _plan_file(
 
 
 def plan_off(context: SetupContext, agent: str, *, force: bool = False) -> SetupPlan:
-    """Plan to take away everything that `on` has added.
+    """Plan the removal of all additions that `plan_on` made.
 
     Args:
-        force: also additions changed since, and the `[[sources]]` that a person has written.
+        force: also remove additions that were changed since, and `[[sources]]` written by hand.
 
     Raises:
-        NotFound: there is no such agent.
-        ConfigError: the record of the root is broken.
+        NotFound: the agent is unknown.
+        ConfigError: the record of additions is broken.
     """
     setup = setup_of(agent)
     record = read_record(context.layout)
@@ -268,19 +268,19 @@ def plan_off(context: SetupContext, agent: str, *, force: bool = False) -> Setup
 def _written_by_hand(
     context: SetupContext, plan: SetupPlan, found: list[RecordedAddition], *, force: bool
 ) -> list[RecordedAddition]:
-    """Return the `[[sources]]` of the agent that bsd has not added; without `force` they stay."""
+    """Return the `[[sources]]` of the agent that bsd did not add; [] without `force`: they stay."""
     path = context.settings_file
     ours = [e.added.value for e in found if e.file == path and isinstance(e.added, AddedToml)]
     try:
         file = read_foreign(path)
         sources = sources_in(None if file.content is None else text_of(file), plan.agent)
     except BsdError as problem:
-        if not ours:  # else the removal tells
+        if not ours:  # otherwise the removal reports the problem
             plan.files.append(_refused(path, [SetupPart.SOURCE], problem))
         return []
     others = [each for each in sources if not any(each == {**each, **own} for own in ours)]
     if not force:
-        why = "bsd has not added it; `--force` removes it"
+        why = "bsd did not add it; `--force` removes it"
         plan.kept.extend(KeptAddition(SetupPart.SOURCE, path, why) for _ in others)
         return []
     return [
@@ -324,7 +324,7 @@ def _edit(
     refused: BsdError | None,
     lock: Path | None,
 ) -> FileEdit:
-    """Return the new state of a file."""
+    """Return the planned change of a file."""
     before = None if file.content is None else text_of(file)
     if before == content:
         action = "keep"
@@ -344,7 +344,7 @@ def _edit(
     )
 
 
-_BY_HAND = "edit the file by hand, or mend it and run this again"
+_BY_HAND = "edit the file by hand, or correct it and run this again"
 
 
 def _refused(
@@ -353,13 +353,13 @@ def _refused(
     problem: BsdError,
     recorded: Iterable[RecordedAddition] = (),
 ) -> FileEdit:
-    """Return the edit of a file that cannot be read."""
+    """Return the planned change for a file that cannot be read: it stays."""
     hint = problem.hint or _BY_HAND
     return FileEdit(path, parts, "keep", "", problem.message, hint, recorded=tuple(recorded))
 
 
 def _diff(path: Path, before: str | None, after: str | None) -> str:
-    """Return a unified diff as `diff -u` writes it."""
+    """Return a unified diff in the format of `diff -u`."""
     old, new = ("/dev/null" if text is None else str(path) for text in (before, after))
     lines = difflib.unified_diff(_LINE.findall(before or ""), _LINE.findall(after or ""), old, new)
     return "".join(
@@ -371,12 +371,12 @@ def _diff(path: Path, before: str | None, after: str | None) -> str:
 
 
 def apply(context: SetupContext, plan: SetupPlan) -> SetupDone:
-    """Write the files of a plan; one that cannot be written does not stop the others.
+    """Write the files of a plan; if a file cannot be written, the others still are.
 
     Raises:
-        Conflict: a file has changed since the plan was made; nothing was written.
-        TemporaryFailure: another bsd turns an agent on or off now; nothing was written.
-        BsdError: the record cannot be written; the files after that are as they were.
+        Conflict: a file has changed since the plan was made; no file was written.
+        TemporaryFailure: another bsd is turning an agent on or off; no file was written.
+        BsdError: the record cannot be written; the remaining files are unchanged.
     """
     with lock_record(context.layout):
         return _apply(context, plan)
@@ -412,7 +412,7 @@ def _apply(context: SetupContext, plan: SetupPlan) -> SetupDone:
 
 
 def _add(layout: Layout, agent: str, edit: FileEdit, record: SetupRecord) -> BsdError | None:
-    """Record the additions to a file, then write it; return why that file is as it was.
+    """Record the additions to a file, then write it; return the problem if the write failed.
 
     Raises BsdError if the record cannot be written.
     """
@@ -436,7 +436,7 @@ def _add(layout: Layout, agent: str, edit: FileEdit, record: SetupRecord) -> Bsd
 
 
 def _take_away(agent: str, edit: FileEdit, record: SetupRecord) -> BsdError | None:
-    """Write a file without its additions, then forget these; return why the file is as it was."""
+    """Write a file without its additions, then update the record; return the problem, if any."""
     try:
         if edit.action != "keep":
             _write(edit)
@@ -452,7 +452,7 @@ def _take_away(agent: str, edit: FileEdit, record: SetupRecord) -> BsdError | No
 
 def _write(edit: FileEdit) -> None:
     file = edit.file
-    if file is None:  # it could not be read, so nothing is planned for it
+    if file is None:  # unreadable, so no change is planned
         return
     content = None if edit.content is None else edit.content.encode()
     if content is not None:

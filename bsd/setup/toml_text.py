@@ -1,9 +1,9 @@
-"""Exact edits of TOML files that people and other programs write: pure functions on texts.
+"""Exact edits of TOML files that users and other programs write: pure functions on texts.
 
-A table goes to the end of the file and a key of the top level before the first table, as TOML
-allows in every file; all other characters stay as they are, comments and odd formatting included.
-New text is rendered by tomlkit. Taking away removes the text that was added: a comment that
-a person has written below it stays.
+A table is added at the end of the file, a top-level key before the first table; TOML allows this in
+every file. All other characters stay unchanged, including comments and unusual formatting. tomlkit
+renders new text. A removal deletes exactly the added text, so a comment that a user wrote below it
+stays.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class AddedToml:
     """The change that `add` made, for `take_away`.
 
     Attributes:
-        path: the keys of the table, of the array of tables, or the key of the top level.
-        value: the value that was added there.
+        path: the keys of the table or of the array of tables, or the top-level key.
+        value: the added value.
         in_array: `value` is an element of the array.
-        text: the characters that were added.
+        text: the added characters.
     """
 
     path: tuple[str, ...]
@@ -54,18 +54,18 @@ def add(
     in_array: bool = False,
     after: str | None = None,
 ) -> tuple[str, AddedToml]:
-    """Add a table, an element of an array of tables, or a key of the top level.
+    """Add a table, an element of an array of tables, or a top-level key.
 
-    The caller has seen that it is not there yet.
+    The caller has checked that it does not exist yet.
 
     Args:
-        after: the beginning of the line after which a key of the top level is best read.
+        after: the beginning of the line after which a top-level key should be inserted.
 
     Returns:
         The new text and the change.
 
     Raises:
-        NotEditable: the file cannot be edited, as where the array is written in one line.
+        NotEditable: the file cannot be edited, for example because the array is inline.
     """
     before = parse(text)
     newline = "\r\n" if "\r\n" in text else "\n"
@@ -80,15 +80,15 @@ def add(
         added = rendered if position == 0 or text[position - 1] == "\n" else newline + rendered
     new = text[:position] + added + text[position:]
     if parse_or_none(new) != _content_with(before, path, value, in_array=in_array):
-        raise NotEditable(f"{'.'.join(path)} is written there in a form to which bsd adds nothing")
+        raise NotEditable(f"{'.'.join(path)} is written in a form to which bsd cannot add")
     return new, AddedToml(path, value, in_array, added)
 
 
 def take_away(text: str, added: AddedToml, *, force: bool = False) -> str | None:
-    """Remove an addition; return None if it is not there any more.
+    """Remove an addition; return None if it no longer exists.
 
     Args:
-        force: also remove a value that was changed since, or written by a person.
+        force: also remove a value that was changed since, or written by hand.
 
     Raises:
         NotEditable: the file cannot be edited, or the addition was changed.
@@ -103,7 +103,7 @@ def take_away(text: str, added: AddedToml, *, force: bool = False) -> str | None
             raise NotEditable(why, hint=CHANGED_HINT)
         added = replace(added, value=now, text="")
     wanted = _content_without(document, added)
-    # A program that writes its file anew may write other line breaks.
+    # A program that rewrites its file may use other line breaks.
     plain = added.text.replace("\r\n", "\n")
     forms = (added.text, plain, plain.replace("\n", "\r\n"))
     pieces = [*forms, *(form.lstrip("\r\n") for form in forms)]
@@ -116,12 +116,12 @@ def take_away(text: str, added: AddedToml, *, force: bool = False) -> str | None
         raise NotEditable(why, hint=CHANGED_HINT)
     new = _without_table(text, added)
     if _pruned(parse_or_none(new), added.path) != wanted:
-        raise NotEditable(f"{'.'.join(added.path)} cannot be taken out without risk")
+        raise NotEditable(f"{'.'.join(added.path)} cannot be removed without risk")
     return new
 
 
 def parse_or_none(text: str) -> dict[str, Any] | None:
-    """Return the content of a text; None if it is not TOML."""
+    """Parse a text; None if it is not TOML."""
     try:
         return parse(text)
     except NotEditable:
@@ -129,9 +129,9 @@ def parse_or_none(text: str) -> dict[str, Any] | None:
 
 
 def _present(document: dict[str, Any], added: AddedToml) -> Any:
-    """Return the present value of an addition, None if it is gone.
+    """Return the present value of an addition; None if it no longer exists.
 
-    An element of an array is the one that has all members that were added, if others have come.
+    In an array, the element counts that has all added members, even if it has further members.
     """
     found = member(document, added.path)
     if found is ABSENT:
@@ -145,7 +145,7 @@ def _present(document: dict[str, Any], added: AddedToml) -> Any:
 
 
 def _render(path: tuple[str, ...], value: Any, *, in_array: bool) -> str:
-    """Write a table with its header, or a key with its value; ends with a line break."""
+    """Render a table with its header, or a key with its value; ends with a line break."""
     if not isinstance(value, dict):
         return tomlkit.dumps({path[-1]: value})
     content: Any = [value] if in_array else value
@@ -155,7 +155,7 @@ def _render(path: tuple[str, ...], value: Any, *, in_array: bool) -> str:
 
 
 def _place_of_key(text: str, after: str | None) -> int:
-    """Return where a key of the top level may go: before the first table."""
+    """Return the position for a new top-level key, before the first table."""
     first_table = _HEADER.search(text)
     position = 0
     for line in text[: first_table.start() if first_table else None].splitlines(keepends=True):
@@ -176,7 +176,7 @@ def _content_with(before: Any, path: tuple[str, ...], value: Any, *, in_array: b
 
 
 def _content_without(document: dict[str, Any], added: AddedToml) -> dict[str, Any]:
-    """Return the content without an addition, and without tables that are empty then."""
+    """Return the content without an addition, and without tables that become empty."""
     key, *rest = added.path
     inner: Any = document[key]
     if rest:
@@ -191,7 +191,7 @@ def _content_without(document: dict[str, Any], added: AddedToml) -> dict[str, An
 
 
 def _pruned(document: dict[str, Any] | None, path: tuple[str, ...]) -> dict[str, Any] | None:
-    """Return the content without tables on the path that are empty."""
+    """Return the content without empty tables on the path."""
     if document is None or not path or path[0] not in document:
         return document
     inner = document[path[0]]
@@ -201,7 +201,7 @@ def _pruned(document: dict[str, Any] | None, path: tuple[str, ...]) -> dict[str,
 
 
 def _without_table(text: str, added: AddedToml) -> str:
-    """Remove a table with its content; comments between it and the next one go with it."""
+    """Remove a table with its content, including comments up to the next table."""
     try:
         document: Any = tomlkit.parse(text)
         holder = document
@@ -216,4 +216,4 @@ def _without_table(text: str, added: AddedToml) -> str:
             del holder[added.path[-1]]
         return tomlkit.dumps(document)
     except (TOMLKitError, KeyError, TypeError, StopIteration) as error:
-        raise NotEditable(f"{'.'.join(added.path)} cannot be taken out: {error}") from None
+        raise NotEditable(f"{'.'.join(added.path)} cannot be removed: {error}") from None

@@ -1,8 +1,9 @@
-"""Agents whose sessions bsd does not look after; and what the user was told, or has dismissed.
+"""Agents whose sessions bsd does not manage: tells the user about each once.
 
-A program that is installed after `bsd init` is told about once in the log and once by `bsd status`;
-which ones were told stands in a small file of the root. An agent that the user turned off or
-refused counts as told. The same file has the notices that the user has dismissed on the page.
+About a program that is installed after `bsd init`, bsd tells the user once in the log and once in
+`bsd status`. A small file of the root records which agents the user was told about; an agent that
+the user turned off or declined counts as told. The file also has the notices that the user has
+dismissed on the page.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ _log = structlog.stdlib.get_logger(module="setup")
 
 
 class ToldIn(StrEnum):
-    """Where the user was told."""
+    """The place in which the user was told."""
 
     LOG = "log"
     STATUS = "status"
 
 
 def untold(layout: Layout, environ: Mapping[str, str], place: ToldIn) -> list[InstalledAgent]:
-    """Return the agents that no source of this root names, and that were not told there yet."""
+    """Return the agents without a source in this root about which `place` has not told yet."""
     served = {source.kind for source in layout.sources}
     told = {*_read(layout).get(place, []), *_turned_off(layout)}
     wanted = [kind for kind in KINDS if kind not in served | told]
@@ -49,7 +50,7 @@ def untold(layout: Layout, environ: Mapping[str, str], place: ToldIn) -> list[In
 
 
 def _other_openclaw(layout: Layout, environ: Mapping[str, str]) -> InstalledAgent | None:
-    """Return an OpenClaw with sessions whose directory is another root, unless bsd works there."""
+    """Return an OpenClaw with sessions in another root on which bsd has not worked; else None."""
     openclaw = agent_setups()[ROOT_KIND]
     other = Layout(openclaw.directory(environ))
     try:
@@ -58,7 +59,7 @@ def _other_openclaw(layout: Layout, environ: Mapping[str, str]) -> InstalledAgen
         sessions = (place / "sessions" for place in other.agents.iterdir())
         if any(name.endswith(ENDING) for place in sessions for name in _names_in(place)):
             return InstalledAgent(ROOT_KIND, openclaw.title, other.root)
-    except OSError:  # it is not there, or cannot be read
+    except OSError:  # missing or unreadable
         pass
     return None
 
@@ -70,9 +71,9 @@ def _names_in(directory: Path) -> list[str]:
 
 
 def note_told(layout: Layout, kinds: Iterable[str], *places: ToldIn) -> None:
-    """Note that the user was told about agents there; without a place: everywhere.
+    """Record that the user was told about agents in these places; without places: in all.
 
-    A root that is not there yet or that cannot be written gets no note.
+    If the root does not exist or is not writable, this has no effect.
     """
     told = _read(layout)
     new = set(kinds)
@@ -87,7 +88,7 @@ def dismissed(layout: Layout) -> set[str]:
 
 
 def note_dismissed(layout: Layout, ids: Iterable[str]) -> None:
-    """Note which notices are dismissed, in place of those before; as `note_told`."""
+    """Replace the ids of the dismissed notices; as `note_told`, no effect without a root."""
     _write(layout, {**_read(layout), _DISMISSED: sorted(set(ids))})
 
 
@@ -97,11 +98,11 @@ def _write(layout: Layout, told: dict[str, list[str]]) -> None:
     try:
         write_private(layout.told_file, orjson.dumps(told) + b"\n")
     except OSError as error:
-        _log.debug("What the user was told cannot be noted", problem=str(error))
+        _log.debug("The record of notices cannot be written", problem=str(error))
 
 
 def unserved(layout: Layout, environ: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return the agents that `bsd status` has not told of yet, as its document has them."""
+    """Return the agents that `bsd status` has not shown yet, in the form of its document."""
     return [
         {
             "kind": agent.kind,
@@ -114,7 +115,7 @@ def unserved(layout: Layout, environ: Mapping[str, str]) -> list[dict[str, str]]
 
 
 def tell_in_log(layout: Layout, environ: Mapping[str, str]) -> None:
-    """Log which agents bsd does not look after, once each."""
+    """Log each agent that bsd does not manage, once."""
     agents = untold(layout, environ, ToldIn.LOG)
     for agent in agents:
         _log.info(
@@ -125,12 +126,12 @@ def tell_in_log(layout: Layout, environ: Mapping[str, str]) -> None:
 
 
 def told_text(title: str) -> str:
-    """Return the sentence about an agent that bsd does not look after."""
-    return f"{title} has sessions here that bsd does not look after"
+    """Return the sentence about an agent that bsd does not manage."""
+    return f"{title} has sessions here that bsd does not manage"
 
 
 def how_to_turn_on(agent: InstalledAgent) -> str:
-    """Return the command that makes bsd look after an agent."""
+    """Return the command that makes bsd manage an agent's sessions."""
     if agent.kind == ROOT_KIND:  # a root of its own, with a daemon of its own
         return shlex.join(("bsd", "--root", str(agent.directory), "run"))
     return f"bsd agents on {agent.kind}"
@@ -144,7 +145,7 @@ def _turned_off(layout: Layout) -> set[str]:
 
 
 def _read(layout: Layout) -> dict[str, list[str]]:
-    """Return the kinds that were told, by place; unreadable content counts as nothing."""
+    """Return the kinds that were told, by place; {} if the file is unreadable."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
         said = orjson.loads(read_ours(layout.told_file, layout.root, LARGEST_NOTE))
         return {str(place): [str(kind) for kind in kinds] for place, kinds in said.items()}

@@ -4,9 +4,9 @@
     result = sandbox.execute(["python3", "-c", "print(6 * 7)"])
     prune_sessions(older_than_hours=24)
 
-Any number of processes may use one workspace root at once, prunings included: a workspace in use is
-never removed. All errors are `bsd.core.errors.BsdError`. Paths default to `workspace` in the
-current directory. Times are those of this machine's clock (several machines on one root need NTP).
+Any number of processes may use the same workspace root at once, also for pruning: a workspace in
+use is never removed. All errors are `bsd.core.errors.BsdError`. The default root is `workspace` in
+the current directory. Times are from this machine's clock (several machines on a root need NTP).
 """
 
 import os
@@ -71,11 +71,11 @@ _log = structlog.stdlib.get_logger(module="workspaces")
 
 @dataclass(frozen=True, slots=True)
 class SessionSandbox:
-    """One workspace, by name; it is not locked between calls."""
+    """A workspace, by name; it is not locked between calls."""
 
     session_id: str
     workspace_root: Path
-    created: bool  # by the call that returned this
+    created: bool  # True if the call that returned this created it
 
     @property
     def path(self) -> Path:
@@ -100,10 +100,10 @@ def create_session_sandbox(
     *,
     clock: Callable[[], float] = time.time,
 ) -> SessionSandbox:
-    """Create a workspace, or open the one that is there; without an id a new UUID is taken.
+    """Create a workspace, or open an existing one; without an id, a new UUID is used.
 
-    Opening resets nothing: its age stays, and one without metadata gets none (it warns). Raises
-    Invalid, Forbidden, Unavailable.
+    Opening a workspace does not change it: its age stays, and missing metadata are not created (a
+    warning is logged). Raises Invalid, Forbidden, Unavailable.
     """
     name = check_id(str(uuid.uuid4()) if session_id is None else session_id)
     with (
@@ -129,8 +129,9 @@ def touch_session(
     *,
     clock: Callable[[], float] = time.time,
 ) -> SessionMetadata | None:
-    """Note that a workspace is used now; None for one without metadata, which stays so (it warns).
+    """Record that a workspace is in use now, and return its metadata.
 
+    If the workspace has no metadata, none are created: a warning is logged and None returned.
     Raises NotFound, Invalid, Busy.
     """
     now = clock()
@@ -145,7 +146,7 @@ def touch_session(
 def read_session_metadata(
     session_id: str, workspace_root: Path = DEFAULT_ROOT
 ) -> SessionMetadata | None:
-    """Return the metadata of a workspace; None if they cannot be used. Raises NotFound."""
+    """Return the metadata of a workspace; None if they are unusable. Raises NotFound."""
     with (
         open_root(Path(workspace_root)) as root,
         workspace_in_use(root, session_id) as space,
@@ -155,26 +156,26 @@ def read_session_metadata(
 
 
 def _open(root: Root, own: int, session_id: str) -> bool:
-    """Return True if the workspace exists; warns if its age cannot be told."""
+    """Return True if the workspace exists; warns if its age is unknown."""
     if root.identity(session_id) is None:
         return False
     try:
         with workspace_in_use(root, session_id) as space:
             record.look(space, own)
-    except NotFound:  # pruned just now
+    except NotFound:  # just pruned
         return False
     return True
 
 
 def _make(root: Root, own: int, session_id: str, now: float) -> None:
-    """Create a workspace with its metadata, in one step."""
-    record.forget_witness(own, session_id)  # of one that was removed by hand
+    """Create a workspace with its metadata, atomically."""
+    record.forget_witness(own, session_id)  # of a workspace that was removed by hand
     fresh = UNFINISHED + session_id
-    tree.remove_inside(own, fresh)  # the leftovers of a killed call
+    tree.remove_inside(own, fresh)  # left by a killed call
     os.mkdir(fresh, 0o700, dir_fd=own)
     descriptor = os.open(fresh, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=own)
     try:
-        os.fchmod(descriptor, 0o700)  # a umask may have taken more than it should
+        os.fchmod(descriptor, 0o700)  # the umask may have removed bits
         record.write(
             OpenWorkspace(root, session_id, descriptor),
             SessionMetadata.new(session_id, now).render(),

@@ -1,7 +1,7 @@
-"""The actions on the workspaces of a root, for the command line and HTTP: plain functions.
+"""Actions on the workspaces of a root, for the command line and HTTP: plain functions.
 
-They are those of `bsd.workspaces` with the rules of the settings, and a line in the audit log.
-HTTP offers all but `run`: a caller of the API may prune a workspace, but not start a program.
+They call `bsd.workspaces` with the limits of the settings, and write to the audit log. HTTP offers
+all actions except `run`: callers of the API must not start programs.
 """
 
 import time
@@ -35,9 +35,9 @@ from bsd.workspaces.record import SessionMetadata
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceRoot:
-    """The workspaces in one root, for `actor`.
+    """The workspaces of a root, for `actor`.
 
-    Without a `layout` there is no audit log, and the clock is believed.
+    Without a `layout`, there is no audit log, and the clock is trusted.
     """
 
     root: Path | None
@@ -49,7 +49,7 @@ class WorkspaceRoot:
 
     @property
     def place(self) -> Path:
-        """Return the directory; raises NotFound if none is configured."""
+        """The directory of the root; raises NotFound if none is configured."""
         if self.root is None:
             raise NotFound(
                 "no workspace root is configured",
@@ -58,7 +58,7 @@ class WorkspaceRoot:
         return self.root
 
     def record(self, action: str, session_id: str | None, **details: Any) -> None:
-        """Write a line to the audit log, if there is one."""
+        """Write a line to the audit log, if the root has a layout."""
         if self.layout is not None:
             AuditLog(self.layout.audit_file, self.clock).record(
                 actor=self.actor, action=action, session_id=session_id, **details
@@ -66,7 +66,7 @@ class WorkspaceRoot:
 
 
 def rules_of(settings: Settings) -> Rules:
-    """Return which workspaces go by the settings, where 0 is no limit."""
+    """Return the limits of the settings; a setting of 0 means no limit."""
     age = lifetime_seconds(settings.workspace_max_age, minimum=MINUTE)
     return Rules(
         None if age is None else age / 3600,
@@ -77,7 +77,7 @@ def rules_of(settings: Settings) -> Rules:
 
 @dataclass(frozen=True, slots=True)
 class Workspaces:
-    """The longest unused first, then those whose age cannot be told."""
+    """All workspaces, longest unused first; those of unknown age come last."""
 
     workspace_root: str
     workspaces: list[Workspace]
@@ -89,12 +89,12 @@ class CreatedWorkspace:
 
     session_id: str
     path: str
-    created: Annotated[bool, Field(description="False: it was there")]
+    created: Annotated[bool, Field(description="false: it already existed")]
 
 
 @dataclass(frozen=True, slots=True)
 class TouchedWorkspace:
-    """A workspace that counts as used now; one without metadata gets none."""
+    """A workspace that was marked as used; `metadata` is None if it has none."""
 
     session_id: str
     metadata: SessionMetadata | None
@@ -102,25 +102,25 @@ class TouchedWorkspace:
 
 @dataclass(frozen=True, slots=True)
 class Repairs:
-    """The workspaces that needed a repair, with the problems of their metadata."""
+    """The workspaces whose metadata needed a repair, with the problems."""
 
     dry_run: bool
     workspaces: list[Repair]
 
 
 def list_workspaces(root: WorkspaceRoot, *, sizes: bool = False) -> Workspaces:
-    """List the workspaces, the longest unused first; `sizes` looks at every file in them."""
+    """List the workspaces, longest unused first; `sizes` reads the size of every file."""
     found = list_sessions(root.place, sizes=sizes, clock=root.clock)
     return Workspaces(str(root.place), found)
 
 
 def show(root: WorkspaceRoot, session_id: str) -> Workspace:
-    """Return one workspace, with its size."""
+    """Return a workspace, with its size."""
     return describe_session(session_id, root.place, clock=root.clock)
 
 
 def create(root: WorkspaceRoot, session_id: str | None = None) -> CreatedWorkspace:
-    """Create a workspace, or open the one of this id, whose age stays; None makes up an id."""
+    """Create a workspace, or open an existing one without changing its age; None: a new id."""
     made = create_session_sandbox(session_id, root.place, clock=root.clock)
     if made.created:
         root.record("workspace_create", made.session_id)
@@ -128,7 +128,7 @@ def create(root: WorkspaceRoot, session_id: str | None = None) -> CreatedWorkspa
 
 
 def touch(root: WorkspaceRoot, session_id: str) -> TouchedWorkspace:
-    """Note that a workspace is used now."""
+    """Record that a workspace is in use now."""
     return TouchedWorkspace(session_id, touch_session(session_id, root.place, clock=root.clock))
 
 
@@ -173,14 +173,14 @@ def prune(
     progress: Progress = lambda _done, _all: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> PruneResult:
-    """Delete unused workspaces by `rules`, or by those of the settings; or say which would go.
+    """Delete unused workspaces by `rules`, else by the settings; a dry run only lists them.
 
     `progress`, `stopping`: see `prune_sessions`.
     """
     rules = rules or root.rules
     now, hours = root.clock(), rules.older_than_hours
     if root.layout is not None and hours is not None:
-        # The clock may have been put forward: then workspaces look older than they are.
+        # If the clock was put forward, workspaces look older than they are: correct for it.
         look = check_clock if dry_run else begin_run
         run = look(root.layout, "workspaces", root.clock, root.steady)
         now = run.now - run.ahead
@@ -208,7 +208,7 @@ def prune(
 
 
 def repair(root: WorkspaceRoot, session_id: str | None = None, *, dry_run: bool = False) -> Repairs:
-    """Make missing or broken metadata anew from the files' times, of one workspace or of all."""
+    """Rebuild missing or broken metadata from the files' times, of a workspace or of all."""
     if session_id is None:
         done = repair_all(root.place, dry_run, clock=root.clock)
     else:

@@ -1,4 +1,4 @@
-"""Running programs in workspaces: isolated unless asked otherwise, and noted however they end."""
+"""Running programs in workspaces: isolated by default; every run is recorded in the metadata."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ from bsd.workspaces.place import (
 from bsd.workspaces.process import Ended, Limits, ProcessOutput, run_process
 from bsd.workspaces.record import FILE_NAME, SessionMetadata
 
-# How far a limit holds.
+# The scope of a limit.
 ALL = "of all its processes together"
 EACH = "of each process"
 NO_LIMIT = "no limit"
@@ -42,11 +42,11 @@ NO_LIMIT = "no limit"
 
 @dataclass(frozen=True, slots=True)
 class ExecutionResult:
-    """How a run ended. `error` is None if the program succeeded, else one sentence.
+    """The result of a run. `error` is None if the program succeeded, else a sentence.
 
-    `isolated`: bubblewrap held it; if not, `isolation` says why. `user` is the number of the user
-    it ran as, `limits` says for each limit how far it held. Output is the first bytes that the
-    limits allow, as text where it is UTF-8.
+    `isolated`: the program ran in bubblewrap; if not, `isolation` gives the reason. `user` is the
+    uid of the program, `limits` the scope of each limit in words. Output is limited to its first
+    bytes and decoded as UTF-8; invalid bytes are replaced.
     """
 
     session_id: str
@@ -57,7 +57,7 @@ class ExecutionResult:
     seconds: float
     stdout: str
     stderr: str
-    stdout_bytes: int  # written in all
+    stdout_bytes: int  # total
     stderr_bytes: int
     truncated: bool
     isolated: bool
@@ -65,14 +65,14 @@ class ExecutionResult:
     user: int
     limits: dict[str, str]
     error: str | None
-    metadata: SessionMetadata | None  # as noted afterwards; None for a workspace without any
+    metadata: SessionMetadata | None  # after the run; None if the workspace has none
 
     @property
     def succeeded(self) -> bool:
         return self.error is None
 
 
-def execute(  # noqa: PLR0913 - a run has as many sides
+def execute(  # noqa: PLR0913 - options of a run
     session_id: str,
     argv: Sequence[str],
     workspace_root: Path = DEFAULT_ROOT,
@@ -84,21 +84,23 @@ def execute(  # noqa: PLR0913 - a run has as many sides
     readable: Sequence[Path] = (),
     clock: Callable[[], float] = time.time,
 ) -> ExecutionResult:
-    """Run a program in a workspace and note that it was used, even if the program fails.
+    """Run a program in a workspace and record the use, even if the program fails.
 
-    It starts in the workspace with a clean environment, in a process group that is killed at its
-    end. Prunings leave the workspace alone meanwhile.
+    The program starts in the workspace with a clean environment, in a process group that is killed
+    at its end. During the run, the workspace is not pruned.
 
     Args:
         env: variables that are added to the environment.
-        isolate: run it in bubblewrap's sandbox: without network and capabilities, writing only to
-            its workspace, reading only that, the system's programs and `readable`. False runs it
-            with all rights of the caller.
+        isolate: run the program in bubblewrap's sandbox: no network, no capabilities; it can write
+            only to its workspace, and read only that, the system's programs and `readable`. If
+            False, the program has all rights of the caller.
 
     Raises:
-        Unavailable: it cannot be isolated here.
+        Unavailable: isolation does not work on this machine.
         Forbidden: root's programs could not be isolated in this workspace root.
-        NotFound, Invalid, Busy: the workspace, the arguments, another program.
+        NotFound: the workspace does not exist.
+        Invalid: bad arguments.
+        Busy: the workspace is locked.
     """
     command, limits, env = _checked(argv), limits or Limits(), env or {}
     _check_environment(env)
@@ -121,7 +123,7 @@ def execute(  # noqa: PLR0913 - a run has as many sides
                     ended = _run(
                         space, command, environment, limits, stdin, readable if isolate else None
                     )
-                # A short program may have ended before the first look at its workspace.
+                # A short program may have ended before the first check of the workspace's size.
                 reason = ended.stopped or _too_large(space, limits.disk_bytes)
                 error = _error(ended, limits, reason)
         finally:
@@ -151,7 +153,7 @@ def execute(  # noqa: PLR0913 - a run has as many sides
 
 
 def limits_held(limits: Limits, *, isolated: bool) -> dict[str, str]:
-    """Return for each limit how far it holds, in words."""
+    """Return the scope of each limit in words."""
     missing = why_no_scope() if isolated else "it is not isolated"
     words = {
         "seconds": ALL,
@@ -159,7 +161,7 @@ def limits_held(limits: Limits, *, isolated: bool) -> dict[str, str]:
         "memory_bytes": f"{EACH}, not {ALL}: {missing}" if missing else ALL,
         "processes": f"does not hold: {missing}" if missing else ALL,
         "file_bytes": "of each file",
-        "disk_bytes": "of the workspace, looked at every second",
+        "disk_bytes": "of the workspace, checked every second",
     }
     return {name: how if getattr(limits, name) else NO_LIMIT for name, how in words.items()}
 
@@ -172,13 +174,13 @@ def _run(
     stdin: bytes | None,
     readable: Sequence[Path] | None,
 ) -> Ended:
-    """Run a program to its end; `readable` is None if it is not to be isolated."""
+    """Run a program to its end; `readable` is None to run it without isolation."""
 
     def too_large() -> str | None:
         return _too_large(space, limits.disk_bytes)
 
     if readable is None:
-        # A process that leaves the process group goes on using the workspace: it inherits a lock.
+        # A process that leaves the process group still uses the workspace, so it inherits a lock.
         held = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=space.fd)
         try:
             lock(held, f"workspace {space.session_id}", shared=True)
@@ -209,7 +211,7 @@ def _run(
     return run_process(
         [*before, *command],
         cwd=space.path,
-        # Not the program's environment, which may name libraries that bubblewrap would load.
+        # Not the program's environment, which could make bubblewrap load other libraries.
         environment={"PATH": PATH, **scope_environment()},
         limits=limits,
         stdin=stdin,
@@ -220,10 +222,10 @@ def _run(
 def _checked(argv: Sequence[str]) -> tuple[str, ...]:
     if isinstance(argv, str) or not argv or not all(isinstance(word, str) for word in argv):
         raise Invalid(
-            "a program is named by a list of words", hint='as in ["python3", "script.py"]'
+            "a command is a list of words", hint='write it as in ["python3", "script.py"]'
         )
     if any("\0" in word for word in argv):
-        raise Invalid("a word of the command holds a NUL character")
+        raise Invalid("a word of the command contains a NUL character")
     return tuple(argv)
 
 
@@ -231,13 +233,13 @@ def _check_environment(env: Mapping[str, str]) -> None:
     for name, value in env.items():
         words: tuple[object, ...] = (name, value)
         if not all(isinstance(word, str) and "\0" not in word for word in words):
-            raise Invalid("a variable's name and value are texts without NUL characters")
+            raise Invalid("a variable's name and value are strings without NUL characters")
         if not name or "=" in name:
-            raise Invalid(f"{name!r} is no name of a variable")
+            raise Invalid(f"{name!r} is not a name of a variable")
 
 
 def _unfit(command: Sequence[str], place: Path, path: str) -> str | None:
-    """Return why this command cannot be started; None if it can."""
+    """Return the reason why this command cannot be started; None if it can."""
     name = command[0]
     if "/" in name:
         file = place / name
@@ -245,7 +247,7 @@ def _unfit(command: Sequence[str], place: Path, path: str) -> str | None:
             if not file.is_file():
                 return f"there is no program {name!r}"
         except PermissionError:
-            return f"{name!r} lies where user {os.geteuid()} may not look"
+            return f"{name!r} is in a directory that user {os.geteuid()} may not enter"
         return None if os.access(file, os.X_OK) else f"{name!r} is not executable"
     return None if shutil.which(name, path=path) else f"there is no program {name!r}"
 
@@ -257,7 +259,7 @@ def _error(ended: Ended, limits: Limits, reason: str | None) -> str | None:
         return reason
     if ended.returncode < 0:
         return f"killed by {_signal(-ended.returncode)}"
-    if ended.returncode > 128:  # as shells and bubblewrap tell it
+    if ended.returncode > 128:  # a signal, as shells and bubblewrap report it
         return f"exit code {ended.returncode} ({_signal(ended.returncode - 128)}?)"
     return f"exit code {ended.returncode}" if ended.returncode else None
 
@@ -265,14 +267,14 @@ def _error(ended: Ended, limits: Limits, reason: str | None) -> str | None:
 def _signal(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # a real-time one
+    except ValueError:  # a real-time signal
         return f"signal {number}"
 
 
 def _too_large(space: OpenWorkspace, most: int) -> str | None:
-    """Say that the workspace holds more bytes than `most`, if it does; 0 is no limit.
+    """Return an error if the workspace has more than `most` bytes; 0 means no limit.
 
-    If the workspace cannot be measured now, the next call tells.
+    Returns None if the workspace cannot be measured now; the next call may succeed.
     """
     if not most:
         return None

@@ -1,8 +1,8 @@
-"""Isolation of programs by bubblewrap, and their limits together by systemd.
+"""Isolation of programs with bubblewrap, and common limits of their processes with systemd.
 
-The program in bubblewrap's sandbox has no network and no capabilities, sees no other processes, and
-writes only to its workspace and to file systems in memory. Of the machine it reads the system's
-programs and libraries; homes and other workspaces are not there.
+A program in bubblewrap's sandbox has no network and no capabilities, sees no other processes, and
+writes only to its workspace and to file systems in memory. It can read the system's programs and
+libraries; home directories and other workspaces do not exist in the sandbox.
 """
 
 import os
@@ -18,7 +18,7 @@ from bsd.workspaces.process import Limits
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BUBBLEWRAP = "bubblewrap"
-NOBODY = 65534  # the user and group that root is in a sandbox
+NOBODY = 65534  # the user and group of root's programs in a sandbox
 # The directories that programs need to run.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 _SYSTEM_FILES = (
@@ -28,19 +28,23 @@ _SYSTEM_FILES = (
 )
 _PROBE_SECONDS = 10.0
 _SMALLEST_TMP = 1 << 16  # bytes
-_SYSTEMD = Path("/run/systemd/system")  # exists as long as systemd is in charge
-# The variables by which systemd-run finds the user's own systemd.
+_SYSTEMD = Path("/run/systemd/system")  # exists if systemd is the init system
+# The variables with which systemd-run finds the user's systemd.
 _BUS = ("XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
 
 
 def require_isolation(space: OpenWorkspace) -> None:
-    """Raise Unavailable if bubblewrap does not work here, Forbidden if it would not hold root.
+    """Check that a program in this workspace can be isolated.
 
-    Root in a sandbox still owns its files outside of it: no other user may reach a file that a
-    program has left in the workspace, such as one that runs as its owner.
+    Files that root's programs leave in the workspace belong to root outside the sandbox, too. So
+    for root, no other user may reach the workspace: it could contain a set-user-ID program.
+
+    Raises:
+        Unavailable: bubblewrap does not work on this machine.
+        Forbidden: bsd runs as root, and other users can enter the workspace root.
     """
     if problem := why_not_isolated():
-        hint = "apt install bubblewrap; or run it without isolation: --no-isolate"
+        hint = "apt install bubblewrap; or run the program without isolation: --no-isolate"
         raise Unavailable(f"programs cannot be isolated: {problem}", hint=hint)
     if os.geteuid() != 0:
         return
@@ -49,18 +53,18 @@ def require_isolation(space: OpenWorkspace) -> None:
         if found.st_uid != 0:
             raise Forbidden(
                 f"{path} belongs to user {found.st_uid}, and bsd runs as root",
-                hint="run it as that user, or without isolation: --no-isolate",
+                hint="run bsd as that user, or without isolation: --no-isolate",
             )
     if os.fstat(space.root.fd).st_mode & 0o077:
         raise Forbidden(
             f"other users may enter {space.root.path}, where root's programs would run",
-            hint=f"chmod 700 {space.root.path}; or run it as an ordinary user",
+            hint=f"chmod 700 {space.root.path}; or run bsd as an ordinary user",
         )
 
 
 @cache
 def why_not_isolated() -> str | None:
-    """Return why bubblewrap cannot be used on this machine; None if it can."""
+    """Return the reason why bubblewrap cannot be used on this machine; None if it can."""
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed"
     argv = [*sandbox(Path("/usr"), {"PATH": PATH}, writable=False), "/bin/sh", "-c", "exit 0"]
@@ -93,11 +97,11 @@ def sandbox(
     """Return the arguments to put before an argv to run it in a sandbox.
 
     Args:
-        environment: all variables of the program.
+        environment: the complete environment of the program.
         writable: the program may write to the workspace.
         protected: names in the workspace that stay read-only.
         readable: further directories that the program may read.
-        memory_bytes: a quarter of it is the size of /tmp and of /dev/shm; 0 is no limit.
+        memory_bytes: /tmp and /dev/shm each get a quarter of it; 0 means no limit.
     """
     argv = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--unshare-user"]
     argv += ["--cap-drop", "ALL", "--die-with-parent", "--new-session"]
@@ -105,10 +109,10 @@ def sandbox(
         argv += ["--uid", str(NOBODY), "--gid", str(NOBODY)]
     if "--disable-userns" in _known_options():
         argv += ["--disable-userns"]
-    # The kernel lets the owner of its settings write them, with no capability needed: root.
+    # /proc/sys belongs to root, and its owner may write to it even without capabilities.
     argv += [*_system_places(), "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
     argv += ["--dev", "/dev"]
-    for place in ("/tmp", "/dev/shm"):  # noqa: S108 - the sandbox's own
+    for place in ("/tmp", "/dev/shm"):  # noqa: S108 - inside the sandbox
         argv += ["--perms", "1777"]
         if memory_bytes and "--size" in _known_options():
             argv += ["--size", str(max(memory_bytes // 4, _SMALLEST_TMP))]
@@ -139,7 +143,7 @@ def _system_places() -> list[str]:
 
 @cache
 def _known_options() -> str:
-    """Return the help text of bubblewrap: `--size` came with 0.7, `--disable-userns` with 0.8."""
+    """Return bubblewrap's help text; `--size` is new in 0.7, `--disable-userns` in 0.8."""
     try:
         done = subprocess.run(
             ["bwrap", "--help"], check=False, capture_output=True, timeout=_PROBE_SECONDS
@@ -149,11 +153,11 @@ def _known_options() -> str:
     return (done.stdout + done.stderr).decode("utf-8", "replace")
 
 
-# --- limits of all processes of a run together ---
+# --- common limits of all processes of a run ---
 
 
 def why_no_scope() -> str | None:
-    """Return why systemd cannot limit the processes of a run together; None if it can."""
+    """Return the reason why systemd cannot limit the processes of a run; None if it can."""
     if not _SYSTEMD.is_dir():
         return "systemd does not run here"
     if shutil.which("systemd-run") is None:
@@ -164,7 +168,7 @@ def why_no_scope() -> str | None:
 
 
 def scope(limits: Limits) -> list[str]:
-    """Return the arguments to put before an argv to run it in a scope of systemd with limits."""
+    """Return the arguments to put before an argv to run it in a systemd scope with limits."""
     argv = [shutil.which("systemd-run") or "systemd-run", "--scope", "--quiet", "--collect"]
     if os.geteuid() != 0:
         argv.append("--user")
@@ -176,5 +180,5 @@ def scope(limits: Limits) -> list[str]:
 
 
 def scope_environment() -> dict[str, str]:
-    """Return the variables that systemd-run needs; the sandbox does not pass them on."""
+    """Return the variables that systemd-run needs; the sandbox removes them."""
     return {name: os.environ[name] for name in _BUS if name in os.environ}

@@ -1,4 +1,4 @@
-"""Listing workspaces, and repairing missing or broken metadata from the times of the files."""
+"""Listing workspaces, and rebuilding missing or broken metadata from the times of files."""
 
 import os
 import re
@@ -41,21 +41,19 @@ _MOUNTS = Path("/proc/self/mountinfo")
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """One workspace, with the fields of its metadata; without any, `reason` says why.
+    """A workspace with its metadata; if they are unusable, `reason` and `detail` say why.
 
-    In JSON the fields of the metadata stand beside the others.
+    In JSON, the fields of the metadata are members of the same object.
     """
 
     session_id: str
     metadata: SessionMetadata | None
     age_hours: float | None
     reason: Annotated[
-        str | None, Field(description="Why its age cannot be told, such as missing_metadata")
+        str | None, Field(description="Why its age is unknown, such as missing_metadata")
     ] = None
     detail: Annotated[str | None, Field(description="The reason in words")] = None
-    bytes: Annotated[
-        int | None, Field(description="What the disk has given out for it, if asked for")
-    ] = None
+    bytes: Annotated[int | None, Field(description="Its disk usage, if requested")] = None
 
     @model_serializer(mode="wrap")
     def _flat(self, write: SerializerFunctionWrapHandler) -> Any:
@@ -70,9 +68,9 @@ def list_sessions(
     sizes: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> list[Workspace]:
-    """List the workspaces, the longest unused first, then those whose age cannot be told.
+    """List the workspaces, longest unused first; those of unknown age come last.
 
-    `sizes` looks at every file in them. Raises NotFound, Invalid, Forbidden.
+    `sizes` reads the size of every file. Raises NotFound, Invalid, Forbidden.
     """
     now = clock()
     with open_root(Path(workspace_root)) as root, system_errors(f"listing {root.path}"):
@@ -101,7 +99,7 @@ def describe_session(
     *,
     clock: Callable[[], float] = time.time,
 ) -> Workspace:
-    """Return one workspace with its size; raises NotFound, Invalid, Forbidden."""
+    """Return a workspace with its size; raises NotFound, Invalid, Forbidden."""
     now = clock()
     with (
         open_root(Path(workspace_root)) as root,
@@ -118,10 +116,10 @@ def describe_session(
 
 
 def _size(root: Root, session_id: str) -> int | None:
-    """Return the bytes of a workspace, each file once; None if a part cannot be read."""
+    """Return the disk usage of a workspace, each file once; None if a part is unreadable."""
     try:
         return measured(root, session_id).all_bytes
-    except (OSError, Obstacle, Unusable):  # gone, replaced, or not for us
+    except (OSError, Obstacle, Unusable):  # deleted, replaced, or not readable
         return None
 
 
@@ -134,20 +132,20 @@ def measured(root: Root, session_id: str) -> Measure:
         os.close(directory)
 
 
-# --- looking at a whole root ---
+# --- surveying a root ---
 
 
 @dataclass(slots=True)
 class WorkspaceSurvey:
-    """The names in a root: workspaces whose age is known, and `left`, with the reason."""
+    """The workspaces in a root."""
 
-    known: list[SessionMetadata] = field(default_factory=list)
-    left: dict[str, Unusable] = field(default_factory=dict)
-    away: list[str] = field(default_factory=list)  # left by a broken-off pruning
+    known: list[SessionMetadata] = field(default_factory=list)  # with a known age
+    left: dict[str, Unusable] = field(default_factory=dict)  # skipped, with the reason
+    away: list[str] = field(default_factory=list)  # renamed by an interrupted prune
 
 
 def survey(root: Root) -> WorkspaceSurvey:
-    """Look at everything in a root, by name; plain files and dot-names are no workspaces."""
+    """Read all workspaces in a root; plain files and names with a dot are not workspaces."""
     found = WorkspaceSurvey()
     with os.scandir(root.fd) as entries:
         names = [
@@ -166,13 +164,13 @@ def survey(root: Root) -> WorkspaceSurvey:
                 found.known.append(_read(root, witness, name, is_link=is_link))
             except Unusable as problem:
                 found.left[name] = problem
-            except FileNotFoundError:  # another process has just pruned it
+            except FileNotFoundError:  # just pruned by another process
                 continue
     return found
 
 
 def mounted_in(root: Root) -> dict[str, str]:
-    """Return the workspaces that hold a mount, with the place in them; Linux only."""
+    """Return the workspaces that contain a mount, with the path of the mount; Linux only."""
     try:
         lines = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -221,16 +219,16 @@ _log = structlog.stdlib.get_logger(module="workspaces")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """The problem of a workspace's metadata (None if there was none), and what it is now."""
+    """The problem of a workspace's metadata (None without a problem), and the new metadata."""
 
     session_id: str
     repaired: Annotated[
-        bool, Field(description="Whether something was (in a dry run: would be) written")
+        bool, Field(description="Whether metadata were (in a dry run: would be) written")
     ] = False
     reason: str | None = None
     detail: str | None = None
     metadata: SessionMetadata | None = None
-    error: Annotated[str | None, Field(description="Why it stays as it is")] = None
+    error: Annotated[str | None, Field(description="Why the repair failed")] = None
     dry_run: bool
 
 
@@ -241,14 +239,15 @@ def repair_session_metadata(
     *,
     clock: Callable[[], float] = time.time,
 ) -> Repair:
-    """Write new metadata for a workspace whose metadata is missing or broken.
+    """Write new metadata for a workspace whose metadata are missing or broken.
 
-    It counts as used when its newest file was written (times of directories do not count); without
-    files, now. Readable parts of broken metadata are kept, and never make the workspace older; nor
-    does the time of the broken file itself. Good metadata is left alone.
+    The time of the last use becomes the time of the newest file (directories do not count), or now
+    if there are no files. Readable parts of broken metadata are kept; neither they nor the time of
+    the broken file make the workspace older. Valid metadata are not changed.
 
     Raises:
-        NotFound, Invalid, Conflict (in use; a newer version), Forbidden.
+        NotFound, Invalid, Forbidden.
+        Conflict: the workspace is in use, or its metadata have a newer version.
     """
     with (
         open_root(Path(workspace_root)) as root,
@@ -263,12 +262,12 @@ def repair_all(
     *,
     clock: Callable[[], float] = time.time,
 ) -> list[Repair]:
-    """Repair every workspace that needs it; a failed repair is in the list with its `error`."""
+    """Repair all workspaces that need it; failed repairs are in the result with their `error`."""
     done = []
     with open_root(Path(workspace_root)) as root, system_errors(f"repairing in {root.path}"):
         for session_id, problem in survey(root).left.items():
             if problem.skip in {Skip.SYMLINK, Skip.INVALID_NAME}:
-                continue  # no workspace at all
+                continue  # not a workspace
             try:
                 with system_errors(f"repairing workspace {session_id}"):
                     done.append(_repair(root, session_id, clock(), dry_run=dry_run))
@@ -308,7 +307,7 @@ def _mend(space: OpenWorkspace, now: float, *, dry_run: bool) -> Repair:
     if problem.skip is Skip.UNKNOWN_VERSION:
         raise Conflict(problem.detail, hint="use the newer bsd")
     if problem.skip is Skip.UNREADABLE_METADATA:
-        raise Forbidden(problem.detail, hint="mend its permissions")
+        raise Forbidden(problem.detail, hint="correct its permissions")
     metadata = _rebuilt(space, raw, now)
     if not dry_run:
         with own_directory(space.root) as directory:
@@ -330,15 +329,15 @@ def _mend(space: OpenWorkspace, now: float, *, dry_run: bool) -> Repair:
 
 
 def _rebuilt(space: OpenWorkspace, raw: bytes | None, now: float) -> SessionMetadata:
-    """Return metadata that are never older than anything that is known."""
+    """Return new metadata whose last use is not before any known use."""
     try:
         files = tree.measure(space.fd, skip=FILE_NAME)
     except Obstacle as obstacle:
         raise Forbidden(
-            f"workspace {space.session_id}: {obstacle}", hint="mend its permissions"
+            f"workspace {space.session_id}: {obstacle}", hint="correct its permissions"
         ) from None
     told = _told(raw)
-    # A file from the future comes from a wrong clock; a date in the metadata is kept.
+    # A file time in the future comes from a wrong clock and is ignored; one in metadata is kept.
     latest = max(min(max(_written(space, files), default=now), now), told.get("updated_at", 0.0))
     created = told.get("created_at", latest if files.oldest is None else files.oldest)
     return kept_of(
@@ -352,7 +351,7 @@ def _rebuilt(space: OpenWorkspace, raw: bytes | None, now: float) -> SessionMeta
 
 
 def _written(space: OpenWorkspace, files: Measure) -> list[float]:
-    """Return when the newest file and the broken metadata were written (epoch seconds)."""
+    """Return the times of the newest file and of the broken metadata file (epoch seconds)."""
     times = [] if files.newest is None else [files.newest]
     with suppress(FileNotFoundError):
         times.append(os.stat(FILE_NAME, dir_fd=space.fd, follow_symlinks=False).st_mtime)
@@ -360,7 +359,7 @@ def _written(space: OpenWorkspace, files: Measure) -> list[float]:
 
 
 def _told(raw: bytes | None) -> dict[str, float]:
-    """Return those of the two times that broken metadata still hold (epoch seconds)."""
+    """Return `created_at` and `updated_at`, if readable in broken metadata (epoch seconds)."""
     told = {}
     for name in ("created_at", "updated_at"):
         try:

@@ -1,12 +1,12 @@
-"""The workspace root and the workspaces in it, by open directories: no link is ever followed.
+"""The workspace root and its workspaces, through open directories: no link is ever followed.
 
-Beside the workspaces lie only names that begin with a dot, which no workspace may have: `.bsd`
-holds locks and witnesses (see `record`), `.bsd-pruned-…` are workspaces that a pruning has renamed
-and is about to delete.
+Other names in the root begin with a dot, which names of workspaces cannot: `.bsd` contains locks
+and witnesses (see `record`), `.bsd-pruned-…` are workspaces that a prune has renamed and will
+delete.
 
-The lock of a workspace is on its directory: shared for a user of the workspace, exclusive for a
-pruning. It needs no file, moves along with a rename, and ends with the process that holds it. Locks
-for metadata are held for a moment only.
+A workspace is locked with a flock on its directory: shared while the workspace is used, exclusive
+for a prune. Such a lock needs no file, follows a rename, and ends with its process. Locks of
+metadata are held only briefly.
 """
 
 import errno
@@ -28,8 +28,8 @@ from bsd.core.layout import check_name
 DEFAULT_ROOT = Path("workspace")  # in the current directory, as in seed 004
 OWN = ".bsd"
 AWAY = ".bsd-pruned-"
-UNFINISHED = "new-"  # in OWN: a workspace that is being made
-_LONGEST_ID = 200  # a name may have 255 bytes, and prefixes are put before it
+UNFINISHED = "new-"  # in OWN: prefix of a workspace that is being created
+_LONGEST_ID = 200  # a file name has at most 255 bytes, including a prefix
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WAIT_SECONDS = 10.0  # for a lock
 _PAUSE_SECONDS = 0.005
@@ -37,7 +37,7 @@ _STRIPES = 32  # locks for metadata
 
 
 class Skip(StrEnum):
-    """Why a workspace is left alone."""
+    """The reason why a workspace is skipped."""
 
     MISSING_METADATA = "missing_metadata"
     CORRUPTED_METADATA = "corrupted_metadata"
@@ -51,7 +51,7 @@ class Skip(StrEnum):
 
 
 class Unusable(Exception):
-    """A workspace that is left alone: its age cannot be told, or it is in use."""
+    """The workspace is skipped: its age is unknown, or it is in use."""
 
     def __init__(self, skip: Skip, detail: str) -> None:
         super().__init__(detail)
@@ -60,7 +60,7 @@ class Unusable(Exception):
 
 
 def check_id(session_id: str) -> str:
-    """Return the id if a workspace may be called so; raises Invalid."""
+    """Return the id if it is a valid name of a workspace; raises Invalid."""
     if not isinstance(session_id, str):
         raise Invalid("a session id is a text")
     check_name(session_id, "session id")
@@ -75,13 +75,13 @@ def check_id(session_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A workspace root that is open; `path` is absolute."""
+    """An open workspace root; `path` is absolute."""
 
     path: Path
     fd: int
 
     def identity(self, session_id: str) -> tuple[int, int] | None:
-        """Return the identity of the directory at a workspace's name; None if there is none."""
+        """Return (device, inode) of a workspace's directory; None if it does not exist."""
         try:
             found = os.stat(session_id, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -89,7 +89,7 @@ class Root:
         return (found.st_dev, found.st_ino) if stat.S_ISDIR(found.st_mode) else None
 
     def open_own(self, *, create: bool) -> int | None:
-        """Open the directory OWN; None if it is missing and not to be created."""
+        """Open the directory OWN; None if it is missing and `create` is False."""
         if create:
             with suppress(FileExistsError):
                 os.mkdir(OWN, 0o700, dir_fd=self.fd)
@@ -133,7 +133,7 @@ def open_root(path: Path, *, create: bool = False) -> Iterator[Root]:
     except FileNotFoundError:
         raise NotFound(
             f"there is no workspace root {absolute}",
-            hint="`bsd workspace create` begins one; --workspace-root names another",
+            hint="`bsd workspace create` creates it; --workspace-root names another",
         ) from None
     except (NotADirectoryError, FileExistsError):
         raise Invalid(f"the workspace root {absolute} is not a directory") from None
@@ -147,9 +147,9 @@ def open_root(path: Path, *, create: bool = False) -> Iterator[Root]:
 
 @contextmanager
 def own_directory(root: Root) -> Iterator[int]:
-    """Open the directory OWN, made if it is missing."""
+    """Open the directory OWN; creates it if it is missing."""
     descriptor = root.open_own(create=True)
-    assert descriptor is not None  # noqa: S101 - it was just made
+    assert descriptor is not None  # noqa: S101 - just created
     try:
         yield descriptor
     finally:
@@ -199,14 +199,14 @@ def open_workspace(root: Root, session_id: str) -> Iterator[OpenWorkspace]:
 def workspace_in_use(
     root: Root, session_id: str, *, wait: float = _WAIT_SECONDS
 ) -> Iterator[OpenWorkspace]:
-    """Open a workspace and lock it against prunings; raises NotFound, Busy, Forbidden.
+    """Open a workspace and lock it against pruning; raises NotFound, Busy, Forbidden.
 
-    Any number of users may hold this lock at once.
+    Any number of users may hold this lock at the same time.
     """
     with open_workspace(root, session_id) as space:
         with system_errors(f"locking workspace {session_id}"):
             what = f"workspace {session_id}"
-            # A pruning that deletes the workspace holds its lock to the end.
+            # A prune that deletes the workspace holds the lock until the end.
             lock(space.fd, what, shared=True, wait=wait, check=space.must_be_there)
             space.must_be_there()
         yield space
@@ -215,14 +215,14 @@ def workspace_in_use(
 def no_workspace(root: Root, session_id: str) -> NotFound:
     return NotFound(
         f"there is no workspace {session_id} in {root.path}",
-        hint=f"`bsd workspace create {session_id}` makes it, anew if it was pruned;"
-        " `bsd workspace list` shows those there are",
+        hint=f"`bsd workspace create {session_id}` creates it, again if it was pruned;"
+        " `bsd workspace list` lists all",
     )
 
 
 @contextmanager
 def system_errors(doing: str) -> Iterator[None]:
-    """Turn an OSError into an error that a user can act on."""
+    """Convert an OSError to an error that a user can act on."""
     try:
         yield
     except OSError as error:
@@ -254,7 +254,10 @@ def lock(
     wait: float = _WAIT_SECONDS,
     check: Callable[[], object] = lambda: None,
 ) -> None:
-    """Take the lock, waiting `wait` seconds at most; raises Busy. `check` may raise meanwhile."""
+    """Take the lock, waiting at most `wait` seconds; raises Busy.
+
+    `check` is called while waiting, and may raise an error that ends the wait.
+    """
     deadline = time.monotonic() + wait
     while not try_lock(descriptor, shared=shared):
         check()
@@ -267,7 +270,7 @@ def lock(
 def metadata_lock(own: int, session_id: str) -> Iterator[None]:
     """Lock the metadata of a workspace against other writers; `own`: the open directory OWN.
 
-    Several workspaces share a lock file: the number of files is fixed, and none is left over.
+    Workspaces share a fixed number of lock files, so deleted workspaces leave no files behind.
     """
     stripe = hashlib.sha256(session_id.encode()).digest()[0] % _STRIPES
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

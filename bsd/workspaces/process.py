@@ -1,4 +1,4 @@
-"""Running one program to its end: limits of each process, bounded output, its process group."""
+"""Running a program to its end: limits per process, bounded output, killing its process group."""
 
 import os
 import resource
@@ -18,17 +18,17 @@ from bsd.core.settings import WorkspaceLimits
 _PIECE = 64 * 1024  # bytes
 _POLL_SECONDS = 0.05
 _WATCH_SECONDS = 1.0  # between two calls of `objection`
-_LAST_OUTPUT_SECONDS = 1.0  # for output of a process that has left the process group
+_LAST_OUTPUT_SECONDS = 1.0  # to read output of processes that have left the process group
 
 
 @dataclass(frozen=True, slots=True)
 class Limits(WorkspaceLimits):
-    """The limits of one run; 0 means no limit (of output: nothing is kept).
+    """The limits of a run; 0 means no limit (for output: none is kept).
 
-    `seconds` on the clock, `cpu_seconds` of each process, `processes` at once; the rest in bytes:
-    `memory_bytes` (address space of each process, and memory of all together where systemd limits
-    them), `file_bytes` (of one file), `disk_bytes` (of the whole workspace), `output_bytes` (kept
-    of stdout, and of stderr).
+    `seconds` of wall-clock time, `cpu_seconds` per process, `processes` at the same time. In bytes:
+    `memory_bytes` (address space of each process; with systemd also memory of all processes),
+    `file_bytes` (per file), `disk_bytes` (whole workspace), `output_bytes` (kept from stdout, and
+    from stderr).
     """
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class Limits(WorkspaceLimits):
 
 @dataclass(slots=True)
 class ProcessOutput:
-    """The beginning of a program's output; the rest is only counted."""
+    """The beginning of a program's output; further bytes are only counted."""
 
     most: int
     kept: bytearray = field(default_factory=bytearray)
@@ -69,9 +69,9 @@ class ProcessOutput:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a process ended: its exit code, negative for a signal (as `subprocess` has it).
+    """The end of a process: its exit code, negative for a signal (as in `subprocess`).
 
-    `stopped`: why it was ended early, other than for its time limit.
+    `stopped`: the reason if it was killed early, except for the time limit.
     """
 
     returncode: int
@@ -92,14 +92,15 @@ def run_process(
     inherited: Sequence[int] = (),
     objection: Callable[[], str | None] = lambda: None,
 ) -> Ended:
-    """Run a program until it ends or its time is over; then its process group is killed.
+    """Run a program until it ends or its time is over, then kill its process group.
 
     Args:
         inherited: descriptors that the program inherits.
-        objection: asked about once a second; a text ends the program, and says why.
+        objection: called about once a second; if it returns a text, the program is killed for this
+            reason.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the program cannot be started.
     """
     began = time.monotonic()
     outputs = ProcessOutput(limits.output_bytes), ProcessOutput(limits.output_bytes)
@@ -118,11 +119,11 @@ def run_process(
         ) as process:
             try:
                 for pipe, output in zip((process.stdout, process.stderr), outputs, strict=True):
-                    assert pipe is not None  # noqa: S101 - as asked for
+                    assert pipe is not None  # noqa: S101 - both are pipes
                     os.set_blocking(pipe.fileno(), False)
                     selector.register(pipe, selectors.EVENT_READ, output)
                 timed_out, stopped = _wait(process, selector, limits.seconds, objection)
-            finally:  # after an interrupt too
+            finally:  # also after an interrupt
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
             deadline = time.monotonic() + _LAST_OUTPUT_SECONDS
@@ -133,14 +134,14 @@ def run_process(
 
 
 def _limited(limits: Limits) -> list[str]:
-    """Return a shell that lowers its limits and becomes the program."""
+    """Return the command of a shell that lowers its limits and then executes the program."""
     steps = ["ulimit -c 0"]
     for option, wanted, kind, unit in (
         ("t", limits.cpu_seconds, resource.RLIMIT_CPU, 1),
         ("v", limits.memory_bytes, resource.RLIMIT_AS, 1024),
         ("f", limits.file_bytes, resource.RLIMIT_FSIZE, 512),
     ):
-        hard = resource.getrlimit(kind)[1]  # beyond which nothing can be raised
+        hard = resource.getrlimit(kind)[1]  # the shell cannot exceed it
         if wanted and (hard == resource.RLIM_INFINITY or wanted < hard):
             steps.append(f"ulimit -{option} {-(-wanted // unit)}")
     return ["/bin/sh", "-c", "; ".join([*steps, 'exec "$@"']), "sh"]
@@ -152,7 +153,7 @@ def _wait(
     seconds: float,
     objection: Callable[[], str | None],
 ) -> tuple[bool, str | None]:
-    """Read output until the program ends; returns whether its time was over, and an objection."""
+    """Read output until the program must end; return (its time is over, the objection)."""
     began = now = time.monotonic()
     due = began + _WATCH_SECONDS
     while process.poll() is None:
@@ -163,13 +164,13 @@ def _wait(
             if reason := objection():
                 return False, reason
             took = time.monotonic() - now
-            due = now + max(_WATCH_SECONDS, 20 * took)  # a twentieth of the time at most
+            due = now + max(_WATCH_SECONDS, 20 * took)  # uses at most a twentieth of the time
         _read(selector, _POLL_SECONDS)
     return False, None
 
 
 def _read(selector: selectors.BaseSelector, seconds: float) -> None:
-    """Read the available output, waiting `seconds` at most."""
+    """Read the available output, waiting at most `seconds`."""
     for key, _ in selector.select(seconds):
         piece = os.read(key.fd, _PIECE)
         if piece:

@@ -1,8 +1,8 @@
-"""Pruning: finding the workspaces that are not used any more, and deleting them.
+"""Pruning: finds workspaces that are no longer used, and deletes them.
 
-A workspace is locked, looked at again, renamed, then deleted; a dry run does all but the last two.
-The rename is made durable before anything in a workspace is deleted: a workspace is whole or
-renamed at every moment, and the next pruning deletes the leftovers of an interrupted one.
+A workspace is locked, checked again, renamed, then deleted; a dry run omits the last two steps. The
+rename is durable before any content is deleted, so an incomplete workspace always has a new name.
+The next prune deletes the leftovers of an interrupted prune.
 """
 
 import math
@@ -41,33 +41,33 @@ from bsd.workspaces.tree import Links, Measure, Obstacle
 
 _log = structlog.stdlib.get_logger(module="workspaces")
 
-_TOKEN = 6  # bytes; twice as many digits
+_TOKEN = 6  # bytes; written with twice as many digits
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Which workspaces go; None is no limit."""
+    """The limits that decide which workspaces are deleted; None means no limit."""
 
     older_than_hours: float | None = 24.0
     max_count: int | None = None
     max_total_bytes: int | None = None
 
     def is_stale(self, metadata: SessionMetadata, now: float) -> bool:
-        """Return True if the workspace was used too long ago."""
+        """Return True if the last use of the workspace is too long ago."""
         if self.older_than_hours is None:
             return False
         return metadata.updated_at.timestamp() < now - self.older_than_hours * 3600
 
     def is_too_much(self, count: int, amount: int) -> bool:
-        """Return True if `count` workspaces with `amount` bytes are more than may stay."""
+        """Return True if `count` workspaces with `amount` bytes exceed a limit."""
         return (self.max_count is not None and count > self.max_count) or (
             self.max_total_bytes is not None and amount > self.max_total_bytes
         )
 
     def check(self) -> None:
-        """Raise Invalid that names every bad limit."""
+        """Raise Invalid if a limit is bad; the error lists every bad limit."""
         errors = []
         if self.older_than_hours is not None and not _is_age(self.older_than_hours):
             errors.append(FieldError("older_than_hours", "must be a number of hours, 0 or more"))
@@ -91,12 +91,12 @@ def _is_age(hours: object) -> bool:
 
 @dataclass(slots=True)
 class PruneResult:
-    """What a pruning did, or (`dry_run`) would do; the same in both cases, bytes included.
+    """What a prune did, or in a dry run would do; a dry run reports the same figures.
 
-    `skipped_sessions` and `errors` are left as they are: id → reason; `details` says the reasons
-    in words. Bytes are those that the disk has given out; a file that has another name elsewhere
-    counts for nothing. `leftovers` are workspaces that an earlier, broken-off pruning had renamed
-    and not yet deleted: their bytes count, too.
+    Workspaces in `skipped_sessions` and `errors` (id → reason) stay; `details` has the reasons in
+    words. Bytes are disk usage; a file with another name elsewhere does not count. `leftovers` is
+    the number of workspaces that an interrupted prune had renamed and not yet deleted; their bytes
+    count too.
     """
 
     deleted_sessions: list[str] = field(default_factory=list)
@@ -112,7 +112,7 @@ class PruneResult:
         default_factory=dict
     )
     leftovers: Annotated[
-        int, Field(description="Taken away by a broken-off pruning, deleted by this one")
+        int, Field(description="Renamed by an interrupted prune, deleted by this one")
     ] = 0
 
     def __str__(self) -> str:
@@ -128,7 +128,7 @@ class PruneResult:
         return f"{did} {count} {noun}{aside}, reclaimed {format_size(self.reclaimed_bytes)}"
 
 
-def prune_sessions(  # noqa: PLR0913 - the criteria, and the callbacks
+def prune_sessions(  # noqa: PLR0913 - criteria and callbacks
     older_than_hours: float | None = 24.0,
     workspace_root: Path = DEFAULT_ROOT,
     dry_run: bool = False,  # noqa: FBT001, FBT002 - the signature that seed 004 gives
@@ -142,15 +142,15 @@ def prune_sessions(  # noqa: PLR0913 - the criteria, and the callbacks
 ) -> PruneResult:
     """Delete the workspaces whose `updated_at` is more than `older_than_hours` ago, oldest first.
 
-    Beyond that the oldest go until at most `max_count` are left, holding at most
-    `max_total_bytes`. A workspace that is in use, or whose age cannot be told, is skipped.
+    Then deletes further workspaces, oldest first, until at most `max_count` are left with at most
+    `max_total_bytes`. A workspace that is in use, or whose age is unknown, is skipped.
 
     Args:
-        older_than_hours: by the clock of this machine (where several machines write into one root,
-            they must agree on the time: NTP); None for no limit.
-        where: returns False for a workspace that is to stay.
-        progress: called with the number of workspaces that are done, and planned.
-        stopping: True ends the pruning between two workspaces.
+        older_than_hours: by this machine's clock (if several machines use the same root, their
+            clocks must agree: NTP); None for no limit.
+        where: returns False for a workspace that must stay.
+        progress: called with the numbers of finished and planned workspaces.
+        stopping: if it returns True, the prune ends before the next workspace.
 
     Raises:
         Invalid, NotFound (no root), Forbidden.
@@ -184,7 +184,7 @@ def prune_sessions(  # noqa: PLR0913 - the criteria, and the callbacks
 
 
 class _Pruning:
-    """One pruning, and its result so far."""
+    """A prune in progress, with its result."""
 
     def __init__(self, root: Root, now: float, remover: "Remover", result: PruneResult) -> None:
         self.result = result
@@ -220,7 +220,7 @@ class _Pruning:
                 count, amount = count - 1, amount - freed
 
     def _finish(self, name: str) -> None:
-        """Delete a workspace that an earlier pruning has renamed and not deleted."""
+        """Delete a workspace that an interrupted prune has renamed but not deleted."""
         with self._noting_errors(name):
             taken = self._remover.resume(name)
             if taken is not None:
@@ -229,7 +229,7 @@ class _Pruning:
                 self.result.reclaimed_bytes += taken.bytes
 
     def _delete(self, metadata: SessionMetadata) -> int | None:
-        """Delete a workspace; returns the bytes that come free, None if it stays."""
+        """Delete a workspace; return the freed bytes, None if it stays."""
         session_id, hours = metadata.session_id, round(metadata.age_hours(self._now), 3)
         _log.debug("session.prune.candidate", session_id=session_id, age_hours=hours)
         taken: TakenAway | None = None
@@ -256,7 +256,7 @@ class _Pruning:
     def _skip(self, session_id: str, problem: Unusable) -> None:
         self.result.skipped_sessions[session_id] = problem.skip.value
         self.result.details[session_id] = problem.detail
-        # A workspace in use is as it should be; the others will never be pruned, and are many.
+        # A workspace in use is normal; the others can never be pruned, and may become many.
         level = _log.info if problem.skip is Skip.IN_USE else _log.warning
         level(
             "session.prune.skipped",
@@ -267,11 +267,11 @@ class _Pruning:
 
     @contextmanager
     def _noting_errors(self, session_id: str) -> Iterator[None]:
-        """Note an error of one workspace, so that the others are still pruned."""
+        """Record an error of a workspace, so that the others are still pruned."""
         try:
             yield
             return
-        except FileNotFoundError:  # another pruning was quicker
+        except FileNotFoundError:  # another prune has deleted it
             return
         except Obstacle as obstacle:
             text = f"cannot be deleted: {obstacle}"
@@ -282,7 +282,7 @@ class _Pruning:
 
 
 def _total_bytes(root: Root, known: list[SessionMetadata]) -> int:
-    """Return the bytes of these workspaces, each file once."""
+    """Return the disk usage of these workspaces; each file counts once."""
     total = Measure()
     for metadata in known:
         with suppress(OSError, Obstacle, Unusable):
@@ -292,12 +292,12 @@ def _total_bytes(root: Root, known: list[SessionMetadata]) -> int:
     return total.all_bytes
 
 
-# --- deleting one workspace ---
+# --- deleting a workspace ---
 
 
 @dataclass(frozen=True, slots=True)
 class TakenAway:
-    """A workspace that was renamed to `name` and is locked: it waits to be deleted."""
+    """A locked workspace that was renamed to `name` and is to be deleted."""
 
     name: str
     fd: int
@@ -305,7 +305,7 @@ class TakenAway:
 
 
 class Remover:
-    """Deletes workspaces of one root, within one pruning; with `dry_run` it changes nothing."""
+    """Deletes workspaces of a root, during a prune; with `dry_run` it changes no files."""
 
     def __init__(self, root: Root, *, dry_run: bool) -> None:
         self._root = root
@@ -319,7 +319,7 @@ class Remover:
             os.close(self._own)
 
     def take_away(self, planned: SessionMetadata) -> TakenAway:
-        """Lock and rename a workspace if it still is as planned and is not in use.
+        """Lock and rename a workspace if it is not in use and has not been used since `planned`.
 
         The caller passes the result to `destroy`, which closes it. Raises Unusable, Obstacle,
         FileNotFoundError, OSError.
@@ -335,13 +335,13 @@ class Remover:
                 record.settle(space, self._own)
                 os.rename(session_id, name, src_dir_fd=root.fd, dst_dir_fd=root.fd)
                 os.fsync(root.fd)
-        except BaseException:  # after an interrupt too, it must not stay locked
+        except BaseException:  # also after an interrupt, it must not stay locked
             os.close(descriptor)
             raise
         return TakenAway(name, descriptor, self._links.freed(found))
 
     def resume(self, name: str) -> TakenAway | None:
-        """Lock a workspace that a broken-off pruning has left; None if another pruning has it."""
+        """Lock a workspace that an interrupted prune left; None if another prune has it locked."""
         descriptor = open_directory(self._root, name)
         try:
             if not try_lock(descriptor, shared=False):
@@ -354,7 +354,7 @@ class Remover:
         return TakenAway(name, descriptor, self._links.freed(found))
 
     def sweep(self) -> None:
-        """Delete workspaces that a killed call has begun to create."""
+        """Delete unfinished workspaces of calls that were killed while creating them."""
         if self._dry_run or self._own is None:
             return
         for name in os.listdir(self._own):
@@ -364,7 +364,11 @@ class Remover:
                     tree.remove_inside(self._own, name)
 
     def destroy(self, taken: TakenAway) -> None:
-        """Delete a workspace for good and close it; raises Obstacle, OSError: the rest stays."""
+        """Delete a workspace permanently and close it.
+
+        Raises:
+            Obstacle, OSError: a part cannot be deleted; the rest of the workspace stays.
+        """
         try:
             if not self._dry_run:
                 tree.remove(taken.fd)
@@ -374,11 +378,11 @@ class Remover:
 
     def _lock(self, space: OpenWorkspace, planned: SessionMetadata) -> None:
         if not try_lock(space.fd, shared=False):
-            raise Unusable(Skip.IN_USE, "a program runs there, or somebody looks at it")
+            raise Unusable(Skip.IN_USE, "another process uses the workspace")
         if self._root.identity(space.session_id) != space.identity:
             raise FileNotFoundError
         if record.read(space, self._own).updated_at != planned.updated_at:
-            raise Unusable(Skip.IN_USE, "it was used meanwhile")
+            raise Unusable(Skip.IN_USE, "it has just been used")
 
     def _measure(self, name: str, descriptor: int) -> Measure:
         if name in self._mounts:

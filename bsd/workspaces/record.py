@@ -1,9 +1,9 @@
-"""The metadata of a workspace, `.metadata.json`: checked when read, unknown fields kept.
+"""The metadata of a workspace, `.metadata.json`: validated when read; unknown fields are kept.
 
-A program that runs in the workspace may have written the file. While programs run, a *witness*, a
-copy of the metadata, lies in `.bsd` in the root, which isolated programs cannot reach. As long as
-there is a witness, its content counts, and the file in the workspace is overwritten with it. It
-outlives a crash, so that metadata that a killed run has written do not count afterwards.
+A program in the workspace can overwrite the file. So while programs run, a *witness*, a copy of the
+metadata, is in `.bsd` in the root, which isolated programs cannot reach. If a witness exists, its
+content is valid, and the file in the workspace is overwritten with it. A witness survives a crash,
+so metadata that a killed program has written are not used either.
 """
 
 import errno
@@ -38,7 +38,7 @@ _log = structlog.stdlib.get_logger(module="workspaces")
 FILE_NAME = ".metadata.json"
 WITNESS = "witness-"
 VERSION = 1
-LARGEST = 64 * 1024  # bytes; ours have a few hundred
+LARGEST = 64 * 1024  # bytes; bsd's files have a few hundred
 _LONGEST_ERROR = 500  # characters
 _LONGEST_HEAD = 200  # bytes, of a witness
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -50,9 +50,9 @@ Time = Annotated[datetime, PlainSerializer(iso_utc, return_type=str)]
 
 @dataclass(frozen=True, slots=True)
 class SessionMetadata:
-    """The metadata of a workspace; its times are in UTC.
+    """The metadata of a workspace; times are in UTC.
 
-    `other`: the fields that this version does not know. In JSON they follow the known ones.
+    `other`: fields that this version does not know. In JSON they follow the known fields.
     """
 
     session_id: str
@@ -70,12 +70,12 @@ class SessionMetadata:
 
     @classmethod
     def new(cls, session_id: str, now: float) -> Self:
-        """Return metadata of a workspace that is created now (epoch seconds)."""
+        """Return the metadata of a workspace that is created at `now` (epoch seconds)."""
         moment = datetime.fromtimestamp(now, UTC)
         return cls(session_id, moment, moment)
 
     def age_hours(self, now: float) -> float:
-        """Return the hours since its last use; negative if that lies in the future."""
+        """Return the hours since the last use; negative if the last use is in the future."""
         return (now - self.updated_at.timestamp()) / 3600
 
     def touched(self, now: float) -> Self:
@@ -96,7 +96,7 @@ _KNOWN = tuple(one.name for one in fields(SessionMetadata) if one.name != "other
 
 
 def parse(raw: bytes, session_id: str) -> SessionMetadata:
-    """Read the file of the workspace `session_id`; raises Unusable."""
+    """Parse the file of the workspace `session_id`; raises Unusable."""
     document = parse_document(raw)
     version = document.get("version", VERSION)
     if type(version) is not int or version < 1:
@@ -130,17 +130,17 @@ def parse_document(raw: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise Unusable(Skip.CORRUPTED_METADATA, f"{FILE_NAME} is not valid JSON") from None
     if not isinstance(document, dict):
-        raise Unusable(Skip.CORRUPTED_METADATA, f"{FILE_NAME} holds no JSON object")
+        raise Unusable(Skip.CORRUPTED_METADATA, f"{FILE_NAME} is not a JSON object")
     return document
 
 
 def moment_of(document: Mapping[str, Any], name: str) -> datetime:
-    """Return one of its times, in UTC; raises Unusable."""
+    """Return the time in a member, in UTC; raises Unusable."""
     if name not in document:
         raise Unusable(Skip.CORRUPTED_METADATA, f"{FILE_NAME} lacks {name}")
     text = document[name]
     if not isinstance(text, str):
-        raise Unusable(Skip.CORRUPTED_TIMESTAMP, f"{FILE_NAME}: {name} is not a time in text")
+        raise Unusable(Skip.CORRUPTED_TIMESTAMP, f"{FILE_NAME}: {name} is not a string")
     try:
         moment = datetime.fromisoformat(text)
         known_zone = moment.tzinfo is not None
@@ -151,12 +151,12 @@ def moment_of(document: Mapping[str, Any], name: str) -> datetime:
             Skip.CORRUPTED_TIMESTAMP, f"{FILE_NAME}: {name} is not an ISO 8601 time"
         ) from None
     if not known_zone:
-        raise Unusable(Skip.CORRUPTED_TIMESTAMP, f"{FILE_NAME}: {name} names no time zone")
+        raise Unusable(Skip.CORRUPTED_TIMESTAMP, f"{FILE_NAME}: {name} has no time zone")
     return moment
 
 
 def kept_of(raw: bytes | None, fresh: SessionMetadata) -> SessionMetadata:
-    """Return `fresh` with the runs, the last error and unknown fields of broken metadata."""
+    """Return `fresh` with the count of runs, last error and unknown fields of broken metadata."""
     try:
         document = parse_document(raw or b"")
     except Unusable:
@@ -170,7 +170,7 @@ def kept_of(raw: bytes | None, fresh: SessionMetadata) -> SessionMetadata:
 
 
 def _count(value: object) -> int:
-    # No decision depends on these two: a bad one is no reason to keep the workspace.
+    # No decision depends on this value, so a bad value does not make the metadata unusable.
     return value if type(value) is int and value >= 0 else 0
 
 
@@ -184,7 +184,7 @@ Change = Callable[[SessionMetadata], SessionMetadata]
 
 
 def read_file(directory: int, name: str = FILE_NAME, most: int = LARGEST + 1) -> bytes | None:
-    """The file's first `most` bytes; None if there is none. Raises Unusable."""
+    """Return the first `most` bytes of the file; None if it is missing. Raises Unusable."""
     try:
         descriptor = os.open(name, _READ, dir_fd=directory)
     except FileNotFoundError:
@@ -204,14 +204,14 @@ def read_file(directory: int, name: str = FILE_NAME, most: int = LARGEST + 1) ->
 
 
 def understood(raw: bytes | None, session_id: str) -> SessionMetadata:
-    """Return the metadata in these bytes; raises Unusable."""
+    """Return the metadata in these bytes; raises Unusable, also for None."""
     if raw is None:
         raise Unusable(Skip.MISSING_METADATA, f"there is no {FILE_NAME}")
     return parse(raw, session_id)
 
 
 def read_truth(space: OpenWorkspace, own: int | None) -> bytes | None:
-    """Return the bytes of the metadata, of the witness if there is one; raises Unusable."""
+    """Return the bytes of the witness if it exists, else of the file; raises Unusable."""
     if own is not None:
         found, raw = _read_witness(space, own)
         if found:
@@ -225,7 +225,7 @@ def read(space: OpenWorkspace, own: int | None) -> SessionMetadata:
 
 
 def look(space: OpenWorkspace, own: int | None) -> SessionMetadata | None:
-    """Return the metadata of a workspace; None, with a warning, if they cannot be used."""
+    """Return the metadata of a workspace; logs a warning and returns None if unusable."""
     try:
         return read(space, own)
     except Unusable as problem:
@@ -239,7 +239,7 @@ def look(space: OpenWorkspace, own: int | None) -> SessionMetadata | None:
 
 
 def update(space: OpenWorkspace, change: Change, now: float) -> SessionMetadata | None:
-    """Change the metadata of a locked workspace; None if there are none, which stays so."""
+    """Change the metadata of a locked workspace; without metadata, only return None."""
     with own_directory(space.root) as own, metadata_lock(own, space.session_id):
         return _update(space, own, change, now)
 
@@ -248,34 +248,34 @@ def begin(space: OpenWorkspace) -> None:
     """Write a witness of the metadata, before a program starts."""
     with own_directory(space.root) as own, metadata_lock(own, space.session_id):
         found, raw = _read_witness(space, own)
-        if found:  # another program runs, or a run was killed: the file may be forged
+        if found:  # another program runs, or a run was killed, so the file may be forged
             _put_back(space, raw)
             return
         try:
             raw = read_file(space.fd)
-        except Unusable:  # a link, a pipe, a directory: there is nothing that could be put back
+        except Unusable:  # a link, a pipe, a directory: no content to restore later
             return
         _write_witness(space, own, raw)
 
 
 def end(space: OpenWorkspace, change: Change, now: float) -> SessionMetadata | None:
-    """After a program ended: restore the file, note the run, and remove the witness.
+    """After the end of a program: restore the file, record the run, and remove the witness.
 
-    The workspace is no longer locked afterwards.
+    Afterwards, the workspace is no longer locked.
     """
     with own_directory(space.root) as own, metadata_lock(own, space.session_id):
         found, raw = _read_witness(space, own)
         if found:
             _put_back(space, raw)
         metadata = _update(space, own, change, now)
-        # Granted only if no other run holds the workspace; a refusal gives up this run's lock.
+        # Succeeds only if no other run uses the workspace; a failure releases this run's lock.
         if try_lock(space.fd, shared=False):
             forget_witness(own, space.session_id)
         return metadata
 
 
 def settle(space: OpenWorkspace, own: int) -> None:
-    """Restore the file from the witness and remove that, where no program runs."""
+    """Restore the file from the witness and remove the witness; no program must be running."""
     found, raw = _read_witness(space, own)
     if found:
         _put_back(space, raw)
@@ -283,14 +283,14 @@ def settle(space: OpenWorkspace, own: int) -> None:
 
 
 def put_anew(space: OpenWorkspace, own: int, content: bytes) -> None:
-    """Replace the metadata, where no program runs."""
+    """Replace the metadata and remove the witness; no program must be running."""
     _clear_away(space)
     write(space, content)
     forget_witness(own, space.session_id)
 
 
 def write(space: OpenWorkspace, content: bytes) -> None:
-    """Replace the file, durably; raises OSError."""
+    """Replace the file durably; raises OSError."""
     _write_new(space.fd, FILE_NAME, content, durable=True)
     os.fsync(space.fd)
 
@@ -303,7 +303,7 @@ def forget_witness(own: int, session_id: str) -> None:
 
 def _update(space: OpenWorkspace, own: int, change: Change, now: float) -> SessionMetadata | None:
     before = look(space, own)
-    if before is None:  # only a repair gives metadata to a workspace that has none
+    if before is None:  # only a repair creates missing metadata
         return None
     after = change(before)
     content = after.render()
@@ -315,11 +315,11 @@ def _update(space: OpenWorkspace, own: int, change: Change, now: float) -> Sessi
 
 
 def _put_back(space: OpenWorkspace, raw: bytes | None) -> None:
-    """Restore the file, which a program may have replaced or removed."""
+    """Restore the file if a program has changed or removed it."""
     try:
         if read_file(space.fd) == raw:
             return
-    except Unusable:  # it was replaced by something else
+    except Unusable:  # replaced by another kind of file
         pass
     _log.warning("session.metadata.forged", session_id=space.session_id)
     if raw is None:
@@ -331,12 +331,12 @@ def _put_back(space: OpenWorkspace, raw: bytes | None) -> None:
 
 
 def _clear_away(space: OpenWorkspace) -> None:
-    """Remove a directory in the place of the file: a rename does not replace it."""
+    """Remove a directory in the place of the file, since a rename does not replace it."""
     tree.remove_inside(space.fd, FILE_NAME)
 
 
 def _read_witness(space: OpenWorkspace, own: int) -> tuple[bool, bytes | None]:
-    """Return whether this directory has a witness, and its content (None: there was no file)."""
+    """Return (a witness exists, its content); content None means that there was no file."""
     try:
         raw = read_file(own, WITNESS + space.session_id, LARGEST + _LONGEST_HEAD)
     except Unusable:
@@ -365,14 +365,14 @@ def _write_new(directory: int, name: str, content: bytes, *, durable: bool) -> N
     descriptor = os.open(temporary, _NEW, 0o600, dir_fd=directory)
     try:
         try:
-            os.fchmod(descriptor, 0o600)  # a umask may have taken more than it should
+            os.fchmod(descriptor, 0o600)  # the umask may have removed bits
             write_all(descriptor, content)
             if durable:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
         os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-    except BaseException:  # an interrupt, too, must not leave the temporary file behind
+    except BaseException:  # also an interrupt must not leave the temporary file behind
         with suppress(OSError):
             os.unlink(temporary, dir_fd=directory)
         raise

@@ -1,7 +1,7 @@
-"""Walking a directory tree by open directories: measuring it, removing it.
+"""Measuring and removing a directory tree through open directories.
 
-One descriptor is open at a time, however deep a tree is; no link is followed, and nothing on
-another mount is touched.
+Only one descriptor is open at a time, however deep the tree is. Links are not followed, and other
+mounts are not entered.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_BLOCK = 512  # bytes, the unit of st_blocks everywhere
+_BLOCK = 512  # bytes; the unit of st_blocks on all systems
 
 
 class Obstacle(Exception):
-    """Something in a tree that keeps the tree from being removed: where, and why."""
+    """A part of a tree that prevents its removal: `where` (a path in the tree) and `why`."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}")
@@ -28,14 +28,14 @@ class Obstacle(Exception):
 
 
 class Links:
-    """Counts removed names of files with several names: their bytes come free with the last."""
+    """Counts removed names of files with several names; the last name frees their bytes."""
 
     def __init__(self) -> None:
-        self._names: dict[tuple[int, int], int] = {}  # at first sight
+        self._names: dict[tuple[int, int], int] = {}  # number of names, before any was removed
         self._gone: Counter[tuple[int, int]] = Counter()
 
     def freed(self, found: Measure) -> int:
-        """Count a tree as removed; returns the bytes that come free by that."""
+        """Count a tree as removed; return the bytes that this frees."""
         amount = found.bytes
         for inode, (names, blocks, here) in found.linked.items():
             self._gone[inode] += here
@@ -46,20 +46,20 @@ class Links:
 
 @dataclass(slots=True)
 class Measure:
-    """The size of a tree. Bytes are those that the disk has given out: holes count for nothing.
+    """The size of a tree. Bytes are disk usage: holes do not count.
 
-    `linked`: files with several names, by (device, inode): the number of their names, their blocks,
-    and their names in this tree. They are not in `bytes`.
+    `linked`: files with several names, by (device, inode), as (number of names, blocks, number of
+    names in this tree). Their bytes are not included in `bytes`.
     """
 
     bytes: int = 0
     files: int = 0
-    newest: float | None = None  # modification of files that are no directories, epoch seconds
+    newest: float | None = None  # mtime of entries that are not directories, epoch seconds
     oldest: float | None = None
     linked: dict[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
 
     def add(self, found: os.stat_result) -> None:
-        """Count an entry that is no directory."""
+        """Count an entry that is not a directory."""
         self.files += 1
         self.newest = max(found.st_mtime, self.newest or found.st_mtime)
         self.oldest = min(found.st_mtime, self.oldest or found.st_mtime)
@@ -72,7 +72,7 @@ class Measure:
 
     @property
     def all_bytes(self) -> int:
-        """Return the bytes of all files, each once, also of files with names elsewhere."""
+        """The bytes of all files, each counted once, including files with names elsewhere."""
         return self.bytes + sum(blocks * _BLOCK for _, blocks, _ in self.linked.values())
 
 
@@ -83,9 +83,9 @@ class _Step(Enum):
 
 
 def measure(top: int, *, skip: str | None = None) -> Measure:
-    """Measure a tree whose top is open; raises Obstacle if it could not be removed.
+    """Measure a tree whose top is open; raises Obstacle if the tree could not be removed.
 
-    `skip`: a name at the top whose times do not count (its bytes do).
+    `skip`: a name at the top whose times are ignored (its bytes count).
     """
     found = Measure()
     ordinary = os.geteuid() != 0
@@ -102,9 +102,9 @@ def measure(top: int, *, skip: str | None = None) -> Measure:
 
 
 def held_bytes(top: int) -> int:
-    """Return the bytes of a tree in which programs work; unreadable directories are left out.
+    """Return the bytes of a tree while programs use it; skips unreadable directories.
 
-    Raises Obstacle if a directory was moved meanwhile.
+    Raises Obstacle if a directory is moved during the walk.
     """
     found = Measure()
     for step, name, directory, _ in _walk(top, lenient=True):
@@ -132,7 +132,7 @@ def _count(
 
 
 def remove(top: int) -> None:
-    """Remove everything in a tree whose top is open; raises Obstacle, OSError."""
+    """Remove the content of a tree whose top is open; raises Obstacle, OSError."""
     for step, name, directory, _ in _walk(top):
         if step is _Step.FILE:
             with suppress(FileNotFoundError):
@@ -140,7 +140,7 @@ def remove(top: int) -> None:
         elif step is _Step.ENTER:
             mode = os.fstat(directory).st_mode
             if mode & 0o300 != 0o300:
-                with suppress(PermissionError):  # not ours: the next step tells
+                with suppress(PermissionError):  # another user's; the next step reports it
                     os.fchmod(directory, stat.S_IMODE(mode) | 0o700)
         elif name:
             with suppress(FileNotFoundError):
@@ -148,7 +148,7 @@ def remove(top: int) -> None:
 
 
 def remove_inside(parent: int, name: str) -> None:
-    """Remove a directory and everything in it; does nothing if it is missing."""
+    """Remove a directory and its content; has no effect if it is missing."""
     try:
         top = os.open(name, _DIRECTORY, dir_fd=parent)
     except (FileNotFoundError, NotADirectoryError):
@@ -161,7 +161,7 @@ def remove_inside(parent: int, name: str) -> None:
 
 
 def _removable(status: os.stat_result, directory: int) -> bool:
-    """Return True if an ordinary user may empty this directory, after a chmod if needed."""
+    """Return True if this (ordinary) user may empty a directory, after a chmod if needed."""
     if status.st_uid == os.geteuid():
         return True
     effective = os.access in os.supports_effective_ids
@@ -176,11 +176,13 @@ class _Level:
 
 
 def _walk(top: int, *, lenient: bool = False) -> Iterator[tuple[_Step, str, int, list[_Level]]]:
-    """Yield (step, name, open directory, levels) for each name, contents before their directory.
+    """Yield (step, name, open directory, levels) for each name; LEAVE comes after the content.
 
-    ENTER comes with the directory itself, FILE and LEAVE with the directory that holds the name.
-    The levels lead from the top to that directory. `lenient` skips directories that cannot be
-    entered.
+    For ENTER, the open directory is the named directory itself; for FILE and LEAVE, it is the
+    directory that contains the name. `levels` lead from the top to the containing directory.
+
+    Args:
+        lenient: skip directories that cannot be entered.
     """
     here = os.dup(top)
     levels: list[_Level] = []
@@ -218,9 +220,9 @@ def _walk(top: int, *, lenient: bool = False) -> Iterator[tuple[_Step, str, int,
 
 
 def _entries(directory: int, levels: list[_Level], name: str) -> Iterator[tuple[str, bool]]:
-    """Return the names in a directory, and whether each is a directory.
+    """Return the names in a directory, each with "is a directory".
 
-    All at once, since the descriptor is closed while the walk is further down.
+    Reads all names at once, since the descriptor is closed while the walk is further down.
     """
     try:
         with os.scandir(directory) as found:
@@ -232,7 +234,7 @@ def _entries(directory: int, levels: list[_Level], name: str) -> Iterator[tuple[
 def _descend(directory: int, name: str, device: int, levels: list[_Level]) -> int | None:
     try:
         below = os.open(name, _DIRECTORY, dir_fd=directory)
-    except (FileNotFoundError, NotADirectoryError):  # gone meanwhile, or replaced
+    except (FileNotFoundError, NotADirectoryError):  # just deleted or replaced
         return None
     except PermissionError:
         raise Obstacle(_place(levels, name), "permission denied") from None
@@ -246,7 +248,7 @@ def _climb(here: int, levels: list[_Level]) -> int:
     above = os.open("..", _DIRECTORY, dir_fd=here)
     if _identity(above) != levels[-1].identity:
         os.close(above)
-        raise Obstacle(_place(levels, ""), "it was moved meanwhile")
+        raise Obstacle(_place(levels, ""), "it has just been moved")
     return above
 
 

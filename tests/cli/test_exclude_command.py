@@ -66,7 +66,7 @@ def test_it_lists_adds_and_removes(bsd: Call) -> None:
 
 def test_a_pattern_that_names_nothing_is_refused_or_told(bsd: Call) -> None:
     ended = bsd("exclude", "a b")
-    assert (ended.code, "is no AGENT, AGENT/SESSION" in ended.err) == (2, True)
+    assert (ended.code, "is not an AGENT, AGENT/SESSION" in ended.err) == (2, True)
     ended = bsd("exclude", "nothing")
     assert ended.code == 0
     assert "nothing matches no agent or session at present" in ended.err
@@ -114,7 +114,7 @@ def test_a_session_that_is_named_is_refused_with_its_pattern_and_never_opened(
     for line in lines:
         ended = bsd(*line)
         assert ended.code != 0, line
-        assert "excluded by 'main/al*': bsd never looks at it" in ended.err, line
+        assert "excluded by 'main/al*': bsd ignores it" in ended.err, line
         assert "Try: `bsd exclude --remove 'main/al*'`" in ended.err, line
     bsd("exclude", "main")
     ended = bsd("sessions", "--agent", "main")
@@ -190,7 +190,7 @@ def test_bsd_toml_has_a_list_of_its_own(bsd: Call, tmp_path: Path) -> None:
     config = ("--config", str(settings))
     assert {one.split("/")[0] for one in listed(bsd, *config)} == {"other_agent"}
     ended = bsd("show", "main/alpha", *config)
-    assert "take 'main' out of `exclude` in bsd.toml" in ended.err
+    assert "remove 'main' from `exclude` in bsd.toml" in ended.err
     ended = bsd("exclude", "--remove", "main", *config)
     assert (ended.code, f"'main' is set in {settings}" in ended.err) == (1, True)
     assert bsd("exclude", "--json", *config).document["exclude"][0]["fixed"] is True
@@ -202,7 +202,7 @@ def test_broken_settings_hide_all_sessions_but_keep_no_value_away(bsd: Call, roo
     (root / ".brainsurgeon/config.json").write_text("{")
     exclude._read.clear()  # as in another process
     ended = bsd("sessions")
-    assert (ended.code, "it may say what is excluded" in ended.err) == (78, True)
+    assert (ended.code, "which may exclude sessions" in ended.err) == (78, True)
     rest(root)
     bsd("restore-all", "--yes")
     found = (root / "agents").rglob("*.jsonl")

@@ -113,5 +113,5 @@ def test_a_broken_file_keeps_edits_away_and_lists_go_on(bsd: Call, root: Path) -
     rest(root)
     ended = bsd("extract", "other_agent/gamma")
     assert ended.code != 0
-    assert "says which sessions are paused" in ended.err
+    assert "the list of paused sessions" in ended.err
     assert bsd("sessions").code == 0

@@ -45,7 +45,7 @@ def test_put_forward_it_is_not_believed() -> None:
     assert found.ahead == 30 * HOUR
     assert found.now - found.ahead == NOW + 6 * HOUR
     assert found.doubt == (
-        "the clock was put forward by 1d 6h since the last run, which no sleep explains"
+        "the clock was put forward by 1d 6h since the last run, more than sleep can explain"
     )
     assert compare(LAST, later(6 * HOUR, HOUR + 1)).doubt
 

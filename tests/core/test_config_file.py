@@ -172,7 +172,7 @@ def test_the_older_name_of_a_field_is_understood(service: ConfigService, path: P
 BROKEN = [
     ('{\n  "enabled": tru\n}', "not valid JSON: .*line 2 column 14"),
     ("", "not valid JSON"),
-    ("[1]", "no JSON object"),
+    ("[1]", "not a JSON object"),
     ('{"keep_recent": NaN}', "not valid JSON: NaN"),
     (b"\xff\xfe{}", "not valid JSON"),
     ("[" * 200_000, "not valid JSON"),
@@ -210,7 +210,7 @@ def test_broken_later_the_last_good_one_stays(
     before = path.read_bytes()
     for _ in range(3):
         assert service.current == good
-    assert events(logged, "error") == ["Config is broken, the last good one stays in force"]
+    assert events(logged, "error") == ["Config is broken; the last valid settings stay in force"]
     assert service.problem is not None
     assert str(path) in service.problem.message
     service.note_run("last_run_at", 0)

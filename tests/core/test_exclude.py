@@ -138,7 +138,7 @@ def test_both_lists_count_and_a_change_holds_at_once(tmp_path: Path) -> None:
     assert layout.excluded(other) is None
     with pytest.raises(LeftAlone) as told:
         layout.refuse_excluded(one)
-    assert str(told.value) == "fixed/x is excluded by 'fixed': bsd never looks at it"
+    assert str(told.value) == "fixed/x is excluded by 'fixed': bsd ignores it"
     assert "bsd.toml" in str(told.value.hint)
 
 
@@ -157,7 +157,7 @@ def test_nothing_is_looked_at_if_the_list_was_never_read(tmp_path: Path, content
     layout = Layout(tmp_path)
     layout.own.mkdir(0o700)
     layout.config_file.write_text(content)
-    with pytest.raises(ConfigError, match="cannot be read, and it may say what is excluded"):
+    with pytest.raises(ConfigError, match="which may exclude sessions, cannot be read"):
         layout.excluded(SessionName("main", "x"))
     assert layout.with_excluded().excluded(SessionName("main", "x")) is None
 

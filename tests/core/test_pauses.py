@@ -140,6 +140,6 @@ _AFTER_ALL_YEARS = {
 def test_a_broken_file_is_an_error_and_not_taken_for_none(layout: Layout, content: bytes) -> None:
     layout.own.mkdir(0o700)
     layout.pauses_file.write_bytes(content)
-    with pytest.raises(Unavailable, match="says which sessions are paused") as told:
+    with pytest.raises(Unavailable, match="the list of paused sessions") as told:
         pause_of(layout, NAME)
     assert f"rm {layout.pauses_file}" in str(told.value.hint)

@@ -357,7 +357,7 @@ def test_unknown_keys_name_the_nearest(
     [
         ("BRAINSURGEON_API_KEY", "did you mean BRAINSURGEON_API_KEYS?"),
         ("BRAINSURGEON_WORKER", "did you mean BRAINSURGEON_WORKERS?"),
-        ("BRAINSURGEON_RATE_LIMIT_READ", "rates are limited by the web server in front"),
+        ("BRAINSURGEON_RATE_LIMIT_READ", "bsd does not limit rates"),
     ],
 )
 def test_unknown_variables_name_the_nearest(

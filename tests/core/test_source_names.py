@@ -179,8 +179,8 @@ def _written(tmp_path: Path, text: str) -> Path:
         ('kind = "a"\npath = "/x"\nname = "a:b"', r"sources\.|sources: "),
         ('kind = "a"\npath = "/x"\nnmae = "b"', r"sources\.|sources: "),
         ('kind = "a"\npath = "/x"\n[[sources]]\nkind = "a"\npath = "/y"', "called a"),
-        ('kind = "a"\npath = "/x"\n[[sources]]\nkind = "b"\npath = "/x/y"', "lies in the other"),
-        ('kind = "a"\npath = "~/.local/share/bsd/transcripts/agents"', "lie in each other"),
+        ('kind = "a"\npath = "/x"\n[[sources]]\nkind = "b"\npath = "/x/y"', "contains another"),
+        ('kind = "a"\npath = "~/.local/share/bsd/transcripts/agents"', "overlap"),
     ],
 )
 def test_what_cannot_be_a_source(tmp_path: Path, text: str, said: str) -> None:

@@ -40,7 +40,7 @@ def test_all_well_is_no_notice() -> None:
             "unserved",
             [{"kind": "pi", "title": "pi", "hint": "bsd agents on pi"}],
             "agent:pi",
-            "pi has sessions here that bsd does not look after",
+            "pi has sessions here that bsd does not manage",
             "`bsd agents on pi`",
         ),
         ("clock", "it was set", "clock", "it was set", "--trust-clock"),

@@ -169,11 +169,11 @@ def test_each_setting_that_people_set_stands_on_the_page_once(app: FastAPI) -> N
         "control": "number",
         "choices": [],
         "label": "Messages to keep",
-        "help": "So many of the newest messages stay whole (0–100).",
+        "help": "The number of newest messages that stay whole (0–100).",
     }
     assert fields["scope"]["choices"] == [
         ["all", "all values"],
-        ["display", "only what is never sent to the model"],
+        ["display", "only values that the model never gets"],
     ]
     assert [title for title, _ in groups] == [
         *("What is extracted", "When", "How long it is kept", "Search", "What agents see"),

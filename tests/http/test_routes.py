@@ -176,7 +176,7 @@ def test_unknown_routes_and_methods_have_our_form(
     reply = ask(app, method, path)
     assert reply.status == status
     assert path in reply.json()["error"]
-    assert reply.json()["hint"] == "/api/openapi.json lists what there is"
+    assert reply.json()["hint"] == "/api/openapi.json lists all routes"
     assert ("allow" in reply.headers) == (status == 405)
 
 

@@ -214,7 +214,7 @@ def test_another_user_who_gets_in_is_refused(reachable_root: Path) -> None:
         assert over_socket(settings.socket, "/api/health")[0] == 200
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("HTTP/1.1 403 ")
-    assert "this socket is for another user" in done.stdout
+    assert "this socket belongs to the daemon of another user" in done.stdout
     assert "totals" not in done.stdout
     refused = [line for line in lines if line["event"].startswith("A connection of another user")]
     assert [line["uid"] for line in refused] == [65534]
@@ -238,7 +238,7 @@ def test_a_user_that_is_not_trusted_is_told_so(root: Path, monkeypatch: pytest.M
             patch.setattr("bsd.http.sockets.may_talk_to_us", lambda uid: uid != os.geteuid())
             head, _, body = answer_to_stranger(settings.socket).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 403 ")
-        assert json.loads(body)["error"] == "this socket is for another user"
+        assert json.loads(body)["error"] == "this socket belongs to the daemon of another user"
         assert server.alive
         assert over_socket(settings.socket, "/api/health")[0] == 200, "others are let in again"
 
@@ -267,7 +267,7 @@ def test_tcp_without_keys_is_open_and_the_log_warns(root: Path) -> None:
         assert over_tcp(server, "/api/status", Host="evil.example")[0] == 403
         assert over_tcp(server, "/api/status", Origin="http://evil.example")[0] == 403
     warnings = [line["event"] for line in lines if line["log_level"] == "warn"]
-    assert any("is open to whoever reaches it" in text for text in warnings)
+    assert any("needs no key" in text for text in warnings)
 
 
 def test_tcp_with_keys_asks_for_one_and_the_socket_does_not(root: Path) -> None:
@@ -282,7 +282,7 @@ def test_tcp_with_keys_asks_for_one_and_the_socket_does_not(root: Path) -> None:
         assert over_tcp(server, "/api/config", "POST", body)[0] == 401
         assert over_tcp(server, "/api/config", "POST", body, X_API_Key="k1")[0] == 200
         assert over_socket(settings.socket, "/api/status")[0] == 200
-    assert not [line for line in lines if "is open to whoever" in line["event"]]
+    assert not [line for line in lines if "needs no key" in line["event"]]
     [changed] = [line for line in lines if line["event"] == "Config changed"]
     assert changed["actor"] == hashlib.sha256(b"k1").hexdigest()[:8]
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:  # importing it takes a second, and each of the workers would 
     from mcp.client import Client
     from mcp_types import CallToolResult
 
-_GOES_ON = "make the very same call again in a while"
+_GOES_ON = "repeat the very same call later"
 
 
 async def call_until_answered(

@@ -120,7 +120,7 @@ def agent_context(
         changes: bool,
     ) -> Any:
         if changes:
-            raise Forbidden("this bsd only reads")
+            raise Forbidden("this bsd is read-only")
         return action(replace(context, executor=None), *args, **kwargs)
 
     return ActionContext(

@@ -202,7 +202,7 @@ def test_the_memory_alone_and_only_read_where_bsd_only_reads(house: House) -> No
         (found,) = answer(recalled, structured=True)["results"]
         assert (found["id"], found["recall_count"]) == (fact.id, 0)
         forgotten = await client.call_tool("memory_forget", {"memoryId": fact.id})
-        assert "only reads" in error(forgotten)
+        assert "read-only" in error(forgotten)
 
     serve(house, work, "--tools", "memory", BRAINSURGEON_READONLY="true")
     with Memory(Layout(house.root).facts_db) as memory:
@@ -291,7 +291,9 @@ async def what_is_wrong(client: Client, house: House) -> None:
     assert "Valid actions: get_context" in await problem(
         "purge_control", session="main/alpha", action="destroy"
     )
-    assert "no parameter" in await problem("restore", session="main/alpha", entry_id="e", key="x")
+    assert "not a parameter" in await problem(
+        "restore", session="main/alpha", entry_id="e", key="x"
+    )
     assert "there is no tool" in await problem("destroy")
     targets = [{"start": "nowhere at all", "end": "nor here", "replacement": ""}]
     refused = await client.call_tool(

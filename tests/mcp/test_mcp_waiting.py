@@ -101,7 +101,7 @@ async def in_the_end(ask: Ask, tool: str, arguments: dict[str, Any]) -> dict[str
     """Repeat the call until it is complete."""
     while True:
         document: dict[str, Any] = document_of(await ask(tool, arguments))
-        if "goes on" not in document.get("error", "") and document.get("inline") != "under way":
+        if "continues" not in document.get("error", "") and document.get("inline") != "under way":
             return document
         await anyio.sleep(0.01)
 
@@ -118,8 +118,8 @@ def test_what_takes_long_goes_on_and_is_answered_when_asked_again(
         for _ in range(3):
             result = await ask("purge_control", LOOK)
             assert result.is_error
-            assert "goes on" in document_of(result)["error"]
-            assert "very same call again" in document_of(result)["hint"]
+            assert "continues" in document_of(result)["error"]
+            assert "very same call" in document_of(result)["hint"]
         slow.may_end.set()
         assert (await in_the_end(ask, "purge_control", LOOK))["total_entries"] == 3
         assert slow.begun == 1, "nobody begins it anew"

@@ -37,7 +37,7 @@ class Desk:
 
     def open(self, writes: bool) -> Memory:
         if writes and not self.refresh:
-            raise Forbidden("this bsd only reads")
+            raise Forbidden("this bsd is read-only")
         self.opened_to_write.append(writes)
         return self.memory()
 
@@ -248,7 +248,7 @@ def test_pruning_says_what_the_plugin_says(desk: Desk) -> None:
         ("memory_store", {"text": " "}, "text parameter is required"),
         ("memory_store", {"text": "x", "decayClass": "tea"}, "there is no decay class 'tea'"),
         ("memory_store", {"text": "x", "importance": 2}, "importance must be a number from 0"),
-        ("memory_store", {"text": "x", "colour": 1}, "colour is no parameter of this tool"),
+        ("memory_store", {"text": "x", "colour": 1}, "colour is not a parameter of this tool"),
         ("memory_recall", {}, "query parameter is required, or id, or entity"),
         ("memory_recall", {"query": "x", "limit": 0}, "limit must be a whole number from"),
         ("memory_recall", {"query": "x", "asOf": "soon"}, "asOf must be a date as 2026-11-22"),

@@ -212,7 +212,7 @@ def test_nothing_is_left_behind_the_end(house: House) -> None:
         assert facts["results"] == []
         (fact,) = (await call("memory_recall", query="cranes"))["results"]
         behind = await call("memory_recall", id=fact["id"], offset=10**8)
-        assert "there is nothing from 100000000 on" in behind["error"]
+        assert "there is no text from 100000000 on" in behind["error"]
 
     asking(house, "some-program", work)
 

@@ -113,7 +113,7 @@ def test_a_bsd_that_only_reads_gives_the_text(away: Desk) -> None:
     context = agent_context(away.layout, away.config, writes=False)
     answer = call_tool(context, "restore", entry_id="msg-456", session="s1")
     assert (answer["inline"], answer["texts"]) == ("not now", BOTH)
-    assert "only reads" in answer["note"]
+    assert "read-only" in answer["note"]
 
 
 def test_what_is_true_while_it_is_put_back(away: Desk) -> None:
@@ -169,7 +169,7 @@ def test_other_programs_are_told_the_truth(tmp_path: Path, kind: Kind) -> None:
         pin: dict[str, Any] = {"action": "set_extractable", "entry": entry, "value": False}
         with pytest.raises(Busy) as busy:
             call_tool(context, "purge_control", scope, **pin)
-        assert "will not be while its program is at work" in str(busy.value.hint)
+        assert "its program keeps the session in use" in str(busy.value.hint)
     assert home.path.read_bytes() == before
 
 
@@ -198,7 +198,7 @@ def test_a_change_of_a_session_in_use_says_what_becomes_of_it(away: Desk) -> Non
 
     assert "no bsd daemon runs" in hint()
     with SingleInstance(away.layout):
-        assert "do not repeat it" in hint()
+        assert "do not repeat the call" in hint()
 
 
 # --- time limits of waiting ---

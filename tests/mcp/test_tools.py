@@ -130,10 +130,10 @@ def test_values_of_extractable(value: object, meant: object) -> None:
     [
         ("restore", {}, ["entry_id parameter is required"]),
         ("restore", {"entry_id": ""}, ["entry_id parameter is required"]),
-        ("restore", {"entry_id": "e", "entry": "f"}, ["entry is no parameter of this tool"]),
+        ("restore", {"entry_id": "e", "entry": "f"}, ["entry is not a parameter of this tool"]),
         ("restore_remote", {"keys": 7, "x": 1},
          ["entry parameter is required", "keys must be a list of texts, not 7",
-          "x is no parameter of this tool"]),
+          "x is not a parameter of this tool"]),
         ("purge_control", {}, ["action parameter is required"]),
         ("purge_control", {"action": "set_extractable", "entry": "e", "value": -1},
          ['value must be true, false, a number or "unset", not -1']),
@@ -288,7 +288,7 @@ def test_what_a_model_is_told_instead_of_a_result() -> None:
     unset = ExtractableSet(entry_id="e7", extractable=None, previous=3, index=1)
     assert describe_extractable(unset) == "[_extractable=unset for entry e7]"
     nothing = ExtractedHits("a/b", "x", ())
-    assert describe_hits(nothing) == "[nothing that was extracted holds x]"
+    assert describe_hits(nothing) == "[no extracted value contains x]"
     rows = tuple(ContextEntry(n, f"e{n}", "user", f"{n:06x}", False, None, n, 0) for n in range(99))
     listing = Context("a/b", 99, 60, tuple(f"e{n}" for n in range(60)), 0, 0, 0, None, rows)
     lines = describe_context(listing).splitlines()

@@ -66,7 +66,7 @@ def test_a_process_that_is_busy_with_it_counts_more(claude: Home, clock: Clock) 
 def test_where_leases_prove_nothing_their_own_time_is_waited_for(
     claude: Home, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weak = Strength("weak", "FUSE", "leases prove nothing here")
+    weak = Strength("weak", "FUSE", "leases are no proof here")
     monkeypatch.setattr("bsd.sessions.idle.strength", lambda _: weak)
     set_idle(claude.path, weak.quiet_seconds - 5.0)
     result = extract(claude, clock, clock.now())

@@ -215,7 +215,7 @@ def test_a_file_in_the_place_of_a_directory_is_told(home: Path) -> None:
     before = foreign(home)
     _, done = turn_on(home, "claude-code")
     assert [Path(path).name for path in done.failed] == ["SKILL.md"]
-    assert "move away the file" in next(iter(done.hints.values()))
+    assert "move the file away" in next(iter(done.hints.values()))
     turn_off(home, "claude-code")
     assert foreign(home) == before
 

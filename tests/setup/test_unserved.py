@@ -110,7 +110,7 @@ def test_status_without_a_daemon_tells_it_once(
     layout: Layout, clean_environment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_agent(clean_environment, CODEX)
-    told = "Codex has sessions here that bsd does not look after (try: `bsd agents on codex`)"
+    told = "Codex has sessions here that bsd does not manage (try: `bsd agents on codex`)"
     assert told in call(capsys, "status").out
     ended = call(capsys, "status")
     assert (ended.code, "Codex" in ended.out) == (3, False)

@@ -177,7 +177,7 @@ def test_a_program_where_nobody_may_look_is_a_failed_run(
 ) -> None:
     monkeypatch.setattr(Path, "is_file", raising(PermissionError(13, "Permission denied")))
     done = execute("a", ["/closed/program"], root, isolate=False)
-    assert "'/closed/program' lies where user" in (done.error or "")
+    assert "'/closed/program' is in a directory that user" in (done.error or "")
 
 
 @pytest.mark.parametrize("argv", [[], "true", ["a\0b"], [1]], ids=repr)

@@ -135,7 +135,7 @@ def taking_away(root: Path, session_id: str, before: Callable[[], object]) -> No
 
 def test_one_that_is_used_just_before_the_lock_stays(root: Path) -> None:
     make(root, "a", hours=100)
-    with pytest.raises(Unusable, match="it was used meanwhile"):
+    with pytest.raises(Unusable, match="it has just been used"):
         taking_away(root, "a", lambda: touch_session("a", root))
     assert names(root) == ["a"]
 
@@ -147,7 +147,7 @@ def test_one_that_was_replaced_just_before_the_lock_stays(root: Path) -> None:
         shutil.rmtree(root / "a")
         make(root, "a", hours=0)
 
-    with pytest.raises(Unusable, match="it was used meanwhile"):
+    with pytest.raises(Unusable, match="it has just been used"):
         taking_away(root, "a", replace)
     assert names(root) == ["a"]
 

@@ -1,4 +1,4 @@
-// Setting up: the agents on this machine, turned on and off, left out and paused.
+// The agents on this machine: turn them on and off, exclude their projects, pause them.
 
 import { get, post } from "./api.js";
 import { button, copyButton, describe, fill, h, problem, toast } from "./dom.js";
@@ -82,7 +82,7 @@ class AgentsView {
             h(
                 "p",
                 { class: "note wrap" },
-                "What bsd keeps lies in ",
+                "bsd stores its data in ",
                 h("span", { class: "mono" }, here.root),
                 "; settings are in ",
                 h("span", { class: "mono" }, here.settings_file),
@@ -91,7 +91,7 @@ class AgentsView {
         );
     }
 
-    /** Agents that the daemon does not know yet, or still knows. */
+    /** A hint to restart the daemon, if its agents differ from those in bsd.toml. */
     notFollowed() {
         const titles = this.here.agents
             .filter((agent) => this.here.not_followed.includes(agent.agent))
@@ -99,7 +99,7 @@ class AgentsView {
         return h(
             "div",
             { class: "card" },
-            h("p", null, `${titles.join(", ")}: bsd.toml has changed, and bsd follows it when it starts again.`),
+            h("p", null, `${titles.join(", ")}: bsd.toml has changed; bsd applies the change when it restarts.`),
             !this.here.locked &&
                 button("Start bsd again", () => this.restart(), {
                     class: "primary writes",
@@ -128,14 +128,14 @@ class AgentsView {
         );
     }
 
-    /** Why no agent can be turned on or off here; null if one can. */
+    /** The reason why this page can turn no agent on or off; null if it can. */
     whyNone() {
         if (this.here.locked) return `${capital(this.here.locked)}, so agents are turned on and off in a terminal.`;
-        if (this.page.readonly()) return "bsd only reads here, its settings say.";
+        if (this.page.readonly()) return "bsd is in read-only mode.";
         return null;
     }
 
-    /** Why an agent cannot be turned on or off here; null if it can. */
+    /** The reason why this page cannot turn an agent on or off; null if it can. */
     whyNot(agent) {
         if (this.whyNone()) return this.whyNone();
         if (agent.read_only.length) return `This bsd may not write ${agent.read_only.join(", ")}: use a terminal.`;
@@ -175,7 +175,7 @@ class AgentsView {
         return h("span", { "data-leaves": agent.agent }, told ? leavesText(told) : "looking…");
     }
 
-    /** Ask what would leave, for one agent after the other: each takes some seconds. */
+    /** Load the forecasts, agent by agent: each takes some seconds. */
     async foretell() {
         for (const agent of this.here.agents) {
             if (agent.on || !agent.sessions || this.leaves.has(agent.agent)) continue;
@@ -190,7 +190,7 @@ class AgentsView {
         }
     }
 
-    /** The agents' names that are part of a program: its projects, or OpenClaw's agents. */
+    /** The names of a program's parts: its projects, or OpenClaw's agents. */
     projects(agent) {
         const sources = (this.status.sources ?? []).filter((one) => one.kind === agent.agent);
         const others = (this.status.sources ?? []).map((one) => `${one.name}:`);
@@ -228,7 +228,7 @@ class AgentsView {
         const details = h(
             "details",
             { open: this.opened.has(agent.agent) },
-            h("summary", { "data-focus": `projects-${agent.agent}` }, `${what}: leave out or pause one`),
+            h("summary", { "data-focus": `projects-${agent.agent}` }, `${what}: leave out or pause`),
             filter,
             rows,
         );
@@ -270,9 +270,9 @@ class AgentsView {
         await this.untilBack();
     }
 
-    /** Wait for a bsd that starts again. */
+    /** Wait until the restarted daemon answers. */
     async untilBack() {
-        fill(this.told, h("p", { class: "banner" }, "bsd starts again, to follow bsd.toml…"));
+        fill(this.told, h("p", { class: "banner" }, "bsd restarts to apply bsd.toml…"));
         const before = this.status.started_at;
         for (let at = 0; at < LOOKS; at++) {
             await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
@@ -282,11 +282,11 @@ class AgentsView {
             await this.load();
             return;
         }
-        fill(this.told, problem(new Error("bsd has not started again: `bsd status` tells why")));
+        fill(this.told, problem(new Error("bsd has not restarted. Try: `bsd status`")));
     }
 }
 
-/** Whether an agent's sessions are parts of another's, as subagents are. */
+/** True if an agent's sessions belong to sessions of another agent, as sub-agents do. */
 function isPart(name, names) {
     for (let at = name.lastIndexOf(":"); at > 0; at = name.lastIndexOf(":", at - 1))
         if (names.has(name.slice(0, at))) return true;
@@ -324,6 +324,6 @@ function leavesText(told) {
 function deletedSoon(agent) {
     const will = `${count(agent.deleted_soon, "session")} will be deleted by ${agent.title} within 7 days`;
     if (!agent.to_copy) return `${will}; bsd has copies.`;
-    if (agent.on) return `${will}; ${number(agent.to_copy)} of them have no copy yet, bsd makes them now.`;
-    return `${will}; bsd keeps copies once it looks after them.`;
+    if (agent.on) return `${will}; ${number(agent.to_copy)} of them have no copy yet; bsd copies them now.`;
+    return `${will}; bsd makes copies once the agent is turned on.`;
 }

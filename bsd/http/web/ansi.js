@@ -1,7 +1,7 @@
-// Output of programs with the colours that their escape sequences ask for.
+// Output of programs, with the colours of its escape sequences.
 //
-// Of the escape sequences only colours and styles (SGR) are read; all others are left out. A line that
-// a program has written anew after a carriage return is shown as it was in the end.
+// Only sequences for colours and styles (SGR) have an effect; all others are removed. If a program
+// overwrites a line after a carriage return, only the final text of the line is shown.
 
 import { h } from "./dom.js";
 import { textNodes } from "./plain.js";
@@ -10,13 +10,13 @@ import { textNodes } from "./plain.js";
 const SEQUENCE = /\u001b(?:\[([0-9;:?<=>!]*)[ -/]*([@-~])|[\]PX^_][^\u0007\u001b]{0,4096}(?:\u0007|\u001b\\)?|[ -/]*[0-~])|\u009b[0-9;:]*m/g;
 const MOST_PARTS = 20000; // spans; what follows has no colours
 
-/** Whether a text holds escape sequences. */
+/** True if a text contains escape sequences. */
 export function hasEscapes(text) {
     return text.includes("\u001b[");
 }
 
-/** A text with its colours, in a block that looks as a terminal does. */
-export function ansiBlock(text, name = "Output of a program") {
+/** Return a text with its colours, in a block that looks like a terminal. */
+export function ansiBlock(text, name = "Program output") {
     return h("pre", { class: "terminal", role: "group", tabindex: 0, "aria-label": name }, ansiNodes(text));
 }
 
@@ -35,7 +35,7 @@ export function ansiNodes(text) {
     return nodes;
 }
 
-/** The lines as they stood in the end: progress bars write theirs again and again. */
+/** The final text of each line: progress bars overwrite their line many times. */
 function overwritten(text) {
     if (!text.includes("\r")) return text;
     return text
@@ -101,7 +101,7 @@ function styled(before, codes) {
     return style;
 }
 
-/** One of 256 colours, or red, green and blue; and how many numbers say so. */
+/** Parse a colour of the 256-colour palette or an RGB colour; also return the count of numbers used. */
 function extended([kind, ...rest]) {
     const isByte = (one) => Number.isInteger(one) && one >= 0 && one <= 255;
     if (kind === 5) return [isByte(rest[0]) ? ofPalette(rest[0]) : undefined, 2];

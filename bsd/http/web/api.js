@@ -1,4 +1,4 @@
-// Asking the daemon. The key, if one is needed, stays in this tab's session storage.
+// Requests to the daemon. The API key, if required, is kept in this tab's session storage.
 
 import { button, dialog, h } from "./dom.js";
 
@@ -14,7 +14,7 @@ export class ApiError extends Error {
     }
 }
 
-/** Parts of a path; names may hold anything. */
+/** Encode the parts of a path; names may contain any character. */
 export function path(...parts) {
     return parts.map(encodeURIComponent).join("/");
 }
@@ -35,7 +35,7 @@ export function query(values) {
     return wanted.length ? `?${new URLSearchParams(wanted)}` : "";
 }
 
-/** Send a request; answers once it is let in. Throws ApiError, or TypeError without a connection. */
+/** Send a request, after asking for a key if needed. Throws ApiError; TypeError without connection. */
 export async function send(method, where, { body, signal } = {}) {
     for (;;) {
         const key = sessionStorage.getItem(KEY);
@@ -50,7 +50,7 @@ export async function send(method, where, { body, signal } = {}) {
             if (error.name === "AbortError") throw error;
             throw new ApiError(0, {
                 error: "bsd does not answer",
-                hint: "is it running? `bsd status` tells",
+                hint: "check with `bsd status` whether it is running",
             });
         });
         if (answer.ok) return answer;
@@ -74,17 +74,17 @@ export const post = (where, body = {}) => json("POST", where, body);
 export const put = (where, body) => json("PUT", where, body);
 export const remove = (where) => json("DELETE", where);
 
-const NO_KEY = { error: "This server wants an API key", hint: "enter it to go on" };
+const NO_KEY = { error: "This server requires an API key", hint: "enter a key to continue" };
 
 let asking = null;
 let declined = false;
 
-/** Somebody who closed the question for the key does something again, and may be asked again. */
+/** Ask for the key again at the next action, after the user has closed the dialog. */
 export function mayAsk() {
     declined = false;
 }
 
-/** Ask a person for the key; all requests that wait for it wait for one answer. */
+/** Ask the user for the key; all waiting requests share a single dialog. */
 function askForKey(problem) {
     asking ??= promptForKey(problem).finally(() => {
         asking = null;
@@ -116,7 +116,7 @@ async function promptForKey(problem) {
             h(
                 "p",
                 null,
-                "This server wants a key: one of those in BRAINSURGEON_API_KEYS. It is kept until this tab is closed.",
+                "This server requires one of the keys in BRAINSURGEON_API_KEYS. The key is kept until you close this tab.",
             ),
             problem && h("p", { class: "field-error", id: "api-key-problem", role: "alert" }, problem),
             h("label", { for: "api-key" }, "Key"),
@@ -146,8 +146,8 @@ export function forgetButton() {
 }
 
 /**
- * Read an answer piece by piece: `progress(read, whole)` is called on the way. At most `most`
- * characters are kept; {text, whole} tells whether that is all.
+ * Read an answer in pieces, calling `progress(read, whole)` after each. Keeps at most `most`
+ * characters; `whole` in the result {text, whole} is true if no text is missing.
  */
 export async function readText(where, { signal, most = Infinity, progress = () => {} } = {}) {
     const answer = await send("GET", where, { signal });

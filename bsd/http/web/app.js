@@ -1,4 +1,4 @@
-// The frame: which view is shown, who may change things, and what goes on.
+// The frame of the page: selects the view, shows notices and the state of the connection.
 
 import { agentsView } from "./agents.js";
 import { archiveView } from "./archive.js";
@@ -31,7 +31,7 @@ const VIEWS = {
     status: statusView,
 };
 const STATES = { live: "Live", lost: "Disconnected", waiting: "Paused" };
-// Views that need no status to be drawn: they do not wait for it.
+// Views that do not need the status and do not wait for it.
 const EARLY = new Set(["overview", "sessions", "s"]);
 const FRESH_MS = 1000;
 
@@ -45,7 +45,7 @@ let status = null;
 let statusAt = -Infinity;
 let statusUnderWay = null;
 let remembered = "";
-let missed = false; // something happened while a view was loading
+let missed = false; // an event arrived while a view was loading
 const scrolled = new Map();
 
 const live = new Live(
@@ -62,7 +62,7 @@ const live = new Live(
     },
 );
 
-/** The status; one that is a second old will do, unless `fresh`. */
+/** Return the status; a status up to a second old is reused, unless `fresh`. */
 async function loadStatus(fresh = false) {
     if (status && !fresh && performance.now() - statusAt < FRESH_MS) return status;
     statusUnderWay ??= get("status").finally(() => {
@@ -79,9 +79,9 @@ async function loadStatus(fresh = false) {
 function showBanners() {
     const state = shownState.dataset.state;
     const notes = [
-        status?.readonly && "Read-only: this server changes nothing on request.",
-        status && status.enabled === false && "bsd is switched off in the settings: nothing is extracted.",
-        state === "lost" && "No connection to bsd. What you see is what was known last; it is tried again.",
+        status?.readonly && "Read-only: this server refuses all changes.",
+        status && status.enabled === false && "Extraction is switched off in the settings.",
+        state === "lost" && "No connection to bsd. The page shows the last known state and tries to reconnect.",
     ];
     const text = notes.filter(Boolean);
     const notices = openNotices(status);
@@ -104,7 +104,7 @@ function parse(hash) {
             return part;
         }
     });
-    // An address of the list before there was an overview: `#/?agent=main`.
+    // Support URLs of the list from before the overview existed: `#/?agent=main`.
     const first = values ? "sessions" : "overview";
     return { name: name || first, parts, values: Object.fromEntries(new URLSearchParams(values ?? "")) };
 }
@@ -122,7 +122,7 @@ async function show() {
     for (const open of document.querySelectorAll("dialog[open]"))
         if (open.dataset.kind !== "key") open.close();
     mark(name === "s" ? "sessions" : name);
-    const again = history.state?.shown === true; // by “back” or “forward”, not by a link
+    const again = history.state?.shown === true; // reached by “back” or “forward”, not by a link
     history.replaceState({ shown: true }, "");
     remembered = location.hash;
     const page = {
@@ -140,7 +140,7 @@ async function show() {
     missed = false;
     try {
         if (!VIEWS[name])
-            throw Object.assign(new Error("There is no such page"), { hint: "the views are at the top" });
+            throw Object.assign(new Error("This page does not exist"), { hint: "choose a view at the top" });
         const known = loadStatus().then(
             () => null,
             (error) => (error.status === 401 ? error : null),
@@ -156,7 +156,7 @@ async function show() {
         view = opened;
         if (missed) view.onEvent?.({ type: "again" });
         live.retry();
-        // A view that was left is shown as it was. One that is opened for an entry shows that entry.
+        // A view reached by “back” is restored as it was; a view opened for an entry shows this entry.
         if (scrolled.has(remembered) && (again || !values.at)) main.scrollTop = scrolled.get(remembered);
     } catch (error) {
         if (turn === showing)
@@ -176,7 +176,7 @@ function mark(name) {
 }
 
 document.getElementById("skip").addEventListener("click", (event) => {
-    event.preventDefault(); // the address says which view is shown
+    event.preventDefault(); // the link would change the view, which the URL names
     main.focus();
 });
 window.addEventListener("hashchange", () => {

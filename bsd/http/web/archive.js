@@ -1,4 +1,4 @@
-// Sessions that their program has deleted: found, read, brought back, or forgotten.
+// The archive: find, read, bring back and forget sessions that their program has deleted.
 
 import { get, path, post, query, remove } from "./api.js";
 import { ask, attempting, button, fill, h, problem, toast } from "./dom.js";
@@ -12,7 +12,7 @@ import { badge, table, when } from "./widgets.js";
 const SHOWN = 100;
 const FOUND = 50;
 const ENTRIES = 200;
-const BEFORE = 3; // entries shown before the one that is meant
+const BEFORE = 3; // entries shown before the requested entry
 
 export async function archiveView(page) {
     const { main } = page;
@@ -31,7 +31,7 @@ export async function archiveView(page) {
     const load = async () => {
         const found = await get(`archive${query({ limit: most })}`);
         const now = JSON.stringify([found, most]);
-        if (now === text) return; // nothing moves under somebody's fingers
+        if (now === text) return; // unchanged: do not redraw under the pointer
         text = now;
         draw(found);
     };
@@ -45,10 +45,10 @@ export async function archiveView(page) {
                 "p",
                 { class: "note" },
                 keep === "off"
-                    ? "Sessions are not copied any more (archive_sessions is off). "
-                    : "Sessions that have been at rest for a day are copied. ",
+                    ? "bsd no longer copies sessions (archive_sessions is off). "
+                    : "bsd copies sessions that have been idle for a day. ",
                 `${count(copies.sessions, "copy", "copies")}: ${bytes(copies.content)} in ${bytes(copies.kept)}${saved}. `,
-                `What is gone is kept ${kept}.`,
+                `Copies of deleted sessions are kept ${kept}.`,
             ),
             sessions.length
                 ? table(
@@ -63,7 +63,7 @@ export async function archiveView(page) {
                       ],
                       sessions.map((one) => row(one)),
                   )
-                : h("p", { class: "empty" }, "No session is gone: nothing is to be brought back."),
+                : h("p", { class: "empty" }, "No deleted sessions: there is no session to bring back."),
             prompts.length > 0 && h("h2", null, "Prompts only"),
             prompts.length > 0 &&
                 h("p", { class: "note" }, "Their program has deleted these sessions, and there is no copy of them."),
@@ -142,7 +142,7 @@ export async function archiveView(page) {
 
     const attempt = attempting(told, load);
 
-    /** Show a page of a session's entries; `at`: the line of the entry that is meant. */
+    /** Show a page of a session's entries; `at`: the line of the requested entry. */
     const show = (one, at = null) =>
         attempt(async () => {
             const from = Math.max(0, (at ?? 0) - BEFORE) || null;
@@ -223,8 +223,8 @@ export async function archiveView(page) {
         const yes = await ask({
             title: "Forget it?",
             text: [
-                `${one.id}, used ${ago(one.updated)}, and all that was taken out of it.`,
-                "Nobody can bring it back then.",
+                `${one.id}, used ${ago(one.updated)}, and all values extracted from it.`,
+                "This cannot be undone.",
             ],
             yes: "Forget it",
             danger: true,
@@ -232,9 +232,9 @@ export async function archiveView(page) {
         if (!yes) return;
         await attempt(async () => {
             const done = await remove(`archive/${path(one.agent, nameOf(one))}`);
-            toast(`Nothing is kept of ${one.id} any more.`);
+            toast(`All data of ${one.id} is deleted.`);
             if (done.kept_by.length)
-                fill(told, h("p", null, `It is still kept by ${done.kept_by.join(", ")}.`));
+                fill(told, h("p", null, `A copy remains in ${done.kept_by.join(", ")}.`));
         });
     };
 
@@ -259,7 +259,7 @@ export async function archiveView(page) {
                 content,
                 rows.length
                     ? table(
-                          "What was found",
+                          "Search results",
                           [
                               ["Session", null],
                               ["Index", "num"],
@@ -267,12 +267,12 @@ export async function archiveView(page) {
                           ],
                           rows,
                       )
-                    : h("p", { class: "empty" }, "Nothing was found."),
+                    : h("p", { class: "empty" }, "No results."),
             );
         });
     };
 
-    /** The session that the address names, shown at once: from a search, or from the overview. */
+    /** Show the session that the URL names; links from the search and the overview use this. */
     const named = async () => {
         const name = page.values.session;
         if (!name) return;
@@ -308,7 +308,7 @@ export async function archiveView(page) {
     return following(load);
 }
 
-/** What stands after the agent in its id, by which it is told from others of its name. */
+/** The part of the id after the agent; it distinguishes sessions with the same name. */
 function nameOf(one) {
     return one.id.slice(one.agent.length + 1);
 }

@@ -1,7 +1,7 @@
-// Entries as a reader sees them: prompts, answers, thinking, calls with their results, and runs of
-// bookkeeping behind one line.
+// Groups entries into the blocks that are shown: prompts, answers, thinking, calls with their results,
+// and runs of bookkeeping entries, each folded into a single line.
 
-// All other entries are records that a program keeps for itself.
+// Entries of all other types are internal records of a program.
 const SHOWN = new Set([
     ...["user", "assistant", "thinking", "tool_call", "tool_result"],
     ...["compaction", "compacted", "branch_summary", "summary", "custom_message"],
@@ -25,7 +25,7 @@ export const KINDS = {
     custom_message: "Message of an extension",
 };
 
-/** The values of an entry that can be shown; of a server that does not send them, its beginning. */
+/** The values of an entry that can be shown; from an older server, only the entry's beginning. */
 export function textsOf(row) {
     if (row.texts) return row.texts;
     const text = row.extracted ? (row.extracted_preview ?? row.preview) : row.preview;
@@ -37,7 +37,7 @@ export function textsOf(row) {
     return [{ ...own, length: text.length < 200 ? text.length : null }, ...calls];
 }
 
-/** Blocks of successive entries; `plain`: each entry stands for itself, nothing is put together. */
+/** Group successive entries into blocks; with `plain`, each entry becomes a block of its own. */
 export function blocksOf(rows, { plain = false } = {}) {
     const called = new Map(); // call id: its block
     const blocks = [];
@@ -59,7 +59,7 @@ export function blocksOf(rows, { plain = false } = {}) {
             continue;
         }
         const own = ofRow(row, texts);
-        // Steps of the work do not part a run of bookkeeping: its line stands where they end.
+        // Calls and thinking do not split a run of bookkeeping: its line comes after them.
         if (!own.every(({ kind }) => kind === "call" || kind === "thinking")) flush();
         for (const block of own) {
             if (block.kind === "call" && block.call) called.set(block.call, block);
@@ -73,7 +73,7 @@ export function blocksOf(rows, { plain = false } = {}) {
 function isNote(row, texts) {
     if (!SHOWN.has(row.type)) return true;
     const isBlank = texts.every(({ text, media, unavailable, later }) => !text?.trim() && !media && !unavailable && !later);
-    // One of which no value is known may hold anything.
+    // An entry without known values may contain anything.
     if (!texts.length && (row.type === "user" || row.type === "assistant")) return false;
     return isBlank && !(row.calls ?? []).length && !row.extracted && row.type !== "compaction";
 }
@@ -83,7 +83,7 @@ function notesBlock(rows) {
     return { key: `n${index}`, kind: "notes", first: index, last: index, rows, row: rows[0], estimate: 34 };
 }
 
-/** An entry's own blocks: what it says, each run of thinking, each call. */
+/** The blocks of a single entry: its text, each run of thinking, each call. */
 function ofRow(row, texts) {
     const blocks = [];
     const calls = [...(row.calls ?? [])];
@@ -105,7 +105,7 @@ function ofRow(row, texts) {
     const away = blocks.find((block) => block.texts.some(({ extracted }) => extracted));
     blocks.forEach((block, at) => {
         block.key = `e${row.index}.${at}`;
-        block.tellsState = block === (away ?? blocks[0]); // of several blocks one
+        block.tellsState = block === (away ?? blocks[0]); // only one of several blocks
         block.isAdded = row.type === "user" && ADDED.test(block.texts[0]?.text ?? "");
         block.estimate = block.isAdded ? 44 : estimated(block);
     });
@@ -124,7 +124,7 @@ function estimated({ kind, texts }) {
     return 60 + LINE * Math.ceil(letters / LETTERS);
 }
 
-/** Whether blocks show the same: then what is drawn of the one holds for the other. */
+/** True if two blocks show the same content, so that the drawn element can be reused. */
 export function isSame(one, other) {
     return signature(one) === signature(other);
 }

@@ -1,7 +1,7 @@
-// A call of a tool in one line: what it runs, reads, writes or asks for.
+// Summaries of tool calls in a single line: the command, file, pattern or question.
 
 const LONGEST = 160; // characters of a summary
-// Members of arguments that say most, the best first.
+// The most informative members of arguments, best first.
 const TELLING = [
     ...["command", "cmd", "file_path", "filePath", "path", "filename", "notebook_path", "file"],
     ...["pattern", "query", "url", "skill", "subject", "description", "prompt", "input", "name"],
@@ -10,7 +10,7 @@ const PATHS = ["file_path", "filePath", "path", "filename", "notebook_path", "fi
 const PATCHED = /^\*\*\* (?:Update|Add|Delete) File: (.+)$/m;
 const EDITS = /^(?:edit|multiedit|multi_edit|apply_patch|applypatch|str_replace|notebookedit|write|create)/i;
 
-/** The arguments as far as they can be read: of a text that is cut, the members that are whole. */
+/** Parse the arguments; from a truncated text, return the members that are complete. */
 export function argumentsOf(text) {
     try {
         const value = JSON.parse(text);
@@ -36,7 +36,7 @@ function partial(text) {
     return patch && !Object.keys(found).length ? { path: patch[1] } : found;
 }
 
-/** One line about a call, of its arguments as JSON; empty if they say nothing. */
+/** Return a line about a call, made from its arguments as JSON; "" if no member is informative. */
 export function summaryOf(text) {
     const values = argumentsOf(text);
     for (const key of TELLING) {
@@ -50,7 +50,7 @@ export function summaryOf(text) {
     return "";
 }
 
-/** The file that a call is about, if it names one: it tells the language of what is read. */
+/** The file that a call names, if any; its name tells the language of the content. */
 export function pathOf(text) {
     const values = argumentsOf(text);
     const key = PATHS.find((name) => typeof values[name] === "string");
@@ -61,7 +61,7 @@ export const isEdit = (tool) => EDITS.test(tool ?? "");
 
 function oneLine(value) {
     let text = value;
-    // A shell with its script: the script alone is read.
+    // A shell with a script: use only the script.
     if (Array.isArray(value) && value.every((one) => typeof one === "string"))
         text = /^(?:\/\S*\/)?(?:ba|z|da)?sh$/.test(value[0]) ? value.at(-1) : value.join(" ");
     if (typeof text !== "string") return "";

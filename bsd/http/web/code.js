@@ -1,17 +1,17 @@
 // Code with its keywords, texts and comments in colours, by highlight.js.
 //
-// highlight.js answers with markup. It is never parsed as such: `nodesOf` reads the three forms of
-// which it consists and makes elements. Anything else in it, and any difference from the code itself,
-// and the code is shown without colours.
+// highlight.js returns markup, which is never parsed as HTML: `nodesOf` recognises its three forms and
+// makes elements. If the markup contains anything else, or its text differs from the code, the code is
+// shown without colours.
 
 import hljs from "./vendor/highlight.js/highlight.js";
 import { copyButton, h } from "./dom.js";
 import { textNodes } from "./plain.js";
 
 const MOST = 30000; // characters; longer code has no colours
-const LONGEST_LINE = 5000; // characters: nobody has written that
+const LONGEST_LINE = 5000; // characters; a longer line is generated code
 
-// By how the names of files end, where that is not the name of the language or one of its aliases.
+// Languages by file extension, where the extension is neither a name nor an alias of the language.
 const ENDINGS = new Map(
     Object.entries({
         cjs: "javascript",
@@ -43,7 +43,7 @@ const NAMES = new Map(
     Object.entries({ makefile: "makefile", gnumakefile: "makefile", gemfile: "ruby", rakefile: "ruby" }),
 );
 
-/** The language of a file, by its name; null if that does not tell. */
+/** The language of a file, by its name; null if unknown. */
 export function languageOf(path) {
     const name = String(path ?? "")
         .split(/[\\/]/)
@@ -53,12 +53,12 @@ export function languageOf(path) {
     return known(NAMES.get(name) ?? ENDINGS.get(ending) ?? ending);
 }
 
-/** A language as highlight.js calls it; null if it does not know it. */
+/** The name that highlight.js uses for a language; null if highlight.js does not support it. */
 function known(name) {
     return /^[\w+#.-]{1,40}$/.test(name ?? "") && hljs.getLanguage(name) ? name : null;
 }
 
-/** A piece of code as nodes, in colours if its language is known and it is not too long. */
+/** Return code as nodes, coloured if the language is known and the code is not too long. */
 export function codeNodes(code, language) {
     const name = known(language);
     if (!name || code.length > MOST || code.split("\n").some((line) => line.length > LONGEST_LINE))
@@ -73,7 +73,7 @@ export function codeNodes(code, language) {
 const FORMS = /<span class="([\w -]+)">|(<\/span>)|&(amp|lt|gt|quot|#x27);|([^<&]+)/y;
 const CHARACTERS = { amp: "&", lt: "<", gt: ">", quot: '"', "#x27": "'" };
 
-/** The nodes that a piece of highlight.js's markup stands for; throws if it is not of `code`. */
+/** Convert markup of highlight.js to nodes; throws if its text is not `code`. */
 function nodesOf(markup, code) {
     const top = document.createDocumentFragment();
     let open = top;

@@ -1,4 +1,4 @@
-// What was taken out of an entry, beside what stands there now, line by line.
+// Compares extracted values of an entry with the present values, line by line.
 
 import { readText } from "./api.js";
 import { button, copyButton, dialog, fill, h, problem } from "./dom.js";
@@ -10,7 +10,7 @@ import { textComparison } from "./text_comparison.js";
 const LARGEST = 8 << 20; // bytes that are read at once
 const STEP = /\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]|(?:^|\.)([^.[\]"]+)/gy;
 
-/** Show, for each value that is away, how what stands there differs from it, and restore some. */
+/** Show how each extracted value differs from its present value, and let the user restore it. */
 export async function compareDialog(view, row) {
     const { body, close, closed } = dialog(`Entry #${row.index}: now and before`, { wide: true });
     const pictures = new Pictures();
@@ -62,7 +62,7 @@ function buttonsFor(restore, close, some) {
 function tooLarge(view, row) {
     const name = row.id ?? `#${row.index}`;
     return [
-        h("p", null, `${bytes(row.extracted_size)} are away; that is too much to be shown side by side.`),
+        h("p", null, `${bytes(row.extracted_size)} were taken out; this is too much to show side by side.`),
         h("p", null, "Try: ", h("code", null, `bsd show ${view.session} --entry ${name} --full`)),
     ];
 }
@@ -86,7 +86,7 @@ function pair(key, now, before, pictures, restore) {
             { class: "sides" },
             TITLES.map((title, at) => side(title, texts[at])),
         ),
-        now === undefined && h("p", { class: "missing" }, "The entry has no such value any more."),
+        now === undefined && h("p", { class: "missing" }, "The entry no longer contains this value."),
         texts[0] === texts[1] && texts[0] !== null
             ? h("p", { class: "note" }, "Both are the same.")
             : textComparison(...texts, TITLES),
@@ -96,7 +96,7 @@ function pair(key, now, before, pictures, restore) {
     );
 }
 
-/** What is compared of a value: its text, else its JSON; pictures are named in words. */
+/** The text to compare: the value itself if it is text, else its JSON; pictures become words. */
 function textOf(value, rest) {
     if (value === undefined) return null;
     return typeof rest === "string" ? rest : JSON.stringify(rest, null, 2);

@@ -1,4 +1,4 @@
-// The whole text of an entry, fetched when somebody asks for it, and shown piece by piece.
+// The whole text of an entry, loaded on request and shown in pieces.
 
 import { readText } from "./api.js";
 import { button, copyButton, describe, download, fill, h } from "./dom.js";
@@ -6,7 +6,7 @@ import { bytes, pretty } from "./format.js";
 import { pictureOf, Pictures, takePictures } from "./pictures.js";
 
 const AT_ONCE = 100000; // characters in the document; more on request
-const LARGEST = 8 << 20; // bytes that are read at once; of more only the beginning is shown
+const LARGEST = 8 << 20; // bytes; of a larger entry only the beginning is shown
 const BEGINNING = 400000; // characters
 
 export class FullText {
@@ -81,13 +81,13 @@ export class FullText {
                 h(
                     "p",
                     { class: "note" },
-                    "This is large: only its beginning is shown. ",
+                    "This entry is large; only its beginning is shown. ",
                     button("Save all of it…", () => this.save(where), { class: "small" }),
                 ),
             parts.map(([key, value, missing]) =>
                 typeof value === "string" ? section(key, value, missing) : this.pictures.section(key, value),
             ),
-            parts.length === 0 && h("p", { class: "note" }, "It holds no text."),
+            parts.length === 0 && h("p", { class: "note" }, "This entry contains no text."),
             h("div", { class: "actions" }, this.rawButton()),
         );
     }
@@ -118,7 +118,7 @@ export class FullText {
     }
 }
 
-/** The entry as it is spelled, out of the answer that holds it. */
+/** Cut the entry, in its original spelling, out of the answer. */
 export function entryText(answer) {
     const mark = ',"entry":';
     return answer.slice(answer.indexOf(mark) + mark.length, answer.lastIndexOf("}"));
@@ -165,7 +165,7 @@ function asText(value) {
 
 const FLAT = ["content", "text", "thinking", "output", "result", "data", "message", "summary"];
 
-/** A value as text, its pictures behind it; of what is a picture and no more, the picture alone. */
+/** Show a value as text, followed by its pictures; if the value is a picture, only the picture. */
 function withPictures(key, value) {
     const { value: rest, pictures } = takePictures(value);
     const shown = pictures.map((picture) => [key, picture]);
@@ -175,7 +175,7 @@ function withPictures(key, value) {
 
 const PICTURE_BLOCKS = ["image", "input_image", "image_url"];
 
-/** What a person would read in an entry; all of it, if that is nothing. */
+/** The readable texts of an entry; the whole entry if it has none. */
 function readable(entry) {
     const found = [];
     const blocks = entry.message?.content ?? entry.content;
@@ -198,11 +198,11 @@ function ofBlock(block) {
     return withPictures(String(block.type ?? "block"), block);
 }
 
-/** The same where all that is known is the beginning: a picture is named and not shown. */
+/** The same if only the beginning is loaded: a picture is named, not shown. */
 function beginningOf(json) {
     const text = unescaped(json);
     const picture = pictureOf(text.slice(0, text.length & ~3));
-    return picture ? `A ${picture.kind.name} picture: it is too large to be shown.` : text;
+    return picture ? `A ${picture.kind.name} picture, too large to show.` : text;
 }
 
 /** The beginning of the first text in a piece of JSON, as text. */
@@ -214,7 +214,7 @@ function unescaped(json) {
         try {
             return JSON.parse(`"${text}"`);
         } catch {
-            text = text.slice(0, -1); // an escape that was cut in two
+            text = text.slice(0, -1); // a truncated escape sequence
         }
     }
     return json;

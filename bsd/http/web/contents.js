@@ -1,4 +1,4 @@
-// The table of contents of a session: its prompts, beside it on wide screens, else in a dialog.
+// The list of a session's prompts: beside the session on wide screens, else in a dialog.
 
 import { query } from "./api.js";
 import { dialog, fill, h } from "./dom.js";
@@ -33,7 +33,7 @@ export class Contents {
                     "data-line": prompt.index,
                     onclick: (event) => {
                         if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-                        event.preventDefault(); // it is shown here, without the view being made anew
+                        event.preventDefault(); // show the prompt without loading the view again
                         chosen(prompt);
                     },
                 },
@@ -45,7 +45,7 @@ export class Contents {
         return h("ol", { class: "contents-list" }, items);
     }
 
-    /** Mark the prompt to which a line belongs. */
+    /** Mark the prompt that precedes a line. */
     mark(line) {
         this.line = line;
         if (!this.list) return;
@@ -61,7 +61,7 @@ export class Contents {
             close();
             this.go(prompt.index);
         });
-        fill(body, this.prompts.length ? list : h("p", { class: "empty" }, "Nothing was asked in this session yet."));
+        fill(body, this.prompts.length ? list : h("p", { class: "empty" }, "This session has no prompts yet."));
         markIn(list, this.current);
         (list.querySelector("[aria-current]") ?? list.querySelector("a"))?.focus();
     }
@@ -72,7 +72,7 @@ function markIn(list, prompt) {
     const link = prompt && list.querySelector(`[data-line="${prompt.index}"]`);
     if (!link) return;
     link.setAttribute("aria-current", "location");
-    // Within the list alone: the view itself stays where it is.
+    // Scroll only the list, not the view.
     const { top, bottom } = link.getBoundingClientRect();
     const box = list.getBoundingClientRect();
     if (top < box.top) list.scrollTop += top - box.top - 8;

@@ -1,4 +1,5 @@
-// What the model still sees of a session, its limit, and what was taken out; what fills the session.
+// The bar with the session's context: what the model still sees, its limit, extracted tokens; below
+// it, the kinds of content of the session.
 
 import { fill, h } from "./dom.js";
 import { bytes, count, number, span } from "./format.js";
@@ -109,14 +110,14 @@ function together(fills) {
     };
 }
 
-/** The time of a tool's calls; of some calls it may not be known. */
+/** The total time of a tool's calls; the time of some calls may be unknown. */
 function toolTime({ calls, timed_calls: timed, seconds }) {
     if (!timed) return "not known";
     const time = seconds >= 1 ? span(seconds) : "< 1 s";
     return timed < calls ? `${time} for ${count(timed, "call")}` : time;
 }
 
-/** “85k”: tokens are estimates, their digits say nothing. */
+/** Format tokens as “85k”; they are estimates, so further digits would be meaningless. */
 function short(tokens) {
     if (tokens < 1000) return number(tokens);
     return tokens < 999500 ? `${Math.round(tokens / 1000)}k` : `${(tokens / 1e6).toFixed(1)}M`;

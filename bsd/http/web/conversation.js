@@ -1,5 +1,5 @@
-// The entries of a session as a conversation of any length: loaded about the viewport, followed
-// while the session grows, and gone through by keyboard.
+// The entries of a session as a conversation of any length. Loads entries near the viewport, follows
+// a growing session, handles the keyboard.
 
 import { get, query, sessionPath } from "./api.js";
 import { blocksOf } from "./blocks.js";
@@ -12,15 +12,15 @@ import { VirtualList } from "./virtual.js";
 import { addressOf } from "./widgets.js";
 
 const TEXTS = 4000; // characters of each text that come with the list
-const BEFORE = 30; // lines loaded before the one that is wanted
-const FROM_TOP = 64; // pixels: the bar at the top hides nothing
-const PER_LINE = 70; // pixels of a line that is not loaded, until others are measured
-const MOST_PIXELS = 8e6; // of all gaps: browsers draw no element of any height
+const BEFORE = 30; // lines loaded before the requested line
+const FROM_TOP = 64; // pixels, so that the bar at the top does not hide the entry
+const PER_LINE = 70; // pixels assumed for a line that is not loaded, until others are measured
+const MOST_PIXELS = 8e6; // of all gaps together: browsers limit the height of an element
 
-let latest = null; // the session that was left last is found again as it was
+let latest = null; // the last session shown, to restore its state when the user comes back
 
 export class Conversation extends Reading {
-    /** `told(answer)` hears each page; `seen(line)`, which line is at the top of the viewport. */
+    /** `told(answer)` is called with each page, `seen(line)` with the line at the viewport's top. */
     constructor(session, page, { filter = {}, only = null, told, seen, changed }) {
         super(session, page);
         Object.assign(this, { filter, only, told, seen, changed });
@@ -65,7 +65,7 @@ export class Conversation extends Reading {
         list.leave();
     }
 
-    /** Load and show what is wanted first: a line, the end (`at` is Infinity), or the beginning. */
+    /** Load and show the first position: a line, the end (`at` is Infinity), or the beginning. */
     async start(at) {
         const known = this.lines.total > 0;
         if (at === Infinity) await this.lines.loadEnd();
@@ -83,7 +83,7 @@ export class Conversation extends Reading {
             );
     }
 
-    // --- what is shown ---
+    // --- drawing ---
 
     build() {
         if (this.left) return;
@@ -136,7 +136,7 @@ export class Conversation extends Reading {
         if (gaps.length && !this.loading) this.fillGap(gaps, top);
     }
 
-    /** Load what is missing in sight, then look again. */
+    /** Load missing entries in the viewport, then check again. */
     fillGap(gaps, top) {
         const bottom = top + this.list.scroller.clientHeight;
         const away = (item) => {
@@ -162,7 +162,7 @@ export class Conversation extends Reading {
             });
     }
 
-    /** Estimate lines that are not loaded by those that were measured; changes are few. */
+    /** Update the assumed height of lines that are not loaded, but rarely: each update moves rows. */
     measurePerLine() {
         let pixels = 0;
         let lines = 0;
@@ -183,7 +183,7 @@ export class Conversation extends Reading {
         this.hits?.request();
     }
 
-    /** What stands below calls has changed. */
+    /** Redraw the blocks after a change of the sub-agents below calls. */
     redraw() {
         for (const row of this.list.rows.values()) row.draw?.();
         this.moved();
@@ -204,12 +204,12 @@ export class Conversation extends Reading {
 
     // --- following ---
 
-    /** The session may have grown; `stale`: entries that were loaded may have changed, too. */
+    /** Load new entries of the session; with `stale`, loaded entries may have changed as well. */
     async refresh({ stale = false } = {}) {
         if (this.left) return;
         const follows = this.list.isAtEnd;
         const { arrived, entries } = await this.lines.loadEnd();
-        // The reader may have gone elsewhere meanwhile.
+        // The user may have opened another view in the meantime.
         const [first, last] = this.inSight();
         if (stale) this.lines.keepOnly(first, last, entries[0]?.index);
         if (first < this.lines.total) await this.lines.renew(first, Math.min(last, this.lines.total - 1));
@@ -235,7 +235,7 @@ export class Conversation extends Reading {
         fill(this.follower, entries > 0 && button(words, down, { class: "primary", "data-focus": "new" }));
     }
 
-    // --- going about ---
+    // --- navigation ---
 
     async goToEnd() {
         if (!this.lines.isWhole || !this.lines.has(this.lines.total - 1)) await this.lines.loadEnd();
@@ -250,7 +250,7 @@ export class Conversation extends Reading {
         );
     }
 
-    /** Bring an entry into sight; it gets the focus. Answers whether there is such an entry. */
+    /** Scroll to an entry and focus it. Returns false if the entry does not exist. */
     async goTo(line, { focus = true } = {}) {
         if (!this.lines.has(line)) {
             await this.lines.loadFrom(Math.max(0, line - BEFORE));
@@ -272,7 +272,7 @@ export class Conversation extends Reading {
         return true;
     }
 
-    /** Unfold the block that holds an entry. */
+    /** Unfold the block that contains an entry. */
     openAt(line) {
         const block = this.holder(line);
         if (block && !this.isOpen(block.key, block.kind === "said" && !block.isAdded)) this.list.rows.get(block.key)?.setOpen(true);
@@ -288,7 +288,7 @@ export class Conversation extends Reading {
         this.list.draw();
     }
 
-    /** Go to the next extracted entry after the one with the focus, or to the one before it. */
+    /** Go to the next or previous extracted entry, relative to the focused entry. */
     async nextExtracted(step) {
         const from = this.active?.row.index ?? -1;
         const asked = step > 0 ? { from: from + 1, limit: 1 } : { before: Math.max(0, from), limit: 1 };

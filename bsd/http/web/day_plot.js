@@ -1,4 +1,4 @@
-// A plot of stacked bars, one a day; what it shows stands in a table, too.
+// A plot with a stacked bar per day; a table below shows the same numbers.
 
 import { fill, h } from "./dom.js";
 import { table } from "./widgets.js";
@@ -6,7 +6,7 @@ import uPlot from "./vendor/uplot/uplot.js";
 
 const DAY = 86400;
 const HEIGHT = 220;
-const COLOURS = 8; // --plot-1 to --plot-8 in overview.css; what is more shares the last
+const COLOURS = 8; // --plot-1 to --plot-8 in overview.css; further parts share the last colour
 const RANGES = [
     ["month", "30 days", 30],
     ["year", "12 months", 366],
@@ -21,7 +21,7 @@ const BYTE_STEPS = [0, 1, 2, 3, 4].flatMap((unit) =>
 
 let plots = 0;
 
-/** The local day of a moment (ISO 8601), as seconds since 1970 at its beginning. */
+/** The start of the local day of a time (ISO 8601), in seconds since 1970. */
 export function dayOf(iso) {
     const moment = new Date(iso);
     return new Date(moment.getFullYear(), moment.getMonth(), moment.getDate()).getTime() / 1000;
@@ -31,7 +31,7 @@ const dayName = (day) =>
     new Date(day * 1000).toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
 
 export class DayPlot {
-    /** `empty` is said if there is nothing to show; `format(value)` writes a value. */
+    /** `empty` is the text shown without data; `format(value)` formats a value. */
     constructor({ title, empty, format, isBytes = false }) {
         Object.assign(this, { title, empty, format, isBytes });
         const id = `plot-${++plots}`;
@@ -110,7 +110,7 @@ export class DayPlot {
         this.numbers.hidden = this.legend.hidden = !names.length;
         this.readout.textContent = "";
         if (!names.length) {
-            fill(this.figure, h("p", { class: "empty" }, this.days.length ? "Nothing in this time." : this.empty));
+            fill(this.figure, h("p", { class: "empty" }, this.days.length ? "No data in this period." : this.empty));
             return;
         }
         this.shown = shown;
@@ -141,7 +141,7 @@ export class DayPlot {
                 y: { range: (_, _least, most) => [0, Math.max(1, most * 1.06)] },
             },
             axes: [{ ...axis, size: 36, grid: { show: false }, ticks: lines, incrs: DAYS, values: dates }, values],
-            // The sums of all come first: what is drawn later covers their lower part.
+            // Draw the total sums first: later series cover their lower part.
             series: [
                 {},
                 ...[...names.keys()].reverse().map((at) => ({

@@ -1,10 +1,10 @@
-// Changes of files: diffs as programs write them, and those that the calls of editing tools make.
+// Changes of files: diffs in the output of programs, and diffs made from calls of editing tools.
 
 import { h } from "./dom.js";
 import { textNodes } from "./plain.js";
 
-const MOST_LINES = 4000; // shown; the rest is told
-const MOST_COMPARED = 400000; // pairs of lines that are compared to find which stayed
+const MOST_LINES = 4000; // shown; a note gives the number of the others
+const MOST_COMPARED = 400000; // pairs of lines compared to find the unchanged lines
 const HUNK = /^@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@/;
 const HEAD = /^(?:diff |index |--- |\+\+\+ |new file |deleted file |old mode |new mode |rename |similarity )/;
 const KINDS = { "+": "added", "-": "removed", "\\": "note" };
@@ -21,10 +21,10 @@ export function isDiff(text) {
     );
 }
 
-/** A diff as lines in colours. What stands around its pieces has no signs. */
+/** Show a diff with coloured lines. Text around its hunks has no signs. */
 export function diffBlock(text, name = "Changes") {
     const lines = text.replace(/\n$/, "").split("\n");
-    // Patches of models, and diffs of some tools, do not say how many lines a piece has.
+    // Patches written by models, and diffs of some tools, do not give the length of a hunk.
     let free = !lines.some((line) => HUNK.test(line));
     let [was, now, oldLeft, newLeft] = [0, 0, 0, 0];
     const rows = lines.map((line) => {
@@ -54,7 +54,7 @@ export function diffBlock(text, name = "Changes") {
     );
 }
 
-/** The lines that differ between two texts, with those around them that stayed. */
+/** Show the lines that differ between two texts, with unchanged lines around them. */
 export function editBlock(was, now, name = "Changes") {
     const rows = compared(was.split("\n"), now.split("\n"));
     return block(rows, name, false);
@@ -70,7 +70,7 @@ export function newFileBlock(text, name = "New file") {
     );
 }
 
-/** Whether a text has the signs of changes and the numbers of lines, as some tools show them. */
+/** True if the lines of a text have a sign and a line number, as in the output of some tools. */
 export function isNumberedDiff(text) {
     const lines = text.split("\n", 50).filter(Boolean);
     const fitting = lines.filter((line) => NUMBERED.test(line)).length;
@@ -104,7 +104,7 @@ export function compared(old, fresh) {
     ];
 }
 
-/** Between what stayed at both ends: the longest sequence of lines that both have stays, too. */
+/** Compare the middle parts: the longest common subsequence of lines counts as unchanged. */
 function middle(old, fresh, row) {
     const width = fresh.length + 1;
     if (old.length * fresh.length > MOST_COMPARED)

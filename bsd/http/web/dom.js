@@ -1,4 +1,4 @@
-// Making and showing elements. All text goes in as text: nothing here parses markup.
+// Making and showing elements. All text is inserted as text: no function here parses markup.
 
 /** Make an element: `on…` are listeners, `true` is an empty attribute, null and false are none. */
 export function h(tag, props, ...children) {
@@ -17,7 +17,7 @@ function shown(children) {
     return children.flat(Infinity).filter((one) => one !== null && one !== undefined && one !== false);
 }
 
-/** Replace what is in an element; whoever has the focus there keeps it, by its `data-focus`. */
+/** Replace the children of an element; the focus moves to the new child with the same `data-focus`. */
 export function fill(element, ...children) {
     const held = element.contains(document.activeElement) ? document.activeElement : null;
     const name = held?.closest("[data-focus]")?.dataset.focus;
@@ -29,7 +29,7 @@ export function fill(element, ...children) {
     }
 }
 
-/** A button that cannot be pressed again while its work is under way; what fails is told. */
+/** A button that is disabled while its action runs; an error of the action is shown. */
 export function button(label, work, props = {}) {
     const element = h("button", { type: "button", ...props }, label);
     element.addEventListener("click", () => busy(element, () => work(element)));
@@ -50,12 +50,12 @@ export async function busy(element, work) {
     }
 }
 
-/** What went wrong, and what to try. */
+/** The message of an error, and its hint. */
 export function describe(error) {
     return error.hint ? `${error.message} — ${error.hint}` : error.message;
 }
 
-/** A text in which commands stand between backticks, as elements. */
+/** Convert a text to nodes; commands between backticks become `code` elements. */
 export function withCode(text) {
     return text.split("`").map((part, at) => (at % 2 ? h("code", null, part) : part));
 }
@@ -70,7 +70,7 @@ export function problem(error, again) {
     );
 }
 
-/** Lets work be done whose trouble is said in `told`; what there is is loaded again afterwards. */
+/** Run actions, show their errors in `told`, and load the data again afterwards. */
 export function attempting(told, load) {
     return async (work) => {
         try {
@@ -83,7 +83,7 @@ export function attempting(told, load) {
     };
 }
 
-/** Tell something in passing. Errors stay longer. */
+/** Show a short message for a few seconds. Errors stay longer. */
 export function toast(text, kind = "good") {
     const place = document.getElementById("toasts");
     while (place.children.length > 3) place.firstChild.remove();
@@ -96,7 +96,7 @@ export function toast(text, kind = "good") {
     setTimeout(gone, kind === "bad" ? 15000 : 5000);
 }
 
-/** Finds what had the focus again, even if it was drawn anew meanwhile. */
+/** Return a function that focuses the element that has the focus now, even after a redraw. */
 function wayBack(element) {
     const main = document.getElementById("main");
     const name = element?.dataset.focus;
@@ -148,7 +148,7 @@ export function dialog(title, { wide = false } = {}) {
     return { element, body, close, closed };
 }
 
-/** Ask before something is done; resolves to whether it shall be. */
+/** Ask the user to confirm an action; resolves to true if the user confirms. */
 export function ask({ title, text, yes, danger = false }) {
     const { body, close, closed } = dialog(title);
     const cancel = h("button", { type: "button", onclick: () => close(false) }, "Cancel");
@@ -162,7 +162,7 @@ export function ask({ title, text, yes, danger = false }) {
     return closed.then(Boolean);
 }
 
-/** Put a text on the clipboard, also where the page is not served securely. */
+/** Copy a text to the clipboard, also if the page is not served over HTTPS. */
 export async function copy(text, what = "Copied") {
     try {
         await navigator.clipboard.writeText(text);
@@ -172,7 +172,7 @@ export async function copy(text, what = "Copied") {
         area.select();
         const done = document.execCommand("copy");
         area.remove();
-        if (!done) throw new Error("the browser does not let us copy");
+        if (!done) throw new Error("the browser does not allow copying");
     }
     toast(what);
 }

@@ -1,18 +1,18 @@
-// Editing one entry: its JSON, checked while it is written, and saved only onto what was seen.
+// Editing an entry: its JSON is checked during typing, and saved only if the entry has not changed.
 
 import { put, readText } from "./api.js";
 import { button, describe, dialog, fill, h, problem, toast } from "./dom.js";
 import { bytes, pretty } from "./format.js";
 import { entryText } from "./content.js";
 
-const LARGEST = 1000000; // bytes; the server takes a MiB
+const LARGEST = 1000000; // bytes; the server accepts 1 MiB
 
 export async function editDialog(view, row) {
     const { body, close, element } = dialog(`Edit entry #${row.index}`, { wide: true });
     if (row.size > LARGEST) {
         fill(
             body,
-            h("p", null, `This entry has ${bytes(row.size)}; that is too much to be edited here.`),
+            h("p", null, `This entry has ${bytes(row.size)}; this is too large to edit on this page.`),
             h("p", null, `Try: bsd edit ${view.session} ${row.id ?? row.index}`),
         );
         return;
@@ -55,7 +55,7 @@ export async function editDialog(view, row) {
                 h(
                     "p",
                     { class: "note" },
-                    "Only what you change is written; all other bytes of the line stay. Ids, types and what is extracted cannot be changed.",
+                    "Only your changes are written; all other bytes of the line stay the same. Ids, types and extracted values cannot be changed.",
                 ),
                 area,
                 told,
@@ -82,7 +82,7 @@ export async function editDialog(view, row) {
             return;
         }
         try {
-            // The text itself, not what was read of it: numbers keep all their digits.
+            // Send the text itself, not the parsed JSON, so that numbers keep all their digits.
             const done = await put(where, `{"seen":${JSON.stringify(seen)},"entry":${area.value}}`);
             toast(
                 done.edited === false || !done.changed?.length

@@ -1,4 +1,4 @@
-// One block of a conversation: its head, its values, and what can be done with its entry.
+// A block of a conversation: its head, its values, and the actions on its entry.
 
 import { put } from "./api.js";
 import { blocksOf, KINDS, textsOf } from "./blocks.js";
@@ -13,11 +13,11 @@ import { restoreButtons } from "./restoring.js";
 import { ValuePart } from "./value.js";
 import { badge, clipped, when } from "./widgets.js";
 
-const PREVIEWED = 600; // characters of what is folded
-const SMALL_EDIT = 3000; // characters: a diff of this size is open
+const PREVIEWED = 600; // characters shown of a folded block
+const SMALL_EDIT = 3000; // characters; a diff up to this size is unfolded
 const MOST_NESTED = 200; // entries of bookkeeping that are shown at once
-const LEAST_SECONDS = 0.1; // of a call
-const SLOW = 2; // seconds between steps that are worth telling
+const LEAST_SECONDS = 0.1; // a shorter call shows no time
+const SLOW = 2; // seconds between steps; shorter times are not shown
 
 export class EntryCard {
     constructor(view, block, { nested = false } = {}) {
@@ -71,7 +71,7 @@ export class EntryCard {
         this.head.querySelector(".entry-open").focus({ preventScroll: true });
     }
 
-    /** The entry with the focus can be worked on by keyboard; the others are only passed. */
+    /** Put only the controls of the focused entry into the tab order. */
     activate(on) {
         this.isActive = on;
         for (const one of [this.head, this.actions])
@@ -95,7 +95,7 @@ export class EntryCard {
         this.draw();
     }
 
-    /** The entries whose state the head tells: its own, and of a folded call its result. */
+    /** The entries whose state the head shows: its own, and the result of a folded call. */
     get told() {
         const { row, result, tellsState = true } = this.block;
         return [tellsState && row, !this.isOpen && result].filter(Boolean);
@@ -108,7 +108,7 @@ export class EntryCard {
         this.pictures.stop();
         this.parts = [];
         this.cards = new Map();
-        this.before = before; // cards of entries that are still shown stay as they are
+        this.before = before; // cards of entries that are still shown are reused
         this.drawHead();
         this.drawActions();
         if (this.full) fill(this.body, this.full.element);
@@ -116,7 +116,7 @@ export class EntryCard {
         else fill(this.body, this.isOpen ? this.opened() : this.folded(), this.view.subagentsOf(this.block));
         for (const [key, card] of before) if (this.cards.get(key) !== card) card.leave();
         this.activate(Boolean(this.isActive));
-        // What was taken out and put in again has lost the focus.
+        // Removing an element and inserting it again has lost the focus.
         if (held?.isConnected && document.activeElement !== held) held.focus({ preventScroll: true });
         this.view.marked();
     }
@@ -159,7 +159,7 @@ export class EntryCard {
         );
     }
 
-    /** Name, one line about it, and an aside. */
+    /** The name, a short summary, and a note. */
     words() {
         const { kind, row, rows, texts, tool } = this.block;
         if (kind === "notes") return [count(rows.length, "entry of bookkeeping", "entries of bookkeeping"), kindsOf(rows)];
@@ -196,14 +196,14 @@ export class EntryCard {
             const size = away.reduce((sum, row) => sum + row.extracted_size, 0);
             return [away.length > 0 && clipped(`${away.length} taken out`, `${bytes(size)}, never sent to the model`)];
         }
-        return [isFailed && badge("error", "bad", "The tool said that the call failed"), this.told.map(stateOf)];
+        return [isFailed && badge("error", "bad", "The tool reported that the call failed"), this.told.map(stateOf)];
     }
 
     restoring() {
         return this.away.map(({ tick, restore }) => h("span", { class: "restoring writes" }, tick, restore));
     }
 
-    /** What leads back to the values that the head tells of. */
+    /** Controls that restore the extracted values of the block. */
     get away() {
         return this.told
             .filter(({ extracted }) => extracted)
@@ -228,7 +228,7 @@ export class EntryCard {
             return;
         }
         const pinned = row.extractable === false;
-        const isHeader = row.type === "session"; // it makes the file a session: nothing touches it
+        const isHeader = row.type === "session"; // the header of the session cannot be changed
         const named = (name) => ({ class: "small", "data-focus": `${name}-${row.index}` });
         const writes = (name, more = {}) => ({ ...named(name), class: "small writes", ...more });
         fill(
@@ -276,7 +276,7 @@ export class EntryCard {
                 result && this.nestedCard(result, path),
             ];
         }
-        if (!texts.length) return h("p", { class: "note" }, "It holds no text.");
+        if (!texts.length) return h("p", { class: "note" }, "This entry contains no text.");
         return texts.map((text) => this.part(row, text, { tool: row.tool ?? null, path: this.block.path ?? null }));
     }
 
@@ -311,7 +311,7 @@ export class EntryCard {
         this.view.moved();
     }
 
-    /** The whole entry as it stands, in place of what is shown of it. */
+    /** Show the whole entry instead of its block. */
     showAll() {
         if (this.full) {
             this.full.stop();
@@ -344,14 +344,14 @@ function stateOf(row) {
             ),
         row.unavailable && badge("unavailable", "bad", row.unavailable),
         row.extractable === false && badge("pinned", "good", "It is never extracted"),
-        row.extractable === true && badge("always extract", "warn", "Whatever its type, length and position"),
+        row.extractable === true && badge("always extract", "warn", "Independent of its type, length and position"),
         typeof row.extractable === "number" &&
             badge(`keep ${row.extractable}`, "plain", `It stays for ${count(row.extractable, "message")}`),
         row.restored && badge("restored", "good", clock(row.restored)),
     ];
 }
 
-/** Whether the line in the head says all of a call's arguments. */
+/** True if the line in the head shows all arguments of a call. */
 function isToldInHead({ text, length }) {
     if (!text || length > 200) return !text;
     const values = Object.values(argumentsOf(text));
@@ -388,7 +388,7 @@ function seconds(passed) {
     return passed < 10 ? `${passed.toFixed(1)} s` : span(passed);
 }
 
-/** A time of the day; the day stands in its title. */
+/** A time of day; the tooltip shows the date. */
 function moment(iso) {
     const time = new Date(iso);
     if (Number.isNaN(time.getTime())) return null;

@@ -1,4 +1,4 @@
-// "Search everything": all text, without the index, page by page, until the user stops it.
+// "Search everything": searches all text without the index, page by page, until the user stops it.
 
 import { get, query } from "./api.js";
 import { button, describe, fill, h } from "./dom.js";
@@ -6,7 +6,7 @@ import { bytes, count } from "./format.js";
 import { hit } from "./session_row.js";
 
 const MOST = 50; // entries that are shown
-const PAUSE = 500; // milliseconds, while other searches are under way
+const PAUSE = 500; // milliseconds before a retry while other searches run
 
 export class Everything {
     constructor() {
@@ -15,8 +15,8 @@ export class Everything {
     }
 
     /**
-     * Offer to search all text for the words `q`, under the conditions that the filters of a search
-     * set; a search that is under way ends.
+     * Offer to search all text for the words `q` with the filters of the search; stops a search that
+     * is still running.
      */
     offer(asked) {
         this.end();
@@ -25,7 +25,7 @@ export class Everything {
         const begin = () => {
             this.run(asked);
         };
-        fill(this.element, button("Search everything", begin, { class: "quiet", title: "Results of tools, thinking and archives, too" }));
+        fill(this.element, button("Search everything", begin, { class: "quiet", title: "Also searches tool results, thinking and archives" }));
     }
 
     end() {
@@ -71,7 +71,7 @@ export class Everything {
         stopper.replaceWith(again);
     }
 
-    /** One page; while others search everything, it is asked for again. */
+    /** Load a page; retry while other searches of everything run. */
     async page(asked, stop) {
         for (;;) {
             try {

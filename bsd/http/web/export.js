@@ -1,4 +1,4 @@
-// A session as one file to save: its form, and the secrets that are replaced in it.
+// The export dialog: the format of the file, and the secrets that are replaced in it.
 
 import { get, query, send, sessionPath } from "./api.js";
 import { button, dialog, fill, h, problem, toast } from "./dom.js";
@@ -10,7 +10,7 @@ const FORMS = [
     ["jsonl", "JSON lines, as its program wrote them"],
 ];
 
-/** Ask how a session shall be written, and save the file. */
+/** Ask for the format of the export, and save the file. */
 export async function exportDialog(session) {
     const { body, close, element } = dialog("Export");
     const form = h(
@@ -50,7 +50,7 @@ export async function exportDialog(session) {
             h(
                 "p",
                 { class: "note" },
-                "What was taken out stands in its place again, and sub-agents follow. Read the file before you share it: no rule knows all that is secret.",
+                "The file contains all extracted values and the sub-agents. Read the file before you share it: rules do not find every secret.",
             ),
             h(
                 "div",
@@ -83,6 +83,6 @@ function secretsIn(seen) {
                 ),
             ),
         seen.unavailable > 0 &&
-            h("p", { class: "note" }, `${count(seen.unavailable, "value")} cannot be had any more.`),
+            h("p", { class: "note" }, `${count(seen.unavailable, "value")} cannot be restored any more.`),
     ];
 }

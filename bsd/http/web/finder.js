@@ -1,4 +1,4 @@
-// One search over sessions, what was said in them, and files: a dialog (Ctrl-K), or the view `#/find`.
+// The search for sessions, messages and files: a dialog (Ctrl-K), or the view `#/find`.
 
 import { query } from "./api.js";
 import { describe, dialog, fill, h } from "./dom.js";
@@ -10,11 +10,11 @@ import { count } from "./format.js";
 const WAIT = 150; // milliseconds after the last key
 let numbers = 0;
 
-/** The field, the filters, and the list of what was found. */
+/** The search field, the filters, and the list of results. */
 export class Finder {
     /**
-     * `values`: `q`, and the filters by their names. `changed` is called with them when one of them changes,
-     * `gone` when something that was found is opened.
+     * `values`: `q`, and the filters by name. `changed(values)` is called when a value changes, `gone`
+     * when the user opens a result.
      */
     constructor({ values = {}, changed = () => {}, gone = () => {}, id }) {
         this.values = { q: values.q ?? "", ...filtersOf(values) };
@@ -46,7 +46,7 @@ export class Finder {
             id: `${this.name}-list`,
             class: "finder-list",
             role: "listbox",
-            "aria-label": "What was found",
+            "aria-label": "Results",
             onclick: (event) => event.target.closest("[role=option]") && this.opened(event),
         });
         this.note = h("p", { class: "note", role: "status" });
@@ -72,7 +72,7 @@ export class Finder {
         this.stop?.abort();
     }
 
-    /** Look for what is typed; what was found before stays until there is something else. */
+    /** Search for the typed words; the previous results stay until the new results arrive. */
     async search() {
         const turn = ++this.turn;
         this.stop?.abort();
@@ -100,9 +100,9 @@ export class Finder {
             .map(({ items, one, many }) => count(items.length, one, many));
         const behind = q && found.search && !found.search.complete ? behindNote(found.search) : "";
         this.note.textContent = q && needsAll(this.values)
-            ? "“Search everything” finds results of tools, calls, thinking and what was taken out"
+            ? "“Search everything” also finds tool results, calls, thinking and extracted text"
             : q || this.values.file || this.values.project
-              ? `${told.join(", ") || (q ? "Nothing was found" : "Type the words to look for")}${behind}`
+              ? `${told.join(", ") || (q ? "No results" : "Type the words to search for")}${behind}`
               : "";
     }
 
@@ -151,7 +151,7 @@ export class Finder {
             event.preventDefault();
             const single = Math.abs(step) === 1;
             const to = this.active + step;
-            // From the last one to the first; before the first one, to the last.
+            // Wrap around at both ends.
             if (single) this.point(this.active < 0 && step < 0 ? most - 1 : (to + most) % most);
             else this.point(Math.min(most - 1, Math.max(0, to)));
         } else if (event.key === "Enter") {
@@ -160,7 +160,7 @@ export class Finder {
         }
     }
 
-    /** Open what is marked, once what is typed has been looked for. */
+    /** Open the marked result, after the search for the typed words has ended. */
     async enter() {
         clearTimeout(this.typing);
         const q = this.field.value.trim();
@@ -192,7 +192,7 @@ export function openFinder() {
         open.field.select();
         return;
     }
-    if (document.querySelector("dialog[open]")) return; // something is asked just now
+    if (document.querySelector("dialog[open]")) return; // another dialog is open
     const box = dialog("Search", { wide: true });
     box.element.classList.add("finder-dialog");
     const finder = new Finder({ gone: () => box.close() });
@@ -215,7 +215,7 @@ export function openFinder() {
     finder.search();
 }
 
-/** Open the dialog by its button, with Ctrl-K, and with `/` in views without a search of their own. */
+/** Open the dialog by its button, by Ctrl-K, and by `/` in views that have no search field. */
 export function installFinder() {
     document.addEventListener("keydown", (event) => {
         const command = (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey;
@@ -241,7 +241,7 @@ export async function finderView(page) {
         values: filters,
         changed: (now) => {
             page.remember(`#/find${query(now)}`);
-            everything.offer({}); // it was of other words
+            everything.offer({}); // the last offer was for other words
         },
     });
     finder.list.before(everything.element);

@@ -5,7 +5,7 @@ import { fill, h } from "./dom.js";
 
 /** The filters and their names in the address; all have no value at first. */
 export const FILTERS = ["agent", "role", "since", "until", "place", "project", "file"];
-// The index of words holds no text of these roles, and says nothing of what was taken out.
+// The search index contains no text of these roles, and no extracted text.
 const NOT_INDEXED = ["tool", "call", "thinking", "extracted", "archived"];
 
 const ROLES = [
@@ -30,20 +30,20 @@ const PLACES = [
     ["gone", "Gone sessions"],
 ];
 const PLACE_TITLE =
-    "Live: in sessions. Extracted: taken out, in the store. Archived: taken out, in the archive. " +
+    "Live: text in sessions. Extracted: in the store. Archived: extracted, in the archive. " +
     "Gone: in sessions that their program has deleted.";
 const MORE = ["since", "until", "project", "file"];
-const OLD_PLACES = { live: "live", archived: "gone" }; // of `in`, in addresses of before
+const OLD_PLACES = { live: "live", archived: "gone" }; // values of `in` in old URLs
 const WAIT = 400; // milliseconds after the last key
 const DAY = /^\d{4}-\d{2}-\d{2}$/;
 
-/** The filters that an address has. */
+/** The filters in a URL. */
 export function filtersOf({ in: old, ...values }) {
     const named = Object.fromEntries(FILTERS.map((name) => [name, values[name] ?? ""]));
     return { ...named, place: named.place || (OLD_PLACES[old] ?? "") };
 }
 
-/** Whether only a search through everything finds text of the role and the place that are chosen. */
+/** True if the index contains no text of the chosen role and place: only “Search everything” does. */
 export function needsAll({ role, place }) {
     return NOT_INDEXED.includes(role) || NOT_INDEXED.includes(place);
 }
@@ -85,7 +85,7 @@ export class Filters {
         this.fillAgents().catch(() => {});
     }
 
-    /** Whether a filter has a value that only its field behind “More filters” shows. */
+    /** True if a filter under “More filters” has a value. */
     isTyped(name) {
         const value = this.values[name];
         return Boolean(value) && !TIMES.some(([known]) => known === value);
@@ -131,7 +131,7 @@ export class Filters {
     set(name, value) {
         this.choose(name, value);
         if (name !== "since") return;
-        // The list of times and the field of the day are of the same filter.
+        // The list of times and the date field set the same filter.
         fill(this.time, options(TIMES, value));
         this.since.querySelector("input").value = DAY.test(value) ? value : "";
     }
@@ -143,7 +143,7 @@ export class Filters {
         fill(this.agents, options(choices, this.values.agent));
     }
 
-    /** The projects that there are, once the field is used. */
+    /** Load the names of projects when the field is first used. */
     async fillProjects() {
         if (this.asked) return;
         this.asked = true;

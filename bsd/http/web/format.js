@@ -1,4 +1,4 @@
-// Numbers, times and JSON, as people read them.
+// Formatting of numbers, times and JSON.
 
 const UNITS = ["B", "KB", "MB", "GB", "TB"];
 
@@ -45,7 +45,7 @@ export function ago(iso, now = Date.now()) {
     return seconds > 0 ? `${span(seconds)} ago` : `in ${span(seconds)}`;
 }
 
-/** How long extracted content can be put back, by the status: in the store, then in the archive. */
+/** How long extracted content can be restored, from the status: in the store, then in the archive. */
 export function howLongKept({ keep, archive = {} } = {}) {
     if (!keep) return "as long as the settings say";
     if (keep === "never") return "for ever";
@@ -60,7 +60,7 @@ export function clock(iso) {
     return Number.isNaN(moment.getTime()) ? "–" : moment.toLocaleString();
 }
 
-/** Indent JSON without touching a single number or escape of it. */
+/** Indent JSON without changing the spelling of numbers and escapes. */
 export function pretty(text) {
     const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g) ?? [];
     const out = [];

@@ -1,4 +1,4 @@
-// What a search finds: asked for, and as groups of rows that lead to it.
+// Requests of a search, and its results as groups of rows.
 
 import { get, query } from "./api.js";
 import { h } from "./dom.js";
@@ -11,11 +11,11 @@ const FILES = 6;
 const NEWEST = 6;
 const SECONDS = { "24h": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400 };
 const DAY_MS = 86_400_000;
-// A word that may be the name of a file, or its beginning; and one that may be a session's id.
+// A word that may be (the beginning of) a file name, and a word that may be a session id.
 const FILE = /^[^\s"*]{2,}\*?$/;
 const ID = /^[A-Za-z0-9._@:+/-]{4,}$/;
 
-/** Ask for all that fits. `values` as the finder has them; without words, for the newest sessions. */
+/** Search with the finder's `values`; without words, load the newest sessions. */
 export async function searchFor(values, signal) {
     const { q, agent, role, place, project, file } = values;
     const nothing = { sessions: [] };
@@ -27,13 +27,13 @@ export async function searchFor(values, signal) {
     const words = needsAll(values)
         ? { sessions: [], results: [] }
         : get(`search${query({ ...values, limit: HITS })}`, signal);
-    // A role is that of a message, and a place that of a text: no file and no session has one.
+    // Role and place apply to messages only, not to files and sessions.
     const isNarrow = role || project || file || place === "extracted" || place === "archived";
     const path = q.endsWith("*") ? q : `${q}*`;
     const files = FILE.test(q) && !isNarrow ? get(`files${query({ path, agent, limit: FILES })}`, signal) : nothing;
     const isId = ID.test(q) && !isNarrow && place !== "gone";
     const named = isId ? get(`sessions${query({ q, agent, limit: 4 * SESSIONS })}`, signal) : nothing;
-    // Files and names are extras: if one of them cannot be had, the words are told.
+    // If the search for files or sessions fails, still show the messages.
     const extra = (asked) => Promise.resolve(asked).catch(() => nothing);
     const [found, withFile, withName] = await Promise.all([words, extra(files), extra(named)]);
     return { ...found, files: withFile.sessions, named: withName.sessions };
@@ -61,25 +61,25 @@ export function groupsOf(found, values) {
 }
 
 /**
- * The line of an entry that was found. The lines of a session may have been counted otherwise when a
- * text was taken out of it: there the entry is found by its id.
+ * The line of a found entry; for extracted text its id instead, since line numbers may have changed
+ * after the extraction.
  */
 export function lineOf({ where, index, gone, entry_id: id }) {
     return where === "extracted" && !gone && id && !/^\d+$/.test(id) ? id : index;
 }
 
-/** Where an entry is shown; of a session that is gone, where it can be brought back. */
+/** The URL of an entry; for a deleted session, the URL in the archive. */
 export function placeOf({ session, gone }, { at, q }) {
     return gone ? `#/archive${query({ session, at })}` : `${addressOf(session)}${query({ at, q })}`;
 }
 
-/** Sessions that are called so; of those with hits, the ones whose title holds the words, too. */
+/** Sessions whose name matches, and sessions with hits whose title contains the words. */
 function sessionsIn(found, values) {
     const terms = values.q.toLowerCase().replaceAll(/["*]/g, "").split(/\s+/).filter(Boolean);
     const holds = (text) => terms.every((term) => text.toLowerCase().includes(term));
     const isWanted = isOf(values);
     const titled = found.results.filter((hit) => hit.title && !values.role && holds(hit.title));
-    // An agent's name alone would fit all its sessions.
+    // The name of an agent alone would match all its sessions.
     const nameOf = (one) => (values.q.includes("/") ? one.session : one.id);
     const named = found.named.filter((one) => holds(nameOf(one)) && isWanted(one));
     const all = new Map();
@@ -88,7 +88,7 @@ function sessionsIn(found, values) {
     return [...all.values()].slice(0, SESSIONS);
 }
 
-/** Whether a session, by what is known of it, meets the filters of time and place. */
+/** True if a session matches the filters of time and place, as far as the page can tell. */
 function isOf({ since, until, place }) {
     const from = since ? momentOf(since) : -Infinity;
     const to = until ? momentOf(until) + DAY_MS : Infinity;
@@ -98,7 +98,7 @@ function isOf({ since, until, place }) {
     };
 }
 
-/** The moment of a filter in milliseconds; NaN, with which nothing is compared, if only bsd can read it. */
+/** The time of a filter in milliseconds; NaN (never compares) for a form that only bsd can parse. */
 function momentOf(text) {
     return SECONDS[text] ? Date.now() - 1000 * SECONDS[text] : Date.parse(`${text}T00:00`);
 }
@@ -122,7 +122,7 @@ function row(title, more, facts) {
 }
 
 function goneBadge(one) {
-    return one.gone && badge("gone", "warn", "Its program has deleted it: the archive brings it back");
+    return one.gone && badge("gone", "warn", "Its program has deleted it; you can bring it back from the archive");
 }
 
 function sessionItem(one) {
@@ -177,11 +177,11 @@ function viewsWith(q) {
 function everythingItem(values) {
     const { q } = values;
     const text = `Search everything for “${q}”`;
-    const why = "Results of tools, thinking and archives, too";
+    const why = "Also searches tool results, thinking and archives";
     return { href: `#/find${query({ ...values, all: 1 })}`, parts: row(text, null, [h("span", null, why)]) };
 }
 
-/** A text with the pieces marked that `matches` names: [start, end) in characters. */
+/** Return a text with its `matches` marked; each is [start, end) in characters. */
 export function marked(text, matches) {
     const letters = [...text];
     const parts = [];

@@ -1,11 +1,11 @@
-// Leaving bsd: the command, since it ends the page's server, too.
+// Leaving bsd: shows the command, since it also ends the server of this page.
 
 import { copyButton, h } from "./dom.js";
 
 const OPTIONS = [
-    [" --dry-run", "says what it would do"],
-    ["", "puts everything back and ends bsd"],
-    [" --purge", "also deletes what bsd keeps, after a question"],
+    [" --dry-run", "only shows the changes"],
+    ["", "restores everything and ends bsd"],
+    [" --purge", "also deletes the data of bsd, after a question"],
 ];
 
 /** `command`: `bsd leave`, with the options that it needs here. */
@@ -17,7 +17,7 @@ export function leaveCard(command) {
         h(
             "p",
             null,
-            "Every value comes back into its session, the agents are turned off, and the service is removed. The page ends with it, so this is done in a terminal.",
+            "The command restores every value in its session, turns the agents off and removes the service. It also ends this page, so run it in a terminal.",
         ),
         OPTIONS.map(([option, does]) =>
             h(

@@ -1,4 +1,4 @@
-// Words that were searched for, marked in a session and gone through one by one.
+// The search inside a session: marks the words, steps from hit to hit.
 
 import { get, query } from "./api.js";
 import { button, fill, h } from "./dom.js";
@@ -9,7 +9,7 @@ const MOST_MARKED = 2000;
 const MOST_FOUND = 200;
 const MOST_PAGES = 20; // of a search through all text of the session
 
-/** The words of a query as the index reads it: `"several words"`, `begin*`. */
+/** The words of a query in the syntax of the index: `"several words"`, `begin*`. */
 function wordsOf(q) {
     const words = [...q.matchAll(/"([^"]+)"|(\S+)/g)].map(([, phrase, word]) => phrase ?? word.replace(/\*$/, ""));
     return words.filter((word) => /[\p{L}\p{N}]/u.test(word));
@@ -53,7 +53,7 @@ export class Hits {
         else await this.step(event.shiftKey ? -1 : 1);
     }
 
-    /** Look for words; `at`: the hit that is shown already, else the first one is. */
+    /** Search for words; `at`: the hit that is already shown, else the first hit is shown. */
     async set(q, at = null) {
         this.q = q;
         this.input.value = q;
@@ -77,7 +77,7 @@ export class Hits {
         if (at === null && this.found.length) await this.step(1);
     }
 
-    /** The lines with the words; if the index knows none, or not that of `at`, those of all text. */
+    /** The lines with the words, from the index; if it has none, or not `at`, from all text. */
     async find(q, at) {
         const agent = this.session.slice(0, this.session.indexOf("/"));
         const asked = { q, agent, session: this.session, limit: MOST_FOUND };
@@ -100,12 +100,12 @@ export class Hits {
         return session === this.session && !gone;
     }
 
-    /** Go to the next hit, or the one before; returns whether there is one. */
+    /** Go to the next or previous hit; returns false if there is none. */
     async step(step) {
         if (!this.found.length) return false;
         const from = this.conversation.active?.row.index ?? -1;
         const { length } = this.found;
-        // The first step goes on from where the reader is.
+        // The first step starts at the user's position.
         if (this.place < 0) this.place = Math.max(0, this.found.findIndex((line) => line >= from)) - (step > 0 ? 1 : 0);
         this.place = (this.place + step + length) % length;
         this.draw();
@@ -129,7 +129,7 @@ export class Hits {
         fill(this.steps, found.length > 0 && [step("↑", -1, "Previous hit", "H"), step("↓", 1, "Next hit", "h")]);
     }
 
-    /** Mark the words in what is shown, once for all drawings of a moment. */
+    /** Mark the words in the rows that are shown, once per batch of drawings. */
     request() {
         this.asked ??= requestAnimationFrame(() => {
             this.asked = null;

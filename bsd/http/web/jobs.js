@@ -1,4 +1,4 @@
-// What is done by the clock, and can be done now; and what the next retention run will take.
+// Scheduled jobs, which can also be run now, and a forecast of the next retention run.
 
 import { get, path, post } from "./api.js";
 import { ask, button, fill, h, problem, toast } from "./dom.js";
@@ -8,15 +8,15 @@ import { askTonight, tonightCard } from "./tonight.js";
 import { badge, facts, table, when } from "./widgets.js";
 
 const MEANING = {
-    auto_cron: "looks into the sessions that have changed",
-    index: "reads what is new into the search",
-    memory: "lets facts fade, and forgets what expired",
-    recover: "finishes what was in flight",
-    retention: "archives or deletes what was kept long enough",
+    auto_cron: "checks the sessions that have changed",
+    index: "adds new text to the search index",
+    memory: "lowers the confidence of old facts, deletes expired facts",
+    recover: "finishes interrupted changes",
+    retention: "archives or deletes content whose retention time is over",
     keep_sessions: "copies sessions that have been idle for a day",
-    scan: "looks for changes that no event told of",
-    sizes: "notes once a day what sessions and bsd take on disk",
-    workspace_cron: "prunes workspaces that nobody uses any more",
+    scan: "finds changes that file events have missed",
+    sizes: "records the disk use of sessions and of bsd once a day",
+    workspace_cron: "deletes unused workspaces",
 };
 
 export async function jobsView(page) {
@@ -92,7 +92,7 @@ export async function jobsView(page) {
                     "The next run takes",
                     told_.files === undefined ? null : `${count(told_.files, "file")}, ${bytes(told_.bytes)}`,
                 ],
-                ["But nothing goes", told_.held],
+                ["Retention is held", told_.held],
                 ["Next run", told_.next_run ? ago(told_.next_run) : "none"],
                 ["More expires", told_.next_expiry ? when(told_.next_expiry) : null],
                 [
@@ -103,7 +103,7 @@ export async function jobsView(page) {
             h(
                 "div",
                 { class: "buttons start" },
-                button("What would go now?", () => retain(true), {
+                button("Preview now", () => retain(true), {
                     class: "writes",
                     "data-focus": "forecast",
                 }),
@@ -123,7 +123,7 @@ export async function jobsView(page) {
                     `It ${moves(plan) ? "moves" : "deletes"} ${taken(plan)}.`,
                     moves(plan)
                         ? "It is compressed there, and can be restored as before."
-                        : "Placeholders of what is deleted stay in the sessions; their content cannot be had any more.",
+                        : "Placeholders of deleted content stay in the sessions; the content cannot be restored any more.",
                 ];
                 if (!(await ask({ title: "Run retention now?", text, yes: "Run retention", danger: true })))
                     return;

@@ -1,9 +1,9 @@
-// Leaving out and pausing: a session, its project, or all of an agent. For menus of other views, too.
+// Buttons and dialogs that exclude or pause a session, a project or an agent; used by several views.
 
 import { get, post } from "./api.js";
 import { button, dialog, fill, h, problem, toast } from "./dom.js";
 
-/** `agent/session`, `source:project` or `source`, and what it is part of: [name, words for it]. */
+/** A name (`agent/session`, `source:project`, `source`) and the names above it, as [name, words]. */
 export function namesAbove(name) {
     const [agent, session] = name.split("/");
     const source = agent.split(":")[0];
@@ -14,7 +14,7 @@ export function namesAbove(name) {
     ].filter(Boolean);
 }
 
-/** A button that leaves a session, a project or an agent out; `done(name)` follows. */
+/** A button that excludes a session, a project or an agent, then calls `done(name)`. */
 export function excludeButton(name, done = () => {}, props = {}) {
     return button("Leave out…", () => excludeDialog(name, done), {
         class: "writes",
@@ -24,7 +24,7 @@ export function excludeButton(name, done = () => {}, props = {}) {
     });
 }
 
-/** A button that pauses a session, a project or an agent; `done(name)` follows. */
+/** A button that pauses a session, a project or an agent, then calls `done(name)`. */
 export function pauseButton(name, done = () => {}, props = {}) {
     return button("Pause…", () => pauseDialog(name, done), {
         class: "writes",
@@ -34,13 +34,13 @@ export function pauseButton(name, done = () => {}, props = {}) {
     });
 }
 
-/** Leave something out: the list is read anew, as it may have changed. */
+/** Exclude a name. The list is loaded first, since it may have changed. */
 export async function exclude(pattern) {
     const { exclude: before } = await get("config");
     if (!before.includes(pattern)) await post("config", { exclude: [...before, pattern] });
 }
 
-/** Look at something again that was left out. */
+/** Stop excluding a name. */
 export async function include(pattern) {
     const { exclude: before } = await get("config");
     await post("config", { exclude: before.filter((one) => one !== pattern) });
@@ -51,8 +51,8 @@ function excludeDialog(name, done) {
         title: "Leave out",
         name,
         texts: [
-            "bsd never looks at it from now on: it is not watched, listed, searched, copied or edited.",
-            "What bsd has of it stays. The view “Agents” takes this back.",
+            "bsd ignores it from now on: it is not watched, listed, searched, copied or edited.",
+            "Data that bsd has already stored stays. You can undo this in the view “Agents”.",
         ],
         yes: "Leave out",
         act: async (chosen) => {
@@ -91,7 +91,7 @@ function pauseDialog(name, done) {
     });
 }
 
-/** Ask which of the names above is meant, and do it. */
+/** Ask the user which of the names is meant, then call `act` with it. */
 function chooseDialog({ title, name, texts, more = null, yes, act }) {
     const { body, close } = dialog(title);
     const told = h("div", { "aria-live": "polite" });

@@ -1,4 +1,4 @@
-// What bsd leaves out, and what is paused: the lists, and how each of them ends.
+// The lists of excluded and paused names, with buttons that end each.
 
 import { post } from "./api.js";
 import { button, describe, fill, h, toast } from "./dom.js";
@@ -6,8 +6,8 @@ import { exclude, include } from "./leaving_out.js";
 import { badge, when } from "./widgets.js";
 
 /**
- * A card with both lists, and a field for a directory; `again` loads all anew. {element, draw}:
- * `draw(status, config)` shows the lists as they are, and leaves the field alone.
+ * A card with both lists, and a field for a directory; `again` loads the view again. Returns
+ * {element, draw}: `draw(status, config)` updates the lists and keeps the text in the field.
  */
 export function leftOut(readonly, again) {
     const list = h("div");
@@ -30,7 +30,7 @@ export function leftOut(readonly, again) {
                       patterns.map((pattern) => excluded(pattern, config, readonly, again)),
                       pauses.map((pause) => paused(pause, readonly, again)),
                   )
-                : h("p", { class: "note" }, "Nothing is left out or paused."),
+                : h("p", { class: "note" }, "No agent, project or session is left out or paused."),
         );
     };
     return { element, draw };
@@ -40,13 +40,13 @@ function excluded(pattern, config, readonly, again) {
     const fixed = !(config.exclude ?? []).includes(pattern);
     const back = async () => {
         await include(pattern);
-        toast(`bsd looks at ${pattern} again.`);
+        toast(`${pattern} is no longer left out.`);
         await again();
     };
     return row(
         pattern,
         badge("left out", "warn"),
-        fixed ? "stands in bsd.toml" : null,
+        fixed ? "set in bsd.toml" : null,
         !fixed && !readonly && button("Look at it again", back, rowProps(`Look at ${pattern} again`)),
     );
 }
@@ -60,7 +60,7 @@ function paused({ name, until }, readonly, again) {
     return row(
         name,
         badge("paused", "info"),
-        until ? ["ends ", when(until)] : "until it is ended",
+        until ? ["ends ", when(until)] : "until you end it",
         !readonly && button("End the pause", end, rowProps(`End the pause of ${name}`)),
     );
 }
@@ -120,7 +120,7 @@ function directoryForm(again) {
         h(
             "p",
             { class: "note", id: "leave-out-help" },
-            "Of a directory, all projects in it and below are left out. Claude Code and pi keep sessions by project; of Codex and OpenClaw, name the agent.",
+            "A directory stands for all projects in it and below it. Claude Code and pi store sessions by project; for Codex and OpenClaw, enter the agent.",
         ),
     );
 }

@@ -1,23 +1,23 @@
-// The entries of a session as far as they are loaded: stretches of lines, and gaps between them.
+// The loaded entries of a session: stretches of lines, with gaps between them.
 
-const AT_ONCE = 100; // entries of a request
-const MOST_HELD = 3000; // entries in memory; the ones farthest from the reader are let go
+const AT_ONCE = 100; // entries per request
+const MOST_HELD = 3000; // entries in memory; the farthest from the viewport are dropped
 const LAST_LINE = 10 ** 9;
 
 /**
- * `ask({from|before, limit})` gives a page of entries, {entries, next, previous}. A stretch
- * is {start, end, rows}; of a gap `rows` is null. Together they cover lines 0 to `total`.
+ * `ask({from|before, limit})` returns a page of entries, {entries, next, previous}. A stretch
+ * is {start, end, rows}; `rows` of a gap is null. Together they cover lines 0 to `total`.
  */
 export class Lines {
     constructor(ask) {
         this.ask = ask;
         this.stretches = [];
         this.total = 0;
-        this.seen = 0; // the line behind the last entry that was ever loaded
-        this.isWhole = false; // whether the end of the file is known
+        this.seen = 0; // the line after the last entry that was ever loaded
+        this.isWhole = false; // true if the end of the file is known
     }
 
-    /** Whether a line is loaded, or lies beyond the end. */
+    /** True if a line is loaded or lies beyond the end. */
     has(line) {
         const stretch = this.stretches.find(({ start, end }) => start <= line && line < end);
         return stretch ? stretch.rows !== null : this.isWhole;
@@ -51,8 +51,8 @@ export class Lines {
     }
 
     /**
-     * Load the end of the session again; `arrived` are the entries that are new. If the file has
-     * become shorter, nothing that was loaded holds any more.
+     * Load the end of the session again; `arrived` are the new entries. If the file has become
+     * shorter, all loaded entries are dropped.
      */
     async loadEnd() {
         const answer = await this.ask({ before: LAST_LINE, limit: AT_ONCE });
@@ -70,7 +70,7 @@ export class Lines {
         return { ...answer, arrived: shorter || known < 0 ? [] : entries.filter((row) => row.index >= known) };
     }
 
-    /** Load about this line, whatever part of a gap that fills. */
+    /** Load the part of a gap around this line. */
     async fill(line) {
         const gap = this.stretches.find(({ start, end, rows }) => !rows && start <= line && line < end);
         if (!gap) return null;
@@ -92,7 +92,7 @@ export class Lines {
         }
     }
 
-    /** Forget all but the lines `first` to `last` and those from `end` on; they load when wanted. */
+    /** Drop all lines except `first` to `last` and those from `end` on; they load again on demand. */
     keepOnly(first, last, end = Infinity) {
         const kept = this.stretches
             .filter(({ rows }) => rows)
@@ -110,7 +110,7 @@ export class Lines {
         this.#join();
     }
 
-    /** Let entries go that are far away, if there are many. */
+    /** Drop the entries farthest from the viewport, if more than MOST_HELD are loaded. */
     spare(first, last) {
         if (this.loaded.length > MOST_HELD) this.keepOnly(first - MOST_HELD / 4, last + MOST_HELD / 4);
     }

@@ -1,12 +1,12 @@
-// What happens, as it happens. EventSource cannot send the API key, so the stream is read here.
+// The stream of the daemon's events. EventSource cannot send the API key, so fetch reads the stream.
 
 import { ApiError, send } from "./api.js";
 
-const SILENCE_MS = 60000; // the server says something every 20 s
-const HIDDEN_MS = 30000; // a page that nobody sees gives its connection back
+const SILENCE_MS = 60000; // the server sends at least a comment every 20 s
+const HIDDEN_MS = 30000; // a page hidden for this time closes its connection
 const LONGEST_PAUSE_MS = 30000;
 
-/** Listens for as long as the page is seen. `told(event)`; `changed(state)`: live, waiting, lost. */
+/** Listens while the page is visible. Calls `told(event)`, and `changed(state)`: live, waiting, lost. */
 export class Live {
     constructor(told, changed) {
         this.told = told;
@@ -24,14 +24,14 @@ export class Live {
         this.tick();
     }
 
-    /** Do not wait for the next attempt: something else has just worked. */
+    /** Reconnect at once, since another request has just succeeded. */
     retry() {
         if (!this.started || this.connected || document.hidden) return;
         this.failures = 0;
         this.listen();
     }
 
-    /** Without events, views look for themselves at this pace; 0: never. */
+    /** The interval in which views poll without events; 0: never. */
     setRefresh(ms) {
         this.refreshMs = ms;
     }
@@ -60,7 +60,7 @@ export class Live {
             this.become(true);
             await this.read(answer.body.getReader(), stop);
         } catch {
-            // Whatever it was, it is tried again; views show what they have meanwhile.
+            // Any error: try again; until then, views keep their data.
         }
         if (stop !== this.stop) return;
         this.become(false);
@@ -73,14 +73,14 @@ export class Live {
     }
 
     become(connected) {
-        // Before the first connection nothing was loaded: views ask after it has been asked for.
+        // Views load their data after the first connection, so only later ones need a reload.
         const again = connected && !this.connected && this.wasConnected;
         this.wasConnected ||= connected;
         this.connected = connected;
         this.changed(connected ? "live" : document.hidden ? "waiting" : "lost");
         if (again) {
             this.failures = 0;
-            this.told({ type: "again" }); // much may have happened unseen
+            this.told({ type: "again" }); // events may have been missed
         }
     }
 
@@ -110,8 +110,8 @@ export class Live {
 }
 
 /**
- * Let something be done again and again, but take no more than a tenth of the server's time, and
- * at most once a second. Calls in between count as one.
+ * Throttle a repeated action: at most a tenth of the time, and at most once a second. Calls in
+ * between are merged into one.
  */
 export function paced(work, least = 1000) {
     let timer = null;
@@ -127,7 +127,7 @@ export function paced(work, least = 1000) {
         try {
             await work();
         } catch (error) {
-            // What is shown stays as it was; the state of the connection is told at the top.
+            // Keep the view as it is; the top bar shows the state of the connection.
             if (!(error instanceof ApiError)) throw error;
         } finally {
             last = performance.now();
@@ -149,7 +149,7 @@ export function paced(work, least = 1000) {
     return again;
 }
 
-/** How a view of things that have their own events takes part: it loads them again, at a pace. */
+/** The event handlers of a view that loads its data again, throttled, at each event. */
 export function following(load) {
     const refresh = paced(() => load().catch(() => {}), 2000);
     return {

@@ -1,7 +1,7 @@
-// Markdown as elements. markdown-it makes tokens of it, and each token becomes an element here.
+// Markdown as elements: markdown-it parses a text into tokens, and each token becomes an element.
 //
-// No markup is made on the way: HTML in a text stays text, a link leads to http, https or a mail
-// address or is no link, and pictures are named and never fetched.
+// No markup is generated: HTML in a text stays text, only http, https and mailto links become links,
+// and pictures are named but never loaded.
 
 import markdownit from "./vendor/markdown-it/markdown-it.js";
 import { codeBlock } from "./code.js";
@@ -9,18 +9,18 @@ import { h } from "./dom.js";
 import { textNodes } from "./plain.js";
 
 const parser = markdownit({ html: false, linkify: true, breaks: false });
-// Names of files would be links: `.py`, `.rs` and `.md` end names of hosts, too.
+// File names would become links: `.py`, `.rs` and `.md` are also top-level domains.
 parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
 
-const LONGEST = 100000; // characters of a text that is read as Markdown
-// Signs that open or close something. Time grows with the square of their number, and no person and no
-// model writes so many.
+const LONGEST = 100000; // characters; a longer text is not parsed as Markdown
+// Characters that open or close a construct. Parsing time grows with the square of their number, and
+// neither people nor models write this many.
 const MOST_SIGNS = 8000;
 const SIGNS = /[*_~`[\]]/g;
-const MOST_TOKENS = 30000; // elements of one text; what follows is shown as it is spelled
+const MOST_TOKENS = 30000; // per text; the rest is shown as plain text
 const LINK = /^(?:https?:\/\/|mailto:)/i;
 
-// What may become of a token, by its tag. Headings are no headings of the page.
+// The elements for tokens, by tag. Headings do not become headings of the page.
 const ELEMENTS = {
     p: () => h("p"),
     h1: () => h("p", { class: "md-heading md-h1" }),
@@ -45,7 +45,7 @@ const ELEMENTS = {
     a: link,
 };
 
-/** Whether a text can be read as Markdown in a moment. */
+/** True if a text can be parsed as Markdown quickly. */
 export function isReadable(text) {
     return text.length <= LONGEST && (text.match(SIGNS)?.length ?? 0) <= MOST_SIGNS;
 }
@@ -62,7 +62,7 @@ function append(top, tokens, budget = { left: MOST_TOKENS }) {
     for (const token of tokens) {
         const here = open.at(-1);
         if (budget.left-- <= 0) {
-            here.append(h("p", { class: "note" }, "The rest is shown when you choose to see it as it is spelled."));
+            here.append(h("p", { class: "note" }, "The rest is shown in the view “As text”."));
             return;
         }
         if (token.nesting === 1) {
@@ -77,7 +77,7 @@ function append(top, tokens, budget = { left: MOST_TOKENS }) {
     }
 }
 
-/** The nodes of a token that holds no others. */
+/** The nodes of a token without children. */
 function leaf(token) {
     switch (token.type) {
         case "fence":
@@ -109,7 +109,7 @@ function link(token) {
     return h("a", { href: address, title: address, rel: "noopener noreferrer", target: "_blank" });
 }
 
-/** A picture is never fetched: its text and its address stand there. */
+/** A picture is never loaded; its text and its address are shown instead. */
 function picture(token) {
     const address = token.attrGet("src") ?? "";
     return h(

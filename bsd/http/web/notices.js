@@ -1,13 +1,13 @@
-// What needs a person, in the words of `bsd status`: below the bar at the top, until dismissed.
+// Notices that need the user's attention, worded as in `bsd status`, shown until dismissed.
 
 import { post } from "./api.js";
 import { button, h, withCode } from "./dom.js";
 
-const SHOWN = 2; // more would push the view away; all stand on the status page
+const SHOWN = 2; // more would hide the view; the status page lists all
 
-const hidden = new Set(); // where the server takes no note of it: for as long as the page is open
+const hidden = new Set(); // dismissed while the server is read-only: only until the page is closed
 
-/** The notices of a status that are still to be shown; agents that are off stand in their view. */
+/** The notices of a status that are not dismissed; the view “Agents” shows agents that are off. */
 export function openNotices(status) {
     const inView = location.hash.startsWith("#/agents") ? "agent" : null;
     return (status?.notices ?? []).filter(
@@ -15,7 +15,7 @@ export function openNotices(status) {
     );
 }
 
-/** A banner for each of the first ones; `changed` is called when one was dismissed. */
+/** Banners for the first notices; `changed` is called after a notice was dismissed. */
 export function noticeBanners(notices, changed) {
     const more = notices.length - SHOWN;
     return [
@@ -48,9 +48,9 @@ function banner(notice, changed) {
     );
 }
 
-/** The sentence of a notice, and what to try. */
+/** The text of a notice, and its hint. */
 export function noticeText({ about, text, try: remedy }) {
-    // The name of a program or a session stands as it is written.
+    // Do not capitalise the name of a program or a session.
     const named = ["agent", "parked", "copies", "source"].includes(about);
     const sentence = named ? text : text.charAt(0).toUpperCase() + text.slice(1);
     return [sentence, remedy && [". Try: ", withCode(remedy)]];

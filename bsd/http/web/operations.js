@@ -1,4 +1,4 @@
-// What is done to a whole session, each in a dialog: extract, undo, summarize, delete.
+// Operations on a whole session, each in a dialog: extract, undo, summarize, delete.
 
 import { get, post, query, remove, sessionPath } from "./api.js";
 import { button, describe, dialog, fill, h, problem, toast } from "./dom.js";
@@ -14,16 +14,16 @@ const REASONS = {
     turn_open: "in the latest turn",
     pinned: "pinned",
     already_extracted: "extracted already",
-    undone: "taken back by undo",
-    recently_restored: "restored a short while ago",
-    prefix_bound: "bound by a later signature",
+    undone: "undone by the user",
+    recently_restored: "restored recently",
+    prefix_bound: "covered by a later signature",
     too_young: "too young",
     cache_warm: "their prompt cache is warm",
     disabled: "switched off",
     no_entry_id: "without an id",
-    unsafe_entry_id: "with an id that cannot stand in a placeholder",
-    duplicate_entry_id: "with an id that is not theirs alone",
-    too_large_in_memory: "with too many values for the memory",
+    unsafe_entry_id: "with an id that a placeholder cannot contain",
+    duplicate_entry_id: "with an id that another entry also has",
+    too_large_in_memory: "with more values than fit into memory",
 };
 
 /** Show what an extraction would do, and do it. */
@@ -56,7 +56,7 @@ export async function extractDialog(session, done) {
             const leaves = plan.status === "extracted";
             fill(
                 outcome,
-                leaves ? whatLeaves(plan) : h("p", null, "Nothing is due by these settings."),
+                leaves ? whatLeaves(plan) : h("p", null, "No value is due with these settings."),
                 reasons(plan.reasons),
             );
             go.disabled = !leaves;
@@ -70,7 +70,7 @@ export async function extractDialog(session, done) {
             toast(
                 result.status === "extracted"
                     ? `${count(result.values, "value")} left the session: ${bytes(result.bytes_saved)} saved.`
-                    : "Nothing was due any more.",
+                    : "No value was due any more.",
             );
             close(true);
             await done();
@@ -84,7 +84,7 @@ export async function extractDialog(session, done) {
         h(
             "p",
             null,
-            `What is large and old moves into the store, from which it can be put back exactly. It is kept ${howLongKept(status?.retention)}. Leave a field empty to use the settings.`,
+            `Large old values move into the store and can be restored exactly. They are kept ${howLongKept(status?.retention)}. Leave a field empty to use the settings.`,
         ),
         h("div", { class: "fields" }, recent.element, smallest.element),
         h("div", { class: "buttons start" }, button("Preview", preview)),
@@ -146,12 +146,12 @@ function numberField(label, name) {
 
 const STATES = { done: "plain", undone: "info", partly_undone: "warn", damaged: "bad" };
 
-/** The operations on a session, to be taken back. */
+/** The operations on a session, each with a button to undo it. */
 export async function historyDialog(session, readonly, done) {
     const { body } = dialog("History", { wide: true });
     const list = h("div", { class: "scroll" });
     const told = h("div", { "aria-live": "polite" });
-    // What it changes is said first; the buttons stand where the answer will.
+    // First show what the undo changes, with its buttons; the answer replaces them.
     const undo = (operation) =>
         offerUndo(told, session, operation, async (answer) => {
             fill(told, h("p", { class: "good" }, `Operation ${answer.undone} is undone.`));
@@ -197,7 +197,7 @@ export async function historyDialog(session, readonly, done) {
                       ],
                       rows,
                   )
-                : h("p", { class: "empty" }, "Nothing was done to this session, or it was long ago."),
+                : h("p", { class: "empty" }, "No operations: bsd has not changed this session, or the history has expired."),
         );
     };
     fill(body, told, list);
@@ -248,7 +248,7 @@ function summaryOf(summary) {
     ];
 }
 
-/** Ask before a session is deleted, naming all that goes with it; resolves to whether it went. */
+/** Confirm the deletion of a session and list all that is deleted with it; resolves to true if done. */
 export async function deleteDialog(info) {
     const { body, close, closed } = dialog("Delete this session?");
     const children = info.children ?? [];
@@ -311,7 +311,7 @@ export async function deleteDialog(info) {
                 ? "The trash keeps it until you empty it."
                 : `The trash keeps it for ${keep ?? "a while"}; until then it can be brought back.`,
         ),
-        h("p", { class: "check" }, forGood, h("label", { for: "for-good" }, "Delete it for good, past the trash")),
+        h("p", { class: "check" }, forGood, h("label", { for: "for-good" }, "Delete it for good, without the trash")),
         told,
         h("div", { class: "buttons" }, cancel, go),
     );

@@ -1,4 +1,4 @@
-// The first view: what the sessions take, what fills them, what left them, and what would leave now.
+// The overview: sizes of sessions by agent, kinds of content, and what an extraction would remove now.
 
 import { get, post, query, sessionPath } from "./api.js";
 import { ask, button, describe, fill, h, problem, toast } from "./dom.js";
@@ -12,7 +12,7 @@ import { addressOf, leads, savedTile, table, tile, when } from "./widgets.js";
 const LARGEST = 8;
 const ORDERS = { size: "Size", saved: "Saved", date: "Date", cost: "Cost" };
 const SHOWN_FILLS = 5;
-// How the names of parts begin, in the order of their colours.
+// Prefixes of the names of parts, in the order of their colours.
 const FILLS = ["tool results", "thinking", "arguments of calls", "images", "assistant text", "user text", "never sent"];
 const LEAST_SHARE = 0.01;
 
@@ -22,7 +22,7 @@ export async function overviewView(page) {
     return view;
 }
 
-// What fills a session, by its name; it holds as long as its size does.
+// Cache: the kinds of content of each session, by session name; valid while the size stays the same.
 const fillsOf = new Map();
 
 class Overview {
@@ -117,7 +117,7 @@ class Overview {
         if (turn < 0) return;
         const { signal } = this.stop;
         try {
-            // The rows first: they cost the daemon least.
+            // Load the rows first: they are the cheapest for the daemon.
             const { sessions } = await get(`sessions${query({ sort: this.sort, limit: LARGEST })}`, signal);
             if (turn !== this.turn) return;
             fill(this.trouble);
@@ -145,7 +145,7 @@ class Overview {
         if (turn === this.turn) fill(this.wouldLeave, this.wouldLeaveTile(left));
     }
 
-    /** What fills the sessions is asked one after the other: each may be long. */
+    /** Load the kinds of content of each session, in sequence: a long session takes time to read. */
     async loadFills(turn, sessions, signal) {
         for (const session of sessions) {
             if (fillsOf.get(session.session)?.size === session.size) continue;
@@ -217,7 +217,7 @@ class Overview {
         return [
             h("span", { class: "tile-name" }, "Would leave now"),
             h("strong", null, left.problem ? "–" : `${isSample && saved ? "≈ " : ""}${bytes(saved)}`),
-            h("span", { class: "tile-more" }, words || "nothing is due"),
+            h("span", { class: "tile-more" }, words || "no value is due"),
             saved > 0 &&
                 button("Extract now…", () => this.extract(), { class: "small writes", "data-focus": "extract" }),
         ];
@@ -225,13 +225,13 @@ class Overview {
 
     async extract() {
         const text = [
-            "bsd takes what is due out of the sessions that are idle, those too that wait for their prompt cache.",
+            "bsd extracts the values that are due from idle sessions, including sessions whose prompt cache is warm.",
             "Every value can be restored, in the session or all at once.",
         ];
         if (!(await ask({ title: "Extract now?", text, yes: "Extract" }))) return;
         const job = await post("jobs/auto_cron/run");
         if (job.last_result && !job.last_result.ok) throw new Error(job.last_result.error);
-        toast("Extraction has begun. Sessions in use follow when they are idle.");
+        toast("Extraction has started. Sessions in use follow when they are idle.");
         this.refresh();
     }
 
@@ -365,7 +365,7 @@ const sum = (all, name) => all.reduce((total, one) => total + (one[name] ?? 0), 
 const projectLink = ({ agent, title }) =>
     h("a", { href: `#/sessions${query({ agent, sort: "size" })}` }, title);
 
-/** The class with the colour of a part: the same in all sessions. */
+/** Return the CSS class with the colour of a part; a part has the same colour in all sessions. */
 function colourOf({ what }) {
     const at = FILLS.findIndex((beginning) => what.startsWith(beginning));
     return `plot-${at < 0 ? 8 : at + 1}`;

@@ -1,17 +1,17 @@
-// Pictures in an entry: found by their bytes, checked, and shown as pictures and not as base64.
+// Pictures in an entry: recognised by their bytes, checked, and shown instead of their base64.
 
 import { h } from "./dom.js";
 import { bytes } from "./format.js";
 
 const MOST_BYTES = 5 << 20; // of one picture
-const MOST_PIXELS = 50e6; // a small file may become a picture that takes all memory
-const MOST_SHOWN = 20; // of one entry
+const MOST_PIXELS = 50e6; // a small file may decode to a picture that uses all memory
+const MOST_SHOWN = 20; // per entry
 const MOST_HEAD = 1 << 20; // characters of base64 in which the size of a JPEG is looked for
 const SHORTEST = 40; // characters of base64: the smallest GIF has hardly more
 const DATA_URL = /^data:[^;,]{0,100}(?:;[^;,]{0,100}){0,3};base64,/;
 const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/;
 
-// By the beginning of a file alone, whatever the session calls it; never SVG, which is a document.
+// The type is decided by the first bytes only, not by the session; never SVG, which is a document.
 const KINDS = [
     { name: "PNG", type: "image/png", begins: [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a], measure: png },
     { name: "JPEG", type: "image/jpeg", begins: [0xff, 0xd8, 0xff], measure: jpeg },
@@ -19,7 +19,7 @@ const KINDS = [
     { name: "WebP", type: "image/webp", begins: [0x52, 0x49, 0x46, 0x46], measure: webp },
 ];
 
-/** The picture that a text is in base64, or as a data URL; null if it is none. */
+/** Decode a text as a picture in base64 or as a data URL; null if it is not a picture. */
 export function pictureOf(text) {
     if (typeof text !== "string" || text.length < SHORTEST) return null;
     const head = DATA_URL.exec(text.slice(0, 500));
@@ -35,12 +35,12 @@ export function pictureOf(text) {
     return { kind, data, size, width: measured?.[0] ?? 0, height: measured?.[1] ?? 0 };
 }
 
-/** What a picture is, in words. */
+/** A description of a picture. */
 export function describePicture({ kind, width, height, size }) {
     return `${kind.name} picture${width && height ? `, ${width} × ${height}` : ""}, ${bytes(size)}`;
 }
 
-/** A value with its pictures named in words, and those pictures. */
+/** Replace the pictures in a value by words; returns the value and the pictures. */
 export function takePictures(value) {
     const pictures = [];
     const without = (one) => {
@@ -57,7 +57,7 @@ export function takePictures(value) {
     return { value: without(value), pictures };
 }
 
-/** Shows the pictures of one entry; `stop` gives back what they take. */
+/** Shows the pictures of an entry; `stop` releases their memory. */
 export class Pictures {
     constructor() {
         this.urls = [];
@@ -123,7 +123,7 @@ function gif(content) {
     return [number(content, 6, 2, true), number(content, 8, 2, true)];
 }
 
-/** Its size stands in the first segment that begins a frame. */
+/** The size of a JPEG is in its first frame header. */
 function jpeg(content) {
     let at = 2;
     while (at + 9 < content.length && content[at] === 0xff) {

@@ -1,15 +1,15 @@
-// Text as text nodes. Signs that turn the direction of a text or cannot be seen are shown by number.
+// Text as text nodes. Invisible characters and direction marks are shown by their code.
 
 import { button, fill, h } from "./dom.js";
 
-/** Characters that are put into the document at once; more on request. */
+/** Characters inserted into the document at once; the rest on request. */
 export const AT_ONCE = 100000;
 
-// Marks of direction (they can make code look like other code), and controls but tab and line ends.
+// Direction marks (they can disguise code), and control characters except tab and line ends.
 // eslint-disable-next-line no-control-regex
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g;
 
-/** A text as nodes; each sign that would not be seen becomes a box with its number. */
+/** Return a text as nodes; each invisible character becomes a box with its code. */
 export function textNodes(text) {
     const nodes = [];
     let done = 0;
@@ -19,7 +19,7 @@ export function textNodes(text) {
         const number = found[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
         nodes.push(h("span", { class: "hidden-sign", title: `Character U+${number}` }, `U+${number}`));
         done = found.index + found[0].length;
-        if (nodes.length > 2000) break; // no text; the rest is shown as it is
+        if (nodes.length > 2000) break; // binary data: show the rest unchanged
     }
     const rest = text.replaceAll("\r\n", "\n").slice(done);
     return rest ? [...nodes, rest] : nodes;
@@ -30,7 +30,7 @@ export function plainBlock(text, name = "Text") {
     return h("pre", { class: "plain", role: "group", tabindex: 0, "aria-label": name }, textNodes(text));
 }
 
-/** Where a text of at most so many characters ends, at a line end if one is near. */
+/** The index at which to cut a text to a maximum length, at a line end if one is near. */
 export function endOfPart(text, start, most) {
     if (text.length - start <= most) return text.length;
     let end = start + most;
@@ -40,7 +40,7 @@ export function endOfPart(text, start, most) {
     return end;
 }
 
-/** Shows a long text part by part: `draw(part)` makes the element of each. */
+/** Shows a long text in parts; `draw(part)` makes the element of each part. */
 export function inParts(text, draw, most = AT_ONCE) {
     const box = h("div", { class: "parts" });
     const more = h("p", { class: "more" });

@@ -1,4 +1,4 @@
-// The plots of the overview: what was saved, what sessions take, and what bsd takes, by day.
+// The plots of the overview, by day: bytes saved, sizes of sessions, disk use of bsd.
 
 import { get } from "./api.js";
 import { describe, h } from "./dom.js";
@@ -21,7 +21,7 @@ export class Plots {
         const unit = this.unit();
         this.saved = new DayPlot({
             title: "Saved by day",
-            empty: "Nothing has left the sessions yet. The first extraction begins this plot.",
+            empty: "No extraction yet. The plot starts with the first extraction.",
             format: bytes,
             isBytes: true,
         });
@@ -33,7 +33,7 @@ export class Plots {
         });
         this.disk = new DayPlot({
             title: "What bsd keeps on disk",
-            empty: "bsd keeps nothing yet.",
+            empty: "bsd stores no data yet.",
             format: bytes,
             isBytes: true,
         });
@@ -68,7 +68,7 @@ export class Plots {
         for (const plot of this.all) plot.leave();
     }
 
-    /** `agents` and `disk` are as they are now: today's bars. */
+    /** `agents` and `disk` are the current values, used for today's bars. */
     async load({ agents, disk }) {
         const now = { at: new Date().toISOString(), disk, sessions: {} };
         for (const agent of agents) now.sessions[agent.kind] = agent.bytes;
@@ -106,5 +106,5 @@ const only = (values, names) =>
 const renamed = (values, names) =>
     new Map(Object.entries(values).map(([name, value]) => [Object.hasOwn(names, name) ? names[name] : name, value]));
 
-/** The last of each day counts. */
+/** Keep the last value of each day. */
 const byDay = (days, parts) => new Map(days.map((day) => [dayOf(day.at), parts(day)]));

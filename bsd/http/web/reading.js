@@ -1,10 +1,10 @@
-// What the cards of a session's entries share: where the entries are, what is open, what is as text.
+// State shared by the cards of a session's entries: where entries are, open cards, plain-text mode.
 
 import { entryPath, query } from "./api.js";
 import { isSame } from "./blocks.js";
 import { addressOf } from "./widgets.js";
 
-/** What cards need of a session: where its entries are, and what is open. */
+/** The state of a session that its cards need. */
 export class Reading {
     constructor(session, page) {
         Object.assign(this, { session, page });
@@ -60,10 +60,10 @@ export class Reading {
         return null;
     }
 
-    /** Something has another height than before. */
+    /** The height of a card has changed. */
     moved() {}
 
-    /** Something was drawn anew, in which hits are to be marked. */
+    /** A card was redrawn, so hits must be marked again. */
     marked() {}
 
     async refreshAll() {}

@@ -1,8 +1,8 @@
-// The texts of a session as people read them: Markdown, code, changes of files, output of programs.
+// Renders the texts of a session: Markdown, code, changes of files, output of programs.
 //
-// Every text is hostile. None of these modules makes markup of a text, so there is nothing for a
-// sanitizer (DOMPurify) to clean: elements are made one by one with `h`, texts are text nodes, and the
-// page's policy (`trusted-types 'none'`) makes the browser refuse anything else.
+// Every text is hostile. These modules never generate markup from a text, so a sanitizer (DOMPurify)
+// is not needed: elements are made one by one with `h`, texts are text nodes, and the page's policy
+// (`trusted-types 'none'`) makes the browser refuse markup.
 
 import { ansiBlock, hasEscapes } from "./ansi.js";
 import { codeBlock, languageOf } from "./code.js";
@@ -14,18 +14,18 @@ import { inParts, plainBlock, textNodes } from "./plain.js";
 
 const MARKDOWN = new Set(["user", "assistant", "thinking"]);
 const SHELLS = new Set(["bash", "exec", "shell", "terminal", "run_command", "execute_command", "local_shell"]);
-// Tools whose results are files; those of others that name a file tell what was done to it.
+// Tools whose results are the contents of files; other tools that name a file only report on it.
 const READERS = /^(?:read|view|cat|open|get|show)/;
 const PATHS = ["file_path", "path", "filePath", "notebook_path", "filename", "file"];
 const OLD = ["old_string", "oldText", "old_str", "oldString", "old_text"];
 const NEW = ["new_string", "newText", "new_str", "newString", "new_text"];
 const WRITTEN = ["content", "file_text", "text"];
 const LONGEST_JSON = 200000; // characters
-const DEEPEST_JSON = 40; // levels; deeper JSON would be nothing but white space
+const DEEPEST_JSON = 40; // levels; deeper JSON would be mostly white space
 
 /**
- * The element that shows a text. `type`: as in the list of entries (`user`, `tool_call`, …); hints:
- * `tool`, the tool that is called or answers; `path`, the file that the text is of; `language`.
+ * Return the element that shows a text. `type`: as in the list of entries (`user`, `tool_call`, …).
+ * Hints: `tool`, the tool of the call or result; `path`, the file that contains the text; `language`.
  */
 export function renderText(type, text, hints = {}) {
     const draw = (part) => (part === text ? rendered(type, text, hints) : renderedPart(type, part, hints));
@@ -34,7 +34,7 @@ export function renderText(type, text, hints = {}) {
     return box;
 }
 
-/** The text as it is spelled. */
+/** Show the text without formatting. */
 export function renderRaw(text) {
     return h("div", { class: "rendered rendered-raw" }, inParts(text, (part) => plainBlock(part)));
 }
@@ -45,7 +45,7 @@ function rendered(type, text, hints) {
     return output(text, hints);
 }
 
-/** A part of a text that is too long to be shown at once: half a call is no call. */
+/** Show a part of a text that is too long to show at once; a part of a call is shown as plain text. */
 function renderedPart(type, part, hints) {
     return type === "tool_call" ? plainBlock(part) : rendered(type, part, hints);
 }
@@ -73,7 +73,7 @@ function output(text, hints) {
     return SHELLS.has(shortName(hints.tool)) ? ansiBlock(text) : plainBlock(text, "Result");
 }
 
-/** The output of a command that stands in JSON, which may be cut: `{"output":"…","metadata":{…}}`. */
+/** The output of a command in (possibly truncated) JSON: `{"output":"…","metadata":{…}}`. */
 function unwrapped(text) {
     const found = /^\{"output":"((?:[^"\\]|\\.)*)/.exec(text);
     if (!found) return null;
@@ -81,7 +81,7 @@ function unwrapped(text) {
     const note = /^","metadata":(\{[^{}]{0,300}\})\}$/.exec(rest);
     if (rest && !note) return null;
     try {
-        // Half an escape at the end of a text that was cut says nothing.
+        // Ignore a truncated escape sequence at the end of a truncated text.
         const output = JSON.parse(`"${found[1].replace(/\\u[0-9a-fA-F]{0,3}$/, "")}"`);
         const told = note ? Object.entries(JSON.parse(note[1])) : [];
         return { output, note: told.map(([name, value]) => `${name.replaceAll("_", " ")}: ${value}`).join(", ") };
@@ -90,7 +90,7 @@ function unwrapped(text) {
     }
 }
 
-/** The lines of a file as some tools show it: `  12→text` or `12<tab>text`; null for other texts. */
+/** The lines of a file in the form of some tools: `  12→text` or `12<tab>text`; null for other texts. */
 function withLineNumbers(text) {
     const lines = text.split("\n");
     const found = lines.map((line) => /^ *(\d{1,7})(?:→|\t)(.*)$/.exec(line));
@@ -145,7 +145,7 @@ function call(text, hints) {
     return h("div", { class: "call" }, others(given, shown), parts);
 }
 
-/** The arguments that are not shown in a form of their own: short ones in a list, others below. */
+/** The remaining arguments: short values in a list, long values below it. */
 function others(given, shown) {
     const left = Object.entries(given).filter(([name]) => !shown.has(name));
     if (!left.length) return null;
@@ -186,7 +186,7 @@ function commandOf(given, tool) {
     return null;
 }
 
-/** A command given as words: what a shell is told to run, else the words, quoted where they must be. */
+/** A command given as words: the script passed to a shell, else the words, quoted where needed. */
 function ofWords(words) {
     const isShell = words.length === 3 && /(?:^|\/)(?:ba|z|da)?sh$/.test(words[0]) && /^-\w*c$/.test(words[1]);
     if (isShell) return words[2];
@@ -201,7 +201,7 @@ function edits(given) {
         .filter(([was, now]) => was !== undefined && now !== undefined);
 }
 
-/** The last part of a tool's name, in small letters: servers and versions stand before it. */
+/** The last part of a tool's name, in lower case, without server and version. */
 function shortName(tool) {
     return String(tool ?? "")
         .split(/__|\./)
@@ -218,7 +218,7 @@ function jsonBlock(value) {
     return depthOf(text) <= DEEPEST_JSON ? codeBlock(pretty(text), "json") : plainBlock(text, "JSON");
 }
 
-/** How many levels of brackets a text has; those in strings count, too. */
+/** The depth of brackets in a text, including brackets in strings. */
 function depthOf(text) {
     let [depth, most] = [0, 0];
     for (const [sign] of text.matchAll(/[[\]{}]/g)) {

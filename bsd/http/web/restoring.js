@@ -1,4 +1,4 @@
-// What was taken out of entries comes back: one entry, several that are ticked, or all of a session.
+// Restoring extracted values: of an entry, of several ticked entries, or of a whole session.
 
 import { post, sessionPath } from "./api.js";
 import { ask, button, copy, fill, h, toast } from "./dom.js";
@@ -10,7 +10,7 @@ export { compareDialog };
 
 const selections = new WeakMap(); // by view
 
-/** What can be done with an entry of which something is away: tick it, restore it, compare. */
+/** Controls of an entry with extracted values: tick, restore, compare. */
 export function restoreButtons(view, row) {
     if (!row.extracted) return [];
     const missing = Boolean(row.unavailable);
@@ -25,12 +25,12 @@ export function restoreButtons(view, row) {
         button("Compare…", () => compareDialog(view, row), {
             class: "small",
             "data-focus": `compare-${row.index}`,
-            title: "What stands there, and what stood there",
+            title: "Compare the present and the extracted value",
         }),
     ];
 }
 
-/** Put values of one entry back; `keys`: only these. */
+/** Restore values of an entry; with `keys`, only these. */
 export async function restoreEntry(view, row, keys = null) {
     const done = await post(view.pathOf(row, "restore"), keys ? { keys } : {});
     const lost = Object.entries(done.unavailable ?? {});
@@ -40,13 +40,13 @@ export async function restoreEntry(view, row, keys = null) {
     await view.refreshAll();
 }
 
-/** The selection of a view, made when it is first asked for. */
+/** The selection of a view, created at first use. */
 export function selectionOf(view) {
     if (!selections.has(view)) selections.set(view, new RestoreSelection(view));
     return selections.get(view);
 }
 
-/** The entries that are ticked, and a bar at the bottom of the view with what can be done with them. */
+/** The ticked entries, and a bar at the bottom of the view with actions on them. */
 export class RestoreSelection {
     constructor(view) {
         this.view = view;
@@ -112,15 +112,15 @@ export class RestoreSelection {
     }
 }
 
-/** Put everything back into a session, if that is really meant. */
+/** Restore all values of a session, after a confirmation. */
 export async function restoreAll(view) {
     const away = view.info?.extracted_bytes;
     const amount = away ? ` (${bytes(away)})` : "";
     const yes = await ask({
         title: "Put everything back?",
         text: [
-            `All that was taken out of ${view.session}${amount} comes back inline.`,
-            "bsd takes it out again when its protection is over (setting keep_after_restore_seconds), unless you pause the session or pin entries.",
+            `bsd restores all values that were taken out of ${view.session}${amount}.`,
+            "After the time in the setting keep_after_restore_seconds, bsd takes them out again, unless you pause the session or pin entries.",
         ],
         yes: "Put everything back",
     });
@@ -135,15 +135,15 @@ function tellRestored(done) {
     toast(
         done.values
             ? `${count(done.values, "value")} of ${count(done.entries, "entry", "entries")} restored: the session has ${bytes(done.bytes_after)} now.`
-            : "Nothing came back.",
+            : "No value was restored.",
         done.values ? "good" : "bad",
     );
     if (lost.length) toast(lost.map(([key, why]) => `${key}: ${why}`).join("; "), "bad");
 }
 
 /**
- * Show in `place` a session that is back: where it is, and the command that continues it, which has
- * the focus so that the next keystroke copies it.
+ * Show in `place` that a session is back: a link to it, and the command that continues it. The copy
+ * button has the focus, so that the next keystroke copies the command.
  */
 export function showBack(place, { session, sessions, resume, amount, advice, lost = [] }) {
     const others = sessions.length - 1;

@@ -1,12 +1,12 @@
-// A list of any length of which only what is seen is in the document.
+// A list of any length that keeps only its visible rows in the document.
 
 import { h } from "./dom.js";
 
 const AROUND = 8; // rows beyond the edges
 
 /**
- * `key(item)` tells items apart, `render(item)` gives a row's elements (one link among them),
- * `more()` is called near the end. The rows' height is `--row` in the style of the list.
+ * `key(item)` identifies an item, `render(item)` returns the elements of a row (one of them a link),
+ * `more()` is called near the end. The height of rows is `--row` in the style of the list.
  */
 export class Rows {
     constructor(scroller, { label, key, render, more }) {
@@ -55,7 +55,7 @@ export class Rows {
         );
         const wanted = new Set();
         for (let at = first; at < last; at += 1) wanted.add(at);
-        // The row with the focus stays, however far somebody scrolls.
+        // Keep the focused row in the document even if it is scrolled out of view.
         if (this.element.contains(document.activeElement) && this.items.length) wanted.add(this.active);
         this.place([...wanted].sort((a, b) => a - b));
         if (!this.complete && last > this.items.length - 30) this.more();
@@ -117,7 +117,7 @@ export class Rows {
         this.go(Math.min(this.items.length - 1, Math.max(0, this.active + step)));
     }
 
-    /** Bring a row into sight and give it the focus. */
+    /** Scroll to a row and focus it. */
     go(at) {
         if (!this.items.length) return;
         this.active = at;

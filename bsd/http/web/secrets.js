@@ -1,4 +1,4 @@
-// Keys and passwords in all text: searched page by page, shown by their first characters, redacted.
+// Finds keys and passwords in all text, page by page, shows their first characters, redacts them.
 
 import { get, path, post, query } from "./api.js";
 import { ask, button, copyButton, describe, fill, h, problem, toast } from "./dom.js";
@@ -107,15 +107,15 @@ export async function secretsView(page) {
             title: "Replace it everywhere?",
             text: [
                 `${one.masked}, found by the rule ${one.rule} in ${count(one.count, "entry", "entries")}.`,
-                `Each becomes [redacted-${one.rule}]: in sessions, in what was taken out of them, in the archive, and in undo data. This cannot be undone.`,
+                `Each becomes [redacted-${one.rule}]: in sessions, in values taken out of them, in the archive, and in undo data. This cannot be undone.`,
                 stays.length && h("div", null, h("p", null, "These copies would stay:"), listOf(stays)),
                 h(
                     "details",
                     null,
-                    h("summary", null, "Where bsd cannot look"),
+                    h("summary", null, "Places that bsd cannot search"),
                     listOf(foreseen.unreached),
                 ),
-                "It was sent to a model provider already: have a new key issued in any case.",
+                "A model provider has already received it: replace the key in any case.",
             ].filter(Boolean),
             yes: "Replace it",
             danger: true,
@@ -125,7 +125,7 @@ export async function secretsView(page) {
             const done = await post(where, { sessions });
             if (done.complete) {
                 found.delete(one.hash);
-                toast("It was replaced everywhere; bsd knows of no copy any more.");
+                toast("Replaced everywhere; bsd knows of no other copy.");
             }
             fill(outcome, !done.complete && remains(done));
             draw();
@@ -140,8 +140,8 @@ export async function secretsView(page) {
         h(
             "p",
             { class: "note" },
-            "Keys and passwords in sessions, in what was taken out of them, and in the archive, by the rules of gitleaks. ",
-            "Nothing leaves this machine, and no secret is shown: you see its first characters and its length.",
+            "Keys and passwords in sessions, in values taken out of them, and in the archive, found by the rules of gitleaks. ",
+            "No data leaves this machine. Of a secret, only the first characters and the length are shown.",
         ),
         buttons,
         told,
@@ -151,7 +151,7 @@ export async function secretsView(page) {
     return { leave: () => stop?.abort() };
 }
 
-/** One secret, and the entries in which it stands behind a fold. */
+/** A secret, with a folded list of the entries that contain it. */
 function secretCard(one, open, redact) {
     const more = one.count - Math.min(one.places.length, SHOWN);
     const name = `${one.rule}, ${one.masked}`;
@@ -203,7 +203,7 @@ function secretCard(one, open, redact) {
     );
 }
 
-/** The copies that a redaction could not (or would not) change, each in words. */
+/** Descriptions of the copies that a redaction could not change (or, in a dry run, would not). */
 function copiesLeft(done) {
     const [left, still] = done.dry_run ? ["would be left", "would still be in"] : ["left", "still in"];
     return [
@@ -229,7 +229,7 @@ function remains(done) {
     return h(
         "div",
         { class: "problem", role: "alert" },
-        h("p", null, h("strong", null, "Some copies are left.")),
+        h("p", null, h("strong", null, "Some copies remain.")),
         listOf(copiesLeft(done)),
     );
 }

@@ -1,4 +1,4 @@
-// One session: what is known of it, and its entries as a conversation.
+// The view of a session: its details, and its entries as a conversation.
 
 import { get, query, sessionPath } from "./api.js";
 import { ContextBar } from "./context_bar.js";
@@ -28,14 +28,14 @@ const KINDS = [
     ["extracted", "Extracted"],
 ];
 const KEYS = [
-    ["↑ ↓", "the entry before, the next one"],
-    ["Home End", "the first entry, the last one"],
+    ["↑ ↓", "the previous entry, the next entry"],
+    ["Home End", "the first entry, the last entry"],
     ["Enter", "fold or unfold the entry"],
     ["f", "questions and their last answers only"],
-    ["r", "as text, as it is written: this entry, or all"],
-    ["n p", "the next extracted entry, the one before"],
+    ["r", "show as plain text: this entry, or all"],
+    ["n p", "the next extracted entry, the previous"],
     ["s", "find words in this session"],
-    ["h H", "the next hit of the words, the one before"],
+    ["h H", "the next hit, the previous hit"],
     ["c", "copy the address of the entry"],
     ["/ Ctrl-K", "search in all sessions"],
     ["?", "these keys"],
@@ -106,7 +106,7 @@ class SessionView {
         const ours = event.type === "session" && event.session === this.session;
         const blind =
             event.type === "again" || event.type === "lost" || (event.type === "tick" && !event.connected);
-        // What bsd changes may stand anywhere; what the program adds stands at the end.
+        // bsd may change any entry; the program only appends entries.
         if (blind || (ours && event.status !== "unchanged")) this.stale = true;
         if (!ours && !blind) return;
         this.refresh();
@@ -131,13 +131,13 @@ class SessionView {
         for (const above of [this.head, this.bar.element, this.state, this.note]) conversation.list.observe(above);
     }
 
-    /** Show the entry of the address, the end of a session that runs, or the beginning. */
+    /** Show the entry in the URL, else the end of a running session, else the beginning. */
     async showFirst() {
         const { q } = this.values;
         try {
             const at = await this.wantedLine();
             await this.conversation.start(at ?? (this.isRunning() ? Infinity : null));
-            // The entry is shown already: it does not wait for the other hits.
+            // The entry is already shown; the other hits load later.
             const hits = q ? this.hits.set(q, at) : null;
             if (at === null) await hits;
             else hits?.catch((error) => this.left || toast(error.message, "bad"));
@@ -150,7 +150,7 @@ class SessionView {
         return this.info.status === "running" || Date.now() - Date.parse(this.info.updated) < RUNNING_MS;
     }
 
-    /** The line that the address names, by its number or by the id of its entry; null: none. */
+    /** The line that the URL names by number or entry id; null if the URL names no line. */
     async wantedLine() {
         const { at } = this.values;
         if (!at) return null;
@@ -159,7 +159,7 @@ class SessionView {
             return (await get(sessionPath(this.session, "entries", at, "meta"))).index;
         } catch (error) {
             if (error.status !== 404) throw error;
-            toast(`The session has no entry ${at} any more.`);
+            toast(`The session no longer contains the entry ${at}.`);
             return null;
         }
     }
@@ -175,7 +175,7 @@ class SessionView {
         const away = this.info.extracted_entries > 0;
         const toggle = (label, on, work, title, name) =>
             button(label, work, { class: "small", "aria-pressed": String(on), title, "data-focus": name });
-        this.rawButton = toggle("As text", false, () => this.flipRaw(), "As it is written (r)", "raw");
+        this.rawButton = toggle("As text", false, () => this.flipRaw(), "Plain text (r)", "raw");
         return h(
             "div",
             { class: "reading-bar", role: "group", "aria-label": "Reading" },
@@ -184,7 +184,7 @@ class SessionView {
             toggle("Focus", this.isFocus, () => this.flipFocus(), "Questions and their last answers only (f)", "focus"),
             this.rawButton,
             away && [
-                button("Extracted ↑", () => this.nextExtracted(-1), { class: "small", title: "The extracted entry before (p)", "data-focus": "p" }),
+                button("Extracted ↑", () => this.nextExtracted(-1), { class: "small", title: "The previous extracted entry (p)", "data-focus": "p" }),
                 button("Extracted ↓", () => this.nextExtracted(1), { class: "small", title: "The next extracted entry (n)", "data-focus": "n" }),
             ],
             this.hits.element,
@@ -210,18 +210,18 @@ class SessionView {
 
     async nextExtracted(step) {
         if (!(await this.conversation.nextExtracted(step)))
-            toast(step > 0 ? "No extracted entry follows." : "No extracted entry stands before.");
+            toast(step > 0 ? "No further extracted entry." : "No earlier extracted entry.");
     }
 
     async nextHit(step) {
-        if (!(await this.hits.step(step))) toast(this.hits.q ? "No hit." : "There are no words to find: s.");
+        if (!(await this.hits.step(step))) toast(this.hits.q ? "No hit." : "No words to find. Press s to enter some.");
     }
 
-    /** Copy the address of the entry at which the reader is. */
+    /** Copy the URL of the current entry. */
     async copyAddress() {
         const { active } = this.conversation;
         if (active) await copy(this.conversation.linkOf(active.row), "link copied");
-        else toast("No entry is chosen.");
+        else toast("No entry is selected.");
     }
 
     onKey(event) {
@@ -244,14 +244,14 @@ class SessionView {
         Promise.resolve(work()).catch((error) => toast(error.message, "bad"));
     }
 
-    /** Other entries: a step in the history, so that “back” works. The place stays. */
+    /** Change which entries are shown, as a step in the browser's history. The position stays. */
     go(values) {
         const [where] = location.hash.split("?");
         const at = this.line > 0 ? this.line : null;
         location.hash = where + query({ ...this.values, at, ...values });
     }
 
-    /** Keep in the address what is shown, without a step in the history. */
+    /** Write the current state into the URL, without a step in the browser's history. */
     remember(values) {
         Object.assign(this.values, values);
         const [where] = location.hash.split("?");
@@ -263,7 +263,7 @@ class SessionView {
         await this.conversation.goTo(line);
     }
 
-    // --- what is known of the session ---
+    // --- details of the session ---
 
     async renew() {
         const { stale } = this;
@@ -317,7 +317,7 @@ class SessionView {
         if (damaged?.count) {
             const lines = damaged.lines.map((line) => line.index).join(", ");
             const more = damaged.count > damaged.lines.length ? ", …" : "";
-            told.push(`${count(damaged.count, "damaged line")} (${lines}${more}), kept as ${damaged.count === 1 ? "it is" : "they are"}.`);
+            told.push(`${count(damaged.count, "damaged line")} (${lines}${more}), kept unchanged.`);
         }
         fill(this.state, told.join(" "));
         this.state.hidden = !told.length;
@@ -325,7 +325,7 @@ class SessionView {
 
     drawNote(isEmpty) {
         const filtered = Boolean(this.values.type) || this.isFocus;
-        const words = filtered ? "No entry of this kind here." : "This session has no entries yet.";
+        const words = filtered ? "This session has no entry of this kind." : "This session has no entries yet.";
         this.tell(isEmpty && words);
     }
 
@@ -335,7 +335,7 @@ class SessionView {
     }
 }
 
-/** The entries of focus mode, each with what came between the question and its answer. */
+/** The entries of focus mode; each counts the entries between the question and its answer. */
 function focused({ prompts }) {
     const only = new Map();
     for (const { index, last_answer: answer, entries, seconds } of prompts) {

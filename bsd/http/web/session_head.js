@@ -1,4 +1,4 @@
-// The head of a session: what is known of it, and what can be done with it as a whole.
+// The head of a session: its details, and the operations on the whole session.
 
 import { query } from "./api.js";
 import { button, copyButton, fill, h } from "./dom.js";
@@ -44,7 +44,7 @@ export function drawHead(head, info, view) {
     );
 }
 
-/** Only a phone shows it: there the facts, the operations and the context are folded at first. */
+/** Shown only on phones, where details, operations and context are folded at first. */
 function unfoldButton(head) {
     const isOpen = () => head.classList.contains("unfolded");
     const name = () => (isOpen() ? "Less" : "Details and actions");

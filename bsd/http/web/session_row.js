@@ -1,4 +1,4 @@
-// A session in the list, and a place in its text.
+// Rows of lists: a session, and an entry that a search found.
 
 import { h } from "./dom.js";
 import { bytes, clock, count, number } from "./format.js";
@@ -50,7 +50,7 @@ export function sessionRow(session) {
     );
 }
 
-/** What a session cost, as its program noted it; else its tokens, as there is no list of prices. */
+/** The cost of a session, if its program recorded it; else its tokens, since bsd knows no prices. */
 export function spent({ cost, tokens }) {
     if (cost) return `$${cost.toFixed(cost < 0.1 ? 4 : 2)}`;
     return tokens?.total ? `${number(tokens.total)} tokens` : null;
@@ -66,12 +66,12 @@ export function hit(found, q) {
         where,
         " ",
         found.where === "extracted" && clipped("extracted"),
-        found.gone && badge("gone", "warn", "Its program has deleted it: the archive brings it back"),
+        found.gone && badge("gone", "warn", "Its program has deleted it; you can bring it back from the archive"),
         h("span", { class: "block" }, marked(found.snippet, found.matches)),
     );
 }
 
-/** Until when a session waits for its prompt cache to get cold; null if it does not, or no longer. */
+/** Until when a session waits because its prompt cache is warm; null if it does not wait. */
 function cacheWait({ cache_warm_until: until, tokens_ready: tokens }) {
     if (!until || Date.parse(until) <= Date.now()) return null;
     return `Cache warm until ${clock(until)}, ${count(tokens ?? 0, "token")} ready`;
@@ -87,7 +87,7 @@ export function badges(session) {
         waits && badge("waits", "plain", waits),
         session.paused && badge("paused", "warn", `Not edited: paused by ${session.paused}`),
         session.left_alone && badge("left alone", "warn", session.left_alone),
-        stale && badge("stale", "plain", "Nothing was written for 24 hours"),
+        stale && badge("stale", "plain", "Not written to for 24 hours"),
         session.extracted_entries > 0 &&
             clipped(
                 number(session.extracted_entries),

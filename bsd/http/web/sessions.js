@@ -27,7 +27,7 @@ export async function sessionsView(page) {
     return view;
 }
 
-// The list as it was left: whoever comes back finds his place in it.
+// The list as the user left it, to restore the position when the user comes back.
 let kept = null;
 
 export function forgetList() {
@@ -77,7 +77,7 @@ class SessionsView {
         this.fillAgents().catch(() => {}); // behind the first rows
     }
 
-    /** Show what was there, then what has changed. */
+    /** Show the previous list first, then load the changes. */
     goOn({ known, cursor, searched, active }) {
         this.turn += 1;
         this.searched = searched;
@@ -172,7 +172,7 @@ class SessionsView {
         this.load();
     }
 
-    /** What can be done with the agent or project that is chosen, as a whole. */
+    /** Buttons that act on the whole agent or project of the filter. */
     drawProject() {
         const { agent } = this.filter;
         const props = { class: "small writes" };
@@ -215,7 +215,7 @@ class SessionsView {
         return get(`sessions${query({ ...this.filter, ...more })}`, signal);
     }
 
-    /** Begin anew, with the filter as it is. */
+    /** Load the list again, with the current filter. */
     async load() {
         const turn = ++this.turn;
         this.element.setAttribute("aria-busy", "true");
@@ -237,7 +237,7 @@ class SessionsView {
         return this.rows.element;
     }
 
-    /** Where in the text the words are; the list below says in which sessions. */
+    /** Show the entries that contain the words; the list below shows the sessions. */
     async searchText(turn) {
         const { q, agent } = this.filter;
         this.everything.offer(this.filter.status ? {} : { q, agent });
@@ -271,8 +271,8 @@ class SessionsView {
     }
 
     /**
-     * What has changed stands on the first page; the rest is as it was. In another order than by date
-     * it may stand anywhere: then as much as is shown is loaded again.
+     * Load changes. Sorted by date, changed sessions are on the first page and the rest is unchanged.
+     * In another order they can be on any page, so all pages that are shown are loaded again.
      */
     async renew() {
         if (this.filter.sort) return this.renewAll();
@@ -311,7 +311,7 @@ class SessionsView {
         }
     }
 
-    /** The same object for what is the same: its row need not be written again. */
+    /** Reuse the object of an unchanged session, so that its row is not drawn again. */
     unchanged(session) {
         const before = this.known.find((one) => one.session === session.session);
         return before && JSON.stringify(before) === JSON.stringify(session) ? before : session;
@@ -327,7 +327,7 @@ class SessionsView {
         this.note.textContent = sessions.length
             ? `${next === null ? "" : `The ${FIRST[sort]} `}${count(sessions.length, "session")}${filtered ? " found" : ""}${behind}`
             : filtered
-              ? `No session fits. Another word, or fewer filters?${behind}`
+              ? `No session matches. Try: other words, or fewer filters${behind}`
               : "No sessions yet. They appear here as soon as an agent writes one.";
         this.rows.set(sessions, next === null);
     }

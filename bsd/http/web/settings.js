@@ -1,4 +1,4 @@
-// The runtime settings. The server knows what is valid; what it says stands beside each field.
+// The runtime settings. The server validates them; its messages are shown beside the fields.
 
 import { forgetButton, get, post } from "./api.js";
 import { button, describe, fill, h, toast } from "./dom.js";
@@ -29,7 +29,7 @@ class SettingsView {
         this.draw();
     }
 
-    /** Somebody else has changed the settings; what is being written here stays. */
+    /** The settings have changed elsewhere; keep the user's unsaved input. */
     async renew() {
         const config = await get("config");
         if (JSON.stringify(config) === JSON.stringify(this.config)) return;
@@ -41,7 +41,7 @@ class SettingsView {
                 h(
                     "p",
                     { class: "banner" },
-                    "The settings were changed elsewhere. What you wrote is still here, and is not saved.",
+                    "The settings were changed elsewhere. Your changes are still here, but not saved.",
                 ),
             );
         else for (const field of this.fields.values()) field.write(config[field.name]);
@@ -109,7 +109,7 @@ class SettingsView {
         return h("div", { class: "field", "data-field": name }, caption, made.element, note, problem);
     }
 
-    /** Only what differs from what is set is sent. */
+    /** Send only the fields that differ from the current settings. */
     changes() {
         const changed = {};
         for (const { name, read } of this.fields.values()) {
@@ -138,7 +138,7 @@ class SettingsView {
         try {
             this.config = await post("config", changed);
             this.discard();
-            toast("Saved; it is in force.");
+            toast("Saved; the settings are in force.");
         } catch (error) {
             this.refuse(error);
         }
@@ -170,7 +170,7 @@ class SettingsView {
     }
 }
 
-/** {element, inputs, read, write} of one field. */
+/** Return {element, inputs, read, write} for a field. */
 function control(kind, choices, id, described, label) {
     if (kind === "switch") {
         const box = h("input", { type: "checkbox", id, ...described });
@@ -243,7 +243,7 @@ function control(kind, choices, id, described, label) {
     };
 }
 
-// What cannot be understood here is sent as it stands: the server says what is wrong with it.
+// Send input that cannot be parsed unchanged: the server reports the error.
 const READ = {
     text: (text) => text.trim(),
     number: (text) => (/^\s*-?\d+(\.\d+)?\s*$/.test(text) ? Number(text) : text.trim()),

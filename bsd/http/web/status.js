@@ -1,4 +1,4 @@
-// How the daemon is: its health, what it waits for, what it did, and what that saved.
+// The state of the daemon: health, queue, last results, disk use and savings.
 
 import { get } from "./api.js";
 import { fill, h } from "./dom.js";
@@ -9,9 +9,9 @@ import { badge, balance, facts, linkTo, savedTile, table, tile, when } from "./w
 
 const SHOWN = 30;
 const LEVELS = {
-    strong: ["strong", "good", "Other programs' writes are seen even while a file is exchanged."],
-    weak: ["weak", "warn", "This file system proves less; bsd waits longer before it changes a file."],
-    none: ["none", "bad", "This file system cannot exchange files; its sessions are left alone."],
+    strong: ["strong", "good", "bsd notices writes of other programs even while it exchanges a file."],
+    weak: ["weak", "warn", "On this file system bsd cannot prove that a file is unused, so it waits longer before a change."],
+    none: ["none", "bad", "This file system cannot exchange files, so bsd does not edit its sessions."],
 };
 
 export async function statusView(page) {
@@ -69,7 +69,7 @@ function card(title, ...content) {
     return h("section", { class: "card", "aria-label": title }, h("h2", null, title), content);
 }
 
-/** Problems are red; what bsd only has to tell, is not. */
+/** Problems are shown in red, mere notices are not. */
 function problems(status, health) {
     const title = health.status === "ok" ? "Notices" : "Problems";
     const notices = status.notices ?? [];

@@ -1,4 +1,4 @@
-// Sub-agents of a session, below the calls that started them: linked, or opened in place.
+// Sub-agents of a session, shown below the calls that started them, as links or opened in place.
 
 import { get, query, sessionPath } from "./api.js";
 import { blocksOf } from "./blocks.js";
@@ -12,7 +12,7 @@ const SHOWN = 50; // entries of a sub-agent that are opened in place
 const STARTERS = /task|agent|spawn/i; // tools
 
 export class Subagents {
-    /** `moved()` hears that something has another height. */
+    /** `moved()` is called when a height changes. */
     constructor(conversation) {
         this.conversation = conversation;
         this.byCall = new Map();
@@ -35,17 +35,17 @@ export class Subagents {
         const loose = this.byCall.get(null) ?? [];
         fill(
             this.loose,
-            loose.length > 0 && h("h2", null, "Sub-agents whose call is not known"),
+            loose.length > 0 && h("h2", null, "Sub-agents without a known call"),
             loose.map((one) => this.box(one)),
         );
         return true;
     }
 
-    /** What stands below a block: the sub-agents that it has started. */
+    /** The elements below a block: the sub-agents that it started. */
     of(block) {
         const started = this.byCall.get(block.first);
         if (!started || block.kind !== "call") return null;
-        // Of several calls in an entry only one starts them.
+        // If an entry has several calls, only one of them starts sub-agents.
         const calls = block.row.calls ?? [];
         const starter = calls.find(({ name }) => STARTERS.test(name)) ?? calls[0];
         if (calls.length > 1 && block.call !== starter?.id) return null;

@@ -1,5 +1,5 @@
-// Two texts line by line: side by side on a wide screen, one below the other on a narrow one. Long
-// stretches that are the same in both are folded.
+// Compares two texts line by line: side by side on wide screens, in a single column on narrow ones.
+// Long unchanged stretches are folded.
 
 import { button, fill, h } from "./dom.js";
 import { number } from "./format.js";
@@ -10,7 +10,7 @@ const AT_ONCE = 400; // rows in the document; more on request
 const LONGEST = 20000; // characters of a line that are shown
 const NARROW = matchMedia("(max-width: 40rem)");
 
-/** An element with what differs between the texts `was` and `now` (null: there is none), and their titles. */
+/** Show the differences between the texts `was` and `now` (null: no text), with their titles. */
 export function textComparison(was, now, titles) {
     const lines = (text) => text?.split("\n") ?? [];
     const pieces = folded(compared(lines(was), lines(now)));
@@ -62,7 +62,7 @@ export function textComparison(was, now, titles) {
     return element;
 }
 
-/** Stretches of rows: those that differ with the lines around them, and the others, folded. */
+/** Split rows into changed stretches, with some lines around them, and folded unchanged stretches. */
 function folded(rows) {
     const near = new Uint8Array(rows.length);
     rows.forEach(([kind], at) => {
@@ -74,7 +74,7 @@ function folded(rows) {
         if (pieces.at(-1)?.isFolded === isFolded) pieces.at(-1).rows.push(row);
         else pieces.push({ isFolded, rows: [row] });
     });
-    // A fold takes a line itself.
+    // The button of a fold uses a line, so folding a single line saves no space.
     for (const piece of pieces) if (piece.rows.length < 2) piece.isFolded = false;
     return pieces;
 }
@@ -83,7 +83,7 @@ function unified(rows) {
     return rows.map((row) => line(row));
 }
 
-/** Rows of two lines: what was removed stands beside what was added in its place. */
+/** Rows of two lines: a removed line beside the line that replaces it. */
 function pairs(rows) {
     const found = [];
     let [removed, added] = [[], []];

@@ -1,4 +1,4 @@
-// What will be deleted: tonight by bsd and by agents' programs, and soon by these.
+// Upcoming deletions: tonight by bsd and by agents' programs, and within days by these programs.
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
@@ -9,7 +9,7 @@ const SHOWN = 10; // sessions of one program
 
 export const askTonight = (signal) => get("retention?at=tonight", signal);
 
-/** What goes in one number; `found` is null as long as it is not known. */
+/** A tile with the number of deletions; `found` is null until it is loaded. */
 export function tonightTile(found) {
     if (!found) return tile("Deleted tonight", "…");
     const sessions = sum(found.programs, "count");
@@ -23,7 +23,7 @@ export function tonightTile(found) {
     return tile("Deleted tonight", most, words.join(", ") || `until ${clock(found.at)}`);
 }
 
-/** The same in sentences, with the sessions. */
+/** The same as sentences, with the list of sessions. */
 export function tonightCard(found) {
     return h(
         "section",
@@ -37,8 +37,8 @@ export function tonightCard(found) {
 }
 
 function byDaemon({ last_run: runs, next_run: next, moved, moved_bytes: size, deleted, deleted_bytes: gone }) {
-    if (!next) return "bsd deletes nothing by itself, since the setting retention is never.";
-    if (!runs) return `bsd deletes nothing; its next run is ${clock(next)}.`;
+    if (!next) return "bsd deletes no content by itself, since the setting `retention` is `never`.";
+    if (!runs) return `bsd deletes no content until then; its next run is ${clock(next)}.`;
     return (
         `bsd deletes ${count(deleted, "file")} (${bytes(gone)}) for good,` +
         ` and moves ${count(moved, "file")} (${bytes(size)}) into the archive.`
@@ -66,7 +66,7 @@ function byProgram({ rule, count: all, bytes: size, sessions }) {
     ];
 }
 
-/** What the program of an agent deletes within days. */
+/** The sessions that an agent's program deletes within days. */
 export function deletedSoon(agent) {
     const { title, deleted_soon: soon, without_copy: lacking, leaving } = agent;
     const none = soon === 1 ? "there is no copy" : `${number(lacking)} of them have no copy`;

@@ -1,4 +1,4 @@
-// What was deleted, and can be brought back until it expires.
+// The trash: deleted sessions, which can be restored until they expire.
 
 import { get, path, post, remove, sessionPath } from "./api.js";
 import { ask, attempting, button, fill, h, toast } from "./dom.js";
@@ -20,7 +20,7 @@ export async function trashView(page) {
     const load = async () => {
         const { keep, sessions } = await get("trash");
         const now = JSON.stringify([keep, sessions, most]);
-        if (now === text) return; // nothing moves under somebody's fingers
+        if (now === text) return; // unchanged: do not redraw under the pointer
         text = now;
         draw(keep, [...sessions].reverse());
     };
@@ -44,8 +44,8 @@ export async function trashView(page) {
                     { class: "empty" },
                     "The trash is empty. ",
                     keep === "never"
-                        ? "What you delete stays here until you empty it."
-                        : `What you delete stays here for ${keep}.`,
+                        ? "Deleted sessions stay here until you empty the trash."
+                        : `Deleted sessions stay here for ${keep}.`,
                 ),
             );
             return;
@@ -120,21 +120,21 @@ export async function trashView(page) {
             title: "Delete forever?",
             text: [
                 `${item.session}, deleted ${ago(item.trashed_at)}, with ${count(item.extracted_files, "extracted file")}.`,
-                "Nobody can bring it back then.",
+                "This cannot be undone.",
             ],
             yes: "Delete forever",
             danger: true,
         });
         if (yes)
             await attempt(() =>
-                remove(`trash/${path(item.id)}`).then(() => toast(`${item.session} is gone.`)),
+                remove(`trash/${path(item.id)}`).then(() => toast(`${item.session} is deleted.`)),
             );
     };
 
     const empty = async (items, size) => {
         const yes = await ask({
             title: "Empty the trash?",
-            text: `${count(items.length, "session")}, ${bytes(size)}. Nobody can bring them back then.`,
+            text: `${count(items.length, "session")}, ${bytes(size)}. This cannot be undone.`,
             yes: "Empty it",
             danger: true,
         });

@@ -1,11 +1,11 @@
-// Turning an agent on or off: which files change is shown first, then just that is carried out.
+// Turning an agent on or off: shows the changes of files first, then makes exactly these changes.
 
 import { post } from "./api.js";
 import { button, dialog, fill, h, problem } from "./dom.js";
 import { count } from "./format.js";
 import { badge } from "./widgets.js";
 
-/** Show what would change, and do it; `done(answer)` follows. */
+/** Show the changes, make them after a confirmation, then call `done(answer)`. */
 export async function turnDialog(agent, done) {
     const turn = agent.on ? "off" : "on";
     const { body, close } = dialog(`Turn ${agent.title} ${turn}?`, { wide: true });
@@ -64,9 +64,9 @@ export async function turnDialog(agent, done) {
 
 const INTRO = {
     on: (title) =>
-        `bsd looks after ${title}'s sessions, and its agents get bsd's tools. These files change; their other content stays byte for byte, and turning it off takes all of this away again.`,
+        `bsd manages ${title}'s sessions, and its agents get bsd's tools. bsd changes these files; their other content stays byte for byte the same, and turning the agent off removes all additions.`,
     off: (title) =>
-        `Everything that bsd has added for ${title} is taken away. Its sessions stay as they are.`,
+        `bsd removes everything that it has added for ${title}. The sessions stay as they are.`,
 };
 
 function permissionBox() {
@@ -74,7 +74,7 @@ function permissionBox() {
     return {
         name: "permission",
         box,
-        // Shown as long as it makes a difference, or has been taken away here.
+        // Show the box if it makes a difference, or if the user has unticked it.
         matters: (plan, agent) =>
             "permission" in agent.parts &&
             (!box.checked || plan.files.some((file) => file.parts.includes("permission"))),
@@ -97,7 +97,7 @@ function forceBox() {
             "p",
             { class: "check", hidden: true },
             box,
-            h("label", { for: "turn-force" }, "Also remove what was changed since bsd added it, or written by hand"),
+            h("label", { for: "turn-force" }, "Also remove additions that were changed later or written by hand"),
         ),
     };
 }
@@ -109,13 +109,13 @@ function planned(plan, agent) {
             h(
                 "p",
                 null,
-                `bsd keeps values of ${count(plan.stored_sessions, "session")} of ${agent.title}. They stay in its store and archive, and placeholders stay in the sessions: `,
+                `bsd stores values of ${count(plan.stored_sessions, "session")} of ${agent.title}. They stay in the store and archive, and placeholders stay in the sessions: `,
                 h("code", null, "bsd restore-all"),
                 " puts the values back while the agent is on.",
             ),
         plan.turn === "on" &&
             plan.files.some((file) => file.parts.includes("source") && file.diff) &&
-            h("p", { class: "note" }, "bsd then starts again, to follow bsd.toml."),
+            h("p", { class: "note" }, "bsd then restarts to apply bsd.toml."),
         changes.length ? changes.map(fileShown) : h("p", null, "No file changes."),
         plan.kept.map((kept) =>
             h("p", { class: "note wrap" }, `${kept.part} in ${kept.path}: ${kept.why}; it stays.`),
@@ -142,7 +142,7 @@ function fileShown(file) {
     );
 }
 
-/** A unified diff, its lines coloured; the names of the file are shown above already. */
+/** A unified diff with coloured lines, without the file names, which are shown above. */
 function diff(text, path) {
     const lines = text.replace(/\n$/, "").split("\n").slice(2);
     const kinds = { "+": "added", "-": "removed", "@": "place" };

@@ -1,11 +1,11 @@
-// Undo with its consequence in words: of one operation, and of what bsd did to all sessions since a moment.
+// Undo with a preview in words: of an operation, or of all that bsd did to sessions since a time.
 
 import { get, post, sessionPath } from "./api.js";
 import { button, dialog, fill, h, problem, toast } from "./dom.js";
 import { bytes, count, number } from "./format.js";
 import { badge, linkTo, table } from "./widgets.js";
 
-/** What an undo changes, as the server says it. */
+/** The changes of an undo, in the server's words. */
 export function consequence(effect) {
     return h(
         "ul",
@@ -15,8 +15,8 @@ export function consequence(effect) {
 }
 
 /**
- * Say in `place` what undoing an operation would change, and offer to do it. `done(answer)` is
- * called once it is undone.
+ * Show in `place` the changes that undoing an operation would make, with a button to do it, which
+ * then calls `done(answer)`.
  */
 export async function offerUndo(place, session, operation, done) {
     const where = sessionPath(session, "undo");
@@ -73,7 +73,7 @@ const STATUS = {
 };
 const MOST_SHOWN = 200; // sessions
 
-/** Undo what bsd took out of sessions since a moment; it is said first what comes back. */
+/** Undo extractions since a time; the dialog first shows the values that would be restored. */
 export async function undoSinceDialog(done = async () => {}, { agent = "", since = "yesterday" } = {}) {
     const { body, close } = dialog("Undo what bsd did since…", { wide: true });
     const outcome = h("div", { class: "foreseen", "aria-live": "polite" });
@@ -99,7 +99,7 @@ export async function undoSinceDialog(done = async () => {}, { agent = "", since
         go.textContent = "Undo";
         other.hidden = Boolean(moment.value);
         if (!wish()) return fill(outcome);
-        fill(outcome, h("p", { class: "note", role: "status" }, "Looking at what would come back…"));
+        fill(outcome, h("p", { class: "note", role: "status" }, "Checking what would come back…"));
         try {
             const answer = await post("undo", { ...wish(), dry_run: true });
             if (mine !== turn) return;
@@ -135,7 +135,7 @@ export async function undoSinceDialog(done = async () => {}, { agent = "", since
         h(
             "p",
             null,
-            "Every extraction since then is taken back, and what the daemon did by itself. What you or an agent asked for stays. What comes back stays in its session until you extract it by hand.",
+            "This undoes every extraction since then, and every other change that the daemon made by itself. Changes that you or an agent requested stay. Restored values stay in their session until you extract them by hand.",
         ),
         h(
             "div",
@@ -155,7 +155,7 @@ export async function undoSinceDialog(done = async () => {}, { agent = "", since
                     .map(({ name }) => h("option", { value: name, selected: name === agent }, name)),
             ),
         )
-        .catch(() => {}); // then it is about all of them
+        .catch(() => {}); // without the list, only “all agents” can be chosen
     await preview();
 }
 
@@ -181,7 +181,7 @@ function told(answer) {
     return [
         undone
             ? consequence(total)
-            : h("p", { class: "empty" }, "Nothing is left to undo of what bsd did since then."),
+            : h("p", { class: "empty" }, "bsd has made no change since then that can still be undone."),
         rows.length > 0 &&
             h(
                 "div",

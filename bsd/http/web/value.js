@@ -1,4 +1,4 @@
-// One value of an entry: its beginning as it came with the list, all of it when it is asked for.
+// A value of an entry: shows its beginning from the list, and loads the whole value on request.
 
 import { readText } from "./api.js";
 import { button, describe, fill, h } from "./dom.js";
@@ -24,22 +24,22 @@ export function valueAt(entry, path) {
     return value;
 }
 
-let latest = { name: "", answer: null }; // several values of an entry are shown one after the other
+let latest = { name: "", answer: null }; // cache: several values of an entry are shown in sequence
 
 async function loaded(where) {
     const { text, whole } = await readText(where, { most: 2 * LARGEST });
-    if (!whole) throw new Error("It is too large to be shown here: “Whole entry” saves it as a file");
+    if (!whole) throw new Error("The value is too large to show here. Try: “Whole entry”, which saves it as a file");
     return JSON.parse(text);
 }
 
-/** Load all of a value; throws an error that says why it cannot be had. */
+/** Load a whole value; throws an error with the reason if it is not available. */
 export async function wholeValue(view, row, text) {
     const load = (where) => {
         const name = `${where} ${row.hash}`;
         if (latest.name !== name) {
             latest = { name, answer: loaded(where) };
             latest.answer.catch(() => {
-                latest = { name: "", answer: null }; // it is tried again
+                latest = { name: "", answer: null }; // allow a retry
             });
         }
         return latest.answer;
@@ -48,7 +48,7 @@ export async function wholeValue(view, row, text) {
     const { content, unavailable } = await load(view.pathOf(row, "extracted"));
     if (Object.hasOwn(content, text.path)) return content[text.path];
     if (Object.hasOwn(unavailable, text.path)) throw new Error(unavailable[text.path]);
-    // Of a call single arguments have left.
+    // Only some arguments of a call are extracted.
     const { entry } = await load(view.pathOf(row));
     for (const [key, value] of Object.entries(content)) {
         const [, before, last] = /^(.*?)(?:\.([^.[\]"]+)|\[(\d+)\])$/.exec(key) ?? [];
@@ -58,7 +58,7 @@ export async function wholeValue(view, row, text) {
     return valueAt(entry, text.path);
 }
 
-/** Shows a value; `leave` gives back what it takes. */
+/** Shows a value; `leave` releases its resources. */
 export class ValuePart {
     /** `pictures` are those of the whole entry. */
     constructor(view, row, text, hints, pictures) {
@@ -103,10 +103,10 @@ export class ValuePart {
         fill(this.element, this.raw ? renderRaw(written) : renderText(text.type, written, this.hints), this.rest());
     }
 
-    /** The button that loads all of it, if this is the beginning. */
+    /** The button that loads the whole value, if only its beginning is shown. */
     rest() {
         const { length } = this.text;
-        // Characters, of which JavaScript counts some as two.
+        // Count characters; JavaScript counts some of them as two.
         const isWhole = length === this.shown.length || [...this.shown].length === length;
         if (this.known !== undefined || isWhole) return null;
         return this.more(length === null ? "Show all" : `Show all ${number(length)} characters`, () => this.loadAll());
@@ -138,7 +138,7 @@ export class ValuePart {
                 this.element,
                 picture
                     ? this.pictures.shown(picture, describePicture(picture))
-                    : h("p", { class: "note" }, `${words}: it is not shown, it is no picture that browsers draw.`),
+                    : h("p", { class: "note" }, `${words}: not shown, since browsers cannot display this format.`),
             );
         };
         if (media.size > PICTURE_BY_ITSELF || this.row.size > LARGEST) {

@@ -1,17 +1,17 @@
-// A list of rows of any height, of which only those near the viewport are in the document.
+// A list with rows of any height that keeps only the rows near the viewport in the document.
 //
-// Heights are measured once a row is shown and estimated until then. What the reader looks at stays
-// where it is when rows above it are measured, loaded or folded: the row at the top of the viewport
-// is the anchor, and the scroll position follows it.
+// The height of a row is estimated until the row is shown and measured. The row at the top of the
+// viewport is the anchor: the scroll position follows it, so the visible text does not move when rows
+// above it are measured, loaded or folded.
 
 import { h } from "./dom.js";
 
 const BEYOND = 600; // pixels rendered above and below the viewport
-const PASSES = 5; // measuring can bring more rows into sight
+const PASSES = 5; // measuring can bring more rows into the viewport
 
 /**
- * Items have a `key`, the lines `first` to `last` that they stand for, and `estimate` in pixels.
- * `render(item)` gives {element, update(item), leave()}; `drawn(items)` hears which are rendered.
+ * An item has a `key`, the lines `first` to `last` that it shows, and `estimate`, a height in pixels.
+ * `render(item)` returns {element, update(item), leave()}; `drawn(items)` is called after rendering.
  */
 export class VirtualList {
     constructor(scroller, { label, render, drawn }) {
@@ -20,11 +20,11 @@ export class VirtualList {
         this.heights = new Map();
         this.rows = new Map(); // by key: those in the document
         this.tops = [];
-        this.anchor = null; // null: the reader sees what stands above the list
+        this.anchor = null; // null: the viewport is above the list
         this.element = h("ol", { class: "entries", "aria-label": label });
         this.asked = null;
         this.onScroll = () => {
-            // The position that a drawing has set itself is no wish of the reader.
+            // Ignore scroll events that were caused by drawing.
             if (Math.abs(this.scroller.scrollTop - this.placed) >= 1) this.request();
         };
         scroller.addEventListener("scroll", this.onScroll, { passive: true });
@@ -42,7 +42,7 @@ export class VirtualList {
         this.rows.clear();
     }
 
-    /** Draw in the next frame, once for all that asks for it. */
+    /** Draw in the next frame; several calls cause a single drawing. */
     request() {
         this.asked ??= requestAnimationFrame(() => {
             this.asked = null;
@@ -55,7 +55,7 @@ export class VirtualList {
         this.above.observe(element);
     }
 
-    /** Keep what the reader looks at where it is, before the new height of what stands above is painted. */
+    /** Correct the scroll position before a new height above the list is painted. */
     hold() {
         const wanted = this.placed === this.scroller.scrollTop ? this.wantedTop(this.listTop) : null;
         if (wanted !== null) {
@@ -101,7 +101,7 @@ export class VirtualList {
         this.total = top;
     }
 
-    /** The number of the item at a place of the list, in pixels. */
+    /** The index of the item at a vertical position in the list, in pixels. */
     at(place) {
         let low = 0;
         let high = this.items.length - 1;
@@ -113,7 +113,7 @@ export class VirtualList {
         return low;
     }
 
-    /** Remember what stands at the top of the viewport. */
+    /** Make the item at the top of the viewport the anchor. */
     findAnchor() {
         const place = this.scroller.scrollTop - this.listTop;
         if (place <= 0 || !this.items.length) {
@@ -127,7 +127,7 @@ export class VirtualList {
         this.anchor = { key: item.key, line, offset };
     }
 
-    /** Place a line at `offset` pixels below the top of the viewport; drawn at the next occasion. */
+    /** Place a line `offset` pixels below the top of the viewport, at the next drawing. */
     aim(line, offset) {
         this.placed = this.scroller.scrollTop;
         this.anchor = { key: null, line, offset };
@@ -144,21 +144,21 @@ export class VirtualList {
         return this.items.slice(this.at(top), this.at(top + this.scroller.clientHeight) + 1);
     }
 
-    /** Show what stands above the list, and its beginning. */
+    /** Scroll to the top of the page, above the list. */
     showStart() {
         this.scroller.scrollTop = this.placed = 0;
         this.anchor = null;
         this.draw();
     }
 
-    /** Show the end, and stay there until the reader scrolls. */
+    /** Scroll to the end, and stay there until the user scrolls. */
     showEnd() {
         this.placed = this.scroller.scrollTop;
         this.anchor = { end: true };
         this.draw();
     }
 
-    /** Where the viewport has to begin so that the anchor stays where it is. */
+    /** The scroll position at which the anchor keeps its place in the viewport. */
     wantedTop(listTop) {
         const { anchor } = this;
         if (!anchor) return null;
@@ -168,13 +168,13 @@ export class VirtualList {
         if (at < 0) {
             at = this.indexOf(anchor.line);
             if (at < 0) return null;
-            // The item that held the line has become others.
+            // The item that contained the line was replaced by others.
             if (anchor.key !== null) offset = Math.max(offset, -this.height(this.items[at]) + 1, -40);
         }
         return listTop + this.tops[at] - offset;
     }
 
-    /** The number of the item that shows a line, or of the last one before it. */
+    /** The index of the item that shows a line, or of the last item before the line. */
     indexOf(line) {
         let found = -1;
         for (let at = 0; at < this.items.length; at += 1) {
@@ -209,7 +209,7 @@ export class VirtualList {
         const last = this.at(top + this.scroller.clientHeight + BEYOND);
         const wanted = [];
         for (let at = first; at <= last; at += 1) wanted.push(at);
-        // The row with the focus stays, however far the reader scrolls.
+        // Keep the focused row in the document even if it is scrolled out of view.
         const held = this.element.contains(document.activeElement) && document.activeElement.closest("li");
         for (const [key, row] of this.rows) {
             if (row.element !== held) continue;
@@ -248,7 +248,7 @@ export class VirtualList {
         if (held?.isConnected && held !== document.activeElement) held.focus({ preventScroll: true });
     }
 
-    /** Measure what is rendered; returns whether an item has another height than was thought. */
+    /** Measure the rendered rows; returns true if a height differs from the known height. */
     measure(wanted) {
         let changed = false;
         for (const at of wanted) {

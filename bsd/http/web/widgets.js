@@ -1,4 +1,4 @@
-// Small things that several views show.
+// Small elements that several views use.
 
 import { path } from "./api.js";
 import { h } from "./dom.js";
@@ -8,7 +8,7 @@ export function badge(text, kind = "plain", title = null) {
     return h("span", { class: `badge ${kind}`, title }, text);
 }
 
-/** The paper clip is drawn: not every machine has a font for it. */
+/** The paper clip is a picture, since not every machine has a font with this character. */
 export function clipped(text, title) {
     return h("span", { class: "badge info", title }, h("span", { class: "clip" }, "📎"), ` ${text}`);
 }
@@ -23,20 +23,20 @@ export function tile(name, value, more = null) {
     );
 }
 
-/** A tile that leads to the view with more of it. */
+/** A tile that links to the view with details. */
 export function leads(where, shown) {
     const link = h("a", { class: "tile", href: where });
     link.append(...shown.childNodes);
     return link;
 }
 
-/** What is saved on this disk, as `bsd status` says it; of an older daemon nothing is known. */
+/** The bytes saved on disk, worded as in `bsd status`; “–” for an older daemon. */
 export function savedTile(disk) {
     if (typeof disk?.kept !== "number") return tile("Saved", "–");
     return tile("Saved", disk.net < 0 ? "Not yet" : bytes(disk.net), savedWords(disk));
 }
 
-/** So many bytes are saved; if bsd takes more than what has left the sessions, that. */
+/** The bytes saved; if negative, how much more bsd stores than it has saved. */
 export function balance(net) {
     return net < 0 ? `bsd takes ${bytes(-net)} more than it has saved so far` : bytes(net);
 }
@@ -47,7 +47,7 @@ function savedWords({ saved, kept, net, net_when_packed: later }) {
     return net < 0 && later > 0 ? `${words}; saves ${bytes(later)} once it is packed` : words;
 }
 
-/** A moment as “5 min ago”; it is kept true while it is shown. */
+/** A time as “5 min ago”; the page updates it while it is shown. */
 export function when(iso) {
     return h("time", { datetime: iso, title: clock(iso), "data-ago": true }, ago(iso));
 }
@@ -59,7 +59,7 @@ export function keepTrue(element) {
     }
 }
 
-/** Where a session is shown. */
+/** The URL of a session. */
 export const addressOf = (session) => {
     const at = session.indexOf("/");
     return `#/s/${path(session.slice(0, at), session.slice(at + 1))}`;
@@ -80,7 +80,7 @@ export function facts(pairs) {
     );
 }
 
-/** A table; `columns`: [title, kind]. Cells carry their column's title for narrow screens. */
+/** A table; `columns`: [title, kind]. Cells repeat their column's title for narrow screens. */
 export function table(label, columns, rows) {
     return h(
         "table",

@@ -1,20 +1,20 @@
-"""The command of Claude Code's hooks: hands their JSON to bsd's daemon, and prints its answer.
+"""The command of Claude Code's hooks: sends their JSON to bsd's daemon, and prints its answer.
 
     python3 -I -S claude_hook.py [--socket PATH]
 
-A program of its own for Python 3.8 and newer: it imports nothing of bsd, and little else, since
-Claude Code waits for it. Whatever happens, it is back within 50 ms, exits with 0 and writes nothing
-to stderr. If no daemon listens, it prints nothing. The plugin in contrib/claude-code has a copy.
+A separate program for Python 3.8 and newer. It imports no module of bsd and few others, since
+Claude Code waits for it. In all cases it ends within 50 ms, exits with 0 and leaves stderr empty.
+If no daemon listens, it prints no output. The plugin in contrib/claude-code has a copy.
 """
 
-import _socket as socket  # the module `socket` around it takes longer to load than all the rest
+import _socket as socket  # the wrapper module `socket` takes longer to load than all the rest
 import os
 import select
 import sys
 import time
 
-_SECONDS = 0.025  # from here to the end; half of it for the input
-_LARGEST = 1 << 20  # bytes, of a request that the daemon takes
+_SECONDS = 0.025  # for the whole run; half of it for the input
+_LARGEST = 1 << 20  # bytes; the largest request that the daemon accepts
 _LONGEST_SOCKET_PATH = 103  # bytes
 _REQUEST = (
     b"POST /api/hooks/claude-code HTTP/1.1\r\nHost: bsd\r\nConnection: close\r\n"
@@ -23,13 +23,13 @@ _REQUEST = (
 
 
 def main(arguments: "list[str]") -> None:
-    """Ask the daemon; raises OSError and others."""
+    """Send the input to the daemon and print its answer; raises OSError and others."""
     until = time.monotonic() + _SECONDS
     said = _read_input(until - _SECONDS / 2)
     for path in _socket_paths(arguments) if said else ():
         try:
             answer = _ask(path, said, until)
-        except OSError:  # no daemon listens there, or it takes too long
+        except OSError:  # no daemon listens on this socket, or it takes too long
             continue
         if answer:
             os.write(1, answer + b"\n")
@@ -37,7 +37,7 @@ def main(arguments: "list[str]") -> None:
 
 
 def _read_input(until: float) -> bytes:
-    """Return what stands in stdin up to its end or that time; nothing if it is too long."""
+    """Return the content of stdin, read until its end or that time; b"" if it is too long."""
     said = b""
     while len(said) <= _LARGEST:
         left = until - time.monotonic()
@@ -51,7 +51,7 @@ def _read_input(until: float) -> bytes:
 
 
 def _ask(path: str, said: bytes, until: float) -> bytes:
-    """Return the body of the daemon's answer, if it has one; raises OSError."""
+    """Return the body of the daemon's answer; b"" without a body. Raises OSError."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(_left(until))
@@ -91,9 +91,9 @@ def _is_trusted(connection: socket.socket) -> bool:
 
 
 def _socket_paths(arguments: "list[str]") -> "list[str]":
-    """Return where the daemon's socket may be, by the rules of `bsd.core.locations`.
+    """Return the possible paths of the daemon's socket, by the rules of `bsd.core.locations`.
 
-    The settings file is not read: if it names another root or socket, `--socket` does, too.
+    The settings file is not read: if it names another root or socket, bsd passes `--socket`.
     """
     named = arguments[1] if len(arguments) == 2 and arguments[0] == "--socket" else ""
     named = named or os.environ.get("BRAINSURGEON_SOCKET", "")
@@ -113,11 +113,11 @@ def _absolute(path: str) -> str:
 
 
 def _socket_of(root: str) -> str:
-    """Return the socket of the daemon of a root."""
+    """Return the path of the socket of a root's daemon."""
     path = os.path.join(root, ".brainsurgeon", "bsd.sock")
     if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
         return path
-    import hashlib  # noqa: PLC0415 - it takes long to load, and few roots have such a path
+    import hashlib  # noqa: PLC0415 - slow to load, and rarely needed
 
     name = hashlib.sha256(os.fsencode(root)).hexdigest()[:16] + ".sock"
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -129,7 +129,7 @@ def _socket_of(root: str) -> str:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except BaseException:  # noqa: BLE001, S110 - an interrupt too: Claude Code goes on as without bsd
+    except BaseException:  # noqa: BLE001, S110 - any failure must leave Claude Code undisturbed
         pass
     finally:
-        os._exit(0)  # at once, and nothing is said of a pipe that is closed
+        os._exit(0)  # at once, without a message about a closed pipe

@@ -99,10 +99,10 @@ def test_an_agent_is_turned_on_left_out_and_paused(desk: Desk) -> None:
         assert [one["name"] for one in desk.daemon.status()["pauses"]] == ["claude-code"]
         assert _excluded(desk) == []
         lists.get_by_role("button", name="End the pause of claude-code").click()
-        expect(lists.get_by_text("Nothing is left out or paused.")).to_be_visible()
+        expect(lists.get_by_text("No agent, project or session is left out")).to_be_visible()
         lists.get_by_label("A directory, an agent or AGENT/SESSION").fill("a b")
         lists.get_by_role("button", name="Leave out").click()
-        expect(lists.locator(".field-error")).to_contain_text("is no AGENT")
+        expect(lists.locator(".field-error")).to_contain_text("is not an AGENT")
 
         claude.get_by_role("button", name="Turn off…").click()
         expect(dialog.get_by_text('-kind = "claude-code"')).to_be_visible()
@@ -120,7 +120,7 @@ def _excluded(desk: Desk) -> list[str]:
 def _dismiss_notice(page: Page) -> None:
     """Check that a dismissed notice does not come back."""
     banners = page.locator("#banners")
-    codex = "Codex has sessions here that bsd does not look after"
+    codex = "Codex has sessions here that bsd does not manage"
     expect(banners.get_by_text(codex)).to_be_visible()
     banners.get_by_role("button", name=f"Dismiss: {codex}").click()
     expect(banners.get_by_text(codex)).to_have_count(0)

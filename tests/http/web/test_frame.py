@@ -95,7 +95,7 @@ def test_thousands_of_sessions_are_a_handful_of_rows(browser: Browser, crowd: Pa
         page.reload()
         expect(page.get_by_text("10 sessions found")).to_be_visible()
         page.get_by_label("Search sessions").fill("nothing like it")
-        expect(page.get_by_text("No session fits")).to_be_visible()
+        expect(page.get_by_text("No session matches")).to_be_visible()
 
 
 @pytest.mark.soak
@@ -130,7 +130,7 @@ def test_a_long_session_is_read_without_end(browser: Browser, tmp_path: Path) ->
         entry.get_by_role("button", name="Show more").click()
         assert 100_000 < len(entry.locator("pre").inner_text()) <= 200_000
         entry.get_by_role("button", name="Edit…").click()
-        expect(page.get_by_role("dialog")).to_contain_text("too much to be edited here")
+        expect(page.get_by_role("dialog")).to_contain_text("too large to edit on this page")
 
 
 @pytest.mark.soak
@@ -232,7 +232,7 @@ def test_a_key_is_asked_for_and_sent_and_forgotten_with_the_tab(
         dialog = page.get_by_role("dialog", name="API key")
         expect(dialog.get_by_label("Key")).to_be_focused()
         page.keyboard.press("Escape")
-        expect(page.get_by_text("This server wants an API key")).to_be_visible()
+        expect(page.get_by_text("This server requires an API key")).to_be_visible()
         page.get_by_role("button", name="Try again").click()
         dialog.get_by_label("Key").fill("wrong")
         page.keyboard.press("Enter")
@@ -261,7 +261,7 @@ def test_a_read_only_server_shows_and_changes_nothing(browser: Browser, tmp_path
         watched(browser, address_of(server)) as seen,
     ):
         page = seen.open("s/main/two")
-        expect(page.get_by_text("Read-only: this server changes nothing")).to_be_visible()
+        expect(page.get_by_text("Read-only: this server refuses all changes")).to_be_visible()
         expect(page.locator(".entry")).to_have_count(11)
         for name in ("Restore", "Pin", "Edit…", "Extract now…", "Delete…"):
             expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)

@@ -115,7 +115,7 @@ def a_session_that_is_gone(desk: Desk) -> None:
     page.get_by_role("button", name="Bring back", exact=True).last.click()
     back = page.get_by_role("region", name="Back again")
     expect(back.get_by_role("link")).to_have_text(str(desk.gone))
-    expect(page.get_by_text("No session is gone")).to_be_visible()
+    expect(page.get_by_text("No deleted sessions")).to_be_visible()
     looks_well(page)
     copy = back.get_by_role("button", name="Copy command")
     expect(copy).to_be_focused()

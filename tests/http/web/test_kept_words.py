@@ -31,4 +31,4 @@ def test_the_archive_counts(tmp_path: Path) -> None:
             expect(seen.open(view).get_by_text(KEPT)).to_be_visible()
         page = seen.open("s/main/one")
         page.get_by_role("button", name="Extract now…").click()
-        expect(page.get_by_role("dialog")).to_contain_text(f"It is kept {KEPT}.")
+        expect(page.get_by_role("dialog")).to_contain_text(f"They are kept {KEPT}.")

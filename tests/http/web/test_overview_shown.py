@@ -126,7 +126,7 @@ def test_the_first_view(tmp_path: Path) -> None:  # noqa: PLR0915 - one browser 
         page.get_by_role("link", name="Overview").click()
         page.get_by_role("button", name="Extract now…").click()
         page.get_by_role("dialog").get_by_role("button", name="Extract").click()
-        expect(page.get_by_text("Extraction has begun.")).to_be_visible()
+        expect(page.get_by_text("Extraction has started.")).to_be_visible()
         assert daemon.ran == ["auto_cron"]
         largest.first.get_by_role("link").click()
         expect(page.locator("main h1").first).to_be_visible()

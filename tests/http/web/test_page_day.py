@@ -283,7 +283,7 @@ def test_a_call_and_its_result_are_a_card_and_entries_are_chosen(desk: Desk) -> 
 
         page.get_by_role("button", name="Extract now…").click()
         dialog = page.get_by_role("dialog")
-        expect(dialog).to_contain_text("Nothing is due by these settings")
+        expect(dialog).to_contain_text("No value is due with these settings")
         dialog.get_by_label("Messages to keep").fill("-1")
         dialog.get_by_role("button", name="Preview").click()
         expect(dialog.locator("[aria-invalid]")).to_have_count(1)
@@ -375,7 +375,7 @@ def test_a_session_goes_to_the_trash_with_its_child_and_comes_back(desk: Desk) -
         expect(rows).to_have_count(4)
         page.get_by_role("link", name="Trash").click()
         page.get_by_role("button", name="Delete main/tides forever").click()
-        expect(dialog).to_contain_text("Nobody can bring it back then.")
+        expect(dialog).to_contain_text("This cannot be undone.")
         expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
         dialog.get_by_role("button", name="Delete forever").click()
         expect(page.get_by_text("The trash is empty")).to_be_visible()
@@ -410,9 +410,9 @@ def test_a_session_that_its_program_has_deleted_comes_back(desk: Desk) -> None:
         wait_for(lambda: _finds(desk, "ferry"), "it to be indexed")
         page.get_by_label("Words in sessions that are gone").fill("ferry")
         page.keyboard.press("Enter")
-        expect(page.get_by_role("table", name="What was found")).to_contain_text("ferry")
+        expect(page.get_by_role("table", name="Search results")).to_contain_text("ferry")
         row.get_by_role("button", name="Bring back").click()
-        expect(page.get_by_text("No session is gone")).to_be_visible()
+        expect(page.get_by_text("No deleted sessions")).to_be_visible()
         assert path.read_bytes() == lines
 
         path.unlink()
@@ -420,9 +420,9 @@ def test_a_session_that_its_program_has_deleted_comes_back(desk: Desk) -> None:
         page = seen.open("archive")
         row.get_by_role("button", name="Forget").click()
         dialog = page.get_by_role("dialog")
-        expect(dialog).to_contain_text("Nobody can bring it back then.")
+        expect(dialog).to_contain_text("This cannot be undone.")
         dialog.get_by_role("button", name="Forget it").click()
-        expect(page.get_by_text("No session is gone")).to_be_visible()
+        expect(page.get_by_text("No deleted sessions")).to_be_visible()
     assert not (desk.root / "archive" / "main_departed").exists()
 
 
@@ -446,7 +446,7 @@ def test_settings_say_what_is_wrong_and_jobs_run_when_asked(desk: Desk) -> None:
         recent.fill("4")
         keep.fill("30m")
         page.get_by_role("button", name="Save").click()
-        expect(page.get_by_text("Saved; it is in force.")).to_be_visible()
+        expect(page.get_by_text("Saved; the settings are in force.")).to_be_visible()
         expect(page.locator("[aria-invalid]")).to_have_count(0)
         config = desk.daemon.ask("config")
         assert (config["keep_recent"], config["retention"]) == (4, "30m")
@@ -457,7 +457,7 @@ def test_settings_say_what_is_wrong_and_jobs_run_when_asked(desk: Desk) -> None:
         page.get_by_role("link", name="Jobs").click()
         page.get_by_role("button", name="Run scan now").click()
         expect(page.get_by_text(re.compile("scan has run"))).to_be_visible()
-        page.get_by_role("button", name="What would go now?").click()
+        page.get_by_role("button", name="Preview now").click()
         expect(page.get_by_text("Now it would move 0 extracted files")).to_be_visible()
         store = desk.root / "extracted" / "research_live"
         files = list(store.glob("[0-9]*.json"))

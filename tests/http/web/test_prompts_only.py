@@ -42,7 +42,7 @@ def test_they_are_listed_shown_and_found(tmp_path: Path) -> None:
             expect(shown.get_by_text("why is the <b>basket</b> empty?")).to_be_visible()
             page.get_by_role("searchbox").fill("basket")
             page.get_by_role("searchbox").press("Enter")
-            found = page.get_by_role("table", name="What was found")
+            found = page.get_by_role("table", name="Search results")
             expect(found.get_by_text("prompt", exact=True)).to_be_visible()
     finally:
         assert server.stop()

@@ -226,7 +226,7 @@ def _keys(page: Page, address: str) -> None:
     expect(entry_of(page, 1)).to_be_in_viewport()
     page.keyboard.press("?")
     keys = page.get_by_role("dialog", name="Keys")
-    expect(keys).to_contain_text("the next hit of the words")
+    expect(keys).to_contain_text("the next hit")
     expect(keys).to_contain_text("copy the address")
     page.keyboard.press("Escape")
 

@@ -79,7 +79,7 @@ def replace_it(page: Page, conflict: Path) -> None:
     page.get_by_role("button", name="Replace github-pat").click()
     asked = page.get_by_role("dialog", name="Replace it everywhere?")
     expect(asked.get_by_text(f"would still be in {conflict}")).to_be_visible()
-    asked.get_by_text("Where bsd cannot look").click()
+    asked.get_by_text("Places that bsd cannot search").click()
     expect(asked.get_by_text("the model provider, to which")).to_be_visible()
     assert findings(page) == []
     asked.get_by_role("button", name="Cancel").click()
@@ -87,7 +87,7 @@ def replace_it(page: Page, conflict: Path) -> None:
     # Right after the daemon's work on it the session is in use, and the page names it for that.
     wait_for(lambda: asks_without_copies(page), "a question that names no copy")
     asked.get_by_role("button", name="Replace it").click()
-    expect(page.get_by_text("bsd knows of no copy any more")).to_be_visible()
+    expect(page.get_by_text("bsd knows of no other copy")).to_be_visible()
 
 
 def asks_without_copies(page: Page) -> bool:

@@ -190,7 +190,7 @@ def leaving(desk: Desk) -> None:
         page.get_by_role("link", name="Agents").click()
         card = page.get_by_role("region", name="Leave bsd")
         step("copy the command")
-        card.get_by_role("button", name=re.compile("puts everything back")).click()
+        card.get_by_role("button", name=re.compile("restores everything")).click()
         expect(page.get_by_text("copied")).to_be_visible()
         assert clipboard(page) == f"bsd --root {desk.daemon.root} leave"
         looks_well(page)

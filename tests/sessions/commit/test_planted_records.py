@@ -187,7 +187,7 @@ def test_a_commit_uses_no_directory_of_others(
         place.chmod(0o777)
     candidates = [agent / "inflight", sessions / "inflight"]
     monkeypatch.setattr(InFlight, "_candidates", lambda *_: iter(candidates))
-    with pytest.raises(Forbidden, match="not bsd's own") as caught:
+    with pytest.raises(Forbidden, match="bsd does not trust this file") as caught:
         scene.commit()
     assert str(agent) in str(caught.value.hint)
     assert (scene.content, list(agent.rglob("*.*"))) == (SESSION, [])
