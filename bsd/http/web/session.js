@@ -317,7 +317,7 @@ class SessionView {
         if (damaged?.count) {
             const lines = damaged.lines.map((line) => line.index).join(", ");
             const more = damaged.count > damaged.lines.length ? ", …" : "";
-            told.push(`${count(damaged.count, "damaged line")} (${lines}${more}), kept unchanged.`);
+            told.push(`${count(damaged.count, "damaged line")} (${lines}${more}), kept as ${damaged.count === 1 ? "it is" : "they are"}.`);
         }
         fill(this.state, told.join(" "));
         this.state.hidden = !told.length;
