@@ -65,7 +65,7 @@ def test_only_the_first_run_holds_back_if_the_clock_is_in_doubt(bsd: Call, root:
     [
         ("--at tonight", "Try: `bsd retention --dry-run --at tonight`"),
         ("--dry-run --forget --at tonight", "--at forecasts the scheduled runs"),
-        ("--dry-run --at soon", "'soon' is no time"),
+        ("--dry-run --at soon", "'soon' is not a time"),
         ("--dry-run --at 2020-01-01", "'2020-01-01' has passed"),
     ],
 )
