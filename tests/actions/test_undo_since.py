@@ -136,7 +136,7 @@ def test_once_it_is_to_stop_no_further_session_is_begun(
 
 
 def test_what_is_no_moment_is_refused(caller: Caller) -> None:
-    with pytest.raises(Invalid, match="no moment"):
+    with pytest.raises(Invalid, match="not a time in the past"):
         undo_since(caller, "soon")
 
 

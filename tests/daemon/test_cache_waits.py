@@ -89,7 +89,7 @@ def test_values_that_are_sent_leave_when_the_cache_is_cold(
     shown = list(status_lines(status, house.clock.wall))
     clock = time.strftime("%H:%M", time.localtime(house.begin + LIFE))
     assert any(f"waits: cache warm until {clock}, 5" in line for line in shown), shown
-    assert any("1 until their prompt cache is cold" in line for line in shown)
+    assert any("1 waiting for a cold prompt cache" in line for line in shown)
 
     looked: list[Any] = []
     real = tasks.look_into_several

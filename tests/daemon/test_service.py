@@ -244,7 +244,7 @@ def test_what_was_kept_long_enough_goes_at_the_start(root: Path, tmp_path: Path)
     with running(root, tmp_path) as daemon:
         wait_for(lambda: not gone.exists(), "the old store to go")
         wait_for(lambda: daemon.said("[RETENTION] Deleted 1 extracted file (2.0 KB)"), "the log")
-        assert daemon.said("kept for 24h")
+        assert daemon.said("uncompressed for 24h")
         assert daemon.said("bsd config set archive false")
         assert list(layout.archive.rglob("*.zst"))
         # The next run is on New Year's Day: values extracted now will be older than a day.

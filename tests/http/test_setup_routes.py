@@ -124,7 +124,7 @@ def test_the_command_has_a_daemon_start_again(
         close_logs()
         server.stop()
     assert (code, home.restarts) == (0, 1)
-    assert "bsd starts again, as process 4711" in capsys.readouterr().out
+    assert "bsd restarts, as process 4711" in capsys.readouterr().out
 
 
 def test_files_that_may_not_be_written_are_named(
