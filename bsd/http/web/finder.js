@@ -63,7 +63,7 @@ export class Finder {
         if (this.values[name] === value) return;
         this.values[name] = value;
         this.changed(this.values);
-        this.search();
+        this.running = this.search();
     }
 
     leave() {
@@ -167,8 +167,9 @@ export class Finder {
         if (q !== this.values.q) {
             this.values.q = q;
             this.changed(this.values);
-            await this.search();
+            this.running = this.search();
         }
+        await this.running;
         this.options[Math.max(0, this.active)]?.click();
     }
 
@@ -212,7 +213,7 @@ export function openFinder() {
         ),
     );
     finder.field.focus();
-    finder.search();
+    finder.running = finder.search();
 }
 
 /** Open the dialog by its button, by Ctrl-K, and by `/` in views that have no search field. */

@@ -487,6 +487,8 @@ def test_what_an_agent_writes_arrives_by_itself(desk: Desk) -> None:
         known = int(last.get_attribute("data-index") or "")
         entry = entry_of(page, known).first
         entry.get_by_role("button", name=re.compile("^Actions on entry")).click()
+        # The actions lengthen the entry: new entries are followed only by a reader at the end.
+        page.locator("main").evaluate("(main) => main.scrollTo(0, main.scrollHeight)")
         append_turn(path, "lanterns")
         expect(last).to_contain_text("I have looked after lanterns.")
         expect(last).to_have_class(re.compile("arrived"))
