@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,22 +82,29 @@ class ForgetJournal:
     @classmethod
     def read(cls, layout: Layout, path: Path) -> ForgetJournal:
         """Read a journal; raises FileNotFoundError, Conflict, Forbidden, BsdError."""
-        try:
+        hint = "if a newer bsd wrote it, run that version; this one ignores the journal"
+        with _reading(path, "`bsd archive forget`", hint):
             document = read_journal(layout, path)
             entry, origin = text_or_none(document["entry"]), text_or_none(document["origin"])
             hashes = frozenset(map(text, document["hashes"]))
             _refuse_odd(origin, hashes)
             session = SessionName.parse(text(document["session"]))
             return cls(path, session, moment(document["at"]), entry, origin, hashes)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise os_problem(error, f"reading the journal {path}") from error
-        except (ValueError, LookupError, TypeError, BsdError) as error:
-            raise Conflict(
-                f"the journal {path} of `bsd archive forget` cannot be read: {error}",
-                hint="if a newer bsd wrote it, run that version; this one ignores the journal",
-            ) from error
+
+
+@contextmanager
+def _reading(path: Path, operation: str, hint: str) -> Iterator[None]:
+    """Convert the errors of reading a journal; FileNotFoundError passes."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise os_problem(error, f"reading the journal {path}") from error
+    except (ValueError, LookupError, TypeError, BsdError) as error:
+        raise Conflict(
+            f"the journal {path} of {operation} cannot be read: {error}", hint=hint
+        ) from error
 
 
 def _refuse_odd(origin: str | None, hashes: frozenset[str]) -> None:
@@ -154,21 +161,13 @@ class RedactionJournal:
     @classmethod
     def read(cls, layout: Layout, path: Path) -> RedactionJournal:
         """Read a journal; raises FileNotFoundError, Conflict, Forbidden, BsdError."""
-        try:
+        hint = "`bsd secrets` lists the secrets that are left; then remove the journal"
+        with _reading(path, "a redaction", hint):
             document = read_journal(layout, path)
             short = text(document["hash"])
             _refuse_no_hash(short)
             names = tuple(SessionName.parse(text(name)) for name in document["sessions"])
             return cls(path, short, text(document["rule"]), moment(document["at"]), names)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise os_problem(error, f"reading the journal {path}") from error
-        except (ValueError, LookupError, TypeError, BsdError) as error:
-            raise Conflict(
-                f"the journal {path} of a redaction cannot be read: {error}",
-                hint="`bsd secrets` lists the secrets that are left; then remove the journal",
-            ) from error
 
 
 def redaction_journals(layout: Layout) -> Iterator[tuple[Path, RedactionJournal | BsdError]]:
