@@ -17,7 +17,7 @@ from tests.needs import require_program
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
 SCREENSHOTS = os.environ.get("SCREENSHOTS")  # set: they are recorded again
-_FOLDER = Path(__file__).parents[3] / "contrib" / "screenshots"
+_FOLDER = Path(__file__).parents[3] / "contrib" / "docs" / "screenshots"
 _LARGEST_SCREENSHOT = 200_000
 _PATIENCE_MS = 1000 * DEADLINE_SECONDS
 _ARGUMENTS = [
