@@ -3,7 +3,7 @@
 import { agentsView } from "./agents.js";
 import { archiveView } from "./archive.js";
 import { forgetButton, get, mayAsk } from "./api.js";
-import { fill, h, problem } from "./dom.js";
+import { fill, h, isTyping, problem } from "./dom.js";
 import { finderView, installFinder } from "./finder.js";
 import { jobsView } from "./jobs.js";
 import { Live } from "./live.js";
@@ -183,7 +183,7 @@ window.addEventListener("hashchange", () => {
     if (location.hash !== remembered) show();
 });
 document.addEventListener("keydown", (event) => {
-    const typing = event.target.closest("input, textarea, select, dialog");
+    const typing = isTyping(event);
     if (event.key !== "/" || typing || event.ctrlKey || event.metaKey) return;
     const search = document.getElementById("search");
     if (search) {

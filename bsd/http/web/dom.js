@@ -148,6 +148,11 @@ export function dialog(title, { wide = false } = {}) {
     return { element, body, close, closed };
 }
 
+/** Return whether a key belongs to a field or a dialog. A dialog that has just closed still has the focus. */
+export function isTyping({ target }) {
+    return Boolean(target.closest("input, textarea, select, dialog") && !target.closest("dialog:not([open])"));
+}
+
 /** Ask the user to confirm an action; resolves to true if the user confirms. */
 export function ask({ title, text, yes, danger = false }) {
     const { body, close, closed } = dialog(title);

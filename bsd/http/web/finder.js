@@ -1,7 +1,7 @@
 // The search for sessions, messages and files: a dialog (Ctrl-K), or the view `#/find`.
 
 import { query } from "./api.js";
-import { describe, dialog, fill, h } from "./dom.js";
+import { describe, dialog, fill, h, isTyping } from "./dom.js";
 import { Everything } from "./everything.js";
 import { Filters, filtersOf, needsAll } from "./finder_filters.js";
 import { groupsOf, searchFor } from "./found.js";
@@ -189,19 +189,16 @@ function behindNote({ waiting, problem }) {
 let open = null;
 
 export function openFinder() {
-    if (open) {
-        open.field.select();
+    const shown = document.querySelector("dialog[open]");
+    if (shown) {
+        if (shown === open?.dialog) open.finder.field.select();
         return;
     }
-    if (document.querySelector("dialog[open]")) return; // another dialog is open
     const box = dialog("Search", { wide: true });
     box.element.classList.add("finder-dialog");
     const finder = new Finder({ gone: () => box.close() });
-    open = finder;
-    box.closed.then(() => {
-        finder.leave();
-        open = null;
-    });
+    open = { finder, dialog: box.element };
+    box.closed.then(() => finder.leave()); // after the next dialog may have opened
     box.body.append(
         finder.element,
         h(
@@ -220,7 +217,7 @@ export function openFinder() {
 export function installFinder() {
     document.addEventListener("keydown", (event) => {
         const command = (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey;
-        const typing = event.target.closest("input, textarea, select, dialog");
+        const typing = isTyping(event);
         const slash = event.key === "/" && !typing && !event.ctrlKey && !event.metaKey;
         if (command && event.key.toLowerCase() === "k") event.preventDefault();
         else if (slash && !document.getElementById("search")) event.preventDefault();

@@ -4,7 +4,7 @@ import { get, query, sessionPath } from "./api.js";
 import { ContextBar } from "./context_bar.js";
 import { Contents } from "./contents.js";
 import { Conversation } from "./conversation.js";
-import { button, copy, dialog, fill, h, problem, toast } from "./dom.js";
+import { button, copy, dialog, fill, h, isTyping, problem, toast } from "./dom.js";
 import { count, span } from "./format.js";
 import { Hits } from "./hits.js";
 import { paced } from "./live.js";
@@ -225,7 +225,7 @@ class SessionView {
     }
 
     onKey(event) {
-        const typing = event.target.closest("input, textarea, select, dialog");
+        const typing = isTyping(event);
         if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
         const card = event.target.closest(".entry") && this.conversation.active;
         const work = {
