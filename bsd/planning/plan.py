@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from bsd.planning.timing import Timing
 from bsd.store.entry_notes import NOTHING, Noting
 from bsd.store.history import TouchedLine
 from bsd.store.originals import StoredOriginal
@@ -89,6 +90,7 @@ class Plan:
     complete: bool = True  # False: the budget was used up; plan again after the commit
     due_at: float | None = None  # epoch seconds: from then on another plan may find more
     warm_until: float | None = None  # epoch seconds: end of the prompt cache
+    timing: Timing | None = None  # why values in context leave now, or why they wait
     checkpoint: Checkpoint | None = None  # start of the next plan, once this one is in effect
 
     @classmethod
