@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -258,7 +258,10 @@ _TOKENS: Mapping[str, tuple[str, ...]] = {
     "cache_read": (
         *("cacheRead", "cache_read_input_tokens", "cacheReadTokens", "cached_input_tokens"),
     ),
-    "cache_write": ("cacheWrite", "cache_creation_input_tokens", "cacheWriteTokens"),
+    "cache_write": (
+        *("cacheWrite", "cache_creation_input_tokens", "cacheWriteTokens"),
+        "cache_write_input_tokens",
+    ),
     "total": ("totalTokens", "total_tokens", "total"),
 }
 
@@ -331,6 +334,43 @@ def sent_tokens(entry: Entry) -> Sent | None:
         tokens += _first_count(usage, _TOKENS["cache_read"])
         tokens += _first_count(usage, _TOKENS["cache_write"])
     return Sent(tokens, with_answer=False) if tokens else None
+
+
+class Usage(NamedTuple):
+    """The tokens of one request, as its provider charged them."""
+
+    input: int  # neither read from the cache nor written to it
+    read: int  # read from the cache
+    written: int  # written to the cache; 0 for providers that charge nothing for it
+    output: int
+
+    @property
+    def prompt(self) -> int:
+        """Return the tokens of the whole prompt."""
+        return self.input + self.read + self.written
+
+
+def usage_of(entry: Entry) -> Usage | None:
+    """Return the tokens of the request that an entry reports; None if it reports none.
+
+    The entries of one answer (`answer_of`) repeat the same figures.
+    """
+    usage = message_of(entry).get("usage") or entry.get("usage") or _last_usage(entry)
+    if not isinstance(usage, dict):
+        return None
+    sent, read, written, output = (
+        _first_count(usage, _TOKENS[name])
+        for name in ("input", "cache_read", "cache_write", "output")
+    )
+    if _counts_cached_as_input(usage):
+        sent = max(0, sent - read - written)
+    found = Usage(sent, read, written, output)
+    return found if found.prompt else None
+
+
+def provider_of(entry: Entry) -> str | None:
+    """Return the provider that answered, if an entry names it."""
+    return text_of(message_of(entry).get("provider")) or text_of(entry.get("provider"))
 
 
 def _counts_cached_as_input(usage: Mapping[str, Any]) -> bool:
