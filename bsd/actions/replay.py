@@ -22,7 +22,7 @@ from bsd.core.layout import SessionName
 When = Literal["pays", "now", "cold"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ReplaySetting:
     """The settings of config.json under which sessions are played back."""
 
@@ -51,7 +51,7 @@ class RecordedInput:
     calls: Annotated[int, Field(description="Requests with recorded usage")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ReplayedInput:
     """The input of all requests in a replay. `read` and `written` are parts of `tokens`."""
 
@@ -66,7 +66,7 @@ class ReplayedInput:
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ReplayedSetting(ReplayedInput, ReplaySetting):
     """The result of one setting. Shares are relative to no bsd: 1.0 is the same."""
 
