@@ -10,8 +10,8 @@ counted from bsd's arrival, wherever it ends. It keeps an account of the request
 is made only if the account can bear its loss, and if the calls that are expected earn it. Of the
 values that are due, the newest may leave alone, since few tokens stand after them.
 
-There is one exception: a cut that keeps requests below a price step needs no account if few calls
-earn it. Amounts are in input tokens: one token at the model's input price.
+There is one exception: a cut that keeps requests below a price step needs no account if a few
+calls (STEP_CALLS) earn it. Amounts are in input tokens: one token at the model's input price.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ ERROR = 0.2
 # Further calls that are expected: this number, and a part of the calls since bsd's arrival.
 LEAST_CALLS = 10
 GOES_ON = 0.25
+# A cut before a price step that so many calls earn needs no account.
+STEP_CALLS = 5
 
 
 class Cause(StrEnum):
@@ -65,8 +67,8 @@ class Account:
 
     spent: float = 0.0  # on input, cache reads and cache writes
     # By earlier cuts, those in a cold cache included; negative if they have cost more than they
-    # saved. Each request adds the price of the tokens that it lacks, read or written as it was; each
-    # cut in a warm cache takes off (w - r) * T.
+    # saved. Each request adds the price of the tokens that it lacks, read or written as it was,
+    # and each cut in a warm cache takes off (w - r) * T.
     saved: float = 0.0
 
     @property
@@ -167,26 +169,29 @@ class _Balance:
 
     cut: Cut
     cause: Cause  # if it pays
-    following: float  # cost of the next request without the cut
     loss: float  # what rewriting adds to the next request
     gain: float  # what each request saves, from the next one on
     calls: float  # further calls that are expected
+    regret: float  # what is lost at most, if the session ends after the next request
+    least: float  # what the next request costs at least if nothing is changed
 
     @classmethod
     def of(cls, cut: Cut, cache: CacheState, price: Price, write: float) -> _Balance:
         size = cache.context + cache.growth
         before, after = _step_factor(price, size), _step_factor(price, size - cut.removed)
-        following = before * (price.read * cache.context + write * cache.growth)
-        kept = max(0, cache.context - cut.removed)
-        smaller = after * (price.read * kept + write * cache.growth)
+        grown = write * cache.growth
+        following = before * (price.read * cache.context + grown)
+        smaller = after * (price.read * max(0, cache.context - cut.removed) + grown)
+        loss = after * max(0.0, write - price.read) * cut.rewritten
         calls = cache.account.without_bsd / following if following > 0 else 0.0
         return cls(
             cut,
             Cause.PAYS if after == before else Cause.STEP,
-            following,
-            after * max(0.0, write - price.read) * cut.rewritten,
+            loss,
             following - smaller,
             LEAST_CALLS + GOES_ON * max(0.0, calls),
+            (1 + ERROR) * loss - (1 - ERROR) * price.read * cut.removed,
+            price.read * cache.context,
         )
 
     @property
@@ -197,11 +202,10 @@ class _Balance:
         """Return whether the expected calls earn the loss, and the account can bear it."""
         if self.cut.removed <= 0 or self.gain <= 0 or self.profit < 0:
             return False
-        if self.cause is Cause.STEP and self.loss <= LEAST_CALLS * self.gain:
+        if self.cause is Cause.STEP and self.loss <= STEP_CALLS * self.gain:
             return True
         saved = account.saved * (1 - ERROR if account.saved > 0 else 1 + ERROR)
-        regret = (1 + ERROR) * self.loss - (1 - ERROR) * self.gain - saved
-        return regret <= RISK * (account.without_bsd + self.following)
+        return self.regret - saved <= RISK * (account.without_bsd + self.least)
 
 
 def _step_factor(price: Price, size: int) -> float:
