@@ -234,37 +234,47 @@ class Replayed:
         self.context = size
 
 
+def grown(
+    chance: random.Random, size: float, values: int
+) -> tuple[float, list[tuple[float, float]]]:
+    """Append values and other text to `size` tokens; return the new size and the values."""
+    added = []
+    for _ in range(values):
+        size += chance.choice((10.0, chance.expovariate(1 / 3000)))
+        tokens = chance.choice((200.0, chance.expovariate(1 / 3000)))
+        added.append((size, tokens))
+        size += tokens
+    return size + chance.choice((0.0, 50.0, chance.expovariate(1 / 1000))), added
+
+
 def play(seed: int, error: float) -> Replayed:
     """Play a random session; check the bound after each request."""
     chance = random.Random(seed)
     read, write, life = chance.choice(ROWS)
-    session = Replayed(read, write, life, error, context=chance.uniform(2000, 200_000))
-    for _ in range(chance.randrange(30)):  # a session that bsd has not cut before
-        session.values.append((chance.uniform(0, session.context), chance.uniform(100, 3000)))
-    session.values.sort()
-    pause = chance.choice((0.0, 0.01, 0.1))
-    for _ in range(chance.randrange(1, 120)):
-        rewritten, fresh = 0.0, chance.choice((0, 0, 1, 1, 2, 5))
-        size = session.context + chance.choice((0.0, 50.0, chance.expovariate(1 / 2000)))
-        for _ in range(fresh):
-            tokens = chance.uniform(0, 0.1 * session.context)
-            place = chance.uniform(0.8, 1.0) * (session.context - tokens)
-            session.values = sorted([*session.values, (place, tokens)])
+    session = Replayed(read, write, life, error)
+    # Values from the time before bsd's arrival are due.
+    session.context, session.values = grown(chance, 2000.0, chance.randrange(30))
+    pause, fresh = chance.choice((0.0, 0.01, 0.1)), 0
+    for _ in range(chance.randrange(1, 150)):
+        rewritten = 0.0
         cold = chance.random() < pause
         if cold:
             session.leave()
         elif session.values:
             rewritten = session.look(fresh, chance.choice((0, 1000, 30_000)))
+        fresh = chance.choice((0, 0, 1, 1, 2, 5))
+        size, added = grown(chance, session.context, fresh)
         session.request(size, rewritten, cold=cold)
+        session.values += added
         assert session.cost <= BOUND * session.never, (seed, error)
         if chance.random() < 0.01:  # a compaction
             session.context /= 10
-            session.values, session.away = [], []
+            session.values, session.away, fresh = [], [], 0
     return session
 
 
 def test_no_session_costs_more_than_a_tenth_above_changing_nothing_wherever_it_ends() -> None:
-    played = [play(seed, error) for seed in range(150) for error in (1.0, 0.8, 1.2)]
+    played = [play(seed, error) for seed in range(100) for error in (1.0, 0.8, 1.2)]
 
     assert sum(session.cuts for session in played) > 500  # the rule does cut
-    assert sum(s.cost for s in played) < 0.95 * sum(s.never for s in played)
+    assert sum(s.cost for s in played) < 0.9 * sum(s.never for s in played)
