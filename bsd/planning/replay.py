@@ -57,7 +57,7 @@ class Charged(NamedTuple):
 
     def cost(self, prompt: float, read: float) -> float:
         """Return the US dollars of a prompt of which `read` tokens are cached; nan: unknown."""
-        if self.price is None:
+        if self.price is None or isnan(self.input):
             return nan
         step = self.price.step(int(prompt))
         factor = self.input * (step.input if step else 1.0)
@@ -167,7 +167,6 @@ class Timeline:
 
     def __init__(self, recording: Recording, conditions: Conditions) -> None:
         self.recording, self.conditions = recording, conditions
-        self.notes: dict[str, int] = {}  # words about odd input → how often
         calls = recording.calls
         self.first = min(len(calls), int(conditions.arrival * len(calls)))
         before = array("d", [0.0])
@@ -179,22 +178,20 @@ class Timeline:
             if call.usage is not None and (call.usage.read or call.usage.written):
                 shown.setdefault(call.provider, number)
         self.cache_seen = 0 if conditions.assume_cache else min(shown.values(), default=_NEVER)
-        tells = conditions.assume_cache or any(call.usage is not None for call in calls)
+        # Without usage nothing tells whether a cache is in use, and money is unknown.
+        self.tells = conditions.assume_cache or any(call.usage is not None for call in calls)
         self.charged: list[Charged] = []
         last: float | None = None  # when the cache was used, epoch seconds
         for call in calls:
             cached = conditions.assume_cache or call.provider in shown
-            self.charged.append(self._charge(call, last, cached=cached, tells=tells))
+            self.charged.append(self._charge(call, last, cached=cached))
             last = call.time
         self.occasions = [
             self._occasion(number) if number else None for number in range(len(calls))
         ]
         self._orders: dict[int, list[tuple[int, int]]] = {}
 
-    def _note(self, words: str) -> None:
-        self.notes[words] = self.notes.get(words, 0) + 1
-
-    def _charge(self, call: Call, last: float | None, *, cached: bool, tells: bool) -> Charged:
+    def _charge(self, call: Call, last: float | None, *, cached: bool) -> Charged:
         """Return what a call costs; `last` is the time of the call before it."""
         price = None
         if call.time is not None:
@@ -205,16 +202,11 @@ class Timeline:
         first = call is self.recording.calls[0]
         cold = not first and last is not None and asked is not None and asked - last > seconds
         dollars = nan
-        if price is not None and call.time is not None:
+        is_known = self.tells and (first or last is not None or not cached)
+        if price is not None and call.time is not None and is_known:
             dollars = price.charged_at(call.time).input
-        if call.time is None:
-            self._note("calls without a time")
-        elif not tells or (cached and not first and last is None):
-            dollars = nan
-        elif price is None:
-            self._note("calls to models without a known price")
         return Charged(
-            None if isnan(dollars) else price,
+            price,
             dollars,
             price.read if price else 0.0,
             life.write if cached and life else 1.0,
@@ -260,6 +252,15 @@ class Timeline:
             (call.latest_from, call.latest_end),
             stretch,
         )
+
+    def unpriced(self) -> dict[str, int]:
+        """Return the models whose price is not known, with the number of their calls."""
+        found: dict[str, int] = {}
+        for call, charged in zip(self.recording.calls, self.charged, strict=True):
+            if charged.price is None and self.tells and call.time is not None:
+                model = call.model or "an unnamed model"
+                found[model] = found.get(model, 0) + 1
+        return found
 
     def recorded_cost(self, number: int) -> float:
         """Return the US dollars of a call's input by its recorded usage; nan: unknown."""

@@ -81,7 +81,9 @@ def replay_grid(config: PruningConfig, lists: Mapping[str, str]) -> ReplayGrid:
     if (count := prod(map(len, values.values()))) > MOST_SETTINGS:
         text = f"{count} combinations of settings; at most {MOST_SETTINGS} are played back"
         raise Invalid(text, hint="list fewer values")
-    without_rules = {"enabled": True} | ({"trigger_rules": None} if "trigger_types" in lists else {})
+    without_rules = {"enabled": True} | (
+        {"trigger_rules": None} if "trigger_types" in lists else {}
+    )
     settings: list[ReplaySetting] = []
     configs: list[PruningConfig] = []
     for combination in product(*values.values()):
