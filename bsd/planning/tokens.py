@@ -270,7 +270,7 @@ def _differences(requests: Requests, start: int, end: int) -> Iterator[_Differen
         before = request
 
 
-def _fit_one(differences: list[_Difference], thinking: Thinking, message: float) -> Estimate | None:
+def _fit_one(differences: list[_Difference], thinking: Thinking) -> Estimate | None:
     """Return the estimate for one treatment of thinking; None if too little can be compared."""
     counted = []
     for one in differences:
