@@ -122,13 +122,13 @@ class Stretch(NamedTuple):
 
     cause: Cause
     begins: int  # number of the first entry after the kept ones
-    kept: tuple[tuple[int, int], ...]  # runs of entries in context at its start: [from, to)
+    kept: tuple[tuple[int, int], ...] = ()  # runs of entries in context at its start: [from, to)
     # Entries of `kept` with smaller numbers stand at the beginning of the previous stretch's
     # context too, after its constant part. 0: only the constant part is shared.
-    shared_until: int
-    shares_constant: bool  # False: the provider or the model is another
-    constant: int  # tokens beside the transcript: system prompt and tools
-    scale: float  # factor on the tokens of entries and values, for this provider
+    shared_until: int = 0
+    shares_constant: bool = False  # False: the provider or the model is another
+    constant: int = 0  # tokens beside the transcript: system prompt and tools
+    scale: float = 1.0  # factor on the tokens of entries and values, for this provider
 
 
 class WantKind(StrEnum):
@@ -184,3 +184,7 @@ class Recording:
         for start, end in stretch.kept:
             yield from range(start, end)
         yield from range(stretch.begins, call.entry)
+
+    def prompt_without_bsd(self, call: Call) -> int:
+        """Return the tokens of a request without bsd: as recorded if possible, else estimated."""
+        return call.prompt if call.usage is None else call.usage.prompt + call.lean
