@@ -6,10 +6,12 @@ models cost the same with and without bsd, and are not counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import isnan
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -17,9 +19,12 @@ from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import BsdError
 from bsd.planning.recorded import Cause as Begin
 from bsd.planning.recorded import Recording
-from bsd.planning.replay import Played, PlayedCut, Timeline
+from bsd.planning.replay import Played, PlayedCut
 from bsd.planning.replay_settings import ReplayGrid, ReplaySetting
-from bsd.planning.replay_sums import InputSums, SessionSums, SettingSums
+from bsd.planning.replay_sums import InputSums, ReplayState, SessionSums, SettingSums
+from bsd.planning.replay_timeline import Timeline
+from bsd.planning.timing_words import reason_words
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedInput:
@@ -243,8 +248,7 @@ class SessionReplay:
         tuple[int, ...],
         Field(description="Numbers of the first calls after a compaction, or on another branch"),
     ]
-    notes: tuple[str, ...] = ()
-
+    notes: Annotated[tuple[str, ...], Field(description="Limits of the figures, in words")] = ()
 
 
 # --- from sums to answers ---
@@ -427,7 +431,7 @@ def _answer_cut(cut: PlayedCut) -> ReplayedCut:
         call=cut.call,
         time=cut.at,
         reason=cut.timing.cause.value,
-        text=REASONS[cut.timing.cause],
+        text=reason_words(cut.timing),
         values=cut.values,
         removed=round(cut.removed),
         rewritten=round(cut.rewritten),
@@ -460,7 +464,44 @@ def compactions(recording: Recording) -> tuple[int, ...]:
         first.setdefault(call.stretch, number)
     begins = (Begin.COMPACTION, Begin.BRANCH, Begin.ROLL_BACK)
     return tuple(
-        number
-        for stretch, number in first.items()
-        if recording.stretches[stretch].cause in begins
+        number for stretch, number in first.items() if recording.stretches[stretch].cause in begins
     )
+
+
+# --- limits of the figures, in words ---
+
+_MOST_MODELS = 5  # named in a note
+
+
+def notes_of(
+    state: ReplayState, grid: ReplayGrid, of_session: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return sentences about what the figures leave out, or do not know."""
+    notes = list(of_session)
+    if state.models:
+        named = sorted(state.models, key=lambda model: -state.models[model])
+        more = len(named) - _MOST_MODELS
+        listed = ", ".join(named[:_MOST_MODELS]) + (f" and {more:,} more" if more > 0 else "")
+        calls = sum(state.models.values())
+        notes.append(
+            f"The prices of {listed} are not known: no cost includes their {calls:,} calls"
+            " (`[[prices]]` in bsd.toml, or --prices)"
+        )
+    if state.uncounted:
+        notes.append(
+            f"Without recorded usage, nothing shows whether a cache is in use: {state.uncounted:,}"
+            " of the sessions are in the tokens, and in no cost"
+        )
+    if state.empty:
+        notes.append(f"Without an answer of a model: {state.empty:,} of the sessions")
+    if state.more_failed:
+        notes.append(f"{state.more_failed:,} further sessions could not be read")
+    if state.odd:
+        odd = ", ".join(f"{words} ({count:,})" for words, count in sorted(state.odd.items()))
+        notes.append(f"Odd input, left out or estimated: {odd}")
+    if grid.has_rules:
+        notes.append(
+            "The setting trigger_rules decides which values leave; the other settings apply where"
+            " a rule has no value of its own"
+        )
+    return tuple(notes)

@@ -15,65 +15,17 @@ a turn to its end.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
-from math import inf, isnan, nan
+from math import inf
 from statistics import median
 from typing import NamedTuple
 
-from bsd.core.prices import Price, PriceTable, price_of
-from bsd.planning.recorded import TYPES, Call, LeaveColumns, Recording, Stretch
+from bsd.planning.recorded import TYPES, Call, LeaveColumns
+from bsd.planning.replay_timeline import NEVER, Context, Occasion, Timeline
 from bsd.planning.timing import Account, CacheState, Cut, Timing, timing_of
 
 _THINKING = TYPES.index("thinking")
-_NEVER = 1 << 62  # number of a call that does not come
-# Lifetime of a cache whose provider publishes none: the longest that any provider publishes.
-_UNKNOWN_LIFE_SECONDS = 86_400.0
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """The surroundings in which sessions are played back."""
-
-    prices: PriceTable
-    quiet: float = 2.0  # seconds without a write after which a session is idle
-    in_turns: bool = False  # sessions count as idle within turns too
-    arrival: float = 0.0  # bsd arrives after this share of the calls; costs are counted from there
-    assume_cache: bool = False  # all providers have a cache, also those that show none
-
-
-class Charged(NamedTuple):
-    """What a call costs, apart from the number of its tokens."""
-
-    price: Price | None  # outside peak hours
-    input: float  # US dollars per million tokens, at the time of the call; nan: unknown
-    read: float  # relative to an input token
-    write: float  # likewise; 1 if the provider charges nothing for it, or shows no cache
-    life_seconds: float
-    cached: bool  # the provider has a cache
-    cold: bool  # the cache of the call before it is gone
-
-    def cost(self, prompt: float, read: float) -> float:
-        """Return the US dollars of a prompt of which `read` tokens are cached; nan: unknown."""
-        if self.price is None or isnan(self.input):
-            return nan
-        step = self.price.step(int(prompt))
-        factor = self.input * (step.input if step else 1.0)
-        return (read * self.read + (prompt - read) * self.write) * factor / 1e6
-
-
-class Occasion(NamedTuple):
-    """The last time before a call at which the session was idle."""
-
-    seen: int  # the session ends before this entry
-    at: float | None  # epoch seconds: since when it is idle; None: unknown
-    until: float | None  # epoch seconds: the next write
-    turn_from: int  # first entry of the last turn
-    open_from: int  # first entry of the unfinished turn
-    latest: tuple[int, int]  # entries of the latest answer: [from, to)
-    stretch: int
 
 
 class PlayedCut(NamedTuple):
@@ -100,43 +52,6 @@ class Played:
     wanted: list[tuple[int, int, float]] = field(default_factory=list)  # (call, value, tokens)
 
 
-class _Context:
-    """The places of entries in the context of one stretch. Places are in unscaled tokens."""
-
-    def __init__(self, stretch: Stretch, before: array[float]) -> None:
-        self.stretch = stretch
-        self._before = before  # per entry: tokens of all entries before it
-        self._starts = [start for start, _ in stretch.kept]
-        sizes = [before[end] - before[start] for start, end in stretch.kept]
-        self._offsets = list(accumulate(sizes, initial=0.0))
-
-    def holds(self, entry: int) -> bool:
-        """Return whether an entry is in context, or will be once it is written."""
-        if entry >= self.stretch.begins:
-            return True
-        run = bisect_right(self._starts, entry) - 1
-        return run >= 0 and entry < self.stretch.kept[run][1]
-
-    def place(self, entry: int) -> float:
-        """Return the tokens of the entries in context before an entry."""
-        begins = self.stretch.begins
-        if entry >= begins:
-            return self._offsets[-1] + self._before[entry] - self._before[begins]
-        run = bisect_right(self._starts, entry) - 1
-        if run < 0:
-            return 0.0
-        start, end = self.stretch.kept[run]
-        return self._offsets[run] + self._before[min(entry, end)] - self._before[start]
-
-    def runs(self, until: int) -> Iterator[tuple[int, int]]:
-        """Yield the runs of entries in context that come before an entry: [from, to)."""
-        for start, end in self.stretch.kept:
-            if start < until:
-                yield start, min(end, until)
-        if self.stretch.begins < until:
-            yield self.stretch.begins, until
-
-
 class _Sums:
     """Numbers for entries, with the sums of ranges of entries (a Fenwick tree)."""
 
@@ -156,135 +71,10 @@ class _Sums:
             entry &= entry - 1
         return total
 
-    def within(self, context: _Context, until: int) -> float:
+    def within(self, context: Context, until: int) -> float:
         """Return the sum of the entries in a context before an entry."""
         runs = context.runs(until)
         return sum(self.before(end) - self.before(start) for start, end in runs)
-
-
-class Timeline:
-    """A recording with its prices and the moments at which the daemon would have found it idle."""
-
-    def __init__(self, recording: Recording, conditions: Conditions) -> None:
-        self.recording, self.conditions = recording, conditions
-        calls = recording.calls
-        self.first = min(len(calls), int(conditions.arrival * len(calls)))
-        before = array("d", [0.0])
-        before.extend(accumulate(recording.entries.tokens))
-        self.contexts = [_Context(stretch, before) for stretch in recording.stretches]
-        # Number of the first call that shows a cache, by provider; and of any provider.
-        shown: dict[str | None, int] = {}
-        for number, call in enumerate(calls):
-            if call.usage is not None and (call.usage.read or call.usage.written):
-                shown.setdefault(call.provider, number)
-        self.cache_seen = 0 if conditions.assume_cache else min(shown.values(), default=_NEVER)
-        # Without usage nothing tells whether a cache is in use, and money is unknown.
-        self.tells = conditions.assume_cache or any(call.usage is not None for call in calls)
-        self.charged: list[Charged] = []
-        last: float | None = None  # when the cache was used, epoch seconds
-        for call in calls:
-            cached = conditions.assume_cache or call.provider in shown
-            self.charged.append(self._charge(call, last, cached=cached))
-            last = call.time
-        self.occasions = [
-            self._occasion(number) if number else None for number in range(len(calls))
-        ]
-        self._orders: dict[int, list[tuple[int, int]]] = {}
-
-    def _charge(self, call: Call, last: float | None, *, cached: bool) -> Charged:
-        """Return what a call costs; `last` is the time of the call before it."""
-        price = None
-        if call.time is not None:
-            price = price_of(self.conditions.prices, call.provider, call.model, call.time)
-        life = price.life(call.life) if price else None
-        seconds = call.life or (life.seconds if life else _UNKNOWN_LIFE_SECONDS)
-        asked = call.time if call.asked is None else call.asked
-        first = call is self.recording.calls[0]
-        cold = not first and last is not None and asked is not None and asked - last > seconds
-        dollars = nan
-        is_known = self.tells and (first or last is not None or not cached)
-        if price is not None and call.time is not None and is_known:
-            dollars = price.charged_at(call.time).input
-        return Charged(
-            price,
-            dollars,
-            price.read if price else 0.0,
-            life.write if cached and life else 1.0,
-            seconds,
-            cached,
-            cold,
-        )
-
-    def _occasion(self, number: int) -> Occasion | None:
-        """Return the last time between a call and the call before it at which it was idle."""
-        calls, entries = self.recording.calls, self.recording.entries
-        call, before = calls[number], calls[number - 1]
-        is_over = call.open_from >= before.end
-        newest = call.entry - 1
-        if not self.conditions.in_turns:
-            if not is_over:
-                return None
-            newest = min(newest, call.open_from)
-        written = before.time
-        found: tuple[int, float, float] | None = None
-        for entry in range(before.end, newest + 1):
-            time = entries.times[entry]
-            if isnan(time):
-                continue
-            if written is not None and time - written >= self.conditions.quiet:
-                found = entry, written + self.conditions.quiet, time
-            written = time if written is None else max(written, time)
-        if found is None:
-            if written is not None or not is_over or newest < before.end:
-                return None
-            found = min(call.open_from, newest), nan, nan  # nothing here has a time
-        seen, at, until = found
-        turn_from = before.turn_from if seen <= call.turn_from else call.turn_from
-        stretch = call.stretch
-        if seen <= self.recording.stretches[stretch].begins:
-            stretch = before.stretch
-        return Occasion(
-            seen,
-            None if isnan(at) else at,
-            None if isnan(until) else until,
-            turn_from,
-            call.open_from,
-            (call.latest_from, call.latest_end),
-            stretch,
-        )
-
-    def unpriced(self) -> dict[str, int]:
-        """Return the models whose price is not known, with the number of their calls."""
-        found: dict[str, int] = {}
-        for call, charged in zip(self.recording.calls, self.charged, strict=True):
-            if charged.price is None and self.tells and call.time is not None:
-                model = call.model or "an unnamed model"
-                found[model] = found.get(model, 0) + 1
-        return found
-
-    def recorded_cost(self, number: int) -> float:
-        """Return the US dollars of a call's input by its recorded usage; nan: unknown."""
-        usage, charged = self.recording.calls[number].usage, self.charged[number]
-        if usage is None or charged.price is None:
-            return nan
-        step = charged.price.step(usage.prompt)
-        tokens = usage.input + charged.read * usage.read + charged.write * usage.written
-        return tokens * charged.input * (step.input if step else 1.0) / 1e6
-
-    def order(self, leaves: LeaveColumns) -> list[tuple[int, int]]:
-        """Return (number of messages from which it may leave, number in `leaves`), ascending.
-
-        Values that are never sent are left out: they change no prompt.
-        """
-        known = self._orders.get(id(leaves))
-        if known is None:
-            values, entries = self.recording.values, self.recording.entries
-            known = self._orders[id(leaves)] = sorted(
-                (entries.messages[values.entries[value]] + leaves.positions[number], number)
-                for number, value in enumerate(leaves.values)
-                if not values.displays[value]
-            )
-        return known
 
 
 def play(timeline: Timeline, leaves: LeaveColumns | None = None, when: str = "now") -> Played:
@@ -384,7 +174,7 @@ class _Player:
         not_before = self._leaves.not_before[leave]
         return not_before > 0 and (occasion.at is None or not_before > occasion.at)
 
-    def _binding(self, context: _Context, seen: int) -> int:
+    def _binding(self, context: Context, seen: int) -> int:
         """Return the newest entry whose signature binds the entries before it; -1: none."""
         bindings = self._leaves.bindings
         for at in range(bisect_left(bindings, seen) - 1, -1, -1):
@@ -508,6 +298,6 @@ class _Player:
             newest = max(values, default=-1)
             if want.call < self._played.first or min(values, default=-1) < 0 or newest in noted:
                 continue
-            if all(self._cut_at.get(value, _NEVER) <= want.call for value in values):
+            if all(self._cut_at.get(value, NEVER) <= want.call for value in values):
                 noted.add(newest)
                 self._played.wanted.append((want.call, newest, want.tokens))

@@ -19,7 +19,8 @@ from pydantic import TypeAdapter
 
 from bsd.core.errors import Invalid
 from bsd.planning.recorded import Recording
-from bsd.planning.replay import Played, Timeline
+from bsd.planning.replay import Played
+from bsd.planning.replay_timeline import Timeline
 
 _Key = TypeVar("_Key")
 
