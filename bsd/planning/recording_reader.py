@@ -10,12 +10,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, nan
 from sys import intern, maxsize
+from typing import Any
 
 from bsd.planning.context_window import ContextWindow, LastTurn, id_hash
 from bsd.planning.copies import are_copies
@@ -42,6 +43,7 @@ from bsd.planning.rules import (
     subject_of,
 )
 from bsd.planning.tokens import NO_SIZE, Answers, TextSize, size_of, size_of_value
+from bsd.planning.wanted_again import SHORTEST_TEXT, WantedText
 from bsd.store.originals import Missing, OriginalStore
 from bsd.store.state import NO_ID
 from bsd.transcripts.agents.entry import (
@@ -58,10 +60,12 @@ from bsd.transcripts.agents.entry import (
     usage_of,
 )
 from bsd.transcripts.agents.format import EntryInfo, TranscriptFormat, Turn, Value
+from bsd.transcripts.agents.values import compact_json, leaf_values
 from bsd.transcripts.reader import Line, Transcript, is_too_large, parse_entry
-from bsd.transcripts.spans import ValuePath
+from bsd.transcripts.spans import ValuePath, value_at
 
 # Words about odd input, keys of `Recording.notes`; `recording_tokens` has more.
+NOT_SEARCHED = "texts that were too much to search for quotations"
 DAMAGED = "damaged lines"
 TOO_LARGE = "lines too large to be read"
 MISSING = "entries whose extracted values are not stored any more"
@@ -142,6 +146,8 @@ class _Reader:
         self._kept = [array("I") for _ in policies]  # characters that stay, as `LeaveColumns`
         self._away: list[Away] = []
         self._own_calls: set[str] = set()
+        self._wanted = WantedText()
+        self._asked: dict[str, int] = {}  # id of a call without a result → hash of the call
         self._call: _OpenCall | None = None
         self._provider: str | None = None
         self._model: str | None = None  # by the newest entry that names it
@@ -182,7 +188,8 @@ class _Reader:
         if is_sent:
             if whole is not entry:
                 self._note_away(number, entry, values)
-            self._add_values(number, whole, info, values)
+            numbers = self._add_values(number, whole, info, values)
+            self._follow_texts(number, whole, info, values, numbers, is_answer=is_answer)
         self._bind(number, info)
 
     def _add(self, line: Line, info: EntryInfo, size: TextSize) -> None:
@@ -283,8 +290,10 @@ class _Reader:
         if cause is Cause.BRANCH or cause is Cause.ROLL_BACK:
             shared_until = differs
         self._sent = sent
+        if cause is Cause.COMPACTION:
+            self._wanted.keep_only(lambda number: bool(sent[number]))
         kept = tuple(self._runs(sent))
-        stretches.append(Stretch(cause, at, kept, shared_until, same_model))
+        stretches.append(Stretch(cause, at, kept, shared_until))
 
     def _context_before(self, at: int) -> bytearray:
         """Return which entries before number `at` are in the context of the present stretch."""
@@ -346,6 +355,7 @@ class _Reader:
         self._end_call()
         provider = provider_of(entry) or self._provider
         model = model_of(entry) or self._model
+        self._wanted.begin_call(len(self.recording.calls))
         known = self._provider, self._model_of_call
         self._begin_stretch(number, same_model=known in ((None, None), (provider, model)))
         self._provider, self._model_of_call = provider, model
@@ -397,11 +407,11 @@ class _Reader:
 
     def _add_values(
         self, number: int, entry: Entry, info: EntryInfo, values: Sequence[Value]
-    ) -> None:
-        """Add the values of an entry that leave under at least one policy."""
+    ) -> dict[ValuePath, int]:
+        """Add the values of an entry that leave under at least one policy; return their numbers."""
         is_long = any(value.length >= self._shortest for value in values)
         if not is_long and EXTRACTABLE not in entry:
-            return
+            return {}
         columns = self.recording.values
         numbers: dict[ValuePath, int] = {}
         listed = {self._shortest: values}
@@ -431,6 +441,7 @@ class _Reader:
                 leaves.positions.append(_position(subject, one, info, policy))
                 leaves.not_before.append(not_before)
                 kept.append(0 if value.display else keep + len(placeholder(info.id or "")))
+        return numbers
 
     def _leaving(
         self,
@@ -477,13 +488,62 @@ class _Reader:
         for at in self._binding[model]:
             self.recording.leaves[at].bindings.append(number)
 
+    # --- text that is wanted again ---
+
+    def _follow_texts(
+        self,
+        number: int,
+        entry: Entry,
+        info: EntryInfo,
+        values: Sequence[Value],
+        numbers: Mapping[ValuePath, int],
+        *,
+        is_answer: bool,
+    ) -> None:
+        """Look for earlier text in an answer, and add the texts of an entry."""
+        wanted = self._wanted
+        texts = [
+            (value.path, value.text)
+            for value in values
+            if value.text is not None
+            and not value.display
+            and value.type != "thinking"
+            and not (value.leaf and info.calls)
+        ]
+        for call in info.calls:
+            arguments = value_at(entry, call.arguments) if call.arguments else None
+            key = hash((call.name, compact_json(arguments)))
+            if call.id:
+                self._asked[call.id] = key
+            if not own_tool(call.name):
+                wanted.look_for_call(key, self._is_in_context)
+                texts += [
+                    ((*(call.arguments or ()), *path), text) for path, text in texts_of(arguments)
+                ]
+        for path, text in texts:
+            if is_answer:
+                wanted.look_for_text(text, self._is_in_context)
+            wanted.add((number, numbers.get(path, -1)), text)
+        if info.result_of is not None and (key := self._asked.pop(info.result_of, None)):
+            shown = [value for value in values if not value.display]
+            if shown:
+                largest = max(shown, key=lambda value: value.length)
+                wanted.add_result(key, (number, numbers.get(largest.path, -1)))
+
+    def _is_in_context(self, number: int) -> bool:
+        """Return whether the present request was sent with an entry."""
+        begins = self.recording.stretches[-1].begins
+        return number >= begins or bool(self._sent[number])
+
     # --- the end ---
 
     def finish(self) -> Recording:
         """Return the recording, after the last line."""
         self._end_call()
         self._drop_duplicates()
-        self.recording.notes.update(self._notes)
+        self.recording.wants = self._wanted.finish(len(self.recording.calls))
+        self._notes[NOT_SEARCHED] += self._wanted.dropped
+        self.recording.notes.update(+self._notes)
         sizes = RecordedSizes(self._sizes, self._value_sizes, self._outputs, self._kept, self._away)
         set_tokens(self.recording, sizes)
         return self.recording
@@ -522,6 +582,18 @@ class _Reader:
                 column[:] = array(column.typecode, [column[at] for at in keep])
             times = leaves.not_before
             times[:] = array("d", [times[at] for at in keep])
+
+
+def texts_of(arguments: Any) -> Iterator[tuple[ValuePath, str]]:
+    """Yield the texts in the arguments of a call, which may be a JSON text themselves."""
+    if isinstance(arguments, str):
+        parsed = parse_entry(arguments.encode("utf-8", "surrogatepass"))
+        if parsed is None:
+            yield (), arguments
+            return
+        arguments = parsed
+    for value in leaf_values(arguments, (), "tool_call", SHORTEST_TEXT):
+        yield value.path, value.text or ""
 
 
 def _position(subject: Subject, option: Option, info: EntryInfo, policy: Policy) -> int:

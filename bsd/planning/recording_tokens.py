@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -12,7 +12,7 @@ from math import inf
 from statistics import median
 from typing import NamedTuple
 
-from bsd.planning.recorded import Call, Deviation, Recording, Stretch
+from bsd.planning.recorded import Call, Cause, Deviation, Recording, Stretch
 from bsd.planning.tokens import NO_SIZE, Estimate, Request, Requests, TextSize, fit
 
 # Words about odd input, keys of `Recording.notes`.
@@ -84,6 +84,7 @@ def set_tokens(recording: Recording, sizes: RecordedSizes) -> None:
     estimates = _estimates(recording, contexts)
     recording.deviation = _deviation(recording, contexts)
     _set_calls(recording, sizes, contexts, estimates)
+    _merge_stretches(recording)
     models = [call.model for call in recording.calls]
     main = estimates[max(set(models), key=models.count)] if models else fit(Requests(), None)
     recording.characters_per_token, recording.measured = main.characters, main.measured
@@ -96,6 +97,12 @@ def set_tokens(recording: Recording, sizes: RecordedSizes) -> None:
     recording.entries.tokens.extend(main.tokens(entries[at]) for at in range(len(entries)))
     values = sizes.values
     recording.values.tokens.extend(main.tokens(values[at]) for at in range(len(values)))
+    recording.wants = [
+        want._replace(
+            tokens=round(recording.values.tokens[max(value for _, value in want.holders)])
+        )
+        for want in recording.wants
+    ]
     for leaves, kept in zip(recording.leaves, sizes.kept, strict=True):
         leaves.tokens.extend(
             max(0.0, recording.values.tokens[value] - characters / main.characters)
@@ -241,19 +248,54 @@ def _set_calls(
     contexts: Sequence[_Context],
     estimates: Mapping[str | None, Estimate],
 ) -> None:
-    """Set the tokens of the calls, and leave out those that were sent with another context."""
-    calls, notes = [], recording.notes
+    """Set the tokens of the calls, and leave out those that were no request of this context.
+
+    In a session that records tokens, an answer without them is a text of its program.
+    """
+    notes = Counter(recording.notes)
+    charged = sum(call.usage is not None for call in recording.calls)
+    needs_usage = 2 * charged >= len(recording.calls)
+    calls, numbers = [], {}
     for number, (call, context) in enumerate(zip(recording.calls, contexts, strict=True)):
         estimate = estimates[call.model]
         prompt, lean = _prompt(context, estimate)
-        if call.usage is not None and _is_odd(call.usage.prompt, prompt - lean):
-            notes[ODD_USAGE] = notes.get(ODD_USAGE, 0) + 1
+        is_odd = call.usage is not None and _is_odd(call.usage.prompt, prompt - lean)
+        notes[ODD_USAGE] += is_odd
+        notes[NO_USAGE] += call.usage is None
+        if is_odd or (needs_usage and call.usage is None):
             continue
-        if call.usage is None:
-            notes[NO_USAGE] = notes.get(NO_USAGE, 0) + 1
-        if call.time is None:
-            notes[NO_TIME] = notes.get(NO_TIME, 0) + 1
+        notes[NO_TIME] += call.time is None
         written = estimate.tokens(sizes.outputs[number])
         output = max(written, call.usage.output if call.usage else 0)
+        numbers[number] = len(calls)
         calls.append(call._replace(prompt=round(prompt), lean=round(lean), output=round(output)))
+    recording.notes = +notes
     recording.calls = calls
+    recording.wants = [
+        want._replace(call=numbers[want.call]) for want in recording.wants if want.call in numbers
+    ]
+
+
+def _merge_stretches(recording: Recording) -> None:
+    """Drop stretches without calls, and join stretches that only a call left out had divided."""
+    stretches: list[Stretch] = []
+    calls: list[Call] = []
+    pending: Cause | None = None  # the strongest cause since the call before
+    before: Call | None = None
+    number = -1  # of the call's stretch before, in the former list
+    for call in recording.calls:
+        is_same = before is not None and _model(before) == _model(call)
+        for skipped in recording.stretches[number + 1 : call.stretch + 1]:
+            if skipped.cause is not Cause.MODEL or pending is None:
+                pending = skipped.cause
+        number = max(number, call.stretch)
+        if pending is not None and not (pending is Cause.MODEL and is_same):
+            stretch = recording.stretches[call.stretch]
+            stretches.append(stretch._replace(cause=pending, shares_constant=is_same))
+        pending, before = None, call
+        calls.append(call._replace(stretch=len(stretches) - 1))
+    recording.stretches, recording.calls = stretches, calls
+
+
+def _model(call: Call) -> tuple[str | None, str | None]:
+    return call.provider, call.model
