@@ -24,7 +24,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.catalog import AgentInfo, ListedSession
 from bsd.maintenance.search import SessionFilter
 from bsd.maintenance.titles import BEYOND_SECONDS, Titles
-from bsd.planning.timing_words import (
+from bsd.planning.timing_members import (
     CallsExpected,
     CallsNeeded,
     CostNow,

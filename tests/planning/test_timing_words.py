@@ -10,15 +10,13 @@ import pytest
 
 from bsd.core.formatting import iso_utc
 from bsd.planning.timing import Cause, Cut, Timing
+from bsd.planning.timing_members import left_figures, members, wait_of
 from bsd.planning.timing_words import (
     clock_time,
     cost_text,
     cost_words,
     cuts_text,
-    left_figures,
-    members,
     timing_in,
-    wait_of,
     wait_words,
     words,
 )
@@ -36,13 +34,17 @@ PRICED = {"loss": 24_800.0, "dollars": 0.124, "calls_needed": 13.02, "calls_expe
 SAID = [
     (
         timing(Cause.WARM),
-        "waits: cache warm until 10:01, 38k tokens ready; "
-        "a cut now rewrites 31k cached tokens (price unknown)",
+        (
+            "waits: cache warm until 10:01, 38k tokens ready; "
+            "a cut now rewrites 31k cached tokens (price unknown)"
+        ),
     ),
     (
         timing(Cause.WARM, **PRICED),
-        "waits: cache warm until 10:01, 38k tokens ready; a cut now rewrites 31k cached tokens "
-        "(about $0.12) and pays after 14 further calls, of which about 40 are expected",
+        (
+            "waits: cache warm until 10:01, 38k tokens ready; a cut now rewrites 31k cached tokens "
+            "(about $0.12) and pays after 14 further calls, of which about 40 are expected"
+        ),
     ),
     (
         timing(Cause.WARM, NOW + 2 * 86_400, cut=Cut(812, 0)),
@@ -50,20 +52,26 @@ SAID = [
     ),
     (
         timing(Cause.WARM, cut=Cut(9_999, 9), dollars=0.00004, calls_needed=inf),
-        "waits: cache warm until 10:01, 9,999 tokens ready; "
-        "a cut now rewrites 9 cached tokens (less than $0.01)",
+        (
+            "waits: cache warm until 10:01, 9,999 tokens ready; "
+            "a cut now rewrites 9 cached tokens (less than $0.01)"
+        ),
     ),
     (timing(Cause.COLD, None), "cut because the cache was cold"),
     (timing(Cause.NO_CACHE, None), "cut because no cache is in use"),
     (
         timing(Cause.STEP, **PRICED),
-        "cut because the next request would cross a price step; "
-        "it rewrites 31k cached tokens (about $0.12)",
+        (
+            "cut because it keeps the next request below a price step; "
+            "it rewrites 31k cached tokens (about $0.12)"
+        ),
     ),
     (
         timing(Cause.PAYS, **PRICED),
-        "cut because it pays after 14 of about 40 further calls; "
-        "it rewrites 31k cached tokens (about $0.12)",
+        (
+            "cut because it pays after 14 of about 40 further calls; "
+            "it rewrites 31k cached tokens (about $0.12)"
+        ),
     ),
     (
         timing(Cause.ASKED, None),
@@ -121,6 +129,6 @@ def test_sums_name_no_unknown_price() -> None:
     assert cost_text(None, 2) == "prices unknown"
     assert cost_text(0.4, 0) == "about $0.40"
     assert cost_text(0.4, 1) == "about $0.40, without 1 of unknown price"
-    assert cuts_text({"pays": 1, "cold": 2}) == "3 cuts (2 cold cache, 1 pays)"
+    assert cuts_text({"pays": 1, "cold": 2}) == "3 cuts since the start (2 cold cache, 1 pays)"
     assert cuts_text({}) == ""
     assert clock_time(NOW + 86_400, NOW) == "2026-11-27 10:00"
