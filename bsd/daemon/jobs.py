@@ -83,7 +83,7 @@ class JobRunner:
             if exclusions.session(left.session.agent, left.session.session):
                 continue
             state.scan.note(left.session, left.file)
-            state.note_waiting(left.session, wait_of(left))
+            state.note_waiting(left.session, wait_of(left, wall))
             if left.due_at is not None:
                 state.enqueuer.put(left.session, now + max(0.0, left.due_at - wall))
 

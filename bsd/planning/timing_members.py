@@ -77,9 +77,13 @@ def left_figures(wait: Timing) -> dict[str, Any]:
     }
 
 
-def wait_of(left: Left) -> Timing | None:
-    """Return the wait of a session as the daemon left it; None if it did not wait."""
-    if left.warm_until is None:
+def wait_of(left: Left | None, now: float) -> Timing | None:
+    """Return the wait of a session as the daemon left it; None if it does not wait any more.
+
+    Args:
+        now: epoch seconds.
+    """
+    if left is None or left.warm_until is None or left.warm_until <= now:
         return None
     return Timing(
         Cause.WARM,
