@@ -16,7 +16,7 @@ const MARKS = {
 const COLOURS = { cut: "--plot-2", compaction: "--muted", cold: "--plot-4" };
 
 export class CallPlots {
-    /** `figures`: [title, format, values of a call: (call) => [without bsd, with bsd]]. */
+    /** `figures`: [title, format of a value, format of the values of an axis]. */
     constructor(figures) {
         this.all = figures.map((figure) => new CallPlot(...figure, (at) => this.point(at)));
         this.slider = h("input", {
@@ -42,23 +42,26 @@ export class CallPlots {
     }
 
     /**
-     * `calls` in their order, each with its `words`; `marks`: {at, kind}, before the call at this
-     * place; `steps`: [value, words] of each figure, drawn as lines.
+     * `words(at)` tells of a call; `marks`: {at, kind}, before the call at this place. `figures`: of
+     * each {without, with, steps}; the columns have a value or null for each call, and `steps`,
+     * [value, words], are drawn as lines.
      */
-    show(calls, marks, steps) {
-        this.calls = calls;
-        this.slider.max = calls.length;
-        this.all.forEach((plot, at) => plot.show(calls, marks, steps[at] ?? []));
-        this.drawLegend(new Set(marks.map((mark) => mark.kind)), steps.some((some) => some.length));
-        this.point(calls.length - 1);
+    show({ words, marks, figures }) {
+        this.words = words;
+        this.slider.max = figures[0].without.length;
+        this.all.forEach((plot, at) => plot.show(figures[at], marks));
+        const hasSteps = figures.some(({ steps }) => steps.length);
+        this.drawLegend(new Set(marks.map((mark) => mark.kind)), hasSteps);
+        this.point(figures[0].without.length - 1);
     }
 
     /** Show a call: its values in words, and the pointer of each figure there. */
     point(at) {
-        if (at === null || at === undefined || !this.calls[at]) return;
-        this.readout.textContent = this.calls[at].words;
+        if (at === null || at === undefined || at < 0) return;
+        const told = this.words(at);
+        this.readout.textContent = told;
         this.slider.value = at + 1;
-        this.slider.setAttribute("aria-valuetext", this.calls[at].words);
+        this.slider.setAttribute("aria-valuetext", told);
         for (const plot of this.all) plot.point(at);
     }
 
@@ -77,33 +80,31 @@ export class CallPlots {
 }
 
 class CallPlot {
-    constructor(title, format, values, onPoint) {
-        Object.assign(this, { title, format, values, onPoint, calls: [] });
+    constructor(title, format, axis, onPoint) {
+        Object.assign(this, { title, format, axis, onPoint, columns: null });
         this.figure = h("div", { class: "plot", role: "img" });
         this.element = h("div", { class: "call-plot" }, h("h3", null, title), this.figure);
-        this.watch = redrawn(this.figure, () => this.drawn && this.draw());
+        this.unwatch = redrawn(this.figure, () => this.drawn && this.draw());
     }
 
     leave() {
-        this.watch();
+        this.unwatch();
         this.drawn?.destroy();
         this.drawn = null;
     }
 
-    show(calls, marks, steps) {
-        const columns = calls.map((call) => this.values(call));
-        const most = (at) => this.format(Math.max(0, ...columns.map((pair) => pair[at] ?? 0)));
-        Object.assign(this, { calls, marks, steps });
-        this.columns = [calls.map((_, at) => at + 1), columns.map((pair) => pair[0]), columns.map((pair) => pair[1])];
-        this.element.hidden = columns.every(([one, other]) => one === null && other === null);
-        this.figure.setAttribute("aria-label", `${this.title}: at most ${most(0)} without bsd, ${most(1)} with these settings`);
+    show({ without, with: shorter, steps }, marks) {
+        const most = (column) => this.format(column.reduce((one, other) => Math.max(one, other ?? 0), 0));
+        Object.assign(this, { marks, steps, columns: [without.map((_, at) => at + 1), without, shorter] });
+        this.element.hidden = without.every((value) => value === null);
+        this.figure.setAttribute("aria-label", `${this.title}: at most ${most(without)} without bsd, ${most(shorter)} with these settings`);
         this.draw();
     }
 
     draw() {
         this.drawn?.destroy();
         this.drawn = null;
-        if (!this.calls.length || this.element.hidden) return;
+        if (this.element.hidden) return;
         fill(this.figure);
         this.drawn = new uPlot(this.options(), this.columns, this.figure);
         if (this.at !== undefined) this.point(this.at);
@@ -113,8 +114,11 @@ class CallPlot {
         this.at = at;
         const { drawn } = this;
         if (!drawn || drawn.cursor.idx === at) return;
-        const left = drawn.valToPos(this.columns[0][at], "x");
-        drawn.setCursor({ left, top: 0 }, false);
+        drawn.setCursor({ left: drawn.valToPos(at + 1, "x"), top: 0 }, false);
+    }
+
+    get length() {
+        return this.columns[0].length;
     }
 
     options() {
@@ -122,15 +126,15 @@ class CallPlot {
         const colour = (name) => style.getPropertyValue(name).trim();
         const axis = { stroke: colour("--muted"), font: `12px ${style.fontFamily}` };
         const lines = { stroke: colour("--line"), width: 1 };
-        const points = { show: this.calls.length <= FEW, size: 5 };
-        const formatted = (_, all) => all.map(this.format);
+        const points = { show: this.length <= FEW, size: 5 };
+        const formatted = (_, all) => all.map(this.axis);
         return {
             width: Math.max(220, this.figure.clientWidth),
             height: HEIGHT,
             legend: { show: false },
             cursor: { y: false, drag: { x: false, y: false } },
             scales: {
-                x: { time: false, range: [0.5, this.calls.length + 0.5] },
+                x: { time: false, range: [0.5, this.length + 0.5] },
                 y: { range: (_, _least, most) => [0, Math.max(most, 1e-9) * 1.12] },
             },
             axes: [
@@ -165,6 +169,7 @@ class CallPlot {
         ctx.setLineDash([2 * dot, 3 * dot]);
         ctx.strokeStyle = ctx.fillStyle = colour("--danger");
         ctx.font = `${12 * dot}px ${getComputedStyle(this.element).fontFamily}`;
+        ctx.textAlign = "left";
         ctx.textBaseline = "bottom";
         for (const [value, words] of this.steps) {
             const y = Math.round(plot.valToPos(value, "y", true));
