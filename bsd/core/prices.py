@@ -1,12 +1,28 @@
 """Prices of models, by date, as their providers publish them (SPEC §3a).
 
-Shipped rows are in `prices.json`. A model that no row matches has no price: bsd then counts tokens
-and names no money.
+Shipped rows are in `prices.json`, which gives the source and its date for each row. A model that no
+row fits has no price: bsd then counts tokens and names no money.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache, lru_cache
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+_FILE = Path(__file__).with_name("prices.json")
+_LONGEST_NAME = 128  # characters of the name of a model or provider that are compared
+# Endings of a model's name that change no price: a date, and Claude Code's mark of the larger
+# context window.
+_ENDINGS = re.compile(r"(?:-(?:20\d{6}|20\d\d-\d\d-\d\d|latest))?(?:\[1m\])?$", re.IGNORECASE)
+_HOUR, _DAY = 3600, 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +49,12 @@ class PeakHours:
     begin: int  # hour in UTC, 0 to 23
     end: int  # hour in UTC, exclusive, 1 to 24
     factor: float
+    days: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7)  # in UTC; 1 is Monday
+
+    def include(self, at: float) -> bool:
+        """Return whether a time is among these hours, in epoch seconds."""
+        day, hour = at // _DAY, at // _HOUR % 24
+        return self.begin <= hour < self.end and (day + 3) % 7 + 1 in self.days
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +70,8 @@ class Price:
     valid_from: str = ""  # ISO date; empty: since ever
     source: str = ""
     pattern: str = ""  # of the models, as in the row
+    provider: str = ""  # pattern of the providers, as in the row; empty: any
+    date: str = ""  # ISO date on which the source was read
 
     def life(self, seconds: float | None) -> CacheLife | None:
         """Return the lifetime that applies; None if none is published.
@@ -65,3 +89,126 @@ class Price:
     def step(self, tokens: int) -> PriceStep | None:
         """Return the step that a prompt of `tokens` tokens is above, the highest; None if none."""
         return next((step for step in reversed(self.steps) if tokens > step.above), None)
+
+    def charged_at(self, at: float) -> Price:
+        """Return the price with `input` and `output` as charged at a time in epoch seconds."""
+        factor = next((peak.factor for peak in self.peaks if peak.include(at)), 1.0)
+        if factor == 1:
+            return self
+        return replace(self, input=self.input * factor, output=self.output * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceRow:
+    """The prices, or only the cache lifetimes, of the models that a row fits."""
+
+    model: re.Pattern[str]  # fits the whole name
+    provider: re.Pattern[str] | None  # None: any
+    since: float  # epoch seconds
+    lives: tuple[CacheLife, ...]
+    price: Price | None  # None: the row tells no money
+
+    def fits(self, provider: str | None, names: Iterable[str]) -> bool:
+        """Return whether the row is about a provider's model.
+
+        Args:
+            provider: None if the session does not name it; the model's name then decides.
+            names: the model's name, and shorter forms of it.
+        """
+        if not any(self.model.fullmatch(name) for name in names):
+            return False
+        return provider is None or self.provider is None or bool(self.provider.fullmatch(provider))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PriceTable:
+    """All rows that bsd knows, by precedence."""
+
+    rows: tuple[PriceRow, ...]
+
+
+def price_of(table: PriceTable, provider: str | None, model: str | None, at: float) -> Price | None:
+    """Return the price of a model at a time; None if it is unknown.
+
+    The prices are those outside peak hours; see `Price.charged_at`.
+
+    Args:
+        provider: as in the session; None if the session does not name it.
+        model: as in the session; None if the session does not name it.
+        at: epoch seconds.
+    """
+    rows = _fitting(table, provider, model or "")
+    return next((row.price for row in rows if row.price and row.since <= at), None)
+
+
+def life_seconds_of(
+    table: PriceTable, provider: str | None, model: str | None, at: float
+) -> float | None:
+    """Return the longest time that a model's cache lives after its last use.
+
+    None if the provider publishes none. The arguments are those of `price_of`.
+    """
+    rows = _fitting(table, provider, model or "")
+    return next((row.lives[-1].seconds for row in rows if row.lives and row.since <= at), None)
+
+
+@lru_cache(maxsize=256)
+def _fitting(table: PriceTable, provider: str | None, model: str) -> tuple[PriceRow, ...]:
+    name = model[:_LONGEST_NAME]
+    names = dict.fromkeys((name, _ENDINGS.sub("", name, count=1)))
+    named = provider[:_LONGEST_NAME] if provider else None
+    return tuple(row for row in table.rows if row.fits(named, names))
+
+
+@cache
+def shipped_prices() -> PriceTable:
+    """Return the rows that bsd is shipped with."""
+    return PriceTable(price_rows(orjson.loads(_FILE.read_bytes())["prices"]))
+
+
+def price_rows(found: Sequence[Mapping[str, Any]]) -> tuple[PriceRow, ...]:
+    """Return rows from valid members, as in `prices.json`.
+
+    Their order stays, but of rows with the same expressions the latest comes first.
+    """
+    rows = sorted(found, key=lambda members: str(members.get("valid_from") or ""), reverse=True)
+    places: dict[tuple[str, str], int] = {}
+    for members in found:
+        places.setdefault(_expressions(members), len(places))
+    rows.sort(key=lambda members: places[_expressions(members)])
+    return tuple(map(_row, rows))
+
+
+def _expressions(members: Mapping[str, Any]) -> tuple[str, str]:
+    return members.get("provider") or "", members["model"]
+
+
+def _row(members: Mapping[str, Any]) -> PriceRow:
+    provider, model = _expressions(members)
+    valid_from = members.get("valid_from") or ""
+    lives = tuple(CacheLife(**life) for life in members.get("lives") or ())
+    price = None
+    if members.get("input") is not None:
+        price = Price(
+            members["input"],
+            members["output"],
+            members["read"],
+            lives,
+            tuple(PriceStep(**step) for step in members.get("steps") or ()),
+            tuple(
+                PeakHours(**peak | {"days": tuple(peak.get("days") or range(1, 8))})
+                for peak in members.get("peaks") or ()
+            ),
+            valid_from,
+            members.get("source") or "",
+            model,
+            provider,
+            members.get("date") or "",
+        )
+    return PriceRow(
+        re.compile(model, re.IGNORECASE),
+        re.compile(provider, re.IGNORECASE) if provider else None,
+        datetime.fromisoformat(valid_from).replace(tzinfo=UTC).timestamp() if valid_from else -inf,
+        lives,
+        price,
+    )
