@@ -97,7 +97,7 @@ class CostView {
         this.draw = () => played && fill(sums, allSessions(played, (setting) => this.actions(setting)));
         try {
             do {
-                played = await portion({ ...asked, cursor: played?.cursor }, stop.signal);
+                played = await portion({ ...asked, cursor: played?.cursor ?? "" }, stop.signal);
                 told.textContent = progress(played);
                 this.draw();
             } while (played.cursor);
@@ -139,12 +139,11 @@ function sessionHead(session, info) {
     );
 }
 
-/** Load a portion; retry while other replays run. */
+/** Load a portion, the first one with an empty cursor; retry while other replays run. */
 async function portion(asked, signal) {
     for (;;) {
         try {
-            // Without a cursor the answer would be that of a sample.
-            return await get(`replay${query({ ...asked, cursor: asked.cursor ?? "begin" })}`, signal);
+            return await get(`replay?${new URLSearchParams(asked)}`, signal);
         } catch (error) {
             if (error.status !== 409) throw error;
             await new Promise((done) => setTimeout(done, PAUSE));

@@ -3,7 +3,7 @@
 import { query } from "./api.js";
 import { CallPlots } from "./call_plot.js";
 import { known, settingsTable, sumsOf } from "./cost_table.js";
-import { settingCells } from "./cost_settings.js";
+import { settingWords } from "./cost_settings.js";
 import { fill, h } from "./dom.js";
 import { clock, count, dollars, number, thousands } from "./format.js";
 import { addressOf, table } from "./widgets.js";
@@ -23,7 +23,7 @@ export class SessionCost {
         this.select = h(
             "select",
             { id: "cost-shown", onchange: () => this.choose(Number(this.select.value)) },
-            played.settings.map(({ sums }, at) => h("option", { value: at }, settingCells(sums).join(", "))),
+            played.settings.map(({ sums }, at) => h("option", { value: at }, settingWords(sums))),
         );
         const several = played.settings.length > 1;
         const calls = played.calls.tokens.length > 0;
@@ -39,7 +39,7 @@ export class SessionCost {
                           "div",
                           { class: "title" },
                           h("h2", { id: "cost-calls" }, "Call by call"),
-                          several && h("label", { for: "cost-shown" }, "Settings"),
+                          several && h("label", { for: "cost-shown" }, "Settings shown"),
                           several && this.select,
                       ),
                       this.plots.element,

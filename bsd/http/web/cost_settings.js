@@ -2,6 +2,7 @@
 
 import { post } from "./api.js";
 import { ask, h, toast } from "./dom.js";
+import { count } from "./format.js";
 import { GROUPS } from "./settings_table.js"; // made by routes/page.py
 import { table } from "./widgets.js";
 
@@ -21,6 +22,10 @@ export const columnNames = COMPARED.map((name) => FIELDS[name].label);
 
 /** The cells of a table that name a combination of settings. */
 export const settingCells = (setting) => COMPARED.map((name) => worded(name, setting[name]));
+
+/** A combination of settings in words. */
+export const settingWords = ({ keep_recent: keep, min_value_length: length, when }) =>
+    `${count(keep, "message")} to keep, from ${count(length, "character")}, ${worded("when", when)}`;
 
 export const isInForce = (setting, config) =>
     TAKEN.every((name) => same(setting[name], config[name]));

@@ -1,6 +1,6 @@
 // The results of settings as a table and in sentences, for one session and for all of them.
 
-import { columnNames, isInForce, settingCells } from "./cost_settings.js";
+import { columnNames, isInForce, settingCells, settingWords } from "./cost_settings.js";
 import { button, h } from "./dom.js";
 import { count, dollars, number, thousands } from "./format.js";
 import { badge, table } from "./widgets.js";
@@ -46,7 +46,7 @@ export function settingsTable(label, settings, actions) {
                     ? badge("in force", "info")
                     : button("Take over…", take, {
                           class: "small writes",
-                          "aria-label": `Take over these settings: ${cells.join(", ")}`,
+                          "aria-label": `Take over these settings: ${settingWords(setting)}`,
                           title: "Take over these settings",
                           "data-focus": `take ${cells.join(" ")}`,
                       }),
