@@ -53,7 +53,7 @@ export function sessionRow(session) {
 
 /** The cost of a session, if its program recorded it; else its tokens, since bsd knows no prices. */
 export function spent({ cost, tokens }) {
-    if (cost) return `$${cost.toFixed(cost < 0.1 ? 4 : 2)}`;
+    if (cost) return dollars(cost);
     return tokens?.total ? `${number(tokens.total)} tokens` : null;
 }
 
