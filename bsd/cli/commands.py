@@ -45,6 +45,7 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
             "entries:show_command", "Show the entries of a session, or one of them in full."
         ),
         "summary": _C("sessions:summary_command", "Summarize a session."),
+        "replay": _C("replay:replay_command", "Play recorded sessions back under other settings."),
         "export": _C(
             "export:export_command", "Write a session into one file, to read or to share."
         ),

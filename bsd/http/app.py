@@ -29,6 +29,7 @@ from bsd.http import (
     page,
     pauses,
     prices,
+    replay,
     search,
     secrets,
     sessions,
@@ -51,6 +52,7 @@ _WAIT_SECONDS = 5.0  # the longest time that a request waits for a session in us
 _API = (
     *(state, jobs, settings, sessions, search, entries, outline, context, trash, archive, pauses),
     *(setup, notices, memory, workspaces, overview, events, hooks, secrets, export, prices),
+    replay,
 )
 
 

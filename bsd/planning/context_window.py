@@ -181,6 +181,14 @@ class ContextWindow:
         """Return whether an entry is in context: sent if the session continues as it is now."""
         return bool(self._way.sent[row])
 
+    def all_sent(self) -> bytearray:
+        """Return a copy of the answers of `sent` for all rows: 1 if the entry is in context."""
+        return self._way.sent[:]
+
+    def parent(self, row: int) -> int:
+        """Return the row of the entry that an entry follows; negative if there is none."""
+        return self._row_before(row)
+
     def compacted(self, row: int) -> bool:
         """Return whether an entry is before the latest compaction and not kept by it."""
         return row < self._way.compacted and not self._way.sent[row]
@@ -412,6 +420,21 @@ class LastTurn:
         self._silent_from, self._over_at = self._open_from, min(written, now) + SILENCE_SECONDS
         if self._over_at <= now:
             self.end()
+
+    @property
+    def begins(self) -> int | None:
+        """The line in which the last turn begins; None: no turn yet."""
+        return self._begins
+
+    @property
+    def open_from(self) -> int | None:
+        """The line from which the last turn is unfinished; None: it is over."""
+        return self._open_from
+
+    @property
+    def latest(self) -> tuple[int, int] | None:
+        """The first and the last line of the latest assistant message."""
+        return (min(self._latest), max(self._latest)) if self._latest else None
 
     def over_at(self, index: int) -> float | None:
         """Return when silence ends, or has ended, the turn of a line (epoch seconds).

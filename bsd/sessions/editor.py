@@ -286,6 +286,7 @@ class SessionEditor:
             bytes_before=report.bytes_before,
             bytes_after=report.bytes_after,
             undoes=plan.undoes,
+            cut_reason=str(plan.timing.cause) if plan.timing and not plan.timing.waits else None,
         )
         return session.history.begin(
             act,

@@ -40,7 +40,7 @@ _log = structlog.stdlib.get_logger(module="state")
 
 NO_ID = 0  # the number for an entry without id
 
-_VERSION = 4
+_VERSION = 5
 _GUARDED = 4096  # bytes before a checkpoint that must be unchanged
 _WAIT_SECONDS = 5.0
 _CACHE_KIB = 512
@@ -55,7 +55,9 @@ _TABLES = {
     "rests": """
         session TEXT PRIMARY KEY, settings TEXT NOT NULL, dev INTEGER NOT NULL,
         ino INTEGER NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
-        due_at REAL, warm_until REAL, tokens_ready INTEGER NOT NULL) WITHOUT ROWID""",
+        due_at REAL, warm_until REAL, tokens_ready INTEGER NOT NULL,
+        tokens_rewritten INTEGER NOT NULL, cost_now REAL, calls_needed INTEGER,
+        calls_expected INTEGER) WITHOUT ROWID""",
 }
 
 
@@ -116,6 +118,14 @@ class Left(NamedTuple):  # not a dataclass: at start, each session gets an objec
     due_at: float | None  # epoch seconds at which work is due even if the file does not change
     warm_until: float | None = None  # epoch seconds; until then, values in the model's context wait
     tokens_ready: int = 0  # tokens of the values that wait for `warm_until`
+    # A cut before `warm_until`:
+    tokens_rewritten: int = 0  # tokens that the provider would have to cache again
+    cost_now: float | None = None  # US dollars; None: the prices are unknown
+    calls_needed: int | None = None  # further calls that would earn the cost
+    calls_expected: int | None = None  # further calls that the warm cache will probably see
+
+
+_LEFT = ", ".join(("dev, ino, size, mtime_ns", *Left._fields[3:]))
 
 
 class StateDb:
@@ -231,7 +241,7 @@ class StateDb:
         """Yield the states stored under these settings; few are in memory at once."""
         after = ""
         query = (
-            "SELECT session, dev, ino, size, mtime_ns, due_at, warm_until, tokens_ready FROM rests"
+            f"SELECT session, settings, {_LEFT} FROM rests"  # noqa: S608 - our own columns
             " WHERE session > ? AND settings = ? ORDER BY session LIMIT ?"
         )
         while True:
@@ -241,26 +251,19 @@ class StateDb:
                     rows = database.execute(query, (after, settings, _AT_ONCE)).fetchall()
             if not rows:
                 return
-            for name, *file, due_at, warm_until, ready in rows:
+            for row in rows:
                 with suppress(BsdError):  # not a valid session name
-                    session, seen = SessionName.parse(name), Written(*map(unsigned, file))
-                    yield Left(session, settings, seen, due_at, warm_until, ready)
+                    yield _left(row)
             after = rows[-1][0]
 
     def waiting(self) -> dict[str, Left]:
         """Return the states of sessions that waited for their prompt cache, by session name."""
-        query = (
-            "SELECT session, settings, dev, ino, size, mtime_ns, due_at, warm_until, tokens_ready"
-            " FROM rests WHERE warm_until IS NOT NULL"
-        )
+        query = f"SELECT session, settings, {_LEFT} FROM rests WHERE warm_until IS NOT NULL"  # noqa: S608 - our own columns
         found = {}
         with self._open() as database:
-            for name, settings, *file, due_at, until, ready in (
-                database.execute(query) if database is not None else ()
-            ):
+            for row in database.execute(query) if database is not None else ():
                 with suppress(BsdError):  # not a valid session name
-                    session, seen = SessionName.parse(name), Written(*map(unsigned, file))
-                    found[name] = Left(session, settings, seen, due_at, until, ready)
+                    found[row[0]] = _left(row)
         return found
 
     def note_rests(self, rests: Mapping[SessionName, Left | None]) -> None:
@@ -274,7 +277,8 @@ class StateDb:
         with self._open(create=True) as database:
             if database is not None:
                 database.executemany("DELETE FROM rests WHERE session = ?", gone)
-                database.executemany("REPLACE INTO rests VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+                marks = ", ".join("?" * (len(Left._fields) + 3))  # `file` takes four columns
+                database.executemany(f"REPLACE INTO rests VALUES ({marks})", rows)  # noqa: S608 - marks only
 
     def keep_only(self, is_there: Callable[[SessionName], bool]) -> int:
         """Drop all rows of sessions that no longer exist; return how many sessions these were."""
@@ -381,6 +385,12 @@ def _forget(database: sqlite3.Connection, name: SessionName) -> None:
     query = "DELETE FROM ids WHERE number = (SELECT number FROM checkpoints WHERE session = ?)"
     database.execute(query, (str(name),))
     database.execute("DELETE FROM checkpoints WHERE session = ?", (str(name),))
+
+
+def _left(row: tuple[Any, ...]) -> Left:
+    """Return the state that a row of `rests` holds; raises BsdError."""
+    name, settings, *others = row
+    return Left(SessionName.parse(name), settings, Written(*map(unsigned, others[:4])), *others[4:])
 
 
 def _file(identity: Identity) -> tuple[int, int]:
