@@ -27,7 +27,6 @@ _HOUR, _DAY = 3600, 86_400
 _VENDORS = {
     "amazon-bedrock": "bedrock",
     "azure-openai-responses": "azure",
-    "codex": "openai",
     "google": "gemini",
     "google-gemini-cli": "gemini",
     "google-vertex": "vertex_ai",

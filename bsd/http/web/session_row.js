@@ -1,7 +1,7 @@
 // Rows of lists: a session, and an entry that a search found.
 
 import { h } from "./dom.js";
-import { bytes, count, number } from "./format.js";
+import { bytes, count, dollars, number } from "./format.js";
 import { lineOf, marked, placeOf } from "./found.js";
 import { timingWords, waits } from "./timing.js";
 import { badge, clipped, linkTo, when } from "./widgets.js";
