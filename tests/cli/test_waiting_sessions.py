@@ -72,7 +72,9 @@ def warm_session(bsd: Call) -> None:
 def test_a_dry_run_says_what_the_daemon_waits_for_and_a_run_does_not_wait(bsd: Call) -> None:
     warm_session(bsd)
     told = bsd("extract", "main/warm", "--dry-run")
-    assert re.search(r"main/warm: cache warm until \d\d:\d\d", told.err)
+    assert re.search(
+        r"main/warm: a cut now rewrites 21 cached tokens \(.*\); cold at \d\d:\d\d", told.err
+    )
     asked = bsd("extract", "main/warm", "--dry-run", "--when", "cold")
     assert re.search(r"3 +cache_warm +the prompt cache of its provider is warm", asked.out)
     done = bsd("extract", "main/warm")
