@@ -70,8 +70,8 @@ def _work(status: Document, now: float) -> Iterator[str]:
         seen += f", {watcher['scan_only']:,} by scans only"
     yield _row("watching", f"{counted(totals['sessions'], 'session')}; {seen}")
     yield _row("queue", queue_text(queue) or "empty")
-    for line in cache_lines(status, now):
-        yield _row("cache", line)
+    for number, line in enumerate(cache_lines(status, now)):
+        yield _row("" if number else "cache", line)
     for worker in status["workers"]:
         if worker["session"]:
             yield _row("", f"{worker['name']}: {worker['session']}")
@@ -230,20 +230,28 @@ def why_cut(session: Document) -> str:
 
 def cache_lines(status: Document, now: float) -> Iterator[str]:
     """Return lines about sessions that wait for their prompt cache, and about cuts by reason."""
-    waits = status.get("prompt_cache", {})  # missing in a daemon of an older version
-    if waits.get("sessions"):
-        ready = f"{short(waits['tokens_ready'])} tokens ready"
-        text = f"{counted(waits['sessions'], 'session')} waiting, {ready}"
-        if waits["next_cold"]:
-            cold = datetime.fromisoformat(waits["next_cold"]).timestamp()
-            text += f"; the next is cold at {clock_time(cold, now)}"
-        if waits["tokens_rewritten"]:
-            cost = cost_text(waits["cost_now"], waits["unpriced"])
-            text += f"; cuts now rewrite {short(waits['tokens_rewritten'])} cached tokens ({cost})"
-        yield text
+    if waiting := waiting_text(status, now):
+        yield waiting
+    waits = status.get("prompt_cache", {})
+    if waits.get("tokens_rewritten"):
+        cost = cost_text(waits["cost_now"], waits["unpriced"])
+        yield f"cuts now would rewrite {short(waits['tokens_rewritten'])} cached tokens ({cost})"
     if cuts := cuts_text(status["totals"].get("cuts", {})):
         rewritten = status["totals"]["tokens_rewritten"]
         yield f"{cuts}{f'; {short(rewritten)} cached tokens rewritten' if rewritten else ''}"
+
+
+def waiting_text(status: Document, now: float) -> str | None:
+    """Return how many sessions wait for their prompt cache and until when; None if none waits."""
+    waits = status.get("prompt_cache", {})  # missing in a daemon of an older version
+    if not waits.get("sessions"):
+        return None
+    ready = f"{short(waits['tokens_ready'])} tokens ready"
+    text = f"{counted(waits['sessions'], 'session')} waiting, {ready}"
+    if waits["next_cold"]:
+        cold = datetime.fromisoformat(waits["next_cold"]).timestamp()
+        text += f"; next cold at {clock_time(cold, now)}"
+    return text
 
 
 def _row(name: str, text: str) -> str:

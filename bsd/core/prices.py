@@ -195,8 +195,19 @@ def life_seconds_of(
 
     None if the provider publishes none. The arguments are those of `price_of`.
     """
+    lives = lives_of(table, provider, model, at)
+    return lives[-1].seconds if lives else None
+
+
+def lives_of(
+    table: PriceTable, provider: str | None, model: str | None, at: float
+) -> tuple[CacheLife, ...]:
+    """Return the published lifetimes of a model's cache, the shortest first.
+
+    They are known for more models than prices are. The arguments are those of `price_of`.
+    """
     rows = _fitting(table, provider, model or "")
-    return next((row.lives[-1].seconds for row in rows if row.lives and row.since <= at), None)
+    return next((row.lives for row in rows if row.lives and row.since <= at), ())
 
 
 @lru_cache(maxsize=256)

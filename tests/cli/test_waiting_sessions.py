@@ -39,6 +39,8 @@ def test_a_session_that_waits_says_until_when(bsd: Call) -> None:
     assert found
     assert found[1] == f"{datetime.fromtimestamp(until).astimezone():%H:%M}"
     assert len(DUE.findall(shown)) == 1
+    cost = "a cut now rewrites 31k cached tokens (about $0.12) and pays after 60 further calls"
+    assert cost in bsd("show", "main/alpha", "--limit", "1").out
     rows = {row["session"]: row for row in bsd("sessions", "--json").document["sessions"]}
     assert rows["main/alpha"]["cache_warm_until"] == iso_utc(until)
     assert rows["main/alpha"]["tokens_ready"] == 38_123
