@@ -489,8 +489,8 @@ def notes_of(
         )
     if state.uncounted:
         notes.append(
-            f"Sessions without recorded usage: {state.uncounted:,}. Nothing shows whether they use a"
-            " cache, so that no cost includes them"
+            f"Sessions without recorded usage: {state.uncounted:,}. No cost includes them, since"
+            " nothing shows whether they use a cache"
         )
     if state.empty:
         notes.append(f"Sessions without an answer of a model: {state.empty:,}")
