@@ -217,10 +217,12 @@ class _Player:
 
         All values may leave, or those from one on that has become due since the last decision.
         """
-        values, entries = self._leaves.values, self._recording.values.entries
         fresh = range(self._fresh or len(self._due), len(self._due))
-        of = [entries[values[leave]] for leave in self._due]
-        return [0, *(at for at in fresh if of[at] != of[at - 1])]
+        return [0, *(at for at in fresh if self._entry(at) != self._entry(at - 1))]
+
+    def _entry(self, at: int) -> int:
+        """Return the entry of a due value."""
+        return self._recording.values.entries[self._leaves.values[self._due[at]]]
 
     def _cuts(self, occasion: Occasion, starts: list[int]) -> list[Cut]:
         """Return the cuts that begin at some of the due values, in the same order."""
@@ -242,7 +244,7 @@ class _Player:
     def _before(self, occasion: Occasion, start: int) -> float:
         """Return the tokens in context before one of the due values."""
         context = self._timeline.contexts[occasion.stretch]
-        first = self._recording.values.entries[self._leaves.values[self._due[start]]]
+        first = self._entry(start)
         kept = context.place(first) - self._gone.within(context, first)
         return context.stretch.constant + kept * context.stretch.scale
 
