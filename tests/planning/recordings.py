@@ -168,12 +168,16 @@ class HandMade:
 
     def played(self, when: str | None, *prices: tuple[str, Price], **conditions: float) -> Played:
         """Play the recording; `when` None: without bsd. Conditions as in `Conditions`."""
-        known = table(*(prices or (("made-up", price()),)))
-        timeline = Timeline(self.recording, Conditions(known, **conditions))  # type: ignore[arg-type]
         leaves = None if when is None else self.recording.leaves[0]
-        return play(timeline, leaves, when or "now")
+        return play(timeline_of(self, *prices, **conditions), leaves, when or "now")
 
     def _context(self) -> int:
         tokens, stretch = self.recording.entries.tokens, self.recording.stretches[-1]
         runs = (*stretch.kept, (stretch.begins, len(self)))
         return int(stretch.constant + sum(sum(tokens[start:end]) for start, end in runs))
+
+
+def timeline_of(made: HandMade, *prices: tuple[str, Price], **conditions: float) -> Timeline:
+    """Return the timeline of a recording, with the made-up price unless others are given."""
+    known = table(*(prices or (("made-up", price()),)))
+    return Timeline(made.recording, Conditions(known, **conditions))  # type: ignore[arg-type]
