@@ -471,6 +471,7 @@ def compactions(recording: Recording) -> tuple[int, ...]:
 # --- limits of the figures, in words ---
 
 _MOST_MODELS = 5  # named in a note
+_ROUGH = 0.1  # a larger deviation of the estimate is worth a word
 
 
 def notes_of(
@@ -491,6 +492,12 @@ def notes_of(
         notes.append(
             f"Sessions without recorded usage: {state.uncounted:,}. No cost includes them, since"
             " nothing shows whether they use a cache"
+        )
+    deviation = state.sums.deviation
+    if deviation is not None and deviation > _ROUGH:
+        notes.append(
+            f"The estimated tokens differ from the recorded ones by {deviation:.0%}: the figures are"
+            " rough"
         )
     if state.empty:
         notes.append(f"Sessions without an answer of a model: {state.empty:,}")
