@@ -55,6 +55,7 @@ def test_the_document_of_a_replay(ours: Call) -> None:
         assert one["trigger_types"] == ["thinking", "tool_result"]
         assert one["tokens_share"] == round(one["tokens"] / document["without"]["tokens"], 4)
         assert one["cost_share"] == pytest.approx(one["cost"] / document["without"]["cost"], 1e-3)
+        assert one["worst_cost_share"] >= one["cost_share"]
         assert one["cuts"] == sum(one["cuts_by_reason"].values())
         assert one["wanted_again"] <= one["left_values"]
     assert settings[1]["left_values"] >= settings[3]["left_values"] > 0
@@ -68,7 +69,7 @@ def test_the_table_for_people(bsd: Call) -> None:
     lines = ended.out.split("\n")
     assert lines[0].startswith("3 sessions, ")
     assert lines[1].startswith("Without bsd: ")
-    assert lines[3].split()[:6] == ["KEEP", "MIN", "WHEN", "COST", "TOKENS", "CUTS"]
+    assert lines[3].split()[:6] == ["KEEP", "MIN", "WHEN", "COST", "WORST", "TOKENS"]
     assert [line.split()[:3] for line in lines[4:8]] == [
         ["3", "500", "pays"],
         ["3", "500", "now"],
@@ -127,7 +128,7 @@ def test_a_model_without_a_price_has_tokens_and_no_money(ours: Call) -> None:
     assert one["tokens_share"] < 1
 
     prices = ours.root / "prices.json"
-    row = {"input_cost_per_token": 1e-6, "output_cost_per_token": 5e-6}
+    row: dict[str, Any] = {"input_cost_per_token": 1e-6, "output_cost_per_token": 5e-6}
     row |= {"cache_read_input_token_cost": 1e-7, "litellm_provider": "anthropic"}
     prices.write_text(json.dumps({"model-of-nobody": row}))
     named = ours("replay", "main/unknown", "--when", "now", "--prices", str(prices), "--json")
@@ -212,6 +213,7 @@ def test_a_suggestion_is_the_cheapest_setting_whose_values_are_rarely_wanted_aga
                 cost=None,
                 tokens_share=cost,
                 cost_share=cost,
+                worst_cost_share=None,
                 cuts_by_reason={},
                 left_values=100,
                 wanted_again=again,
@@ -228,5 +230,5 @@ def test_a_suggestion_is_the_cheapest_setting_whose_values_are_rarely_wanted_aga
     assert suggested((0.705, 0), (0.7, 9), (0.6, 11))[:2] == (3, ())  # not worth a change
     number, commands, reason = suggested((0.5, 60), (0.7, 30), (0.8, 40))
     assert (number, commands) == (10, take_10)
-    assert reason.startswith("Under each setting more than 10% of the values")
+    assert reason.startswith("Under each setting more than 10 % of the values")
     assert suggest((), grid) is None
