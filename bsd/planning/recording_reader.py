@@ -263,6 +263,8 @@ class _Reader:
         """Begin a stretch whose first request is sent with the entries before number `at`."""
         stretches, cause = self.recording.stretches, self._pending
         self._pending = None
+        if cause is None and same_model:
+            return
         before = self._context_before(at)
         sent, shared_until = before, 0
         if cause is not None:

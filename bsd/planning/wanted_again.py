@@ -12,7 +12,7 @@ an answer; around each window that is such a block, the texts are compared.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from bsd.planning.recorded import Want, WantKind
@@ -141,16 +141,13 @@ class WantedText:
                 self._note(WantKind.QUOTATION, holders, is_in_context)
             after = min(until - _BLOCK + 1, start + _STRIDE)
 
-    def _places(self, block: str) -> Sequence[int]:
-        places = self._blocks.get(block, ())
-        return (places,) if isinstance(places, int) else places
-
     def _quotation(self, text: str, at: int, block: str) -> tuple[int, int]:
         """Return a part of a text, around its window `at`, that a text in context has too.
 
         It has at least 40 characters; (-1, -1) if there is none.
         """
-        places = self._places(block)
+        found = self._blocks[block]
+        places = [found] if isinstance(found, int) else found
         for place in places if len(places) <= _MOST_PLACES else ():
             source = self._texts[place >> _BITS].text
             there = (place & ((1 << _BITS) - 1)) * _BLOCK
@@ -174,8 +171,11 @@ class WantedText:
         """
         found: dict[int, Holder] = {}
         for back, block in enumerate(blocks):
-            places = self._places(block)
-            if len(places) > _MOST_PLACES:
+            if (places := self._blocks.get(block)) is None:
+                continue
+            if isinstance(places, int):
+                places = [places]
+            elif len(places) > _MOST_PLACES:
                 return []
             for place in places:
                 number = place >> _BITS
