@@ -270,7 +270,8 @@ class _Reader:
         if cause is not None:
             # A window computes its answers once, so ask a copy.
             sent = copy(self._window).all_sent()[:at]
-        differs = self._first_difference(before, sent)
+        # Of the context before, a compaction keeps no beginning.
+        differs = 0 if cause is Cause.COMPACTION else self._first_difference(before, sent)
         if cause is None or differs == at:
             if same_model:
                 return
