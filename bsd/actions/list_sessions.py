@@ -24,6 +24,15 @@ from bsd.maintenance import catalog
 from bsd.maintenance.catalog import AgentInfo, ListedSession
 from bsd.maintenance.search import SessionFilter
 from bsd.maintenance.titles import BEYOND_SECONDS, Titles
+from bsd.planning.timing_members import (
+    CallsExpected,
+    CallsNeeded,
+    CostNow,
+    CutReason,
+    TokensRewritten,
+    members,
+    wait_of,
+)
 from bsd.planning.view import time_text
 from bsd.store.statistics import NOTHING_OUT, Statistics
 from bsd.transcripts.agents.program import Registry
@@ -90,6 +99,11 @@ class SessionRow:
     tokens_ready: Annotated[
         int | None, Field(description="Estimated tokens of these waiting values"), OMIT_EMPTY
     ] = field(default=None, kw_only=True)
+    cut_reason: CutReason = field(default=None, kw_only=True)
+    tokens_rewritten: TokensRewritten = field(default=None, kw_only=True)
+    cost_now: CostNow = field(default=None, kw_only=True)
+    calls_needed: CallsNeeded = field(default=None, kw_only=True)
+    calls_expected: CallsExpected = field(default=None, kw_only=True)
     left_alone: Annotated[str | None, Field(description="Why bsd does not edit it"), OMIT_EMPTY] = (
         field(default=None, kw_only=True)
     )
@@ -182,7 +196,8 @@ class Cursor:
 
 def session_row(info: ListedSession, now: float) -> SessionRow:
     """Return a session of the catalog as a row of an answer; `now` in epoch seconds."""
-    waits = info.waits if info.waits and (info.waits.warm_until or 0.0) > now else None
+    wait = wait_of(info.waits, now)
+    until = wait.cold_at if wait else None
     pause = info.paused
     return SessionRow(
         session=str(info.name),
@@ -198,8 +213,9 @@ def session_row(info: ListedSession, now: float) -> SessionRow:
         extracted_bytes=info.extracted_bytes,
         no_session=info.no_session,
         resume=info.resume,
-        cache_warm_until=iso_utc(waits.warm_until) if waits and waits.warm_until else None,
-        tokens_ready=waits.tokens_ready if waits else None,
+        cache_warm_until=None if until is None else iso_utc(until),
+        tokens_ready=wait.cut.removed if wait else None,
+        **members(wait),
         left_alone=info.left_alone,
         paused=None if pause is None else f"{pause.name}, {pause.spelled_end}",
     )

@@ -9,6 +9,7 @@ from bsd.cli.call import BsdCommand, Call
 from bsd.cli.options import session_argument
 from bsd.cli.output import print_table, say, size
 from bsd.core.layout import SessionName
+from bsd.planning.timing_words import SHORT_REASONS
 from bsd.planning.undo import PastOperation
 
 _MOST_IDS = 3  # entries named in a row of the history
@@ -58,13 +59,14 @@ def tell_history(found: HistoryList) -> None:
 
 def _row(operation: PastOperation) -> tuple[str, ...]:
     undoes = f" of {operation.undoes}" if operation.undoes is not None else ""
+    cut = operation.cut_reason
     grown = operation.bytes_after - operation.bytes_before
     ids = operation.entry_ids[:_MOST_IDS]
     more = operation.entries - len(ids)
     return (
         str(operation.operation),
         operation.at[:19],
-        operation.action + undoes,
+        operation.action + undoes + (f" ({SHORT_REASONS[cut]})" if cut in SHORT_REASONS else ""),
         operation.actor,
         operation.state.replace("_", " "),
         ("−" if grown < 0 else "+") + size(abs(grown)),

@@ -10,7 +10,6 @@ from typing import Any
 
 from bsd.cli.call import Call
 from bsd.cli.output import (
-    cache_wait,
     counted,
     note,
     print_json,
@@ -28,6 +27,7 @@ from bsd.core.layout import SessionName
 from bsd.maintenance.disk_use import in_flight_use
 from bsd.planning.plan import Rate
 from bsd.planning.result import SessionResult, Status
+from bsd.planning.timing_words import cost_text, cost_words, short, words
 
 _NAMED_AT_MOST = 3  # sessions that were left alone for one reason
 
@@ -69,7 +69,22 @@ class Outcomes:
 
     def total(self, member: str) -> int:
         """Return the sum of a member of all results."""
-        return sum(getattr(result, member) for result in self.results)
+        return sum(getattr(result, member) or 0 for result in self.results)
+
+    @property
+    def rewriting(self) -> list[SessionResult]:
+        """The results of cuts that make providers write a warm prompt cache again."""
+        return [
+            result
+            for result in self.results
+            if result.tokens_rewritten and result.timing and not result.timing.waits
+        ]
+
+    @property
+    def cost(self) -> float | None:
+        """The cost of `rewriting` in US dollars; None: no price is known."""
+        costs = [each.cost_now for each in self.rewriting if each.cost_now is not None]
+        return round(sum(costs), 6) if costs else None
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -104,6 +119,8 @@ class Outcomes:
                 "sessions": len(self.results),
                 **{status.value: self.count(status) for status in Status},
                 **{name: self.total(name) for name in (*numbers, "tokens_saved")},
+                "tokens_rewritten": sum(each.tokens_rewritten or 0 for each in self.rewriting),
+                "cost_now": self.cost,
                 "reasons": self.reasons,
             },
             "interrupted": self.stopped_by is not None,
@@ -174,6 +191,8 @@ def _print_totals(outcomes: Outcomes) -> None:
             tokens = outcomes.total("tokens_saved")
             say_wrapped(f"{text}: {size(saved)} ({percent}) and ~{tokens:,} tokens saved")
             say_wrapped(_estimate([result.rate for result in touched]))
+            if outcomes.rewriting:
+                say_wrapped(_cost(outcomes))
         else:
             say(text)
     if count := outcomes.count(Status.UNCHANGED):
@@ -182,6 +201,18 @@ def _print_totals(outcomes: Outcomes) -> None:
         say("there are no sessions")
     if outcomes.reasons.get("disabled"):
         note("extraction is switched off; `bsd config set enabled true` switches it on")
+
+
+def _cost(outcomes: Outcomes) -> str:
+    """Return a sentence on the warm prompt caches that the cuts change."""
+    cuts = outcomes.rewriting
+    tokens = sum(each.tokens_rewritten or 0 for each in cuts)
+    would = "would be" if outcomes.dry_run else "are"
+    cost = cost_text(outcomes.cost, sum(each.cost_now is None for each in cuts))
+    return (
+        f"an extraction by hand does not wait: {short(tokens)} cached tokens in "
+        f"{counted(len(cuts), 'session')} {would} written again ({cost})"
+    )
 
 
 def _estimate(rates: Sequence[Rate]) -> str:
@@ -224,10 +255,9 @@ def _print_troubles(results: Sequence[SessionResult], *, named: bool) -> None:
                 note(f"{result.session} was left alone: {why}")
             case Status.LEFT_ALONE:
                 alone.setdefault(why, []).append(result.session)
-        if result.cache_warm_until is not None:
-            waits = "the daemon waits" if result.dry_run else "waits"
-            until = cache_wait(result.cache_warm_until, result.tokens_ready, time.time())
-            note(f"{result.session}: {waits}: {until}")
+        if result.timing is not None and result.cache_warm_until is not None:
+            tell = words if result.timing.waits else cost_words
+            note(f"{result.session}: {tell(result.timing, time.time())}")
         for warning in result.warnings:
             note(f"{result.session}: {warning}")
         for key, missing in result.unavailable.items():

@@ -7,15 +7,12 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from shutil import get_terminal_size
 from typing import IO, Any
 
 from bsd.cli.table_layout import TableColumn, fit_table, wrap_line
 from bsd.core.formatting import format_size
 
-_DAY_SECONDS = 86_400.0
-_MANY_TOKENS = 10_000  # from here on written in thousands
 _FURTHER = 2  # columns before continuation lines
 _SIGNS = {"ok": ("✓", "32"), "warn": ("!", "33"), "fail": ("✗", "1;31")}
 
@@ -183,21 +180,6 @@ def counted(count: int, noun: str) -> str:
 def minute(moment: str | None) -> str:
     """Format an ISO 8601 moment for a table; None is `never`."""
     return "never" if moment is None else moment[:16].replace("T", " ")
-
-
-def cache_wait(until: str, tokens: int | None, now: float) -> str:
-    """Describe until when a session waits: `cache warm until 14:05, 38k tokens ready`.
-
-    Args:
-        until: ISO 8601.
-        tokens: the tokens that will be extracted then.
-        now: epoch seconds.
-    """
-    moment = datetime.fromisoformat(until).astimezone()
-    is_near = moment.timestamp() - now < _DAY_SECONDS
-    ready = f"{tokens / 1000:.0f}k" if tokens and tokens >= _MANY_TOKENS else f"{tokens or 0:,}"
-    time = f"{moment:%H:%M}" if is_near else f"{moment:%Y-%m-%d %H:%M}"
-    return f"cache warm until {time}, {ready} tokens ready"
 
 
 def share(part: int, whole: int) -> str:

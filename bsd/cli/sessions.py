@@ -20,7 +20,6 @@ from bsd.cli.call import BsdCommand, Call
 from bsd.cli.names import say_who_serves
 from bsd.cli.options import agent_option, session_argument
 from bsd.cli.output import (
-    cache_wait,
     counted,
     note,
     one_line,
@@ -33,6 +32,7 @@ from bsd.cli.output import (
 from bsd.cli.progress import waiting
 from bsd.core.layout import SessionName
 from bsd.planning.session_outline import ContextInOutline
+from bsd.planning.timing_words import timing_in, wait_words
 
 _LEAST_SHARE = 0.001  # of a session; smaller kinds of content are not listed
 _TITLE, _WIDE_TITLE = 60, 200  # characters of a title in a table; on a terminal it is cut to fit
@@ -180,10 +180,8 @@ def short_tokens(tokens: int) -> str:
 
 def _status(row: SessionRow, now: float) -> str:
     """Return the state of a session in its program, and the reason why it waits."""
-    waits = None
-    if row.cache_warm_until is not None:
-        waits = f"waits: {cache_wait(row.cache_warm_until, row.tokens_ready, now)}"
-    return "; ".join(filter(None, (row.status, waits)))
+    wait = timing_in(vars(row))
+    return "; ".join(filter(None, (row.status, wait_words(wait, now) if wait else None)))
 
 
 @click.command("summary", cls=BsdCommand)

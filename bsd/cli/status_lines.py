@@ -6,9 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from bsd.cli.output import cache_wait, counted, one_line, size
+from bsd.cli.output import counted, one_line, size
 from bsd.core.durations import spell_seconds
 from bsd.daemon.notices import Notice, agent_notices, notices_of
+from bsd.planning.timing import Timing
+from bsd.planning.timing_words import (
+    clock_time,
+    cost_text,
+    cuts_text,
+    reason_words,
+    short,
+    timing_in,
+    wait_words,
+)
 
 Document = Mapping[str, Any]
 
@@ -32,7 +42,7 @@ def status_lines(status: Document, now: float) -> Iterator[str]:
     for root in status["roots"]:
         why = f": {root['why']}" if root["why"] else ""
         yield _row("guarantee", f"{root['level']} on {root['filesystem']}{why}")
-    yield from _work(status)
+    yield from _work(status, now)
     for name, line in disk_lines(status["disk"], now):
         yield _row(name, line)
     yield _row("this run", _this_run(status["totals"]))
@@ -53,13 +63,15 @@ def status_lines(status: Document, now: float) -> Iterator[str]:
     yield from _recent(status["sessions"], now)
 
 
-def _work(status: Document) -> Iterator[str]:
+def _work(status: Document, now: float) -> Iterator[str]:
     watcher, queue, totals = status["watcher"], status["queue"], status["totals"]
     seen = f"{watcher['watched']:,} of {counted(watcher['directories'], 'directory')} by events"
     if watcher["scan_only"]:
         seen += f", {watcher['scan_only']:,} by scans only"
     yield _row("watching", f"{counted(totals['sessions'], 'session')}; {seen}")
     yield _row("queue", queue_text(queue) or "empty")
+    for number, line in enumerate(cache_lines(status, now)):
+        yield _row("" if number else "cache", line)
     for worker in status["workers"]:
         if worker["session"]:
             yield _row("", f"{worker['name']}: {worker['session']}")
@@ -183,33 +195,63 @@ def unserved_lines(agents: Iterable[Document]) -> Iterator[str]:
 
 def _recent(sessions: list[Document], now: float) -> Iterator[str]:
     told = [
-        session
-        for session in sessions
-        if session["status"] not in _NO_NEWS or _waits_until(session, now)
+        session for session in sessions if session["status"] not in _NO_NEWS or _wait(session, now)
     ]
     if told:
         yield ""
     for session in told[:_MOST_SHOWN]:
-        until = _waits_until(session, now)
+        wait = _wait(session, now)
         is_news = session["status"] not in _NO_NEWS
         what = str(session["status"]).replace("_", " ") if is_news else ""
         if session["values"]:
             what += f" {counted(session['values'], 'value')}, {size(session['bytes_saved'])} saved"
         if session["reason"]:
             what += f": {one_line(session['reason'], 120)}"
-        if until is not None:
-            what += f"{'; ' if what else ''}waits: {until}"
+        if wait is not None:
+            what += f"{'; ' if what else ''}{wait_words(wait, now)}"
+        elif is_news and (why := why_cut(session)):
+            what += f"; {why}"
         yield f"{spell_when(session['at'], now):>12}  {session['session']}  {what}"
     if len(told) > _MOST_SHOWN:
         yield f"{'':12}  … {len(told) - _MOST_SHOWN:,} more in --json"
 
 
-def _waits_until(session: Document, now: float) -> str | None:
-    """Return until when a session waits for its prompt cache; None if it does not wait."""
-    until = session.get("cache_warm_until")
-    if until is None or datetime.fromisoformat(until).timestamp() <= now:
+def _wait(session: Document, now: float) -> Timing | None:
+    """Return the wait of a session for its prompt cache; None if it does not wait."""
+    timing = timing_in(session)
+    return timing if timing and timing.waits and (timing.cold_at or 0.0) > now else None
+
+
+def why_cut(session: Document) -> str:
+    """Return why values in context left a session, from its last result; empty if none left."""
+    timing = timing_in(session)
+    return "" if timing is None or timing.waits else f"because {reason_words(timing)}"
+
+
+def cache_lines(status: Document, now: float) -> Iterator[str]:
+    """Return lines about sessions that wait for their prompt cache, and about cuts by reason."""
+    if waiting := waiting_text(status, now):
+        yield waiting
+    waits = status.get("prompt_cache", {})
+    if waits.get("tokens_rewritten"):
+        cost = cost_text(waits["cost_now"], waits["unpriced"])
+        yield f"cuts now would rewrite {short(waits['tokens_rewritten'])} cached tokens ({cost})"
+    if cuts := cuts_text(status["totals"].get("cuts", {})):
+        rewritten = status["totals"]["tokens_rewritten"]
+        yield f"{cuts}{f'; {short(rewritten)} cached tokens rewritten' if rewritten else ''}"
+
+
+def waiting_text(status: Document, now: float) -> str | None:
+    """Return how many sessions wait for their prompt cache and until when; None if none waits."""
+    waits = status.get("prompt_cache", {})  # missing in a daemon of an older version
+    if not waits.get("sessions"):
         return None
-    return cache_wait(until, session.get("tokens_ready"), now)
+    ready = f"{short(waits['tokens_ready'])} tokens ready"
+    text = f"{counted(waits['sessions'], 'session')} waiting, {ready}"
+    if waits["next_cold"]:
+        cold = datetime.fromisoformat(waits["next_cold"]).timestamp()
+        text += f"; next cold at {clock_time(cold, now)}"
+    return text
 
 
 def _row(name: str, text: str) -> str:

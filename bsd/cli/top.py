@@ -22,7 +22,14 @@ from rich.text import Text
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.client import Client, NotRunning
 from bsd.cli.output import counted, one_line, safe, size, table_lines
-from bsd.cli.status_lines import balance, queue_text, spell_when, unserved_lines
+from bsd.cli.status_lines import (
+    balance,
+    queue_text,
+    spell_when,
+    unserved_lines,
+    waiting_text,
+    why_cut,
+)
 from bsd.cli.table_layout import wrap_line
 from bsd.core.durations import spell_seconds
 from bsd.core.errors import BsdError, Invalid, Unavailable
@@ -212,6 +219,8 @@ class TopView:
         for worker in status["workers"]:
             if worker["session"]:
                 yield f"         {worker['name']}: {worker['session']}"
+        if waiting := waiting_text(status, time.time()):
+            yield f"cache    {waiting}"
         totals = status["totals"]
         saved = f"{size(totals['bytes_saved'])}, about {totals['tokens_saved']:,} tokens"
         values = counted(totals["values"], "value")
@@ -260,7 +269,7 @@ class TopView:
                 spell_when(each["at"], now),
                 str(each["status"]).replace("_", " "),
                 size(each["bytes_saved"]) if each["bytes_saved"] > 0 else "",
-                one_line(each["reason"] or "", 80),
+                one_line(each["reason"] or why_cut(each), 80),
             )
             for each in self.status.get("sessions", ())[:_MOST_CHANGES]
             if each["status"] != "unchanged" or each["values"]

@@ -71,7 +71,7 @@ class AutoCron:
     def _waiting(self) -> Iterator[tuple[SessionName, Written]]:
         """Yield the sessions that wait for their prompt cache to get cold, the first due first."""
         waiting = self._state.waiting.copy()  # other threads change it
-        for name in sorted(waiting, key=waiting.__getitem__):
+        for name in sorted(waiting, key=lambda name: waiting[name].cold_at or 0.0):
             with suppress(BsdError, OSError):  # the session was deleted
                 yield name, Written.of(os.lstat(self._state.layout.transcript(name)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -36,6 +36,8 @@ from bsd.maintenance.disk_use import disk_use
 from bsd.maintenance.expiry import Forecast, RetentionTarget, forecast
 from bsd.maintenance.retention import archive_forecast
 from bsd.maintenance.targets import ArchivePacks, ExtractedFiles, TrashedSessions
+from bsd.planning.timing import Timing
+from bsd.planning.timing_words import rewritten
 from bsd.sessions.commit.late import list_orphans
 from bsd.sessions.commit.reach import unreached
 from bsd.setup.unserved import dismissed, note_dismissed, unserved
@@ -121,6 +123,7 @@ class DaemonReport:
                 **_queue(state.queue, len(state.enqueuer), len(state.savings), state.scan.left),
                 "cache_warm": len(state.waiting),
             },
+            prompt_cache=_prompt_cache(list(state.waiting.values())),
             workers=self._workers.snapshot(),
             children=self._children.snapshot(),
             totals={"sessions": len(state.scan), **self._totals()},
@@ -228,6 +231,20 @@ def _queue(work: WorkQueue, debouncing: int, gathering: int, left: int) -> dict[
             {"session": str(each.session), "error": each.error, "failures": each.failures}
             for each in work.parked()
         ],
+    }
+
+
+def _prompt_cache(waits: Sequence[Timing]) -> dict[str, Any]:
+    """Return the sums over the sessions that wait for their prompt cache."""
+    costs = [wait.dollars for wait in waits if wait.dollars is not None]
+    cold = min((wait.cold_at for wait in waits if wait.cold_at is not None), default=None)
+    return {
+        "sessions": len(waits),
+        "tokens_ready": sum(wait.cut.removed for wait in waits),
+        "tokens_rewritten": sum(map(rewritten, waits)),
+        "cost_now": round(sum(costs), 6) if costs else None,
+        "unpriced": len(waits) - len(costs),
+        "next_cold": None if cold is None else iso_utc(cold),
     }
 
 

@@ -27,6 +27,9 @@ from bsd.daemon.tasks import LONGEST_WAIT_SECONDS
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.rules import Reason
 from bsd.planning.survey import fingerprint
+from bsd.planning.timing import Timing
+from bsd.planning.timing_members import left_figures
+from bsd.planning.timing_words import rewritten
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.protocol import CommitOutcome
 from bsd.store.state import Left, StateDb, state_at
@@ -43,6 +46,7 @@ _TOTALS = (
     "values",
     "bytes_saved",
     "tokens_saved",
+    "tokens_rewritten",
     "bytes_written",
     "busy",
     "failed",
@@ -66,6 +70,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._totals: Counter[str] = Counter()
         self._give_ups: Counter[str] = Counter()
+        self._cuts: Counter[str] = Counter()
         # A result is converted to JSON at the first request for the status and kept, because
         # requests are more frequent than new results.
         self._results: OrderedDict[SessionName, dict[str, Any] | tuple[SessionResult, float]]
@@ -93,6 +98,9 @@ class Ledger:
             self._totals["values"] += result.values
             self._totals["tokens_saved"] += result.tokens_saved
             self._totals["bytes_saved"] += result.bytes_before - result.bytes_after
+            if (timing := result.timing) and not timing.waits:
+                self._cuts[timing.cause] += 1
+                self._totals["tokens_rewritten"] += rewritten(timing)
             self._totals["busy"] += result.status is Status.BUSY
             self._totals["failed"] += result.status is Status.FAILED
             if result.status is Status.LEFT_ALONE:
@@ -122,6 +130,7 @@ class Ledger:
             return {
                 **{name: self._totals[name] for name in _TOTALS},
                 "give_ups": dict(sorted(self._give_ups.items())),
+                "cuts": {str(cause): number for cause, number in sorted(self._cuts.items())},
             }
 
     def left_alone(self) -> dict[str, Any]:
@@ -166,18 +175,17 @@ class IdleSessions:
         name: SessionName,
         seen: Written,
         due_at: float | None,
-        warm_until: float | None = None,
-        tokens_ready: int = 0,
+        wait: Timing | None = None,
     ) -> None:
         """Record that a session is idle until it changes, or until `due_at` (epoch seconds).
 
-        `warm_until` and `tokens_ready` are those of `Left`.
+        `wait`: the timing of values that wait for their prompt cache.
         """
         with self._lock:
             settings = self._judged_by.pop(name, None)
             if settings is not None:
-                left = Left(name, settings, seen, due_at, warm_until, tokens_ready)
-                self._new[name] = left
+                figures = left_figures(wait) if wait else {}
+                self._new[name] = Left(name, settings, seen, due_at, **figures)
             many = len(self._new) >= _MOST_COLLECTED
         if many:
             self.flush()
@@ -270,8 +278,8 @@ class DaemonState:
         self.state_db = state_at(self.layout.state_db)
         self.idle_sessions = IdleSessions(self.state_db, self.config)
         self.savings = PendingSavings()
-        # Sessions that wait for their prompt cache → when it gets cold (epoch seconds).
-        self.waiting: dict[SessionName, float] = {}
+        # Sessions that wait for their prompt cache.
+        self.waiting: dict[SessionName, Timing] = {}
         self.in_flight = InFlight(self.layout)
         self.mounts = Mounts(self._can_exchange)
         self.scan = Scan(self.layout)
@@ -286,12 +294,12 @@ class DaemonState:
             clock=self.clocks.steady,
         )
 
-    def note_waiting(self, name: SessionName, until: float | None) -> None:
-        """Record when the wait of a session for its prompt cache ends (epoch); None: no wait."""
-        if until is None:
+    def note_waiting(self, name: SessionName, wait: Timing | None) -> None:
+        """Record that a session waits for its prompt cache; None: it does not wait."""
+        if wait is None:
             self.waiting.pop(name, None)
         else:
-            self.waiting[name] = until
+            self.waiting[name] = wait
 
     def wake(self, loop: str) -> None:
         """Make the next step of a loop due now. May be called from any thread."""

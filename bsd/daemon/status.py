@@ -169,11 +169,28 @@ class DaemonStatus:
             "cache_warm (sessions that wait for their prompt cache to get cold)"
         ),
     ]
+    prompt_cache: Annotated[
+        EntryInfo,
+        Field(
+            description="The sessions that wait for their prompt cache to get cold: sessions "
+            "(their number), tokens_ready, tokens_rewritten (if all were cut now), cost_now (of "
+            "these, in US dollars; null: unknown), unpriced (sessions that cost_now lacks, because "
+            "the prices of their models are unknown), next_cold"
+        ),
+    ]
     workers: Annotated[list[EntryInfo], Field(description="name, session, since")]
     children: Annotated[
         list[EntryInfo], Field(description="Processes that work on sessions: pid, since, session")
     ]
-    totals: EntryInfo
+    totals: Annotated[
+        EntryInfo,
+        Field(
+            description="commits, entries, values, bytes_saved, tokens_saved, tokens_rewritten (of "
+            "warm prompt caches, by cuts), bytes_written, busy, failed, children_started, "
+            "children_died, workers_replaced, crashes, sessions, give_ups (by reason), cuts (by "
+            "`cut_reason`)"
+        ),
+    ]
     left_alone: Annotated[EntryInfo, Field(description="count, reasons")]
     exclude: Annotated[
         list[str], Field(description="Patterns of agents and sessions that bsd never reads")

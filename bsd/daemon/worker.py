@@ -29,6 +29,7 @@ from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
 from bsd.daemon.queue import Failed, Finished, TryLater, Verdict
 from bsd.daemon.state import DaemonState
 from bsd.planning.result import SessionResult, Status
+from bsd.planning.timing_words import words
 from bsd.transcripts.change import Written
 
 _log: BoundLogger = structlog.get_logger(module="worker")
@@ -196,14 +197,13 @@ class Worker:
             seen = result.left_as.written
             state.scan.note(name, seen)
             if not result.postponed:
-                waits = result.warm_until, result.tokens_ready or 0
-                state.idle_sessions.left(name, seen, result.due_at, *waits)
+                state.idle_sessions.left(name, seen, result.due_at, result.wait)
         if result.postponed:
             state.savings.wait(name, now)
             due.append(state.savings.due(name) or now)
         else:
             state.savings.clear(name)
-        state.note_waiting(name, result.warm_until)
+        state.note_waiting(name, result.wait)
         if result.due_at is not None:
             due.append(now + max(0.0, result.due_at - state.clocks.wall()))
         return min(due, default=None)
@@ -226,10 +226,11 @@ class Worker:
         self._state.ledger.worked(name, result, at)
         if self._state.events.has_listeners:
             self._state.events.publish("session", **as_json(result))
-        if result.cache_warm_until is not None:
+        if result.wait is not None:
             _log.debug(
-                f"Session {name} waits: cache warm until {result.cache_warm_until}",
+                f"Session {name} {words(result.wait, at)}",
                 tokens_ready=result.tokens_ready,
+                tokens_rewritten=result.tokens_rewritten,
             )
         if result.postponed:
             _log.debug(

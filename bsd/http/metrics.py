@@ -11,6 +11,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from bsd.planning.timing_words import SHORT_REASONS
+
 Document = Mapping[str, Any]
 
 # Counters since the start: name without `_total` → path in the status, help text.
@@ -25,6 +27,10 @@ _COUNTERS = {
     "bsd_tokens_saved": (
         "totals.tokens_saved",
         "Tokens of text, estimated, that are no longer sent; pictures and PDFs count none.",
+    ),
+    "bsd_cache_tokens_rewritten": (
+        "totals.tokens_rewritten",
+        "Tokens of warm prompt caches, estimated, that providers wrote again because of bsd.",
     ),
     "bsd_bytes_written": (
         "totals.bytes_written",
@@ -48,6 +54,14 @@ _GAUGES = {
     "bsd_extraction_enabled": ("enabled", "1 unless `enabled` is false."),
     "bsd_sessions": ("totals.sessions", "Sessions that are known."),
     "bsd_sessions_left_alone": ("left_alone.count", "Transcripts that bsd does not edit."),
+    "bsd_cache_waiting_sessions": (
+        "prompt_cache.sessions",
+        "Sessions that wait for their prompt cache to get cold.",
+    ),
+    "bsd_cache_waiting_tokens": (
+        "prompt_cache.tokens_ready",
+        "Tokens of text, estimated, that leave these sessions then.",
+    ),
     "bsd_disk_saved_bytes": (
         "disk.saved",
         "Bytes by which extraction has made the existing sessions shorter.",
@@ -198,6 +212,13 @@ def _work(status: Document) -> Iterator[Metric]:
         "bsd_commits_given_up",
         "Commits given up because the session changed or was in use; it stays unchanged.",
         status["totals"]["give_ups"],
+        kind=CounterMetricFamily,
+    )
+    yield _by(
+        "reason",
+        "bsd_cuts",
+        "Extractions of values that the model sees, by the reason for which they did not wait.",
+        {cause: status["totals"]["cuts"].get(cause, 0) for cause in SHORT_REASONS},
         kind=CounterMetricFamily,
     )
     queue, workers, watcher = status["queue"], status["workers"], status["watcher"]

@@ -17,6 +17,15 @@ from bsd.core.errors import BsdError, Busy, LeftAlone
 from bsd.core.formatting import iso_utc
 from bsd.planning.plan import Plan, Rate, Report
 from bsd.planning.restore import Restored
+from bsd.planning.timing import Cause, Cut, Timing
+from bsd.planning.timing_members import (
+    CallsExpected,
+    CallsNeeded,
+    CostNow,
+    CutReason,
+    TokensRewritten,
+    members,
+)
 from bsd.transcripts.change import Identity
 
 
@@ -80,6 +89,11 @@ class SessionResult:
     tokens_ready: Annotated[
         int | None, Field(description="Estimated tokens of the values that wait"), OMIT_EMPTY
     ] = None
+    cut_reason: CutReason = None
+    tokens_rewritten: TokensRewritten = None
+    cost_now: CostNow = None
+    calls_needed: CallsNeeded = None
+    calls_expected: CallsExpected = None
     # For the caller and the work queue:
     # The class of the error in `reason`; it has the exit code.
     error: Internal[type[BsdError] | None] = None
@@ -87,8 +101,10 @@ class SessionResult:
     left_as: Internal[Identity | None] = None
     # Epoch seconds: more may be due then, even if the session does not change.
     due_at: Internal[float | None] = None
-    # Epoch seconds: `cache_warm_until`.
-    warm_until: Internal[float | None] = None
+    # Why values in context left; if none left, why they wait.
+    timing: Internal[Timing | None] = None
+    # The values that still wait, if any; after a cut, they are values that it left behind.
+    wait: Internal[Timing | None] = None
     # Seconds until a busy session is idle, if known.
     again_in: Internal[float | None] = None
     # `reasons` covers only lines appended since the last run.
@@ -116,7 +132,12 @@ class SessionResult:
             left_as: the file afterwards; None if it holds lines that no plan has seen.
         """
         report, counts = plan.report, in_effect or self.dry_run
-        warm_until = plan.warm_until if report.tokens_ready else None
+        timing, wait = _timing(plan), _wait(plan)
+        if timing is None or not (timing.waits or counts):
+            timing = None if self.timing and self.timing.waits else self.timing
+        # By hand, a dry run names the wait of the daemon.
+        waiting = timing if self.dry_run and wait is None else wait
+        until = waiting.cold_at if waiting else None
         return replace(
             self,
             status=aim if counts and report.entries else self.status,
@@ -130,9 +151,11 @@ class SessionResult:
             warnings=tuple(_warnings(report, dry_run=self.dry_run)),
             left_as=left_as,
             due_at=plan.due_at,
-            warm_until=warm_until,
-            cache_warm_until=None if warm_until is None else iso_utc(warm_until),
-            tokens_ready=report.tokens_ready or None,
+            timing=timing,
+            wait=wait,
+            cache_warm_until=None if until is None else iso_utc(until),
+            tokens_ready=waiting.cut.removed if waiting and until is not None else None,
+            **members(timing),
             partial=report.partial,
             postponed=bool(plan.edits) and not counts,
         )
@@ -159,6 +182,24 @@ class SessionResult:
             error=type(error),
             again_in=error.again_in if isinstance(error, Busy) else None,
         )
+
+
+def _timing(plan: Plan) -> Timing | None:
+    """Return why values in context leave, or why they wait; None if there are none."""
+    report = plan.report
+    if plan.timing is None and report.tokens_ready and report.tokens_ready == report.tokens_saved:
+        return Timing(Cause.ASKED, Cut(report.tokens_ready, 0), plan.warm_until)
+    return plan.timing or _wait(plan)
+
+
+def _wait(plan: Plan) -> Timing | None:
+    """Return the wait of the values that stay because the cache is warm; None if none does."""
+    report, timing = plan.report, plan.timing
+    if timing is not None and timing.waits:
+        return timing
+    if plan.warm_until is None or report.tokens_ready in {0, report.tokens_saved}:
+        return None
+    return Timing(Cause.WARM, Cut(report.tokens_ready, 0), plan.warm_until)
 
 
 def _status_of(error: BsdError) -> Status:

@@ -13,6 +13,7 @@ from bsd.core.errors import Conflict, NotFound
 from bsd.planning.locate import entries, identifier, name_of
 from bsd.planning.originals import OriginalLine, Return, made_again
 from bsd.planning.plan import Plan
+from bsd.planning.timing_members import CutReason, cause_of
 from bsd.planning.undo_effect import UndoEffect
 from bsd.store.changed_lines import LinePlace, find_gaps, find_lines, gaps_of, happened
 from bsd.store.entry_notes import Noting
@@ -111,6 +112,7 @@ class PastOperation:
     values: int
     bytes_before: int
     bytes_after: int
+    cut_reason: CutReason = None
 
 
 def _choose(past: Past, number: int | None, passed_over: Container[int]) -> Operation:
@@ -184,6 +186,7 @@ def tell_history(past: Past, source: Transcript | None) -> list[PastOperation]:
             values=act.values,
             bytes_before=act.bytes_before,
             bytes_after=act.bytes_after,
+            cut_reason=cause_of(act.cut_reason),
         )
         rows.append(row)
     return rows

@@ -103,6 +103,7 @@ class SessionEditor:
         if outcome or plan.noting:  # outcomes may no longer be final
             state_at(session.layout.state_db).forget(session.name)
         if outcome:
+            state_at(session.layout.state_db).end_savings(session.name)
             self.operation = outcome.operation
             self.notes.changed(plan)
         return answer
@@ -286,6 +287,7 @@ class SessionEditor:
             bytes_before=report.bytes_before,
             bytes_after=report.bytes_after,
             undoes=plan.undoes,
+            cut_reason=str(plan.timing.cause) if plan.timing and not plan.timing.waits else None,
         )
         return session.history.begin(
             act,

@@ -14,6 +14,7 @@ from bsd.core.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout, SessionName
 from bsd.planning.locate import name_of
+from bsd.planning.timing_words import reason_words
 from bsd.store.originals import Missing
 
 if TYPE_CHECKING:
@@ -137,8 +138,9 @@ class Notes:
         """Record the end of a run on the session, complete or early."""
         if result.entries and not result.dry_run:
             counts = {"values": result.values, "bytes_saved": result.bytes_saved}
-            entries = result.entries
-            _log.info(f"{action}: {self._name}, entries {entries}", actor=self._actor, **counts)
+            entries, cut = result.entries, _cut(result)
+            text = f"{action}: {self._name}, entries {entries}"
+            _log.info(text, actor=self._actor, **counts, **cut)
             if result.tokens_saved:
                 counts["tokens_saved"] = result.tokens_saved
             self._record(action, entries=entries, **counts)
@@ -166,6 +168,16 @@ class Notes:
         self._audit.record(
             actor=self._actor, action=action, agent=name.agent, session_id=name.session, **what
         )
+
+
+def _cut(result: SessionResult) -> dict[str, Any]:
+    """Return why values in context left a session, and the cost, as fields of a log record."""
+    timing = result.timing
+    if timing is None or timing.waits:
+        return {}
+    figures = {"tokens_rewritten": result.tokens_rewritten, "cost_usd": result.cost_now}
+    known = {name: figure for name, figure in figures.items() if figure}
+    return {"because": reason_words(timing), **known}
 
 
 def expired_before(layout: Layout) -> str:

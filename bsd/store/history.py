@@ -127,6 +127,7 @@ class Act:
     bytes_before: int
     bytes_after: int
     undoes: int | None = None  # number of the operation that this operation undid
+    cut_reason: str | None = None  # why values in context left then; None: none left
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +234,7 @@ class History:
         try:
             with plain_stream(path) as stream:
                 head = orjson.loads(stream.readline(LARGEST_RECORD))
+            head.setdefault("cut_reason")  # missing in operations of older versions
             act = Act(**{name: head[name] for name in Act.__dataclass_fields__})
             return Operation(number, act, int(head["entries"]), path)
         except (FileNotFoundError, NotPlain, ValueError, KeyError, TypeError):

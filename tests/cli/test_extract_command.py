@@ -166,6 +166,8 @@ def test_the_document_has_a_session_each_and_totals(cli: Cli) -> None:
         "bytes_after": 1024,
         "bytes_saved": 3072,
         "tokens_saved": 768,
+        "tokens_rewritten": 0,
+        "cost_now": None,
         "reasons": {"extract": 2, "too_recent": 3},
     }
     assert document["dry_run"] is False

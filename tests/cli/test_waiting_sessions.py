@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bsd.cli.output import cache_wait
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.store.state import Left, StateDb
@@ -25,7 +24,9 @@ def leave_waiting(root: Call, session: str, until: float, *, size: int = 0) -> N
     """Leave a session as a daemon does; with another `size` than its own, it has changed since."""
     layout, name = Layout(root.root), SessionName.parse(session)
     seen = Written.of(layout.session_file(name).lstat())
-    left = Left(name, "settings", seen._replace(size=size or seen.size), until, until, 38_123)
+    figures = {"tokens_ready": 38_123, "tokens_rewritten": 31_000, "cost_now": 0.124}
+    seen = seen._replace(size=size or seen.size)
+    left = Left(name, "settings", seen, until, until, **figures, calls_needed=60)
     StateDb(layout.state_db).note_rests({name: left})
 
 
@@ -38,11 +39,17 @@ def test_a_session_that_waits_says_until_when(bsd: Call) -> None:
     assert found
     assert found[1] == f"{datetime.fromtimestamp(until).astimezone():%H:%M}"
     assert len(DUE.findall(shown)) == 1
+    cost = "a cut now rewrites 31k cached tokens (about $0.12) and pays after 60 further calls"
+    assert cost in bsd("show", "main/alpha", "--limit", "1").out
     rows = {row["session"]: row for row in bsd("sessions", "--json").document["sessions"]}
     assert rows["main/alpha"]["cache_warm_until"] == iso_utc(until)
     assert rows["main/alpha"]["tokens_ready"] == 38_123
+    assert rows["main/alpha"]["tokens_rewritten"] == 31_000
+    assert rows["main/alpha"]["cost_now"] == 0.124
+    assert (rows["main/alpha"]["cut_reason"], rows["main/alpha"]["calls_needed"]) == ("warm", 60)
+    members = {"cache_warm_until", "tokens_ready", "tokens_rewritten", "cost_now", "cut_reason"}
     others = [row for name, row in rows.items() if name != "main/alpha"]
-    assert not [row for row in others if "cache_warm_until" in row or "tokens_ready" in row]
+    assert not [row for row in others if members & row.keys()]
 
 
 @pytest.mark.parametrize("how", [{"until": -1.0}, {"until": 600.0, "size": 3}])
@@ -51,21 +58,6 @@ def test_one_that_waits_no_longer_or_has_changed_says_nothing(
 ) -> None:
     leave_waiting(bsd, "main/alpha", time.time() + how.pop("until"), **how)
     assert "waits" not in bsd("sessions").out
-
-
-@pytest.mark.parametrize(
-    ("seconds", "tokens", "expected"),
-    [
-        (60, 38_499, "cache warm until 10:01, 38k tokens ready"),
-        (60, 812, "cache warm until 10:01, 812 tokens ready"),
-        (60, 9_999, "cache warm until 10:01, 9,999 tokens ready"),
-        (60, None, "cache warm until 10:01, 0 tokens ready"),
-        (2 * 86_400, 10_000, "cache warm until 2026-11-28 10:00, 10k tokens ready"),
-    ],
-)
-def test_until_when_in_words(seconds: float, tokens: int | None, expected: str) -> None:
-    now = datetime(2026, 11, 26, 10).astimezone().timestamp()
-    assert cache_wait(iso_utc(now + seconds), tokens, now) == expected
 
 
 def warm_session(bsd: Call) -> None:
@@ -80,7 +72,7 @@ def warm_session(bsd: Call) -> None:
 def test_a_dry_run_says_what_the_daemon_waits_for_and_a_run_does_not_wait(bsd: Call) -> None:
     warm_session(bsd)
     told = bsd("extract", "main/warm", "--dry-run")
-    assert re.search(r"main/warm: the daemon waits: cache warm until \d\d:\d\d, ", told.err)
+    assert re.search(r"main/warm: cache warm until \d\d:\d\d", told.err)
     asked = bsd("extract", "main/warm", "--dry-run", "--when", "cold")
     assert re.search(r"3 +cache_warm +the prompt cache of its provider is warm", asked.out)
     done = bsd("extract", "main/warm")
