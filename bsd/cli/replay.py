@@ -253,7 +253,7 @@ def _tell_suggestions(answer: Replay) -> None:
         by = f"cost {percent(found.cost_share)}, " if found.cost_share is not None else ""
         say_wrapped(
             f"{name}: {setting_text(found.setting)}: {by}tokens {percent(found.tokens_share)},"
-            f" wanted again {found.wanted_again_share * 100:.1f} %. It is {found.reason}."
+            f" wanted again {percent(found.wanted_again_share)} of the values. {found.reason}."
         )
         for command in found.commands:
             say(f"  {command}")
