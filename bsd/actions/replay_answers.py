@@ -489,13 +489,13 @@ def notes_of(
         )
     if state.uncounted:
         notes.append(
-            f"Without recorded usage, nothing shows whether a cache is in use: {state.uncounted:,}"
-            " of the sessions are in the tokens, and in no cost"
+            f"Sessions without recorded usage: {state.uncounted:,}. Nothing shows whether they use a"
+            " cache, so that no cost includes them"
         )
     if state.empty:
-        notes.append(f"Without an answer of a model: {state.empty:,} of the sessions")
+        notes.append(f"Sessions without an answer of a model: {state.empty:,}")
     if state.more_failed:
-        notes.append(f"{state.more_failed:,} further sessions could not be read")
+        notes.append(f"Further sessions that were left out: {state.more_failed:,}")
     if state.odd:
         odd = ", ".join(f"{words} ({count:,})" for words, count in sorted(state.odd.items()))
         notes.append(f"Odd input, left out or estimated: {odd}")

@@ -14,10 +14,12 @@ from bsd.cli.call import BsdCommand, Call
 from bsd.cli.options import sessions_argument
 from bsd.cli.output import counted, note, print_table, say, say_wrapped, size
 from bsd.cli.problem import Problem
+from bsd.cli.sessions import short_tokens
+from bsd.core.errors import LeftAlone, Unavailable
 from bsd.core.layout import SessionName
 from bsd.core.price_list import PriceSources, problem_of, read_price_list
 from bsd.planning.replay_settings import ReplaySetting
-from bsd.planning.timing_words import SHORT_REASONS, short
+from bsd.planning.timing_words import SHORT_REASONS
 
 
 @click.command("replay", cls=BsdCommand)
@@ -90,24 +92,25 @@ def replay_command(
         "when": when,
     }
     with call.context(changes=False, ends_early=True) as context:
-        if prices is not None:
-            context = replace(context, prices=_price_sources(context.prices, prices))
+        sources = _price_sources(context.prices, prices)
         answer = replay_sessions(
-            context, sessions, lists=lists, everything=everything, suggest=suggest
+            replace(context, prices=sources),
+            sessions,
+            lists=lists,
+            everything=everything,
+            suggest=suggest,
         )
     call.answer(answer, tell_replay)
-    for left in answer.left_out:
-        if left.problem is not None:
-            text = f"{left.session} was not played back: {left.reason}"
-            Problem(text, left.problem.exit_code, left.problem.hint).show()
-    problems = [left.problem for left in answer.left_out if left.problem is not None]
-    return problems[0].exit_code if problems else call.stop_code
+    return _tell_left_out(answer, named=bool(sessions))
 
 
-def _price_sources(known: PriceSources, file: Path) -> PriceSources:
+def _price_sources(known: PriceSources, file: Path | None) -> PriceSources:
     """Return the prices with another price list; raises Unavailable if it cannot be used."""
+    if file is None:
+        return known
     if problem := problem_of(read_price_list(file)):
-        raise problem
+        hint = "name a copy of LiteLLM's model_prices_and_context_window.json"
+        raise Unavailable(problem.message, hint=hint)
     return replace(known, file=file)
 
 
@@ -134,9 +137,29 @@ def tell_replay(answer: Replay) -> None:
         note("Stopped before all sessions were read.")
 
 
+def _tell_left_out(answer: Replay, *, named: bool) -> int:
+    """Report sessions that were not played back; return the exit code.
+
+    Sessions that bsd leaves alone are an error only if the user has named them.
+    """
+    failed = [
+        left
+        for left in answer.left_out
+        if left.problem is not None and (named or not isinstance(left.problem, LeftAlone))
+    ]
+    for left in failed:
+        if left.problem is not None:
+            text = f"{left.session} was not played back: {left.reason}"
+            Problem(text, left.problem.exit_code, left.problem.hint).show()
+    alone = len(answer.left_out) - len(failed)
+    if alone:
+        note(f"{counted(alone, 'session')} left alone: `bsd sessions` tells why")
+    return next((left.problem.exit_code for left in failed if left.problem), 0)
+
+
 def _without(answer: Replay) -> str:
     """Return what was sent without bsd."""
-    text = f"Without bsd: {short(answer.without.tokens)} tokens of input"
+    text = f"Without bsd: {short_tokens(answer.without.tokens)} of input"
     if answer.without.cost is None:
         return f"{text}; no price is known"
     is_part = answer.priced_calls < answer.calls
@@ -168,7 +191,7 @@ def print_settings(settings: Sequence[ReplayedSetting]) -> None:
     shown = {
         title: cells
         for title, cells in columns.items()
-        if names.get(title, "when") in varies or title not in {"TYPES"}
+        if names.get(title, "when") in varies or title != "TYPES"
     }
     print_table(
         tuple(shown),
@@ -209,7 +232,7 @@ def _deviation(answer: ReplaySums) -> str:
         return "The sessions record no tokens: how good the estimate is cannot be told."
     cost = "" if recorded.cost is None else f", {dollars(recorded.cost)} by the same prices"
     return (
-        f"Recorded: {short(recorded.input_tokens)} tokens of input in {recorded.calls:,} calls"
+        f"Recorded: {short_tokens(recorded.input_tokens)} of input in {recorded.calls:,} calls"
         f"{cost}. The estimate of a call differs from the recorded tokens by"
         f" {recorded.deviation * 100:.1f} % (median)."
     )

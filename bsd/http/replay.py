@@ -40,7 +40,7 @@ def _lists(
 
 
 @router.get("/replay")
-def replay_all(
+def replay_all(  # noqa: PLR0913 - parameters of the query
     context: Context,
     keep_recent: KeepRecent = None,
     min_value_length: MinValueLength = None,
@@ -65,7 +65,7 @@ def replay_all(
     )
 
 
-@router.get("/sessions/{agent}/{session}/replay")
+@router.get("/sessions/{agent}/{session}/replay")  # noqa: FAST003 - `SessionPath` has both
 def replay_one(
     context: Context,
     session: SessionPath,

@@ -1,4 +1,4 @@
-"""The calls of a recording with their prices, cold moments and idle moments: equal for all settings.
+"""The calls of a recording with their prices, and the moments at which bsd may cut.
 
 Whether the cache was warm at a call is read off the recorded usage where it shows that, else it
 follows from the lifetime: by the usage, by a request that missed the cache, or by the price table.
@@ -22,7 +22,7 @@ NEVER = 1 << 62
 # Lifetime of a cache whose provider publishes none: the longest that any provider publishes.
 _UNKNOWN_LIFE_SECONDS = 86_400.0
 # The shortest lifetime that a provider publishes. A request that misses the cache sooner has
-# another beginning.
+# another beginning, which shows nothing about lifetimes.
 _SHORTEST_LIFE_SECONDS = 300.0
 _LEAST_CACHED = 4096  # tokens; no provider asks for more before it caches a prompt
 
@@ -144,7 +144,7 @@ class Timeline:
         calls = self.recording.calls
         for (before, call), is_warm in zip(pairwise(calls), self._shown[1:], strict=True):
             gap = _gap(before, call)
-            if is_warm is False and gap is not None:
+            if is_warm is False and gap is not None and gap >= _SHORTEST_LIFE_SECONDS:
                 found[call.provider] = min(gap, found.get(call.provider, gap))
         return found
 
@@ -264,10 +264,9 @@ def _gap(before: Call, call: Call) -> float | None:
 
 def _shows_warm(before: Call, call: Call) -> bool | None:
     """Return whether the recorded usage shows that the cache was warm; None: it does not tell."""
-    gap = _gap(before, call)
-    if before.usage is None or call.usage is None or gap is None or before.stretch != call.stretch:
+    if before.usage is None or call.usage is None or before.stretch != call.stretch:
         return None
     if 2 * call.usage.read >= before.usage.prompt:
         return True
     missed = not call.usage.read and before.usage.prompt >= _LEAST_CACHED
-    return False if missed and gap >= _SHORTEST_LIFE_SECONDS else None
+    return False if missed else None
