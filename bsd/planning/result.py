@@ -132,9 +132,9 @@ class SessionResult:
             left_as: the file afterwards; None if it holds lines that no plan has seen.
         """
         report, counts = plan.report, in_effect or self.dry_run
-        timing, wait = _timing(plan), _wait(plan)
-        if timing is None or not (timing.waits or counts):
-            timing = None if self.timing and self.timing.waits else self.timing
+        wait = _wait(plan)
+        made = [each for each in (_timing(plan) if counts else None, self.timing) if each]
+        timing = next((each for each in made if not each.waits), wait)
         # By hand, a dry run names the wait of the daemon.
         waiting = timing if self.dry_run and wait is None else wait
         until = waiting.cold_at if waiting else None

@@ -43,6 +43,20 @@ def timing_in(answer: Mapping[str, Any]) -> Timing | None:
     )
 
 
+def wait_in(answer: Mapping[str, Any], now: float) -> Timing | None:
+    """Return the wait that a daemon's answer about a session has as members; None if it is over.
+
+    After a cut, the figures of the answer are those of the cut. The values left behind wait.
+    """
+    timing, until = timing_in(answer), answer.get("cache_warm_until")
+    if timing is None or until is None:
+        return None
+    if not timing.waits:
+        removed = answer.get("tokens_ready") or 0
+        timing = Timing(Cause.WARM, Cut(removed, 0), timing.cold_at)
+    return timing if timing.cold_at is not None and timing.cold_at > now else None
+
+
 def words(timing: Timing, now: float) -> str:
     """Describe why values in context leave, or why they wait, with all figures.
 

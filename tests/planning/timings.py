@@ -7,8 +7,11 @@ from math import inf
 from typing import Any
 
 from bsd.core.formatting import iso_utc
+from bsd.planning.plan import Plan, Report, Saving
+from bsd.planning.result import SessionResult, Status
 from bsd.planning.timing import Cause, Cut, Timing
 from bsd.planning.timing_members import members
+from bsd.transcripts.change import Identity
 
 NOW = datetime(2026, 11, 26, 10).astimezone().timestamp()
 MINUTE = NOW + 60
@@ -66,6 +69,23 @@ SAID = [
         "cut because a user, an agent or the setting `when` asked for it",
     ),
 ]
+
+
+def result_with(*timings: Timing, session: str = "main/a", dry_run: bool = False) -> SessionResult:
+    """Return the result of plans with these timings, one after the other."""
+    result = SessionResult(session, Status.UNCHANGED, dry_run=dry_run)
+    for said in timings:
+        leaves = Saving(1, 100, 0 if said.waits else said.cut.removed)
+        report = Report(
+            "extract",
+            entries=int(not said.waits),
+            savings={"tool_result": leaves},
+            tokens_ready=said.cut.removed if said.waits else 0,
+        )
+        plan = Plan(Identity(1, 2, 3, 4, 5), (), report, warm_until=said.cold_at, timing=said)
+        aim = Status.EXTRACTED
+        result = result.plus(plan, aim, in_effect=not (said.waits or dry_run), left_as=None)
+    return result
 
 
 def answer_with(said: Timing) -> dict[str, Any]:
