@@ -19,6 +19,7 @@ from bsd.core.config import (
     TriggerRule,
     setting_descriptions,
 )
+from bsd.core.price_settings import PriceSettings
 from bsd.core.settings import (
     RELOADABLE,
     VARIABLES,
@@ -70,7 +71,7 @@ _UNITS = {
     "_max_age": "duration",
 }
 _OPTIONS = {"root": "`--root DIR`", "http": "`bsd run --http HOST:PORT`"}
-_TABLES = ("workspace_limits", "memory", "sources")
+_TABLES = ("workspace_limits", "memory", "sources", "prices")
 
 
 def settings_page() -> str:
@@ -89,7 +90,7 @@ def settings_page() -> str:
     for name in Settings.model_fields:
         if name not in {"config_file", *_TABLES}:
             parts.append(_setting_at_start(name, comments.get(name, "")))
-    parts += [_limits(comments), _memory(comments), _sources(comments)]
+    parts += [_limits(comments), _memory(comments), _sources(comments), _prices(comments)]
     return page("Settings", _INTRODUCTION, parts)
 
 
@@ -292,6 +293,20 @@ def _sources(comments: Mapping[str, str]) -> str:
         [
             heading(3, "`[[sources]]`", "sources"),
             sentence(comments.get("sources", "")),
+            table(("Key", "Meaning"), rows),
+        ]
+    )
+
+
+def _prices(comments: Mapping[str, str]) -> str:
+    rows = [
+        (code(name), sentence(field.description or ""))
+        for name, field in PriceSettings.model_fields.items()
+    ]
+    return "\n\n".join(
+        [
+            heading(3, "`[[prices]]`", "prices"),
+            sentence(comments.get("prices", "")),
             table(("Key", "Meaning"), rows),
         ]
     )

@@ -17,6 +17,7 @@ from pydantic import Field
 from bsd.actions.outlines import Outlines
 from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout, SessionName
+from bsd.core.price_list import PriceSources
 from bsd.maintenance.trash import Trash
 from bsd.sessions.commit.displaced import Recovered
 from bsd.sessions.commit.inflight import InFlight
@@ -82,6 +83,7 @@ class ActionContext:
 
     Attributes:
         actor: the caller's name in the audit, the log and the history.
+        prices: the prices that bsd.toml names; `prices.table()` has all that are known.
         budget: how long an action waits for sessions in use, and the clock.
         progress: called with the progress of a long action.
         stopping: returns True if the action must not begin further work.
@@ -99,6 +101,7 @@ class ActionContext:
     layout: Layout
     config: ConfigService
     actor: str = "cli"
+    prices: PriceSources = field(default_factory=PriceSources)
     budget: RetryBudget = field(default_factory=RetryBudget)
     progress: ProgressCallback = _ignore_progress
     stopping: Callable[[], bool] = lambda: False

@@ -1,305 +1,334 @@
 """replay and replay_session: play recorded sessions back call by call under other settings.
 
 Both read sessions and the originals of their extracted values, and change nothing. `replay` adds up
-many sessions; with a cursor it answers in portions, as the page asks. `replay_session` returns the
-calls of one session one by one, for a plot. Money is US dollars of the input of requests (input
-tokens, cache reads and writes); answers cost the same with and without bsd.
+many sessions; `replay_portion` does so for a short time, as the page asks. `replay_session` returns
+the calls of one session one by one, for a plot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from bsd.actions.context import ActionContext
-from bsd.core.answers import OMIT_EMPTY, Internal
-from bsd.core.errors import BsdError, Unavailable
+from bsd.actions.replay_answers import (
+    NotReplayed,
+    Replay,
+    ReplayOfAgent,
+    ReplaySample,
+    SessionReplay,
+    answer_calls,
+    answer_input,
+    answer_played,
+    answer_recorded,
+    answer_setting,
+    answer_sums,
+    compactions,
+    notes_of,
+    price_steps,
+)
+from bsd.core.errors import BsdError, Busy, os_problem
 from bsd.core.layout import SessionName
+from bsd.maintenance.session_sample import (
+    SampledSession,
+    SessionSample,
+    comes_after,
+    program_name,
+    sample_sessions,
+)
+from bsd.planning.recording_reader import read_recording
+from bsd.planning.replay import Played, play
+from bsd.planning.replay_settings import SUGGESTED_LISTS, ReplayGrid, replay_grid
+from bsd.planning.replay_sums import ReplayState
+from bsd.planning.replay_timeline import Conditions, Timeline
+from bsd.sessions.session import Session
+from bsd.transcripts.change import Identity
+from bsd.transcripts.reader import Line, Transcript
 
-When = Literal["pays", "now", "cold"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplaySetting:
-    """The settings of config.json under which sessions are played back."""
-
-    keep_recent: int
-    min_value_length: int
-    trigger_types: tuple[str, ...]
-    when: When
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedInput:
-    """The input of requests as the sessions' programs recorded it."""
-
-    input_tokens: Annotated[int, Field(description="Tokens of all requests with recorded usage")]
-    cost: Annotated[
-        float | None,
-        Field(description="US dollars of these tokens; null: the price of no model is known"),
-    ]
-    deviation: Annotated[
-        float | None,
-        Field(
-            description="Median difference between the recorded and the replayed tokens of a"
-            " request without bsd, as a share of the recorded ones; null: no usage is recorded"
-        ),
-    ]
-    calls: Annotated[int, Field(description="Requests with recorded usage")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplayedInput:
-    """The input of all requests in a replay. `read` and `written` are parts of `tokens`."""
-
-    tokens: int
-    read: Annotated[int, Field(description="Tokens read from a cache")]
-    written: Annotated[int, Field(description="Tokens written to a cache")]
-    cost: Annotated[
-        float | None,
-        Field(
-            description="US dollars, of the requests to models whose price is known; null: of none"
-        ),
-    ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplayedSetting(ReplayedInput, ReplaySetting):
-    """The result of one setting. Shares are relative to no bsd: 1.0 is the same."""
-
-    tokens_share: float | None
-    cost_share: float | None
-    cuts: int
-    cuts_by_reason: Annotated[
-        dict[str, int],
-        Field(description="asked, no_cache, cold, step, pays: the reasons of the cuts"),
-    ]
-    rewritten_tokens: Annotated[
-        int, Field(description="Tokens that were read from a cache before, and written again")
-    ]
-    left_values: Annotated[int, Field(description="Values that left the model's context")]
-    left_tokens: Annotated[int, Field(description="Tokens by which contexts became smaller")]
-    wanted_again: Annotated[
-        int,
-        Field(
-            description="Values that had left and were used again: by the same call with the same"
-            " arguments, or by a quotation that stood nowhere else in the context"
-        ),
-    ]
-    wanted_again_tokens: int
-    current: Annotated[bool, Field(description="True: these settings are in force")]
-
-
-@dataclass(frozen=True, slots=True)
-class SettingSuggestion:
-    """The settings with the lowest cost whose values are rarely wanted again."""
-
-    setting: ReplaySetting
-    cost_share: float | None
-    tokens_share: float | None
-    wanted_again_share: Annotated[
-        float, Field(description="Tokens wanted again as a share of the tokens that left")
-    ]
-    bound: Annotated[float, Field(description="The largest share that a suggestion may have")]
-    commands: Annotated[
-        tuple[str, ...], Field(description="The commands that take over the settings")
-    ]
-    reason: Annotated[str, Field(description="Why these settings, in words")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaySums:
-    """The result for a number of sessions."""
-
-    sessions: int
-    calls: int
-    priced_calls: Annotated[int, Field(description="Calls to models whose price is known")]
-    recorded: RecordedInput
-    without: Annotated[ReplayedInput, Field(description="Without bsd")]
-    settings: tuple[ReplayedSetting, ...]
-    suggestion: Annotated[SettingSuggestion | None, OMIT_EMPTY] = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOfAgent(ReplaySums):
-    """The result for the sessions of one agent's program."""
-
-    agent: Annotated[str, Field(description="Name of the source, or openclaw")]
-
-
-@dataclass(frozen=True, slots=True)
-class NotReplayed:
-    """A session that was left out, and the reason."""
-
-    session: str
-    reason: str
-    problem: Internal[BsdError | None] = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReplaySample:
-    """The sessions that were chosen, the newest and the largest of each agent, and all sessions."""
-
-    sessions: int
-    bytes: int
-    all_sessions: int
-    all_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replay(ReplaySums):
-    """The answer of `replay`."""
-
-    agents: tuple[ReplayOfAgent, ...]
-    sample: Annotated[
-        ReplaySample | None,
-        Field(description="If only a part of the sessions was chosen"),
-        OMIT_EMPTY,
-    ] = None
-    left_out: Annotated[tuple[NotReplayed, ...], OMIT_EMPTY] = ()
-    notes: Annotated[
-        tuple[str, ...], Field(description="Limits of the figures, in words"), OMIT_EMPTY
-    ] = ()
-    stopped: Annotated[bool | None, Field(description="True if it ended early"), OMIT_EMPTY] = None
-    cursor: Annotated[
-        str | None,
-        Field(
-            description="Cursor of the next portion, if there is one. Figures include all portions"
-            " so far"
-        ),
-        OMIT_EMPTY,
-    ] = None
-    read: Annotated[int | None, Field(description="Bytes read so far"), OMIT_EMPTY] = None
-    total: Annotated[int | None, Field(description="Bytes of all sessions"), OMIT_EMPTY] = None
-
-
-# --- one session, call by call ---
-
-
-@dataclass(frozen=True, slots=True)
-class CallsWithoutBsd:
-    """The calls of a session as columns: each list has one item per call."""
-
-    lines: Annotated[list[int], Field(description="0-based line numbers of the answers")]
-    times: Annotated[list[float | None], Field(description="Epoch seconds")]
-    models: list[str | None]
-    recorded: Annotated[
-        list[int | None], Field(description="Tokens of the request, as its program recorded them")
-    ]
-    tokens: Annotated[list[int], Field(description="Tokens of the request, as estimated")]
-    read: Annotated[list[int], Field(description="Of these, tokens read from a cache")]
-    cost: Annotated[list[float | None], Field(description="US dollars; null: no price is known")]
-    cold: Annotated[list[bool], Field(description="True if the cache was not warm")]
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayedCut:
-    """A change of the session before a call. Numbers are tokens, except `values`."""
-
-    call: Annotated[int, Field(description="Number of the first call after the cut, from 0")]
-    time: Annotated[float | None, Field(description="Epoch seconds")]
-    reason: Annotated[str, Field(description="asked, no_cache, cold, step or pays")]
-    text: Annotated[str, Field(description="The reason in words")]
-    values: int
-    removed: int
-    rewritten: Annotated[
-        int, Field(description="Tokens that were in the cache, and had to be written again")
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class WantedAgain:
-    """A value that had left and was used again."""
-
-    call: Annotated[int, Field(description="Number of the call that used it, from 0")]
-    line: Annotated[int, Field(description="0-based line number of the value")]
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class CallsWithBsd:
-    """The result of one setting: the calls as columns, the cuts, and the sums."""
-
-    sums: ReplayedSetting
-    tokens: list[int]
-    read: list[int]
-    cost: list[float | None]
-    cuts: tuple[ReplayedCut, ...]
-    wanted_again: tuple[WantedAgain, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayedStep:
-    """A size of the prompt above which a model of the session charges the whole request more."""
-
-    model: str | None
-    above: Annotated[int, Field(description="Tokens")]
-    factor: Annotated[float, Field(description="Factor of all input prices above this size")]
-
-
-@dataclass(frozen=True, slots=True)
-class SessionReplay:
-    """The answer of `replay_session`."""
-
-    session: str
-    recorded: RecordedInput
-    without: ReplayedInput
-    calls: CallsWithoutBsd
-    settings: tuple[CallsWithBsd, ...]
-    steps: tuple[ReplayedStep, ...]
-    compactions: Annotated[
-        tuple[int, ...],
-        Field(description="Numbers of the first calls after a compaction, or on another branch"),
-    ]
-    notes: tuple[str, ...] = ()
+SAMPLE_BYTES = 256 << 20  # at most so much is read unless all sessions are wanted
+_PORTION_SECONDS = 0.5
+_AT_ONCE = threading.BoundedSemaphore(1)  # limits concurrent portions
+_STEP = 1 << 20  # bytes between two reports of progress
+_MOST_FAILED = 20  # sessions that are listed with the reason why they were left out
 
 
 def replay(
     context: ActionContext,
     sessions: tuple[SessionName, ...] = (),
     *,
-    settings: Mapping[str, Any] | None = None,
+    lists: Mapping[str, str] | None = None,
     everything: bool = False,
     suggest: bool = False,
-    cursor: str | None = None,
 ) -> Replay:
     """Play sessions back under several settings; without names a sample of all sessions.
 
     If `context.stopping()` becomes true, the answer has the sessions that were read so far.
 
     Args:
-        settings: lists of values of `keep_recent`, `min_value_length`, `trigger_types` and `when`,
-            by name. Each combination is played back. A missing name stands for the value in force.
+        lists: values of `keep_recent`, `min_value_length`, `trigger_types` and `when`, by name,
+            with commas between them. Each combination is played back.
         everything: all sessions instead of a sample.
-        suggest: also return the best settings for each agent.
-        cursor: `cursor` of the answer before; "" begins an answer in portions.
+        suggest: also return the best settings, for each agent's program too.
 
     Raises:
-        Invalid: a setting or the cursor is not valid.
-        NotFound: there is no such session.
-        ConfigError: the prices in bsd.toml cannot be read.
+        Invalid: a list has a value that is not valid.
+        ConfigError: config.json is broken.
     """
-    raise Unavailable("sessions cannot be played back yet")
+    grid = _grid(context, lists, suggest=suggest)
+    sample = _named(context, sessions) if sessions else _sample(context, everything=everything)
+    reader = _Reader(context, grid, ReplayState(len(grid.settings)), sample.bytes)
+    stopped = False
+    for session in sample.sessions:
+        if stopped := context.stopping() or not reader.add(session):
+            break
+    return reader.answer(sample, suggests=suggest, stopped=stopped or None)
+
+
+def replay_in_portions(
+    context: ActionContext,
+    *,
+    lists: Mapping[str, str] | None = None,
+    everything: bool = False,
+    suggest: bool = False,
+    cursor: str | None = None,
+) -> Replay:
+    """Play sessions back for a short time; `cursor` of the answer continues.
+
+    Every answer is about all sessions so far. A session is never split, so that a large one takes
+    longer.
+
+    Args:
+        lists: as `replay`, as are `everything` and `suggest`. They must stay the same.
+        cursor: `cursor` of the answer before.
+
+    Raises:
+        Invalid: a list or the cursor is not valid.
+        ConfigError: config.json is broken.
+        Busy: another replay is running.
+    """
+    if not _AT_ONCE.acquire(timeout=_PORTION_SECONDS):
+        raise Busy("another replay of sessions is running", hint="the same call in a moment")
+    try:
+        return context.query(
+            replay_portion, lists=lists, everything=everything, suggest=suggest, cursor=cursor
+        )
+    finally:
+        _AT_ONCE.release()
+
+
+def replay_portion(
+    context: ActionContext,
+    *,
+    lists: Mapping[str, str] | None = None,
+    everything: bool = False,
+    suggest: bool = False,
+    cursor: str | None = None,
+) -> Replay:
+    """Do the work of `replay_in_portions`, in a process of its own."""
+    until = time.monotonic() + _PORTION_SECONDS
+    grid = _grid(context, lists, suggest=suggest)
+    state = ReplayState(len(grid.settings))
+    if cursor:
+        state = ReplayState.loads(cursor, len(grid.settings))
+    sample = _sample(context, everything=everything)
+    last = SessionName.parse(state.last) if state.last is not None else None
+    reader = _Reader(context, grid, state, sample.bytes)
+    left = [one for one in sample.sessions if last is None or comes_after(one.name, last)]
+    for number, session in enumerate(left):
+        if number and time.monotonic() >= until:
+            return reader.answer(sample, suggests=suggest, is_over=False)
+        reader.add(session)
+    return reader.answer(sample, suggests=suggest)
 
 
 def replay_session(
-    context: ActionContext,
-    session: SessionName,
-    *,
-    settings: Mapping[str, Any] | None = None,
+    context: ActionContext, session: SessionName, *, lists: Mapping[str, str] | None = None
 ) -> SessionReplay:
     """Play one session back under several settings, and return its calls one by one.
 
     Args:
-        settings: as `replay`.
+        lists: as `replay`.
 
     Raises:
-        Invalid: a setting is not valid.
+        Invalid: a list has a value that is not valid.
         NotFound: there is no such session.
         LeftAlone: bsd does not know the format of its lines.
-        ConfigError: the prices in bsd.toml cannot be read.
+        ConfigError: config.json is broken.
     """
-    raise Unavailable("sessions cannot be played back yet")
+    grid = _grid(context, lists)
+    played = _play(context, session, grid, lambda _: None)
+    state = ReplayState(len(grid.settings))
+    state.add("", played.timeline, played.without, played.settings)
+    sums = state.sums
+    answers = (
+        answer_setting(setting, found, sums, grid)
+        for setting, found in zip(grid.settings, sums.settings, strict=True)
+    )
+    recording = played.timeline.recording
+    return SessionReplay(
+        session=str(session),
+        recorded=answer_recorded(sums),
+        without=answer_input(sums.without, sums),
+        calls=answer_calls(played.timeline, played.without),
+        settings=tuple(
+            answer_played(answer, recording, one)
+            for answer, one in zip(answers, played.settings, strict=True)
+        ),
+        steps=price_steps(played.timeline),
+        compactions=compactions(recording),
+        notes=notes_of(state, grid, played.notes),
+    )
+
+
+def _grid(
+    context: ActionContext, lists: Mapping[str, str] | None, *, suggest: bool = False
+) -> ReplayGrid:
+    lists = {name: text for name, text in (lists or {}).items() if text}
+    if suggest and not lists.keys() & SUGGESTED_LISTS.keys():
+        lists = SUGGESTED_LISTS | lists
+    return replay_grid(context.config.current, lists)
+
+
+def _named(context: ActionContext, sessions: tuple[SessionName, ...]) -> SessionSample:
+    """Return the sessions that a user named, in this order; missing ones have no size."""
+    found = []
+    for name in dict.fromkeys(sessions):
+        try:
+            size = context.layout.session_file(name).lstat().st_size
+        except (BsdError, OSError):
+            size = 0  # reading it reports the problem
+        found.append(SampledSession(name, program_name(context.layout, name.agent), size, 0))
+    return SessionSample(tuple(found), len(found), sum(one.size for one in found))
+
+
+def _sample(context: ActionContext, *, everything: bool) -> SessionSample:
+    return sample_sessions(context.layout, None if everything else SAMPLE_BYTES)
+
+
+# --- reading ---
+
+
+class _PlayedSession(NamedTuple):
+    timeline: Timeline
+    without: Played
+    settings: list[Played]
+    notes: tuple[str, ...]
+
+
+class _Stopped(Exception):
+    """The caller has asked to stop while a session was read."""
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Adds sessions to a state one by one."""
+
+    context: ActionContext
+    grid: ReplayGrid
+    state: ReplayState
+    total: int  # bytes of all sessions that are to be read
+    problems: dict[str, BsdError] = field(default_factory=dict)  # by session
+
+    def add(self, session: SampledSession) -> bool:
+        """Add a session, or the reason why it cannot be read; False: the caller has asked to stop.
+
+        A session that is only partly read is not added.
+        """
+        state, name = self.state, str(session.name)
+        try:
+            played = _play(self.context, session.name, self.grid, self._progress)
+        except _Stopped:
+            return False
+        except BsdError as problem:
+            state.fail(name, problem.message, _MOST_FAILED)
+            self.problems[name] = problem
+        else:
+            state.add(session.program, played.timeline, played.without, played.settings)
+        state.last, state.read = name, state.read + session.size
+        self.context.progress(state.read, self.total)
+        return True
+
+    def _progress(self, done: int) -> None:
+        self.context.progress(self.state.read + done, self.total)
+        if self.context.stopping():
+            raise _Stopped
+
+    def answer(
+        self,
+        sample: SessionSample,
+        *,
+        suggests: bool,
+        stopped: bool | None = None,
+        is_over: bool = True,
+    ) -> Replay:
+        """Return the answer for the sessions so far; if more follow, with a cursor."""
+        state, grid = self.state, self.grid
+        is_part = len(sample.sessions) < sample.all_sessions
+        agents = sorted(state.programs.items())
+        return Replay(
+            **answer_sums(state.sums, grid, suggests=suggests),
+            agents=tuple(
+                ReplayOfAgent(agent=agent, **answer_sums(sums, grid, suggests=suggests))
+                for agent, sums in agents
+            ),
+            sample=ReplaySample(
+                len(sample.sessions), sample.bytes, sample.all_sessions, sample.all_bytes
+            )
+            if is_part
+            else None,
+            left_out=tuple(
+                NotReplayed(name, why, self.problems.get(name)) for name, why in state.failed
+            ),
+            notes=notes_of(state, grid),
+            stopped=stopped,
+            cursor=None if is_over else state.dumps(),
+            read=state.read,
+            total=sample.bytes,
+        )
+
+
+def _play(
+    context: ActionContext, name: SessionName, grid: ReplayGrid, progress: Callable[[int], None]
+) -> _PlayedSession:
+    """Read a session and play it under all settings; raises BsdError."""
+    program = Session(context.layout, name).program
+    try:
+        with context.reader(name) as opened:
+            source = _Reported(opened.transcript, progress)
+            recording = read_recording(source, opened.format, grid.policies, opened.store)
+    except OSError as error:
+        raise os_problem(error, f"reading the session {name}") from error
+    quiet = max(context.budget.quiet, program.quiet_seconds)
+    timeline = Timeline(recording, Conditions(context.prices.table(), quiet))
+    settings = [
+        play(timeline, recording.leaves[policy], setting.when)
+        for setting, policy in zip(grid.settings, grid.policy_of, strict=True)
+    ]
+    notes = [] if opened.left_alone is None else [f"bsd does not edit it: {opened.left_alone}"]
+    if program.uncallable is not None:
+        notes.append(
+            "Its program reads the file only when the session is resumed; the figures are those of"
+            " a program that reads it before each call"
+        )
+    return _PlayedSession(timeline, play(timeline), settings, tuple(notes))
+
+
+class _Reported:
+    """A transcript whose readers' progress is reported."""
+
+    def __init__(self, source: Transcript, progress: Callable[[int], None]) -> None:
+        self.identity: Identity = source.identity
+        self.lines_holding, self.read = source.lines_holding, source.read
+        self._source = source
+        self._progress = progress
+
+    def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
+        told = 0
+        for line in self._source.lines(start, first_index):
+            if line.offset - told >= _STEP:
+                told = line.offset
+                self._progress(told)
+            yield line

@@ -253,6 +253,7 @@ class Call:
                 layout=self.layout,
                 config=self._config(create=changes),
                 actor=actor,
+                prices=self.settings.price_sources,
                 budget=budget,
                 progress=progressed,
                 stopping=lambda: request.number is not None,

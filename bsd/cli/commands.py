@@ -45,10 +45,12 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
             "entries:show_command", "Show the entries of a session, or one of them in full."
         ),
         "summary": _C("sessions:summary_command", "Summarize a session."),
+        "replay": _C("replay:replay_command", "Play recorded sessions back under other settings."),
         "export": _C(
             "export:export_command", "Write a session into one file, to read or to share."
         ),
         "history": _C("history:history_command", "List the changes to a session, undone ones too."),
+        "prices": _C("prices:prices_command", "Show what models cost, and since when."),
         "context": _C(
             "entries:context_command", "List the entries of a session as an agent sees them."
         ),

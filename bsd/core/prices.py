@@ -23,6 +23,15 @@ _LONGEST_NAME = 128  # characters of the name of a model or provider that are co
 # context window.
 _ENDINGS = re.compile(r"(?:-(?:20\d{6}|20\d\d-\d\d-\d\d|latest))?(?:\[1m\])?$", re.IGNORECASE)
 _HOUR, _DAY = 3600, 86_400
+# Names of providers in sessions, and LiteLLM's names.
+_VENDORS = {
+    "amazon-bedrock": "bedrock",
+    "azure-openai-responses": "azure",
+    "google": "gemini",
+    "google-gemini-cli": "gemini",
+    "google-vertex": "vertex_ai",
+    "openai-codex": "openai",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,29 +111,66 @@ class Price:
 class PriceRow:
     """The prices, or only the cache lifetimes, of the models that a row fits."""
 
-    model: re.Pattern[str]  # fits the whole name
-    provider: re.Pattern[str] | None  # None: any
+    provider: str  # a regular expression for the whole name; empty: any
+    model: str  # likewise
     since: float  # epoch seconds
-    lives: tuple[CacheLife, ...]
+    lives: tuple[CacheLife, ...]  # shortest first
     price: Price | None  # None: the row tells no money
 
-    def fits(self, provider: str | None, names: Iterable[str]) -> bool:
+    def fits(self, provider: str, names: Iterable[str]) -> bool:
         """Return whether the row is about a provider's model.
 
         Args:
-            provider: None if the session does not name it; the model's name then decides.
+            provider: empty if the session does not name it; the model's name then decides.
             names: the model's name, and shorter forms of it.
         """
-        if not any(self.model.fullmatch(name) for name in names):
-            return False
-        return provider is None or self.provider is None or bool(self.provider.fullmatch(provider))
+        return any(_fits(self.model, name) for name in names) and (
+            not (provider and self.provider) or _fits(self.provider, provider)
+        )
+
+
+def _fits(pattern: str, name: str) -> bool:
+    return re.fullmatch(pattern, name, re.IGNORECASE) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPrice:
+    """The price of a model in the user's price list (`price_list`), which has no lifetimes."""
+
+    provider: str  # as LiteLLM names it
+    price: Price
+    write: float | None  # price of a written token, relative to an input token
+    writes: Mapping[float, float]  # the same for longer lifetimes, by seconds
+
+    def lives(self, published: Iterable[CacheLife]) -> tuple[CacheLife, ...]:
+        """Return published lifetimes, the shortest first, with the prices of this list."""
+        return tuple(
+            replace(life, write=self.writes.get(life.seconds, life.write if n else self.write))
+            if self.write is not None
+            else life
+            for n, life in enumerate(published)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """A price list that the user has named, as far as bsd can use it."""
+
+    path: str
+    listed: Mapping[str, ListedPrice]  # by the model's name in lowercase
+    date: float = inf  # of the file, in epoch seconds
+    skipped: int = 0  # damaged or contradictory rows
+    problem: str | None = None  # why the whole file cannot be used
+    hint: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PriceTable:
-    """All rows that bsd knows, by precedence."""
+    """All prices that bsd knows. The user's rows precede the user's list, and this bsd's own."""
 
-    rows: tuple[PriceRow, ...]
+    rows: tuple[PriceRow, ...] = ()
+    price_list: PriceList | None = None
+    shipped: tuple[PriceRow, ...] = ()
 
 
 def price_of(table: PriceTable, provider: str | None, model: str | None, at: float) -> Price | None:
@@ -148,22 +194,74 @@ def life_seconds_of(
 
     None if the provider publishes none. The arguments are those of `price_of`.
     """
+    lives = lives_of(table, provider, model, at)
+    return lives[-1].seconds if lives else None
+
+
+def lives_of(
+    table: PriceTable, provider: str | None, model: str | None, at: float
+) -> tuple[CacheLife, ...]:
+    """Return the published lifetimes of a model's cache, the shortest first.
+
+    They are known for more models than prices are. The arguments are those of `price_of`.
+    """
     rows = _fitting(table, provider, model or "")
-    return next((row.lives[-1].seconds for row in rows if row.lives and row.since <= at), None)
+    return next((row.lives for row in rows if row.lives and row.since <= at), ())
 
 
 @lru_cache(maxsize=256)
 def _fitting(table: PriceTable, provider: str | None, model: str) -> tuple[PriceRow, ...]:
     name = model[:_LONGEST_NAME]
-    names = dict.fromkeys((name, _ENDINGS.sub("", name, count=1)))
-    named = provider[:_LONGEST_NAME] if provider else None
-    return tuple(row for row in table.rows if row.fits(named, names))
+    names = tuple(dict.fromkeys((name, _ENDINGS.sub("", name, count=1))))
+    provider = (provider or "")[:_LONGEST_NAME]
+    own = [row for row in table.rows if row.fits(provider, names)]
+    listed = table.price_list and _listed_row(table.price_list, table.shipped, provider, names)
+    shipped = [row for row in table.shipped if row.fits(provider, names)]
+    return (*own, *((listed,) if listed else ()), *shipped)
+
+
+def _listed_row(
+    prices: PriceList, shipped: Iterable[PriceRow], provider: str, names: tuple[str, ...]
+) -> PriceRow | None:
+    """Return the row of a price list for a provider's model.
+
+    A list has no dates, no lifetimes and no peak hours. It applies since the date of bsd's own row
+    that was valid when the file was written; lifetimes are those that bsd knows for a model of this
+    name. If bsd knows peak hours, the list, which has only the prices in them, does not apply.
+    """
+    found = _find_listed(prices.listed, provider, names)
+    if found is None:
+        return None
+    known = [row for row in shipped if row.fits("", names)]
+    dated = next((row for row in known if row.price and row.since <= prices.date), None)
+    if dated and dated.price and dated.price.peaks and dated.fits(provider, names):
+        return None
+    lives = found.lives(next((row.lives for row in known if row.lives), ()))
+    price = replace(found.price, lives=lives)
+    return PriceRow("", price.pattern, dated.since if dated else -inf, lives, price)
+
+
+def _find_listed(
+    listed: Mapping[str, ListedPrice], provider: str, names: Iterable[str]
+) -> ListedPrice | None:
+    vendor = _VENDORS.get(provider.lower(), provider.lower())
+    for name in names:
+        if provider and (found := listed.get(f"{vendor}/{name.lower()}")):
+            return found
+        found = listed.get(name.lower())
+        if found and (
+            not provider
+            or found.provider == vendor
+            or found.provider.startswith((f"{vendor}-", f"{vendor}_converse"))
+        ):
+            return found
+    return None
 
 
 @cache
 def shipped_prices() -> PriceTable:
-    """Return the rows that bsd is shipped with."""
-    return PriceTable(price_rows(orjson.loads(_FILE.read_bytes())["prices"]))
+    """Return the table of the rows that bsd is shipped with."""
+    return PriceTable(shipped=price_rows(orjson.loads(_FILE.read_bytes())["prices"]))
 
 
 def price_rows(found: Sequence[Mapping[str, Any]]) -> tuple[PriceRow, ...]:
@@ -186,7 +284,12 @@ def _expressions(members: Mapping[str, Any]) -> tuple[str, str]:
 def _row(members: Mapping[str, Any]) -> PriceRow:
     provider, model = _expressions(members)
     valid_from = members.get("valid_from") or ""
-    lives = tuple(CacheLife(**life) for life in members.get("lives") or ())
+    lives = tuple(
+        sorted(
+            (CacheLife(**life) for life in members.get("lives") or ()),
+            key=lambda life: life.seconds,
+        )
+    )
     price = None
     if members.get("input") is not None:
         price = Price(
@@ -194,7 +297,12 @@ def _row(members: Mapping[str, Any]) -> PriceRow:
             members["output"],
             members["read"],
             lives,
-            tuple(PriceStep(**step) for step in members.get("steps") or ()),
+            tuple(
+                sorted(
+                    (PriceStep(**step) for step in members.get("steps") or ()),
+                    key=lambda step: step.above,
+                )
+            ),
             tuple(
                 PeakHours(**peak | {"days": tuple(peak.get("days") or range(1, 8))})
                 for peak in members.get("peaks") or ()
@@ -205,10 +313,7 @@ def _row(members: Mapping[str, Any]) -> PriceRow:
             provider,
             members.get("date") or "",
         )
-    return PriceRow(
-        re.compile(model, re.IGNORECASE),
-        re.compile(provider, re.IGNORECASE) if provider else None,
-        datetime.fromisoformat(valid_from).replace(tzinfo=UTC).timestamp() if valid_from else -inf,
-        lives,
-        price,
+    since = (
+        datetime.fromisoformat(valid_from).replace(tzinfo=UTC).timestamp() if valid_from else -inf
     )
+    return PriceRow(provider, model, since, lives, price)

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -57,6 +58,9 @@ from bsd.core.locations import (
     settings_file,
     usual_root,
 )
+from bsd.core.price_list import PriceSources
+from bsd.core.price_settings import PriceSettings, members_of
+from bsd.core.prices import price_rows
 from bsd.core.validation import details_of, is_unknown, reason_of
 
 PREFIX = "BRAINSURGEON_"  # of variables in the environment
@@ -319,6 +323,16 @@ class Settings(BaseSettings):
     exclude: Annotated[
         tuple[Annotated[str, AfterValidator(check_pattern)], ...], BeforeValidator(_split)
     ] = Field((), description="a list of agents, sessions and directories")
+    prices: tuple[PriceSettings, ...] = ()
+    prices_file: AbsolutePath | None = Field(
+        None, description="the path of a file in LiteLLM's form, absolute or from ~"
+    )
+
+    @property
+    def price_sources(self) -> PriceSources:
+        """The prices that these settings name."""
+        rows = [row.model_dump(mode="json") for row in self.prices]
+        return PriceSources(price_rows(rows), self.prices_file)
 
     @property
     def threads(self) -> int:
@@ -366,7 +380,7 @@ def _overlap(one: Path, other: Path) -> bool:
 RELOADABLE = frozenset({"log_level", "log_format", "auto_refresh_ms"})
 
 # The root has other, older variables; tables can be set only in the file.
-_WITHOUT_VARIABLE = {"config_file", "root", "workspace_limits", "memory", "sources"}
+_WITHOUT_VARIABLE = {"config_file", "root", "workspace_limits", "memory", "sources", "prices"}
 # Environment variable → setting. If two variables set the same setting, the first takes precedence.
 VARIABLES = {"AUTO_REFRESH_MS": "auto_refresh_ms"} | {
     f"{PREFIX}{name.upper()}": name
@@ -431,6 +445,10 @@ def _problem(detail: ErrorDetails, file: Path) -> FieldError:
     keys = [setting, *steps]
     name = ".".join(keys)
     where = f"{file}{_line(file, keys[-1])}: {name}"
+    if setting == "prices" and len(location) > 1:
+        row = int(location[1]) + 1
+        member = f": {'.'.join(steps)}" if steps else ""
+        where = f"{file}{_line_of_row(file, setting, row)}: [[prices]], row {row}{member}"
     if is_unknown(detail):
         advice = f"did you mean {nearest(keys[-1], _keys_of_table(keys[:-1]))}?"
         return FieldError(name, f"{where} is not a known key; {advice}")
@@ -446,6 +464,8 @@ def _keys_of_table(path: list[str]) -> Iterable[str]:
             return MemorySettings.model_fields
         case ["sources", *_]:
             return SourceSettings.model_fields
+        case ["prices", *tables]:
+            return members_of(tables)
         case ["workspace_limits", *_]:
             return WorkspaceLimits.__dataclass_fields__
     return Settings.model_fields
@@ -454,8 +474,18 @@ def _keys_of_table(path: list[str]) -> Iterable[str]:
 def _line(file: Path, key: str) -> str:
     """Return `, line N` for the first line of the file that sets a key; "" if none does."""
     pattern = re.compile(rf"""\s*\[{{0,2}}\s*["']?{re.escape(key)}["']?\s*[=\].]""")
-    lines = read_plain(file, LARGEST_NOTE, follow=True).decode().split("\n")
-    return next((f", line {n}" for n, line in enumerate(lines, 1) if pattern.match(line)), "")
+    return next((f", line {n}" for n, line in _lines(file) if pattern.match(line)), "")
+
+
+def _line_of_row(file: Path, table: str, row: int) -> str:
+    """Return `, line N` for the line that begins a row, counted from 1; "" if none does."""
+    begins = re.compile(rf"\s*\[\[\s*{re.escape(table)}\s*\]\]")
+    found = (f", line {n}" for n, line in _lines(file) if begins.match(line))
+    return next(islice(found, row - 1, None), "")
+
+
+def _lines(file: Path) -> Iterable[tuple[int, str]]:
+    return enumerate(read_plain(file, LARGEST_NOTE, follow=True).decode().split("\n"), 1)
 
 
 def _refusal(problems: list[FieldError]) -> ConfigError:

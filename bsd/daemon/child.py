@@ -30,6 +30,7 @@ from bsd.core.config_file import ConfigService, Known
 from bsd.core.errors import BsdError, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import close_logs, configure_logs
+from bsd.core.price_list import PriceSources
 from bsd.core.processes import give_back_memory
 from bsd.planning.result import SessionResult
 from bsd.sessions.commit.inflight import InFlight
@@ -63,6 +64,7 @@ class ChildSetup(NamedTuple):
     # a child that hangs would hold the lock of its session for ever, so a timer of the kernel ends
     # the child.
     longest_silence: float = 1200.0  # seconds
+    prices: PriceSources = PriceSources()
 
 
 class TaskRequest(NamedTuple):
@@ -159,6 +161,7 @@ class Child:
             layout=self.layout,
             config=self.config,
             actor=actor,
+            prices=self._setup.prices,
             budget=self.budget(wait),
             progress=lambda done, of=None: self.progress(done),  # noqa: ARG005 - not shown here
             stopping=stopping,

@@ -32,6 +32,7 @@ from bsd.core.errors import BsdError, TemporaryFailure, os_problem
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import terminal_or_service
+from bsd.core.price_list import PriceSources
 from bsd.daemon import tasks
 from bsd.daemon.child import BEGAN, ChildSetup, Message, Stopping, TaskRequest, TaskResult
 from bsd.sessions.commit.inflight import InFlight
@@ -102,6 +103,7 @@ class Children:
     Args:
         quiet_seconds: how long a session must be unchanged to count as idle.
         in_band: `module:class` of a `CallsInSession`, or None.
+        prices: the prices that bsd.toml names.
         log: returns the level and the format of log lines.
         handlers: handlers for messages of all children (`child.Message`).
         count: adds 1 to a total of the status.
@@ -118,6 +120,7 @@ class Children:
         *,
         quiet_seconds: float,
         in_band: str | None = None,
+        prices: PriceSources | None = None,
         log: Callable[[], tuple[str, str]] = lambda: ("info", "auto"),
         handlers: Handlers | None = None,
         count: Callable[[str], None] = lambda _: None,
@@ -129,7 +132,9 @@ class Children:
     ) -> None:
         self._layout = layout
         self._config = config
-        self._setup = ChildSetup(layout, quiet_seconds, in_band=in_band)
+        self._setup = ChildSetup(
+            layout, quiet_seconds, in_band=in_band, prices=prices or PriceSources()
+        )
         self._log_format = log
         self._handlers = handlers or {}
         self._count = count

@@ -28,6 +28,8 @@ from bsd.http import (
     overview,
     page,
     pauses,
+    prices,
+    replay,
     search,
     secrets,
     sessions,
@@ -49,7 +51,8 @@ _SUMMARY = "Keeps AI-agent session files lean by moving large old values into a 
 _WAIT_SECONDS = 5.0  # the longest time that a request waits for a session in use
 _API = (
     *(state, jobs, settings, sessions, search, entries, outline, context, trash, archive, pauses),
-    *(setup, notices, memory, workspaces, overview, events, hooks, secrets, export),
+    *(setup, notices, memory, workspaces, overview, events, hooks, secrets, export, prices),
+    replay,
 )
 
 
@@ -133,6 +136,7 @@ def app_of(
         layout=state.layout,
         config=state.config,
         actor="api",
+        prices=settings.price_sources,
         budget=RetryBudget(_WAIT_SECONDS, settings.quiet_seconds, check=state.stop_here),
         progress=lambda _done, of=None: state.stop_here(),  # noqa: ARG005 - only checks
         cleaned=daemon.report.forget_retention,

@@ -18,6 +18,7 @@ from bsd.core.config_file import ConfigService
 from bsd.core.errors import BsdError, Forbidden
 from bsd.core.files import UNCERTAIN_SECONDS
 from bsd.core.layout import Layout, SessionName
+from bsd.core.price_list import PriceSources
 from bsd.core.settings import MemorySettings, Settings
 from bsd.daemon.child_tasks import ChildExecutor
 from bsd.daemon.children import Children
@@ -97,6 +98,7 @@ def serve(
             layout=layout,
             config=config,
             actor="agent",
+            prices=settings.price_sources if settings else PriceSources(),
             early_answer=note_early_answer,
             executor=executor,
         )
@@ -183,6 +185,7 @@ def _children(
         layout,
         config,
         quiet_seconds=settings.quiet_seconds if settings else UNCERTAIN_SECONDS,
+        prices=settings.price_sources if settings else None,
         log=lambda: (settings.log_level if settings else "info", "auto"),
         wake=lambda: loops[0].wake(),  # noqa: PLW0108 - created below
     )

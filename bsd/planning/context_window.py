@@ -89,6 +89,7 @@ class ContextWindow:
         self._since = since
         self._turn_starts: list[int] = []  # rows
         self._answered = True  # the latest turn has an answer
+        self._rolls_far = False  # turns that begin before the checkpoint were rolled back
         self._gap = False  # a line was skipped since the previous entry
         self._before: tuple[str, int] | None = None  # id and row of the last entry with an id
         self._last = _NONE  # the row from which the program would continue
@@ -165,6 +166,7 @@ class ContextWindow:
             self._answered = False
         elif info.turn is Turn.OPEN or info.is_assistant:
             self._answered = True
+        self._rolls_far |= info.rolls_back > len(self._turn_starts)
         if info.rolls_back and self._turn_starts:
             row = self._turn_starts[-info.rolls_back :][0]
             del self._turn_starts[-info.rolls_back :]
@@ -180,6 +182,14 @@ class ContextWindow:
     def sent(self, row: int) -> bool:
         """Return whether an entry is in context: sent if the session continues as it is now."""
         return bool(self._way.sent[row])
+
+    def all_sent(self) -> bytearray:
+        """Return a copy of the answers of `sent` for all rows: 1 if the entry is in context."""
+        return self._way.sent[:]
+
+    def parent(self, row: int) -> int:
+        """Return the row of the entry that an entry follows; negative if there is none."""
+        return self._row_before(row)
 
     def compacted(self, row: int) -> bool:
         """Return whether an entry is before the latest compaction and not kept by it."""
@@ -203,7 +213,7 @@ class ContextWindow:
         """True if entries after the checkpoint may change which earlier entries are in context."""
         if self._since is None:
             return False
-        if self._compactions or self.leaf(0)[1] is not self._since.on_way:
+        if self._compactions or self._rolls_far or self.leaf(0)[1] is not self._since.on_way:
             return True
         return any(self._row_of(number) is None for number in self._far.values())
 
@@ -412,6 +422,21 @@ class LastTurn:
         self._silent_from, self._over_at = self._open_from, min(written, now) + SILENCE_SECONDS
         if self._over_at <= now:
             self.end()
+
+    @property
+    def begins(self) -> int | None:
+        """The line in which the last turn begins; None: no turn yet."""
+        return self._begins
+
+    @property
+    def open_from(self) -> int | None:
+        """The line from which the last turn is unfinished; None: it is over."""
+        return self._open_from
+
+    @property
+    def latest(self) -> tuple[int, int] | None:
+        """The first and the last line of the latest assistant message."""
+        return (min(self._latest), max(self._latest)) if self._latest else None
 
     def over_at(self, index: int) -> float | None:
         """Return when silence ends, or has ended, the turn of a line (epoch seconds).

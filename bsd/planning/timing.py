@@ -1,26 +1,39 @@
 """The rule that says when the daemon makes a cut by itself (SPEC §3a). Pure functions.
 
 A cut is a commit that changes values in context: R tokens leave, and T tokens that stand after the
-first changed one must be written to the provider's cache again. The rule never lets a session cost
-more than a tenth above the cost of changing nothing: a cut while the cache is warm is a loss of
-(w - r) * T until further calls have earned it, so it is made only if the requests since bsd's
-arrival were dear enough to bear that loss, and if further calls will probably earn it. Amounts are
-in input tokens: one token at the model's input price.
+first changed one must be written to the provider's cache again. A cut while the cache is warm makes
+the next request dearer by (w - r) * T, and every request from the next one on cheaper by r * R. If
+the session ends after the next request, the difference is lost.
+
+The rule promises that no session costs more than a tenth above the cost of changing nothing,
+counted from bsd's arrival, wherever it ends. It keeps an account of the requests since then: a cut
+is made only if the account can bear its loss, and if the calls that are expected earn it. Of the
+values that are due, the newest may leave alone, since few tokens stand after them.
+
+There is one exception: a cut that keeps requests below a price step needs no account if a few
+calls (STEP_CALLS) earn it. Amounts are in input tokens: one token at the model's input price.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 
 from bsd.core.prices import Price
 
-# Part of the cost without bsd that a cut may put at risk. The bound is a tenth; the rest is for
-# errors of the token estimate.
+# Part of the cost without bsd that may be lost. The bound is a tenth; the rest is for errors of the
+# price table and of the time of a request.
 RISK = 0.08
-# Further calls that a warm run will see, as a part of the calls that it has seen.
-GOES_ON = 0.5
+# Relative error of estimated tokens that the account bears: losses count as more by this part, and
+# savings as less.
+ERROR = 0.2
+# Further calls that are expected: this number, and a part of the calls since bsd's arrival.
+LEAST_CALLS = 10
+GOES_ON = 0.25
+# A cut before a price step that so many calls earn needs no account.
+STEP_CALLS = 5
 
 
 class Cause(StrEnum):
@@ -31,7 +44,7 @@ class Cause(StrEnum):
     ASKED = "asked"  # a user or an agent asked, or the setting is "now"
     NO_CACHE = "no_cache"  # no message of the session shows a cache
     COLD = "cold"
-    STEP = "step"  # the next request would cost more as a whole
+    STEP = "step"  # it pays, since the next request would cost more as a whole
     PAYS = "pays"
     WARM = "warm"  # it waits
 
@@ -46,10 +59,17 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What requests have cost since bsd's arrival in a session, in input tokens."""
+    """What requests have cost since bsd's arrival in a session, in input tokens.
+
+    bsd arrives when it first looks at a session. If the account is lost, bsd arrives anew: that
+    costs only savings. The same holds for requests that were not counted.
+    """
 
     spent: float = 0.0  # on input, cache reads and cache writes
-    saved: float = 0.0  # by earlier cuts; negative if they have cost more than they saved
+    # By earlier cuts, those in a cold cache included; negative if they have cost more than they
+    # saved. Each request adds the price of the tokens that it lacks, read or written as it was,
+    # and each cut in a warm cache takes off (w - r) * T.
+    saved: float = 0.0
 
     @property
     def without_bsd(self) -> float:
@@ -76,9 +96,9 @@ class Timing:
     cause: Cause
     cut: Cut
     cold_at: float | None = None  # epoch seconds, while the cache is warm
-    loss: float | None = None  # input tokens that a cut now costs; None: prices unknown
+    loss: float | None = None  # input tokens that the rewriting costs; None: prices unknown
     dollars: float | None = None  # the same in US dollars
-    calls_needed: float | None = None  # further calls that earn the loss
+    calls_needed: float | None = None  # calls that earn the loss, from the next one on
     calls_expected: float | None = None
 
     @property
@@ -96,38 +116,98 @@ def timing_of(
         when: the setting: "now", "cold" or "pays".
         life: the cache's lifetime by the session's usage, in seconds, if it shows one.
     """
+    return best_timing((cut,), cache, price, when, life)
+
+
+def best_timing(
+    cuts: Sequence[Cut],
+    cache: CacheState,
+    price: Price | None,
+    when: str,
+    life: float | None = None,
+) -> Timing:
+    """Decide which of several cuts to make now, if any.
+
+    Args:
+        cuts: at least one. The first takes out all values that are due, and the others only those
+            from some place in the session on. The places of the values that have become due since
+            the last decision are enough: all others bring little more.
+        price, when, life: as in `timing_of`.
+
+    Returns:
+        The decision with the cut that it is about. If all wait, that is the first.
+    """
+    whole = cuts[0]
     if when == "now":
-        return Timing(Cause.ASKED, cut)
+        return Timing(Cause.ASKED, whole)
     if not cache.in_use:
-        return Timing(Cause.NO_CACHE, cut)
+        return Timing(Cause.NO_CACHE, whole)
     if cache.cold_at is None:
-        return Timing(Cause.COLD, cut)
+        return Timing(Cause.COLD, whole)
     written = price.life(life) if price else None
-    if price is None or written is None or cut.removed <= 0:
-        return Timing(Cause.WARM, cut, cache.cold_at)
-    loss = max(0.0, written.write - price.read) * cut.rewritten
-    needed = loss / (price.read * cut.removed) if price.read else inf
-    waits = Timing(
-        Cause.WARM,
-        cut,
+    if price is None or written is None:
+        return Timing(Cause.WARM, whole, cache.cold_at)
+    balances = [_Balance.of(cut, cache, price, written.write) for cut in cuts]
+    best = balances[0]
+    if when == "pays":
+        paying = [balance for balance in balances if balance.pays(cache.account)]
+        best = max(paying, key=lambda balance: balance.profit, default=best)
+    return Timing(
+        best.cause if when == "pays" and best.pays(cache.account) else Cause.WARM,
+        best.cut,
         cache.cold_at,
-        loss,
-        loss * price.input / 1e6,
-        needed,
-        GOES_ON * cache.calls,
-    )
-    if when == "cold":
-        return waits
-    if _stays_below_a_step(cut, cache, price):
-        return replace(waits, cause=Cause.STEP)
-    account = cache.account
-    is_safe = loss - account.saved <= RISK * account.without_bsd
-    return (
-        replace(waits, cause=Cause.PAYS) if needed <= GOES_ON * cache.calls and is_safe else waits
+        best.loss,
+        best.loss * price.input / 1e6,
+        best.loss / best.gain if best.gain > 0 else inf,
+        best.calls,
     )
 
 
-def _stays_below_a_step(cut: Cut, cache: CacheState, price: Price) -> bool:
-    """Return whether the next request is above a price step, and below it with the cut."""
-    following = cache.context + cache.growth
-    return any(following - cut.removed <= step.above < following for step in price.steps)
+@dataclass(frozen=True, slots=True)
+class _Balance:
+    """What a cut in a warm cache costs and saves, in input tokens."""
+
+    cut: Cut
+    cause: Cause  # if it pays
+    loss: float  # what rewriting adds to the next request
+    gain: float  # what each request saves, from the next one on
+    calls: float  # further calls that are expected
+    regret: float  # what is lost at most, if the session ends after the next request
+    least: float  # what the next request costs at least if nothing is changed
+
+    @classmethod
+    def of(cls, cut: Cut, cache: CacheState, price: Price, write: float) -> _Balance:
+        size = cache.context + cache.growth
+        before, after = _step_factor(price, size), _step_factor(price, size - cut.removed)
+        grown = write * cache.growth
+        following = before * (price.read * cache.context + grown)
+        smaller = after * (price.read * max(0, cache.context - cut.removed) + grown)
+        loss = after * max(0.0, write - price.read) * cut.rewritten
+        calls = cache.account.without_bsd / following if following > 0 else 0.0
+        return cls(
+            cut,
+            Cause.PAYS if after == before else Cause.STEP,
+            loss,
+            following - smaller,
+            LEAST_CALLS + GOES_ON * max(0.0, calls),
+            (1 + ERROR) * loss - (1 - ERROR) * price.read * cut.removed,
+            price.read * cache.context,
+        )
+
+    @property
+    def profit(self) -> float:
+        return self.calls * self.gain - self.loss
+
+    def pays(self, account: Account) -> bool:
+        """Return whether the expected calls earn the loss, and the account can bear it."""
+        if self.cut.removed <= 0 or self.gain <= 0 or self.profit < 0:
+            return False
+        if self.cause is Cause.STEP and self.loss <= STEP_CALLS * self.gain:
+            return True
+        saved = account.saved * (1 - ERROR if account.saved > 0 else 1 + ERROR)
+        return self.regret - saved <= RISK * (account.without_bsd + self.least)
+
+
+def _step_factor(price: Price, size: int) -> float:
+    step = price.step(size)
+    return step.input if step else 1.0

@@ -146,7 +146,7 @@ def test_longest_life(provider: str | None, model: str, seconds: float | None) -
 
 
 def test_every_shipped_row_is_sound() -> None:
-    for row in shipped_prices().rows:
+    for row in shipped_prices().shipped:
         assert row.price or row.lives
         assert list(row.lives) == sorted(row.lives, key=lambda life: life.seconds)
         if price := row.price:

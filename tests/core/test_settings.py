@@ -17,7 +17,7 @@ from bsd.core.settings import RELOADABLE, VARIABLES, HttpAddress, Settings
 from tests.loading import load_settings
 
 SAMPLE = Path(__file__).parents[2] / "config" / "bsd.toml"
-_TABLES = {"memory", "sources", "workspace_limits"}  # these have tests of their own
+_TABLES = {"memory", "prices", "sources", "workspace_limits"}  # these have tests of their own
 _OTHERS = {*_TABLES, "config_file"}
 _KEYS = Settings.model_fields.keys() - {"config_file"}
 
@@ -82,6 +82,7 @@ def test_the_defaults(environ: dict[str, str]) -> None:
         "workspace_max_age": "24h",
         "workspace_max_count": 0,
         "workspace_max_bytes": 0,
+        "prices_file": None,
     }
 
 
@@ -125,6 +126,7 @@ workspace_cron = "*/5 * * * *"
 workspace_max_age = "7d"
 workspace_max_count = 100
 workspace_max_bytes = 1000000
+prices_file = "~/prices.json"
 """
     )
     settings = load_settings(environ=environ)
@@ -148,6 +150,7 @@ workspace_max_bytes = 1000000
         "workspace_max_age": "7d",
         "workspace_max_count": 100,
         "workspace_max_bytes": 1_000_000,
+        "prices_file": Path(environ["HOME"]) / "prices.json",
     }
     assert isinstance(settings.http, HttpAddress)
     assert str(settings.http) == "[::1]:8000"
@@ -177,6 +180,7 @@ def test_everything_can_be_set_in_the_environment_which_wins(
         "BRAINSURGEON_WORKSPACE_MAX_AGE": "never",
         "BRAINSURGEON_WORKSPACE_MAX_COUNT": "7",
         "BRAINSURGEON_WORKSPACE_MAX_BYTES": "8",
+        "BRAINSURGEON_PRICES_FILE": "/env/prices.json",
         "BRAINSURGEON_URL": "http://of.the.client",
     }
     assert but_tables(load_settings(environ=environ)) == {
@@ -199,6 +203,7 @@ def test_everything_can_be_set_in_the_environment_which_wins(
         "workspace_max_age": "never",
         "workspace_max_count": 7,
         "workspace_max_bytes": 8,
+        "prices_file": Path("/env/prices.json"),
     }
 
 
@@ -419,3 +424,70 @@ def test_an_address_on_the_command_line_is_usage() -> None:
         HttpAddress.parse("8000")
     assert caught.value.exit_code == 2
     assert caught.value.hint
+
+
+# --- prices ---
+
+
+def test_rows_of_prices(environ: dict[str, str], file: Path) -> None:
+    file.write_text(
+        """
+[[prices]]
+model = "m"
+valid_from = 2026-10-07
+input = 2
+output = 10.0
+read = 0.1
+lives = [{seconds = 3600, write = 2}, {seconds = 300, write = 1.25}]
+steps = [{above = 2000, input = 3, output = 4}, {above = 1000, input = 2, output = 2}]
+peaks = [{begin = 22, end = 24, factor = 2}]
+
+[[prices]]
+provider = "relay|other"
+model = "only-.*"
+lives = [{seconds = 60, write = 1}]
+"""
+    )
+    priced, lives = load_settings(environ=environ).price_sources.rows
+    price = priced.price
+    assert price is not None
+    assert (price.input, price.output, price.read) == (2, 10, 0.1)
+    assert [life.seconds for life in price.lives] == [300, 3600]
+    assert [step.above for step in price.steps] == [1000, 2000]
+    assert price.peaks[0].days == (1, 2, 3, 4, 5, 6, 7)
+    assert (price.valid_from, price.source) == ("2026-10-07", "bsd.toml")
+    assert priced.since == 1_791_331_200
+    assert (lives.provider, lives.price, lives.lives[0].seconds) == ("relay|other", None, 60)
+
+
+@pytest.mark.parametrize(
+    ("members", "problem"),
+    [
+        ("inptu = 3", "[[prices]], row 2: inptu is not a known key; did you mean input?"),
+        ("input = 1", "[[prices]], row 2: `input`, `output` and `read` belong together"),
+        ("", "[[prices]], row 2: a row has `input`, `output` and `read`, or `lives`, or"),
+        ("input = -1", "[[prices]], row 2: input: Input should be greater than 0"),
+        ("input = 20000", "row 2: input: Input should be less than or equal to 10000"),
+        ("output = nan", "row 2: output: Input should be a finite number"),
+        ("read = '0.1'", "row 2: read: Input should be a valid number"),
+        ("input = true", "row 2: input: Input should be a valid number"),
+        ("read = 1.5", "row 2: read: Input should be less than or equal to 1"),
+        ("provider = '('", "row 2: provider: '(' is not a regular expression"),
+        ("valid_from = 12", "row 2: valid_from: a day is written as in 2026-10-07"),
+        ("valid_from = '2026-13-01'", "row 2: valid_from: "),
+        ("lives = [{seconds = 0, write = 1}]", "row 2: lives.seconds: Input should be greater"),
+        ("lives = [{seconds = 1, wirte = 1}]", "lives.wirte is not a known key; did you mean wr"),
+        ("peaks = [{begin = 5, end = 5, factor = 1}]", "row 2: peaks: `begin` is before `end`"),
+    ],
+)
+def test_a_bad_row_of_prices_is_named(
+    environ: dict[str, str], file: Path, members: str, problem: str
+) -> None:
+    file.write_text(
+        "[[prices]]\nmodel = 'a'\nlives = [{seconds = 9, write = 1}]\n"
+        f"[[prices]]\nmodel = 'b'\n{members}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_settings(environ=environ)
+    assert problem in caught.value.message
+    assert f"{file}, line 4: " in caught.value.message

@@ -9,7 +9,7 @@ import { deleteDialog, extractDialog, historyDialog, summaryDialog } from "./ope
 import { badges } from "./session_row.js";
 import { forgetList } from "./sessions.js";
 import { timingWords } from "./timing.js";
-import { facts, linkTo, when } from "./widgets.js";
+import { addressOf, facts, linkTo, when } from "./widgets.js";
 
 /** Fill `head` with the facts of a session; `view` has its name, its page and `refreshAll`. */
 export function drawHead(head, info, view) {
@@ -79,6 +79,7 @@ function known(info) {
         [info.models?.length > 1 ? "Models" : "Model", models(info)],
         ["Tokens", spent(info.tokens)],
         ["Prompt cache", timingWords(info)],
+        ["Cost", h("a", { href: addressOf(info.session, "cost"), "data-focus": "cost" }, "Call by call")],
         ["Duration", info.duration_minutes ? span(info.duration_minutes * 60) : null],
         ["Parent", info.parent && linkTo(`${info.agent}/${info.parent}`, { class: "mono" })],
         [

@@ -1,7 +1,7 @@
 // Rows of lists: a session, and an entry that a search found.
 
 import { h } from "./dom.js";
-import { bytes, count, number } from "./format.js";
+import { bytes, count, dollars, number } from "./format.js";
 import { lineOf, marked, placeOf } from "./found.js";
 import { timingWords, waits } from "./timing.js";
 import { badge, clipped, linkTo, when } from "./widgets.js";
@@ -53,7 +53,7 @@ export function sessionRow(session) {
 
 /** The cost of a session, if its program recorded it; else its tokens, since bsd knows no prices. */
 export function spent({ cost, tokens }) {
-    if (cost) return `$${cost.toFixed(cost < 0.1 ? 4 : 2)}`;
+    if (cost) return dollars(cost);
     return tokens?.total ? `${number(tokens.total)} tokens` : null;
 }
 

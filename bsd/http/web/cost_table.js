@@ -1,0 +1,105 @@
+// The results of settings as a table and in sentences, for one session and for all of them.
+
+import { columnNames, isInForce, settingCells, settingWords } from "./cost_settings.js";
+import { button, h } from "./dom.js";
+import { count, dollars, number, thousands } from "./format.js";
+import { badge, table } from "./widgets.js";
+
+/** A share of the cost without bsd: 0.79 is “21 % less”. */
+export function change(share) {
+    if (typeof share !== "number") return "not known";
+    const percent = Math.round(100 * Math.abs(1 - share));
+    if (!percent) return "the same";
+    return `${percent} % ${share < 1 ? "less" : "more"}`;
+}
+
+/**
+ * A row for each combination of settings; `actions(setting)` returns {config, take}: the settings in
+ * force, and a function that takes over these.
+ */
+export function settingsTable(label, settings, actions) {
+    const lowest = lowestOf(settings);
+    const columns = [
+        ...columnNames.map((name) => [name, null]),
+        ["Cost", "num"],
+        ["Tokens", "num"],
+        ["Cuts", "num"],
+        ["Values left", "num"],
+        ["Wanted again", "num"],
+        ["", "num"],
+    ];
+    const rows = settings.map((setting) => {
+        const { config, take } = actions(setting);
+        const cells = settingCells(setting);
+        return [
+            ...cells,
+            [dollars(setting.cost), h("span", { class: "note block" }, change(setting.cost_share))],
+            [thousands(setting.tokens), h("span", { class: "note block" }, change(setting.tokens_share))],
+            number(setting.cuts),
+            number(setting.left_values),
+            again(setting),
+            h(
+                "span",
+                { class: "badges" },
+                setting === lowest && badge("lowest cost", "good"),
+                isInForce(setting, config)
+                    ? badge("in force", "info")
+                    : button("Take over…", take, {
+                          class: "small writes",
+                          "aria-label": `Take over these settings: ${settingWords(setting)}`,
+                          title: "Take over these settings",
+                          "data-focus": `take ${cells.join(" ")}`,
+                      }),
+            ),
+        ];
+    });
+    return h(
+        "div",
+        { class: "scrolls", tabindex: "0", role: "region", "aria-label": `${label}, table` },
+        table(label, columns, rows),
+    );
+}
+
+function lowestOf(settings) {
+    if (settings.length < 2) return null;
+    const value = ({ cost, tokens }) => cost ?? tokens;
+    return settings.reduce((one, other) => (value(other) < value(one) ? other : one));
+}
+
+const again = ({ wanted_again: values, wanted_again_tokens: tokens }) => [
+    number(values),
+    values > 0 && h("span", { class: "note block" }, `${thousands(tokens)} tokens`),
+];
+
+/** The result of the setting with the lowest cost in one sentence. */
+export function sumsOf({ without }, settings) {
+    const best = lowestOf(settings) ?? settings[0];
+    if (!best) return null;
+    const which = settings.length > 1 ? "with the best of these settings" : "with these settings";
+    const hasCost = typeof without.cost === "number" && typeof best.cost === "number";
+    const amounts = hasCost
+        ? `${dollars(without.cost)} without bsd, ${dollars(best.cost)} ${which}: ${change(best.cost_share)}`
+        : `${count(without.tokens, "token")} without bsd, ${number(best.tokens)} ${which}: ${change(best.tokens_share)}`;
+    const left = `${number(best.wanted_again)} of ${count(best.left_values, "value")} ${best.wanted_again === 1 ? "was" : "were"} wanted again`;
+    return h("p", { class: "cost-sums" }, h("strong", null, amounts), `; ${best.left_values ? left : "no value left"}.`);
+}
+
+/** How well the figures are known, and what they leave out. */
+export function known({ recorded, without, calls, priced_calls: priced, notes = [] }) {
+    const deviation =
+        typeof recorded.deviation === "number"
+            ? `Without bsd, the tokens of a call differ from the recorded ones by ${(100 * recorded.deviation).toFixed(1)} % in the median.`
+            : "No usage is recorded, so these figures are estimates that nothing confirms.";
+    const unpriced = typeof priced === "number" ? calls - priced : 0;
+    const prices =
+        typeof without.cost !== "number"
+            ? "The prices of these models are not known: bsd counts their tokens and names no money."
+            : unpriced > 0 && `${count(unpriced, "call")} went to models whose prices are not known; their tokens count, and no money.`;
+    return h(
+        "ul",
+        { class: "plain note" },
+        [deviation, prices, "Cost is that of the prompts; answers cost the same with and without bsd.", ...notes]
+            .filter(Boolean)
+            .map((words) => h("li", null, words)),
+    );
+}

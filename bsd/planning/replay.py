@@ -1,0 +1,303 @@
+"""Plays a recorded session back under other settings (SPEC §13). Pure functions.
+
+`Timeline` holds what all settings have in common: prices, cold moments, and the moments at which
+the daemon would have found the session idle. `play` then goes through the calls under one setting:
+before each call it asks `timing_of`, as the daemon does, whether the values that are due leave now;
+then it charges the call. Without settings, `play` returns the session without bsd.
+
+Tokens are those of the recording's estimate. A call reads from the cache the part of its prompt
+that the call before it sent in the same form, if the cache is warm; the rest is written to it, or
+sent as plain input if the provider shows no cache. Answers cost the same with and without bsd and
+are not counted. A session in use is left alone: a program counts as at work from the beginning of
+a turn to its end.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from dataclasses import dataclass, field, replace
+from math import inf
+from statistics import median
+from typing import NamedTuple
+
+from bsd.planning.recorded import TYPES, Call, LeaveColumns
+from bsd.planning.replay_timeline import NEVER, Context, Occasion, Timeline
+from bsd.planning.timing import Account, CacheState, Cut, Timing, timing_of
+
+_THINKING = TYPES.index("thinking")
+
+
+class PlayedCut(NamedTuple):
+    """A cut before a call. Numbers are tokens, except `values`."""
+
+    call: int
+    at: float | None  # epoch seconds
+    timing: Timing
+    values: int
+    removed: float
+    rewritten: float  # tokens that would have been read from the cache, and are written again
+
+
+@dataclass(slots=True)
+class Played:
+    """The calls of a session under one setting, from `first` on: a column for each property."""
+
+    first: int
+    tokens: array[float] = field(default_factory=lambda: array("d"))
+    read: array[float] = field(default_factory=lambda: array("d"))
+    written: array[float] = field(default_factory=lambda: array("d"))
+    cost: array[float] = field(default_factory=lambda: array("d"))  # US dollars; nan: unknown
+    cuts: list[PlayedCut] = field(default_factory=list)
+    wanted: list[tuple[int, int, float]] = field(default_factory=list)  # (call, value, tokens)
+
+
+class _Sums:
+    """Numbers for entries, with the sums of ranges of entries (a Fenwick tree)."""
+
+    def __init__(self, size: int) -> None:
+        self._tree = array("d", bytes(8 * (size + 1)))
+
+    def add(self, entry: int, amount: float) -> None:
+        at = entry + 1
+        while at < len(self._tree):
+            self._tree[at] += amount
+            at += at & -at
+
+    def before(self, entry: int) -> float:
+        total = 0.0
+        while entry > 0:
+            total += self._tree[entry]
+            entry &= entry - 1
+        return total
+
+    def within(self, context: Context, until: int) -> float:
+        """Return the sum of the entries in a context before an entry."""
+        runs = context.runs(until)
+        return sum(self.before(end) - self.before(start) for start, end in runs)
+
+
+def play(timeline: Timeline, leaves: LeaveColumns | None = None, when: str = "now") -> Played:
+    """Play a session back under one setting; without `leaves`, as it is without bsd.
+
+    Args:
+        leaves: the values that leave under the setting's policy: one of `Recording.leaves`.
+        when: the setting of this name.
+    """
+    return _Player(timeline, leaves or LeaveColumns(), when).play()
+
+
+class _Player:
+    """The state of a session under one setting while its calls are played."""
+
+    def __init__(self, timeline: Timeline, leaves: LeaveColumns, when: str) -> None:
+        self._timeline, self._leaves, self._when = timeline, leaves, when
+        self._recording = timeline.recording
+        self._played = Played(timeline.first)
+        self._order = timeline.order(leaves) if leaves else []
+        self._next = 0  # in `_order`
+        # Numbers in `leaves`: values that leave at the next cut; that a signature binds; that stay
+        # for another reason.
+        self._due: list[int] = []
+        self._bound: list[int] = []
+        self._held: list[int] = []
+        self._due_tokens, self._due_first = 0.0, 0
+        self._due_in: tuple[int, int] = (0, -1)  # stretch and binding entry when they were sorted
+        self._cut_at: dict[int, int] = {}  # value → number of the first call without it
+        self._unbound: set[int] = set()  # entries whose signature has left
+        self._gone = _Sums(len(self._recording.entries))
+        self._stretch = 0
+        self._removed = 0.0  # unscaled tokens that the present context lacks
+        self._cached = 0.0  # tokens of the newest prompt that the next prompt may begin with
+        self._context = 0.0  # tokens of the newest prompt with its answer
+        self._growths: list[float] = []
+        self._prompt = 0.0
+        self._run = 0  # calls since the cache was last cold
+        self._account = Account()
+
+    def play(self) -> Played:
+        """Play all calls, and return those from the arrival of bsd on."""
+        for number, call in enumerate(self._recording.calls):
+            occasion = self._timeline.occasions[number]
+            if self._order and occasion is not None and number >= self._timeline.first:
+                self._use(occasion, number)
+            self._charge(number, call)
+        self._find_wanted()
+        return self._played
+
+    # --- cuts ---
+
+    def _use(self, occasion: Occasion, number: int) -> None:
+        """Make the cuts that the rule allows before a call."""
+        while self._sort_out(occasion, number):
+            timing, at = self._timing(occasion, number)
+            if timing.waits or not self._cut(occasion, number, timing, at):
+                return
+
+    def _sort_out(self, occasion: Occasion, number: int) -> bool:
+        """Find the values that are due now; return False if there are none."""
+        entries, order = self._recording.entries, self._order
+        messages = entries.messages[occasion.seen - 1] if occasion.seen else 0
+        while self._next < len(order) and order[self._next][0] <= messages:
+            self._held.append(order[self._next][1])
+            self._next += 1
+        context = self._timeline.contexts[occasion.stretch]
+        binding = self._binding(context, occasion.seen)
+        looked_at, self._held = self._held, []
+        if self._due_in != (occasion.stretch, binding):
+            looked_at += self._due + self._bound
+            self._due, self._bound, self._due_tokens = [], [], 0.0
+            self._due_in = occasion.stretch, binding
+        for leave in looked_at:
+            value = self._leaves.values[leave]
+            entry = self._recording.values.entries[value]
+            if self._stays(leave, value, entry, occasion):
+                self._held.append(leave)
+            elif not context.holds(entry):  # it leaves at once, and changes no prompt
+                self._cut_at[value] = number
+                self._gone.add(entry, self._leaves.tokens[leave])
+            elif entry < binding:
+                self._bound.append(leave)
+            else:
+                self._due_first = min(entry, self._due_first) if self._due else entry
+                self._due_tokens += self._leaves.tokens[leave]
+                self._due.append(leave)
+        return bool(self._due)
+
+    def _stays(self, leave: int, value: int, entry: int, occasion: Occasion) -> bool:
+        """Return whether a value stays although enough messages follow it."""
+        latest_from, latest_end = occasion.latest
+        if entry >= min(occasion.seen, occasion.open_from) or latest_from <= entry < latest_end:
+            return True
+        if entry >= occasion.turn_from and self._recording.values.types[value] == _THINKING:
+            return True
+        not_before = self._leaves.not_before[leave]
+        return not_before > 0 and (occasion.at is None or not_before > occasion.at)
+
+    def _binding(self, context: Context, seen: int) -> int:
+        """Return the newest entry whose signature binds the entries before it; -1: none."""
+        bindings = self._leaves.bindings
+        for at in range(bisect_left(bindings, seen) - 1, -1, -1):
+            entry = bindings[at]
+            if entry not in self._unbound and context.holds(entry):
+                return entry
+        return -1
+
+    def _timing(self, occasion: Occasion, number: int) -> tuple[Timing, float | None]:
+        """Return the decision of the daemon about the values that are due, and when it is made."""
+        timeline, stretch = self._timeline, self._recording.stretches[occasion.stretch]
+        newest, call = timeline.charged[number - 1], self._recording.calls[number - 1]
+        removed = self._due_tokens * stretch.scale
+        rewritten = max(0.0, self._context - self._before_first(occasion) - removed)
+        cut = Cut(round(removed), round(rewritten))
+        cold_at = inf if call.time is None else call.time + newest.life_seconds
+        at = occasion.at
+        is_warm = at is None or cold_at > at
+        state = CacheState(
+            in_use=number > timeline.cache_seen,
+            cold_at=cold_at if is_warm else None,
+            context=round(self._context),
+            growth=round(median(self._growths or (0.0,))),
+            calls=self._run,
+            account=self._account,
+        )
+        timing = timing_of(cut, state, newest.price, self._when, call.life)
+        if timing.waits and occasion.until is not None and cold_at <= occasion.until:
+            at = cold_at
+            state = replace(state, cold_at=None)
+            timing = timing_of(cut, state, newest.price, self._when, call.life)
+        return timing, at
+
+    def _before_first(self, occasion: Occasion) -> float:
+        """Return the tokens before the first value that is due."""
+        context = self._timeline.contexts[occasion.stretch]
+        kept = context.place(self._due_first) - self._gone.within(context, self._due_first)
+        return context.stretch.constant + kept * context.stretch.scale
+
+    def _cut(self, occasion: Occasion, number: int, timing: Timing, at: float | None) -> bool:
+        """Take the due values out; return True if that frees values that a signature bound."""
+        charged = self._timeline.charged[number]
+        begins = self._before_first(occasion)
+        removed = self._due_tokens * self._recording.stretches[occasion.stretch].scale
+        for leave in self._due:
+            value = self._leaves.values[leave]
+            entry = self._recording.values.entries[value]
+            self._cut_at[value] = number
+            self._gone.add(entry, self._leaves.tokens[leave])
+            if self._recording.values.types[value] == _THINKING:
+                self._unbound.add(entry)
+        rewritten = 0.0
+        if occasion.stretch == self._stretch:
+            if charged.cached and not charged.cold:
+                rewritten = max(0.0, self._cached - begins - removed)
+            self._cached = min(self._cached, begins)
+            self._removed += self._due_tokens
+        self._book(at, number, timing.cut)
+        self._played.cuts.append(PlayedCut(number, at, timing, len(self._due), removed, rewritten))
+        self._due, self._due_tokens = [], 0.0
+        return self._due_in[1] in self._unbound
+
+    def _book(self, at: float | None, number: int, cut: Cut) -> None:
+        """Note the loss of a cut while the cache is warm."""
+        newest, call = self._timeline.charged[number - 1], self._recording.calls[number - 1]
+        age = None if at is None or call.time is None else at - call.time
+        if newest.cached and (age is None or age < newest.life_seconds):
+            loss = max(0.0, newest.write - newest.read) * cut.rewritten
+            self._account = replace(self._account, saved=self._account.saved - loss)
+
+    # --- calls ---
+
+    def _charge(self, number: int, call: Call) -> None:
+        """Send a call, and count it if bsd has arrived."""
+        charged = self._timeline.charged[number]
+        stretch = self._recording.stretches[call.stretch]
+        if call.stretch != self._stretch or number == 0:
+            self._change_stretch(call)
+        removed = self._removed * stretch.scale
+        prompt = max(0.0, call.prompt - removed)
+        is_warm = charged.cached and not charged.cold
+        read = min(self._cached, prompt) if is_warm else 0.0
+        written = prompt - read if charged.cached else 0.0
+        counts = number >= self._timeline.first
+        if counts:
+            played = self._played
+            played.tokens.append(prompt)
+            played.read.append(read)
+            played.written.append(written)
+            played.cost.append(charged.cost(prompt, read))
+            spent = read * charged.read + (prompt - read) * charged.write
+            saved = removed * (charged.read if is_warm else charged.write)
+            account = self._account
+            self._account = Account(account.spent + spent, account.saved + saved)
+        if number and prompt > self._prompt:
+            self._growths.append(prompt - self._prompt)
+        self._run = self._run + 1 if is_warm else 1
+        self._prompt = self._cached = prompt
+        self._context = prompt + call.output
+
+    def _change_stretch(self, call: Call) -> None:
+        """Begin another context: the cache holds only the beginning that both contexts share."""
+        context = self._timeline.contexts[call.stretch]
+        stretch = context.stretch
+        self._stretch = call.stretch
+        self._removed = self._gone.within(context, call.entry)
+        shared = 0.0
+        if stretch.shares_constant:
+            until = stretch.shared_until
+            kept = context.place(until) - self._gone.within(context, until) if until else 0.0
+            shared = stretch.constant + kept * stretch.scale
+        self._cached = min(self._cached, shared)
+
+    # --- values that are wanted again ---
+
+    def _find_wanted(self) -> None:
+        """Note the values that a call used again when no entry in context held their text."""
+        noted: set[int] = set()
+        for want in self._recording.wants:
+            values = [value for _, value in want.holders]
+            newest = max(values, default=-1)
+            if want.call < self._played.first or min(values, default=-1) < 0 or newest in noted:
+                continue
+            if all(self._cut_at.get(value, NEVER) <= want.call for value in values):
+                noted.add(newest)
+                self._played.wanted.append((want.call, newest, want.tokens))
