@@ -40,6 +40,7 @@ def timing_in(answer: Mapping[str, Any]) -> Timing | None:
         dollars=answer.get("cost_now"),
         calls_needed=answer.get("calls_needed"),
         calls_expected=answer.get("calls_expected"),
+        step=answer.get("price_step"),
     )
 
 
@@ -97,7 +98,10 @@ def reason_words(timing: Timing) -> str:
         case Cause.COLD:
             return "the cache was cold"
         case Cause.STEP:
-            return "it keeps the next request below a price step"
+            step = (
+                "a price step" if timing.step is None else f"the price step at {short(timing.step)}"
+            )
+            return f"it keeps the next request below {step}"
         case Cause.PAYS:
             return f"it pays after {_calls(timing)}"
         case Cause.WARM:

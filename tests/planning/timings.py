@@ -58,6 +58,13 @@ SAID = [
         ),
     ),
     (
+        timing(Cause.STEP, step=272_000, dollars=0.002),
+        (
+            "cut because it keeps the next request below the price step at 272k; "
+            "it rewrites 31k cached tokens (less than $0.01)"
+        ),
+    ),
+    (
         timing(Cause.PAYS, **PRICED),
         (
             "cut because it pays after 14 of about 40 further calls; "
@@ -90,7 +97,7 @@ def result_with(*timings: Timing, session: str = "main/a", dry_run: bool = False
 
 def answer_with(said: Timing) -> dict[str, Any]:
     """Return the members that an answer about a session has then."""
-    answer = members(said) | {"tokens_saved": said.cut.removed}
+    answer = members(said) | {"tokens_saved": said.cut.removed, "price_step": said.step}
     if said.waits and said.cold_at is not None:
         answer |= {"cache_warm_until": iso_utc(said.cold_at), "tokens_ready": said.cut.removed}
     return {name: figure for name, figure in answer.items() if figure is not None}

@@ -51,10 +51,12 @@ export function costWords(answer, now = Date.now()) {
 }
 
 /** Why values in context left, as part of a sentence. */
-export function reasonWords({ cut_reason: reason, calls_needed: needed, calls_expected: expected }) {
+export function reasonWords(answer) {
+    const { cut_reason: reason, calls_needed: needed, calls_expected: expected, price_step: step } = answer;
     if (reason === "no_cache") return "no cache is in use";
     if (reason === "cold") return "the cache was cold";
-    if (reason === "step") return "it keeps the next request below a price step";
+    if (reason === "step")
+        return `it keeps the next request below ${known(step) ? `the price step at ${short(step)}` : "a price step"}`;
     if (reason === "pays")
         return `it pays after ${known(expected) ? `${number(needed ?? 0)} of about ${number(expected)} further calls` : further(needed ?? 0)}`;
     return "a user, an agent or the setting `when` asked for it";
