@@ -79,17 +79,23 @@ const again = ({ wanted_again: values, wanted_again_tokens: tokens, left_tokens:
     values > 0 && left > 0 && h("span", { class: "note block" }, `${((100 * tokens) / left).toFixed(1)} % of the tokens`),
 ];
 
-/** The result of the setting with the lowest cost in one sentence. */
+/** The result of the settings in force, else of those with the lowest cost, in sentences. */
 export function sumsOf({ without }, settings) {
-    const best = lowestOf(settings) ?? settings[0];
-    if (!best) return null;
-    const which = settings.length > 1 ? "with the best of these settings" : "with these settings";
-    const hasCost = typeof without.cost === "number" && typeof best.cost === "number";
-    const amounts = hasCost
-        ? `${dollars(without.cost)} without bsd, ${dollars(best.cost)} ${which}: ${change(best.cost_share)}`
-        : `${count(without.tokens, "token")} without bsd, ${number(best.tokens)} ${which}: ${change(best.tokens_share)}`;
-    const left = `${number(best.wanted_again)} of ${count(best.left_values, "value")} ${best.wanted_again === 1 ? "was" : "were"} wanted again`;
-    return h("p", { class: "cost-sums" }, h("strong", null, amounts), `; ${best.left_values ? left : "no value left"}.`);
+    const lowest = lowestOf(settings) ?? settings[0];
+    if (!lowest) return null;
+    const shown = settings.find((setting) => setting.current) ?? lowest;
+    const which = shown.current ? "the settings in force" : settings.length > 1 ? "the best of these settings" : "these settings";
+    const hasCost = typeof without.cost === "number";
+    const amount = ({ cost, tokens }) => (hasCost ? dollars(cost) : count(tokens, "token"));
+    const less = change(hasCost ? shown.cost_share : shown.tokens_share);
+    const again = `${number(shown.wanted_again)} of ${count(shown.left_values, "value")} ${shown.wanted_again === 1 ? "was" : "were"} wanted again`;
+    return h(
+        "p",
+        { class: "cost-sums" },
+        h("strong", null, `${amount(without)} without bsd, ${amount(shown)} with ${which}: ${less}`),
+        `; ${shown.left_values ? again : "no value left"}.`,
+        lowest !== shown && ` The lowest of these settings: ${amount(lowest)}.`,
+    );
 }
 
 /** How well the figures are known, and what they leave out. */

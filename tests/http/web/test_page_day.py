@@ -33,6 +33,8 @@ VIEWS = [
         "sessions",
         "s/main/harbour",
         "find?q=harbour",
+        "cost",
+        "cost/main/harbour",
         "trash",
         "archive",
         "secrets",
