@@ -499,7 +499,10 @@ def test_the_cost_of_a_session_is_plotted_call_by_call(desk: Desk) -> None:
         page.get_by_role("link", name="Call by call").click()
         expect(page.locator(".plot canvas")).to_have_count(2)
         expect(page.locator(".cost-sums")).to_have_text(
-            re.compile(r"^\$\S+ without bsd, .*: 25 % less; 1 of 212 values was wanted again\.$")
+            re.compile(
+                r"^\$\S+ without bsd, \$\S+ with the settings in force: 25 % less; "
+                r"1 of 212 values was wanted again\. The lowest of these settings: \$\S+\.$"
+            )
         )
         expect(page.get_by_text("differs from the recorded tokens by 4.2 %")).to_be_visible()
         expect(page.locator(".plot-legend")).to_contain_text("compactioncold restartprice step")
