@@ -172,7 +172,7 @@ function allSessions(played, actions) {
     const agents = played.agents.filter((agent) => agent.calls > 0);
     const left = played.left_out ?? [];
     return [
-        sumsOf(played, played.settings),
+        sumsOf(played, played.settings, actions),
         settingsTable("Settings", played.settings, actions, played.suggestion),
         known(played),
         agents.length > 1 &&

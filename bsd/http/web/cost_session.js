@@ -58,7 +58,7 @@ export class SessionCost {
         const settings = played.settings.map(({ sums }) => sums);
         fill(
             this.sums,
-            sumsOf(played, settings),
+            sumsOf(played, settings, this.actions),
             settingsTable("Settings", settings, this.actions),
             known(played),
         );

@@ -33,7 +33,9 @@ export function settingsTable(label, settings, actions, suggestion = null) {
         const cells = settingCells(setting);
         return [
             ...cells,
-            [dollars(setting.cost), h("span", { class: "note block" }, change(setting.cost_share))],
+            typeof setting.cost === "number"
+                ? [dollars(setting.cost), h("span", { class: "note block" }, change(setting.cost_share))]
+                : "not known",
             [thousands(setting.tokens), h("span", { class: "note block" }, change(setting.tokens_share))],
             number(setting.cuts),
             number(setting.left_values),
@@ -80,13 +82,14 @@ const again = ({ wanted_again: values, wanted_again_tokens: tokens, left_tokens:
 ];
 
 /** The result of the settings in force, else of those with the lowest cost, in sentences. */
-export function sumsOf({ without }, settings) {
+export function sumsOf({ without }, settings, actions) {
     const lowest = lowestOf(settings) ?? settings[0];
     if (!lowest) return null;
-    const shown = settings.find((setting) => setting.current) ?? lowest;
-    const which = shown.current ? "the settings in force" : settings.length > 1 ? "the best of these settings" : "these settings";
+    const inForce = settings.find((setting) => isInForce(setting, actions(setting).config));
+    const shown = inForce ?? lowest;
+    const which = inForce ? "the settings in force" : settings.length > 1 ? "the best of these settings" : "these settings";
     const hasCost = typeof without.cost === "number";
-    const amount = ({ cost, tokens }) => (hasCost ? dollars(cost) : count(tokens, "token"));
+    const amount = ({ cost, tokens }) => (hasCost ? dollars(cost) : `${thousands(tokens)} tokens`);
     const less = change(hasCost ? shown.cost_share : shown.tokens_share);
     const again = `${number(shown.wanted_again)} of ${count(shown.left_values, "value")} ${shown.wanted_again === 1 ? "was" : "were"} wanted again`;
     return h(
