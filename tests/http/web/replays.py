@@ -6,7 +6,7 @@ from dataclasses import asdict
 from itertools import accumulate
 from typing import Any, Literal
 
-from bsd.actions.replay import (
+from bsd.actions.replay_answers import (
     CallsWithBsd,
     CallsWithoutBsd,
     RecordedInput,

@@ -33,6 +33,8 @@ VIEWS = [
         "sessions",
         "s/main/harbour",
         "find?q=harbour",
+        "cost",
+        "cost/main/harbour",
         "trash",
         "archive",
         "secrets",
@@ -133,7 +135,8 @@ def test_what_waits_for_its_prompt_cache_says_so(desk: Desk) -> None:
         page = seen.open("sessions")
         page.route("**/api/sessions/main/harbour?*", answer)
         page.goto(f"{desk.address}/#/s/main/harbour")
-        expect(page.get_by_title(f"38k tokens ready; {cost}")).to_have_text("waits")
+        badge = page.get_by_title(f"38k tokens ready; {cost}")
+        expect(badge).to_have_text(f"waits until {until.astimezone():%H:%M}")
         expect(page.locator(".facts")).to_contain_text(f"38k tokens ready; {cost}")
         said = page.evaluate(
             """async ([answers, now]) => {
@@ -497,9 +500,12 @@ def test_the_cost_of_a_session_is_plotted_call_by_call(desk: Desk) -> None:
         page.get_by_role("link", name="Call by call").click()
         expect(page.locator(".plot canvas")).to_have_count(2)
         expect(page.locator(".cost-sums")).to_have_text(
-            re.compile(r"^\$\S+ without bsd, .*: 25 % less; 1 of 212 values was wanted again\.$")
+            re.compile(
+                r"^\$\S+ without bsd, \$\S+ with the settings in force: 25 % less; "
+                r"1 of 212 values was wanted again\. The lowest of these settings: \$\S+\.$"
+            )
         )
-        expect(page.get_by_text("differ from the recorded ones by 4.2 %")).to_be_visible()
+        expect(page.get_by_text("differs from the recorded tokens by 4.2 %")).to_be_visible()
         expect(page.locator(".plot-legend")).to_contain_text("compactioncold restartprice step")
         call, told = page.get_by_role("slider", name="Call"), page.locator(".plot-readout")
         call.focus()
@@ -508,7 +514,7 @@ def test_the_cost_of_a_session_is_plotted_call_by_call(desk: Desk) -> None:
         cuts = page.get_by_role("table", name="Cuts")
         cuts.get_by_role("button", name="Show call 41 in the plot").click()
         expect(call).to_have_attribute(
-            "aria-valuetext", re.compile(f"Cut before it, .*{HOSTILE[:8]}")
+            "aria-valuetext", re.compile(f"Cut before it because .*{HOSTILE[:8]}")
         )
         expect(told).to_contain_text("260k tokens without bsd")
         expect(told).to_contain_text("170k with these settings")
@@ -527,7 +533,7 @@ def test_the_cost_of_a_session_is_plotted_call_by_call(desk: Desk) -> None:
 
         page.get_by_role("textbox", name="Messages to keep").fill("3, 10")
         page.keyboard.press("Enter")
-        expect(page.get_by_text("prices of these models are not known")).to_be_visible()
+        expect(page.get_by_text("No price is known")).to_be_visible()
         expect(page.locator(".plot canvas")).to_have_count(1)
         expect(page.locator("#main")).not_to_contain_text("$")
         assert "keep_recent=3%2C10&" in page.url
@@ -538,7 +544,7 @@ def test_settings_are_compared_over_all_sessions_and_taken_over(desk: Desk) -> N
     asked: list[str] = []
 
     def answer(route: Route) -> None:
-        asked.append(parse_qs(urlsplit(route.request.url).query, True)["cursor"][0])
+        asked.append(parse_qs(urlsplit(route.request.url).query).get("cursor", [""])[0])
         if len(asked) == 2:
             route.fulfill(status=409, json={"error": "another replay runs"})
         else:
@@ -549,12 +555,11 @@ def test_settings_are_compared_over_all_sessions_and_taken_over(desk: Desk) -> N
         seen.page.route("**/api/replay?*", answer)
         page = seen.open("settings")
         page.locator("main").get_by_role("link", name="Cost").click()
-        page.get_by_role("button", name="Play back all sessions").click()
+        page.get_by_role("button", name="Play back").click()
         told = page.get_by_text("Played back 2.0 MB of 2.0 MB: 6 sessions, 20 calls")
         expect(told).to_be_visible()
         assert asked == ["", "1", "1"]
-        expect(page.get_by_text("No usage is recorded")).to_be_visible()
-        expect(page.get_by_text("1 call went to models whose prices are not known")).to_be_visible()
+        expect(page.get_by_text("The sessions record no tokens")).to_be_visible()
         row = page.get_by_role("table", name="Settings", exact=True).get_by_role("row").last
         expect(row).to_contain_text("lowest cost")
         page.evaluate("document.body.classList.add('readonly')")
