@@ -23,7 +23,7 @@ from bsd.store.markers import Markers, away_paths
 from bsd.store.originals import FileSpan, Missing, OriginalStore, StoredOriginal, digest
 from bsd.store.state import Accounted, Checkpoint, Checkpoints, Waiting
 from bsd.transcripts.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, placeholder
-from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.format import TranscriptFormat, Value
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import MOST_EXTRA_EDITED, Transcript, is_too_large, parse_entry
 from bsd.transcripts.spans import ValuePath
@@ -175,18 +175,25 @@ class _Ready:
             row = outcome.row
             entry = parse_entry(source.read(row.offset, row.length))
             values = fmt.values(entry) if entry is not None else []
-            lengths = {value.path: len(value.text) for value in values if value.text is not None}
+            found = {value.path: value for value in values if value.text is not None}
             left = len(placeholder(row.entry_id or ""))
             # Providers charge images by pixels, as in `_note_savings`.
             more = sum(
-                max(0, lengths[value.path] - keep_chars - left)
-                for value, keep_chars in outcome.decision.waiting
-                if not value.shape.is_block and value.path in lengths
+                self._characters(found[option.path], keep_chars + left)
+                for option, keep_chars in outcome.decision.waiting
+                if not option.shape.is_block and option.path in found
             )
             if more and not self.characters:
                 self._reached = self._survey.cache_seen(number).reached
             self.characters += more
             self.of_lines[row.index] = more
+
+    def _characters(self, value: Value, stay: int) -> int:
+        """Return the characters that leave the context with a value of which some stay."""
+        length = len(value.text or "")
+        if value.type == "thinking":
+            return self._survey.rate.thought(length - stay, value.length - length)
+        return max(0, length - stay)
 
     def cut(self, cache: CacheState) -> Cut:
         """Return the cut by which all of them leave."""
@@ -381,8 +388,12 @@ class _Extraction:
             sums[1] += sum(stood[path].length for path in value.removes)
             # Providers charge an image by its pixels, which its characters do not show.
             if outcome.sent and not (value.display or value.shape.is_block):
-                sums[2] += self._rate.tokens(was.characters - text_sizes(stand_in)[1])
-                if self._reached is None:
+                characters = was.characters - text_sizes(stand_in)[1]
+                if value.is_thought:
+                    proof = sum(stood[path].characters for path in value.removes)
+                    characters = self._rate.thought(characters, proof)
+                sums[2] += self._rate.tokens(characters)
+                if self._reached is None and characters > 0:
                     self._reached = self._survey.cache_seen(self._number).reached
         return sizes
 
