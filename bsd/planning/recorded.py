@@ -46,7 +46,8 @@ class ValueColumns:
 
     entries: array[int] = field(default_factory=lambda: array("L"))  # number of the entry
     types: bytearray = field(default_factory=bytearray)  # index in `TYPES`
-    displays: bytearray = field(default_factory=bytearray)  # 1: never sent to the model
+    # 1: its leaving changes no request. It is never sent, or is thinking whose turn is over.
+    displays: bytearray = field(default_factory=bytearray)
     characters: array[int] = field(default_factory=lambda: array("Q"))
     tokens: array[float] = field(default_factory=lambda: array("d"))  # 0 for display
 
