@@ -346,8 +346,8 @@ def suggest(settings: Sequence[ReplayedSetting], grid: ReplayGrid) -> SettingSug
     if not able:
         least = min((one for one in settings if one.left_values), key=_wanted_share)
         reason = (
-            f"Under each setting more than {BOUND * 100:.0f} % of the values that left were wanted again;"
-            " under this one the fewest"
+            f"Under each setting more than {BOUND * 100:.0f} % of the values that left were wanted"
+            " again; under this one the fewest"
         )
         return _suggestion(least, grid, reason)
     best = min(able, key=_figure)
