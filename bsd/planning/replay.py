@@ -2,8 +2,8 @@
 
 `Timeline` holds what all settings have in common: prices, cold moments, and the moments at which
 the daemon would have found the session idle. `play` then goes through the calls under one setting:
-before each call it asks `timing_of`, as the daemon does, whether the values that are due leave now;
-then it charges the call. Without settings, `play` returns the session without bsd.
+before each call it asks `best_timing`, as the daemon does, which of the values that are due leave
+now; then it charges the call. Without settings, `play` returns the session without bsd.
 
 Tokens are those of the recording's estimate. A call reads from the cache the part of its prompt
 that the call before it sent in the same form, if the cache is warm; the rest is written to it, or
@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from bsd.planning.recorded import TYPES, Call, LeaveColumns
 from bsd.planning.replay_timeline import NEVER, Context, Occasion, Timeline
-from bsd.planning.timing import Account, CacheState, Cut, Timing, timing_of
+from bsd.planning.timing import Account, CacheState, Cut, Timing, best_timing
 
 _THINKING = TYPES.index("thinking")
 
@@ -96,12 +96,13 @@ class _Player:
         self._played = Played(timeline.first)
         self._order = timeline.order(leaves) if leaves else []
         self._next = 0  # in `_order`
-        # Numbers in `leaves`: values that leave at the next cut; that a signature binds; that stay
-        # for another reason.
+        # Numbers in `leaves`: values that may leave at the next cut, in the order of the session;
+        # that a signature binds; that stay for another reason.
         self._due: list[int] = []
         self._bound: list[int] = []
         self._held: list[int] = []
-        self._due_tokens, self._due_first = 0.0, 0
+        self._due_tokens = 0.0
+        self._fresh = 0  # number in `_due` from which all have become due at this occasion
         self._due_in: tuple[int, int] = (0, -1)  # stretch and binding entry when they were sorted
         self._cut_at: dict[int, int] = {}  # value → number of the first call without it
         self._unbound: set[int] = set()  # entries whose signature has left
@@ -130,8 +131,8 @@ class _Player:
     def _use(self, occasion: Occasion, number: int) -> None:
         """Make the cuts that the rule allows before a call."""
         while self._sort_out(occasion, number):
-            timing, at = self._timing(occasion, number)
-            if timing.waits or not self._cut(occasion, number, timing, at):
+            timing, start, at = self._timing(occasion, number)
+            if timing.waits or not self._cut(occasion, number, timing, start, at):
                 return
 
     def _sort_out(self, occasion: Occasion, number: int) -> bool:
@@ -143,7 +144,7 @@ class _Player:
             self._next += 1
         context = self._timeline.contexts[occasion.stretch]
         binding = self._binding(context, occasion.seen)
-        looked_at, self._held = self._held, []
+        looked_at, self._held, fresh = self._held, [], list[int]()
         if self._due_in != (occasion.stretch, binding):
             looked_at += self._due + self._bound
             self._due, self._bound, self._due_tokens = [], [], 0.0
@@ -159,9 +160,13 @@ class _Player:
             elif entry < binding:
                 self._bound.append(leave)
             else:
-                self._due_first = min(entry, self._due_first) if self._due else entry
                 self._due_tokens += self._leaves.tokens[leave]
-                self._due.append(leave)
+                fresh.append(leave)
+        self._fresh = len(self._due)
+        if fresh:
+            self._due += sorted(fresh)
+            if self._fresh and self._due[self._fresh] < self._due[self._fresh - 1]:
+                self._due.sort()
         return bool(self._due)
 
     def _stays(self, leave: int, value: int, entry: int, occasion: Occasion) -> bool:
@@ -183,13 +188,15 @@ class _Player:
                 return entry
         return -1
 
-    def _timing(self, occasion: Occasion, number: int) -> tuple[Timing, float | None]:
-        """Return the decision of the daemon about the values that are due, and when it is made."""
-        timeline, stretch = self._timeline, self._recording.stretches[occasion.stretch]
+    def _timing(self, occasion: Occasion, number: int) -> tuple[Timing, int, float | None]:
+        """Return the decision of the daemon about the values that are due.
+
+        Also the number in `_due` from which they leave, and when the decision is made.
+        """
+        timeline = self._timeline
         newest, call = timeline.charged[number - 1], self._recording.calls[number - 1]
-        removed = self._due_tokens * stretch.scale
-        rewritten = max(0.0, self._context - self._before_first(occasion) - removed)
-        cut = Cut(round(removed), round(rewritten))
+        starts = self._starts()
+        cuts = self._cuts(occasion, starts)
         cold_at = inf if call.time is None else call.time + newest.life_seconds
         at = occasion.at
         is_warm = at is None or cold_at > at
@@ -201,25 +208,55 @@ class _Player:
             calls=self._run,
             account=self._account,
         )
-        timing = timing_of(cut, state, newest.price, self._when, call.life)
+        timing = best_timing(cuts, state, newest.price, self._when, call.life)
         if timing.waits and occasion.until is not None and cold_at <= occasion.until:
             at = cold_at
             state = replace(state, cold_at=None)
-            timing = timing_of(cut, state, newest.price, self._when, call.life)
-        return timing, at
+            timing = best_timing(cuts, state, newest.price, self._when, call.life)
+        start = next(at for at, cut in zip(starts, cuts, strict=True) if cut is timing.cut)
+        return timing, start, at
 
-    def _before_first(self, occasion: Occasion) -> float:
-        """Return the tokens before the first value that is due."""
+    def _starts(self) -> list[int]:
+        """Return the numbers in `_due` at which cuts may begin: all of it, or some fresh part."""
+        later = range(max(1, self._fresh), len(self._due))
+        return [0, *(at for at in later if self._entry(at) != self._entry(at - 1))]
+
+    def _entry(self, at: int) -> int:
+        """Return the entry of one of the due values."""
+        return self._recording.values.entries[self._leaves.values[self._due[at]]]
+
+    def _cuts(self, occasion: Occasion, starts: list[int]) -> list[Cut]:
+        """Return the cuts that begin at some of the due values, in the same order."""
+        scale = self._recording.stretches[occasion.stretch].scale
+        removed, end, found = 0.0, len(self._due), list[Cut]()
+        for start in reversed(starts):
+            removed += self._tokens(start, end) if start else self._due_tokens - removed
+            end = start
+            leaves = removed * scale
+            rewritten = max(0.0, self._context - self._before(occasion, start) - leaves)
+            found.append(Cut(round(leaves), round(rewritten)))
+        return found[::-1]
+
+    def _tokens(self, start: int, end: int) -> float:
+        """Return the unscaled tokens of some of the due values."""
+        return sum(self._leaves.tokens[leave] for leave in self._due[start:end])
+
+    def _before(self, occasion: Occasion, start: int) -> float:
+        """Return the tokens in context before one of the due values."""
         context = self._timeline.contexts[occasion.stretch]
-        kept = context.place(self._due_first) - self._gone.within(context, self._due_first)
+        first = self._entry(start)
+        kept = context.place(first) - self._gone.within(context, first)
         return context.stretch.constant + kept * context.stretch.scale
 
-    def _cut(self, occasion: Occasion, number: int, timing: Timing, at: float | None) -> bool:
-        """Take the due values out; return True if that frees values that a signature bound."""
+    def _cut(
+        self, occasion: Occasion, number: int, timing: Timing, start: int, at: float | None
+    ) -> bool:
+        """Take the due values out from `start` on; return True if that frees bound values."""
         charged = self._timeline.charged[number]
-        begins = self._before_first(occasion)
-        removed = self._due_tokens * self._recording.stretches[occasion.stretch].scale
-        for leave in self._due:
+        begins = self._before(occasion, start)
+        tokens = self._tokens(start, len(self._due)) if start else self._due_tokens
+        removed = tokens * self._recording.stretches[occasion.stretch].scale
+        for leave in self._due[start:]:
             value = self._leaves.values[leave]
             entry = self._recording.values.entries[value]
             self._cut_at[value] = number
@@ -231,10 +268,13 @@ class _Player:
             if charged.cached and not charged.cold:
                 rewritten = max(0.0, self._cached - begins - removed)
             self._cached = min(self._cached, begins)
-            self._removed += self._due_tokens
+            self._removed += tokens
         self._book(at, number, timing.cut)
-        self._played.cuts.append(PlayedCut(number, at, timing, len(self._due), removed, rewritten))
-        self._due, self._due_tokens = [], 0.0
+        self._played.cuts.append(
+            PlayedCut(number, at, timing, len(self._due) - start, removed, rewritten)
+        )
+        del self._due[start:]
+        self._due_tokens -= tokens
         return self._due_in[1] in self._unbound
 
     def _book(self, at: float | None, number: int, cut: Cut) -> None:
