@@ -66,6 +66,7 @@ _TITLES = {
     "hooks": "Hooks",
     "secrets": "Secrets",
     "export": "Export",
+    "prices": "Prices",
 }
 # Parameters that mean the same in every route; a description in the document wins.
 _PARAMETERS = {

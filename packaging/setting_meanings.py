@@ -33,9 +33,12 @@ MEANINGS: Mapping[str, str] = {
         "When the daemon extracts from all sessions that have changed since its last look."
     ),
     "when": (
-        "When values that the model sees may leave. Taking a value out of a warm prompt cache "
-        "costs more than it saves, so the daemon can wait until the cache is cold. Values that "
-        "no model is sent leave at once. `bsd extract` does not wait."
+        "When values that the model sees may leave. After a value leaves a warm prompt cache, the "
+        "provider caches the rest of the session again, at a price. If the value is `cold`, the "
+        "daemon waits until the cache is cold. If it is `pays`, the daemon waits too, but extracts "
+        "earlier if the further calls will probably earn the cost, or if the next request stays "
+        "below a price step. If the prices of a model are unknown, `pays` works as `cold`. Values "
+        "that no model is sent leave at once. `bsd extract` does not wait."
     ),
     "retention": (
         "How long extracted values stay in the store as they were. After that time they move "

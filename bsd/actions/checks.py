@@ -101,3 +101,18 @@ def _checks(context: ActionContext) -> Iterator[Check]:
     state = "valid" if file.exists() else "not there yet; the defaults apply"
     yield Check("config", Level.OK, f"{file} is {state}; enabled: {str(config.enabled).lower()}")
     yield clock(layout)
+    yield from _price_list(context)
+
+
+def _price_list(context: ActionContext) -> Iterator[Check]:
+    """Check the file that the setting `prices_file` names."""
+    listed = context.prices.table().price_list
+    if listed is None:
+        return
+    if listed.problem is not None:
+        yield Check("prices", Level.WARN, listed.problem, listed.hint)
+        return
+    message = f"{listed.path} has prices of {len(listed.listed):,} models"
+    if listed.skipped:
+        message += f"; damaged rows, or rows that contradict themselves: {listed.skipped:,}"
+    yield Check("prices", Level.OK, message)

@@ -20,7 +20,7 @@ from bsd.sessions.commit.protocol import CommitOutcome
 from bsd.sessions.editor import Worth, left_as
 from bsd.sessions.session import OpenSession, Session
 from bsd.store.changed_lines import undone_in
-from bsd.store.state import Checkpoint, StateDb, guard
+from bsd.store.state import Accounted, Checkpoints, StateDb, guard, state_at
 from bsd.transcripts.reader import Transcript
 
 _log = structlog.stdlib.get_logger(module="session")
@@ -130,14 +130,16 @@ class _ExtractionRun:
         self._state = state
         self._fingerprint = fingerprint(self._config) if state else ""
         self._by_hand = by_hand
-        # bsd cannot compute yet when a cut pays off, so the value "pays" acts like "cold".
         by_itself = not (by_hand or asked) or "when" in (settings or {})
-        self._waits = by_itself and self._config.when != "now"
+        self._waits = by_itself
         self._dry_run = dry_run
         self._turn_over = turn_over
         self._watch = watch
-        self._since: Checkpoint | None = None
-        self._guard = b""  # guard of the bytes before the checkpoint, once the plan is in effect
+        self._since = Checkpoints()
+        # Of the bytes before each checkpoint, once the plan is in effect.
+        self._guards: list[bytes] = []
+        self._accounts = state or state_at(context.layout.state_db)
+        self._accounted: Accounted | None = None
         self._editor = context.editor(session)
 
     def run(
@@ -187,11 +189,12 @@ class _ExtractionRun:
             # then, in a way that does not protect values from extraction.
             config = config.model_copy(update={"enabled": False})
         undone = undone_in(source, opened.history)
-        self._since = None
+        self._since = Checkpoints()
         if self._state and not (self._by_hand and undone):
             self._since = self._state.load(self._name, self._fingerprint, source)
-            hit = "miss" if self._since is None else "hit"
+            hit = "miss" if self._since.first is None else "hit"
             _log.debug(f"Session {self._name}: cache {hit}", session=str(self._name))
+        self._accounted = self._accounts.account(self._name)
         watched = self._watch(opened) if self._watch else None
         plan = plan_extraction(
             watched or source,
@@ -202,11 +205,14 @@ class _ExtractionRun:
             dry_run=self._dry_run,
             tell=self._editor.notes.decision_logger(),
             progress=self._context.progress,
-            since=self._since,
+            since=self._since.first,
+            further=self._since.further,
             undone=undone,
             by_hand=self._by_hand,
             turn_over=self._turn_over,
             waits=self._waits,
+            prices=self._context.prices.table(),
+            accounted=self._accounted,
         )
         if watched is not None and watched.has_due_calls():
             self.found_calls = True
@@ -215,22 +221,28 @@ class _ExtractionRun:
             # Calls are detected in lines that are read. Without a checkpoint, these lines are read
             # again.
             due_at = min(until, plan.due_at or until)
-            plan = replace(plan, checkpoint=None, due_at=due_at)
-        if self._state and plan.checkpoint is not None:
-            self._guard = guard(source, plan.checkpoint.offset, plan.edits)
+            plan = replace(plan, checkpoint=None, further=None, due_at=due_at)
+        if self._state:
+            places = filter(None, (plan.checkpoint, plan.further))
+            self._guards = [guard(source, at.offset, plan.edits) for at in places]
         return plan, None
 
     def _remember(self, plan: Plan, outcome: CommitOutcome | None) -> None:
-        """Save the checkpoint up to which all outcomes are final, once a plan is in effect."""
-        if self._state is None or self.found_calls:
+        """Save the checkpoints and the account of the session, once a plan is in effect."""
+        if self.found_calls:
             return
-        at, left = plan.checkpoint, outcome.identity if outcome else plan.planned_on
-        if at is None or left is None:
+        if plan.accounted is not None and plan.accounted != self._accounted:
+            self._accounts.note_account(self._name, plan.accounted)
+        if self._state is None:
+            return
+        left = outcome.identity if outcome else plan.planned_on
+        places = Checkpoints(plan.checkpoint, plan.further)
+        if places.first is None or left is None:
             self._state.forget(self._name)
-        elif self._since is None and outcome is None and left.size < _SMALL:
+        elif self._since.first is None and outcome is None and left.size < _SMALL:
             pass
-        elif at != self._since or outcome is not None:
-            self._state.save(self._name, self._fingerprint, left, self._guard, at)
+        elif places != self._since or outcome is not None:
+            self._state.save(self._name, self._fingerprint, left, self._guards, places)
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.catalog import AgentInfo, ListedSession
 from bsd.maintenance.search import SessionFilter
 from bsd.maintenance.titles import BEYOND_SECONDS, Titles
-from bsd.planning.timing_words import (
+from bsd.planning.timing_members import (
     CallsExpected,
     CallsNeeded,
     CostNow,
@@ -196,10 +196,8 @@ class Cursor:
 
 def session_row(info: ListedSession, now: float) -> SessionRow:
     """Return a session of the catalog as a row of an answer; `now` in epoch seconds."""
-    wait = wait_of(info.waits) if info.waits else None
+    wait = wait_of(info.waits, now)
     until = wait.cold_at if wait else None
-    if until is None or until <= now:
-        wait = until = None
     pause = info.paused
     return SessionRow(
         session=str(info.name),

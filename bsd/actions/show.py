@@ -14,7 +14,9 @@ from bsd.core.answers import Internal
 from bsd.core.errors import NotFound
 from bsd.core.formatting import format_size
 from bsd.core.layout import SessionName
-from bsd.maintenance.catalog import resume_command
+from bsd.maintenance.catalog import resume_command, waits
+from bsd.planning.timing import Timing
+from bsd.planning.timing_members import wait_of
 from bsd.planning.view import EntryView, extracted_content, outline_of, views
 from bsd.store.originals import OriginalStore
 from bsd.transcripts.agents.format import TranscriptFormat
@@ -50,6 +52,7 @@ class ShownEntries:
     resume: Annotated[
         str | None, Field(description="The command that continues it in its program")
     ] = None
+    wait: Internal[Timing | None] = None  # of values that its prompt cache keeps, if any
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,8 @@ def show_entries(
             found = list(_whole(source, fmt, found, opened.store))
         left_alone = opened.left_alone
     resume = resume_command(context.layout, session)
-    return ShownEntries(str(session), tuple(found), full, damaged, left_alone, resume)
+    wait = wait_of(waits(context.layout, session), context.now())
+    return ShownEntries(str(session), tuple(found), full, damaged, left_alone, resume, wait)
 
 
 def show_value(context: ActionContext, session: SessionName, entry: str, key: str) -> ShownValue:

@@ -50,6 +50,7 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
             "export:export_command", "Write a session into one file, to read or to share."
         ),
         "history": _C("history:history_command", "List the changes to a session, undone ones too."),
+        "prices": _C("prices:prices_command", "Show what models cost, and since when."),
         "context": _C(
             "entries:context_command", "List the entries of a session as an agent sees them."
         ),

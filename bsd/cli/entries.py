@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator, Sequence
 
 import click
@@ -28,7 +29,7 @@ from bsd.cli.completion import KEYS, offering
 from bsd.cli.names import with_entry
 from bsd.cli.options import entry_argument, session_argument
 from bsd.cli.outcomes import MEANINGS
-from bsd.cli.output import counted, note, one_line, print_table, say, size
+from bsd.cli.output import counted, note, one_line, print_table, say, say_wrapped, size
 from bsd.cli.pager import paged
 from bsd.cli.progress import waiting
 from bsd.cli.read_entry import tell_entry
@@ -37,6 +38,7 @@ from bsd.core.errors import Invalid
 from bsd.core.layout import SessionName
 from bsd.planning.edit import Extractable, ExtractableSet
 from bsd.planning.restore import Restored
+from bsd.planning.timing_words import words
 from bsd.planning.view import Context, EntryView
 from bsd.transcripts.reader import parse_entry
 
@@ -137,6 +139,8 @@ def tell_shown(found: ShownEntries | ShownValue | ReadEntry, *, raw: bool = Fals
         print_entries(found.entries)
         if found.resume:
             say(f"Continue it: {found.resume}")
+        if found.wait:
+            say_wrapped(f"It {words(found.wait, time.time())}")
     if found.damaged is not None and found.damaged.count:
         note(found.damaged.in_words())
     if found.left_alone is not None:

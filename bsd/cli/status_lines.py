@@ -9,7 +9,6 @@ from typing import Any
 from bsd.cli.output import counted, one_line, size
 from bsd.core.durations import spell_seconds
 from bsd.daemon.notices import Notice, agent_notices, notices_of
-from bsd.planning.timing import Timing
 from bsd.planning.timing_words import (
     clock_time,
     cost_text,
@@ -17,6 +16,7 @@ from bsd.planning.timing_words import (
     reason_words,
     short,
     timing_in,
+    wait_in,
     wait_words,
 )
 
@@ -70,8 +70,8 @@ def _work(status: Document, now: float) -> Iterator[str]:
         seen += f", {watcher['scan_only']:,} by scans only"
     yield _row("watching", f"{counted(totals['sessions'], 'session')}; {seen}")
     yield _row("queue", queue_text(queue) or "empty")
-    for line in cache_lines(status, now):
-        yield _row("cache", line)
+    for number, line in enumerate(cache_lines(status, now)):
+        yield _row("" if number else "cache", line)
     for worker in status["workers"]:
         if worker["session"]:
             yield _row("", f"{worker['name']}: {worker['session']}")
@@ -195,31 +195,27 @@ def unserved_lines(agents: Iterable[Document]) -> Iterator[str]:
 
 def _recent(sessions: list[Document], now: float) -> Iterator[str]:
     told = [
-        session for session in sessions if session["status"] not in _NO_NEWS or _wait(session, now)
+        session
+        for session in sessions
+        if session["status"] not in _NO_NEWS or wait_in(session, now)
     ]
     if told:
         yield ""
     for session in told[:_MOST_SHOWN]:
-        wait = _wait(session, now)
+        wait = wait_in(session, now)
         is_news = session["status"] not in _NO_NEWS
         what = str(session["status"]).replace("_", " ") if is_news else ""
         if session["values"]:
             what += f" {counted(session['values'], 'value')}, {size(session['bytes_saved'])} saved"
         if session["reason"]:
             what += f": {one_line(session['reason'], 120)}"
+        if is_news and (why := why_cut(session)):
+            what += f", {why}"
         if wait is not None:
             what += f"{'; ' if what else ''}{wait_words(wait, now)}"
-        elif is_news and (why := why_cut(session)):
-            what += f"; {why}"
         yield f"{spell_when(session['at'], now):>12}  {session['session']}  {what}"
     if len(told) > _MOST_SHOWN:
         yield f"{'':12}  … {len(told) - _MOST_SHOWN:,} more in --json"
-
-
-def _wait(session: Document, now: float) -> Timing | None:
-    """Return the wait of a session for its prompt cache; None if it does not wait."""
-    timing = timing_in(session)
-    return timing if timing and timing.waits and (timing.cold_at or 0.0) > now else None
 
 
 def why_cut(session: Document) -> str:
@@ -230,20 +226,28 @@ def why_cut(session: Document) -> str:
 
 def cache_lines(status: Document, now: float) -> Iterator[str]:
     """Return lines about sessions that wait for their prompt cache, and about cuts by reason."""
-    waits = status.get("prompt_cache", {})  # missing in a daemon of an older version
-    if waits.get("sessions"):
-        ready = f"{short(waits['tokens_ready'])} tokens ready"
-        text = f"{counted(waits['sessions'], 'session')} waiting, {ready}"
-        if waits["next_cold"]:
-            cold = datetime.fromisoformat(waits["next_cold"]).timestamp()
-            text += f"; the next is cold at {clock_time(cold, now)}"
-        if waits["tokens_rewritten"]:
-            cost = cost_text(waits["cost_now"], waits["unpriced"])
-            text += f"; cuts now rewrite {short(waits['tokens_rewritten'])} cached tokens ({cost})"
-        yield text
+    if waiting := waiting_text(status, now):
+        yield waiting
+    waits = status.get("prompt_cache", {})
+    if waits.get("tokens_rewritten"):
+        cost = cost_text(waits["cost_now"], waits["unpriced"])
+        yield f"cuts now would rewrite {short(waits['tokens_rewritten'])} cached tokens ({cost})"
     if cuts := cuts_text(status["totals"].get("cuts", {})):
         rewritten = status["totals"]["tokens_rewritten"]
         yield f"{cuts}{f'; {short(rewritten)} cached tokens rewritten' if rewritten else ''}"
+
+
+def waiting_text(status: Document, now: float) -> str | None:
+    """Return how many sessions wait for their prompt cache and until when; None if none waits."""
+    waits = status.get("prompt_cache", {})  # missing in a daemon of an older version
+    if not waits.get("sessions"):
+        return None
+    ready = f"{short(waits['tokens_ready'])} tokens ready"
+    text = f"{counted(waits['sessions'], 'session')} waiting, {ready}"
+    if waits["next_cold"]:
+        cold = datetime.fromisoformat(waits["next_cold"]).timestamp()
+        text += f"; next cold at {clock_time(cold, now)}"
+    return text
 
 
 def _row(name: str, text: str) -> str:

@@ -24,10 +24,10 @@ from bsd.cli.client import Client, NotRunning
 from bsd.cli.output import counted, one_line, safe, size, table_lines
 from bsd.cli.status_lines import (
     balance,
-    cache_lines,
     queue_text,
     spell_when,
     unserved_lines,
+    waiting_text,
     why_cut,
 )
 from bsd.cli.table_layout import wrap_line
@@ -219,8 +219,8 @@ class TopView:
         for worker in status["workers"]:
             if worker["session"]:
                 yield f"         {worker['name']}: {worker['session']}"
-        for line in cache_lines(status, time.time()):
-            yield f"cache    {line}"
+        if waiting := waiting_text(status, time.time()):
+            yield f"cache    {waiting}"
         totals = status["totals"]
         saved = f"{size(totals['bytes_saved'])}, about {totals['tokens_saved']:,} tokens"
         values = counted(totals["values"], "value")

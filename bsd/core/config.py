@@ -193,7 +193,7 @@ _LEFT_OUT: JsonDict = {"group": "What is left out"}
 _SCOPES: JsonDict = {"all": "all values", "display": "only values that the model never gets"}
 _BOUND: JsonDict = {"skip": "never extract", "extract": "extract anyway"}
 _MOMENTS: JsonDict = {
-    "pays": "when it pays (for now: when the cache is cold)",
+    "pays": "when the cache is cold, or earlier if it pays",
     "now": "at once",
     "cold": "when the cache is cold",
 }
@@ -239,8 +239,8 @@ class PruningConfig(BaseModel):
     when: Literal["pays", "now", "cold"] = Field(
         "pays", title="What the model sees leaves",
         json_schema_extra=_WHEN | {"unsettles": True, "per_call": True, "labels": _MOMENTS},
-        description="A change in a warm prompt cache costs more than it saves. Extractions that "
-        "you start yourself never wait.")
+        description="After a change in a warm prompt cache, the provider caches the rest of the "
+        "session again, at a price. Extractions that you start yourself never wait.")
     retention: Lifetime = Field(
         "24h", title="Extracted content, in the store", json_schema_extra=_KEPT,
         description=_LIFETIME)

@@ -18,7 +18,7 @@ from bsd.daemon.children import Children
 from bsd.daemon.directories import find_directories
 from bsd.daemon.state import DaemonState
 from bsd.maintenance.retention import WHAT_IS_NEW, RetentionRun, in_plain_words
-from bsd.planning.timing_words import wait_of
+from bsd.planning.timing_members import wait_of
 from bsd.transcripts.agents.programs import elsewhere, has_served, secure
 
 _log = structlog.stdlib.get_logger(module="daemon")
@@ -83,7 +83,7 @@ class JobRunner:
             if exclusions.session(left.session.agent, left.session.session):
                 continue
             state.scan.note(left.session, left.file)
-            state.note_waiting(left.session, wait_of(left))
+            state.note_waiting(left.session, wait_of(left, wall))
             if left.due_at is not None:
                 state.enqueuer.put(left.session, now + max(0.0, left.due_at - wall))
 

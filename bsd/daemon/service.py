@@ -217,6 +217,7 @@ class Daemon:
         self._instance.acquire()
         configure_logs(state.layout, settings.log_level, settings.log_format)
         _log.info("bsd starts", version=__version__, root=str(state.layout.root), pid=os.getpid())
+        _tell_price_list(settings)
         sys.setswitchinterval(_SWITCH_SECONDS)
         self._add_jobs()
         if not settings.readonly:
@@ -298,6 +299,7 @@ class Daemon:
                 "The new settings cannot be used; the previous ones stay", problem=problem.message
             )
         configure_logs(state.layout, state.settings.log_level, state.settings.log_format)
+        _tell_price_list(state.settings)
         self.scheduler.look_at_settings()
         self._notifier.ready(self.report.in_short())
         _log.info("Settings were read again")
@@ -408,3 +410,16 @@ class Daemon:
 
 def _say_what_is_late(late: list[str]) -> None:
     _log.error("Threads are late; the watchdog of the service manager gets no pings", loops=late)
+
+
+def _tell_price_list(settings: Settings) -> None:
+    """Log the state of the file that `prices_file` names."""
+    listed = settings.price_sources.table().price_list
+    if listed is None:
+        return
+    if listed.problem is not None:
+        _log.error("The list of prices cannot be used", problem=listed.problem, hint=listed.hint)
+    elif listed.skipped:
+        _log.warning(
+            "Some prices of the list cannot be used", path=listed.path, rows=listed.skipped
+        )

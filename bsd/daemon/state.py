@@ -28,7 +28,8 @@ from bsd.planning.result import SessionResult, Status
 from bsd.planning.rules import Reason
 from bsd.planning.survey import fingerprint
 from bsd.planning.timing import Timing
-from bsd.planning.timing_words import left_figures, rewritten
+from bsd.planning.timing_members import left_figures
+from bsd.planning.timing_words import rewritten
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.protocol import CommitOutcome
 from bsd.store.state import Left, StateDb, state_at

@@ -188,7 +188,6 @@ class Worker:
         """Record the state of a session; return when it is due even if it does not change."""
         state = self._state
         now = state.clocks.steady()
-        wait = result.timing if result.timing and result.timing.waits else None
         due = []
         if result.unfinished:
             due.append(now)
@@ -198,13 +197,13 @@ class Worker:
             seen = result.left_as.written
             state.scan.note(name, seen)
             if not result.postponed:
-                state.idle_sessions.left(name, seen, result.due_at, wait)
+                state.idle_sessions.left(name, seen, result.due_at, result.wait)
         if result.postponed:
             state.savings.wait(name, now)
             due.append(state.savings.due(name) or now)
         else:
             state.savings.clear(name)
-        state.note_waiting(name, wait)
+        state.note_waiting(name, result.wait)
         if result.due_at is not None:
             due.append(now + max(0.0, result.due_at - state.clocks.wall()))
         return min(due, default=None)
@@ -227,9 +226,10 @@ class Worker:
         self._state.ledger.worked(name, result, at)
         if self._state.events.has_listeners:
             self._state.events.publish("session", **as_json(result))
-        if result.timing and result.timing.waits:
+        if result.wait is not None:
             _log.debug(
-                f"Session {name} {words(result.timing, at)}",
+                f"Session {name} {words(result.wait, at)}",
+                cache_warm_until=result.cache_warm_until,
                 tokens_ready=result.tokens_ready,
                 tokens_rewritten=result.tokens_rewritten,
             )

@@ -28,6 +28,7 @@ from bsd.http import (
     overview,
     page,
     pauses,
+    prices,
     replay,
     search,
     secrets,
@@ -50,7 +51,8 @@ _SUMMARY = "Keeps AI-agent session files lean by moving large old values into a 
 _WAIT_SECONDS = 5.0  # the longest time that a request waits for a session in use
 _API = (
     *(state, jobs, settings, sessions, search, entries, outline, context, trash, archive, pauses),
-    *(setup, notices, memory, workspaces, overview, events, hooks, secrets, export, replay),
+    *(setup, notices, memory, workspaces, overview, events, hooks, secrets, export, prices),
+    replay,
 )
 
 

@@ -11,6 +11,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from bsd.planning.timing_words import SHORT_REASONS
+
 Document = Mapping[str, Any]
 
 # Counters since the start: name without `_total` → path in the status, help text.
@@ -215,9 +217,8 @@ def _work(status: Document) -> Iterator[Metric]:
     yield _by(
         "reason",
         "bsd_cuts",
-        "Extractions of values that the model sees: no_cache, cold (cache), step (of the price), "
-        "pays, asked (by a user or an agent).",
-        status["totals"]["cuts"],
+        "Extractions of values that the model sees, by the reason for which they did not wait.",
+        {cause: status["totals"]["cuts"].get(cause, 0) for cause in SHORT_REASONS},
         kind=CounterMetricFamily,
     )
     queue, workers, watcher = status["queue"], status["workers"], status["watcher"]

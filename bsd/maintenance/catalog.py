@@ -429,6 +429,13 @@ def describe(
     )
 
 
+def waits(layout: Layout, name: SessionName) -> Left | None:
+    """Return the daemon's note about a session that waits for its prompt cache."""
+    with suppress(OSError):  # the file has just been deleted
+        return Titles(layout, only=name).waits(name, layout.session_file(name).lstat())
+    return None
+
+
 def resume_command(layout: Layout, name: SessionName) -> str | None:
     """Return the command that continues a session in its program; None if there is none."""
     program = program_of(layout, name.agent)

@@ -89,6 +89,7 @@ class ContextWindow:
         self._since = since
         self._turn_starts: list[int] = []  # rows
         self._answered = True  # the latest turn has an answer
+        self._rolls_far = False  # turns that begin before the checkpoint were rolled back
         self._gap = False  # a line was skipped since the previous entry
         self._before: tuple[str, int] | None = None  # id and row of the last entry with an id
         self._last = _NONE  # the row from which the program would continue
@@ -165,6 +166,7 @@ class ContextWindow:
             self._answered = False
         elif info.turn is Turn.OPEN or info.is_assistant:
             self._answered = True
+        self._rolls_far |= info.rolls_back > len(self._turn_starts)
         if info.rolls_back and self._turn_starts:
             row = self._turn_starts[-info.rolls_back :][0]
             del self._turn_starts[-info.rolls_back :]
@@ -211,7 +213,7 @@ class ContextWindow:
         """True if entries after the checkpoint may change which earlier entries are in context."""
         if self._since is None:
             return False
-        if self._compactions or self.leaf(0)[1] is not self._since.on_way:
+        if self._compactions or self._rolls_far or self.leaf(0)[1] is not self._since.on_way:
             return True
         return any(self._row_of(number) is None for number in self._far.values())
 

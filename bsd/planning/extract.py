@@ -11,15 +11,18 @@ from sys import maxsize
 
 from bsd.core.config import PruningConfig
 from bsd.core.formatting import iso_utc
+from bsd.core.prices import PriceTable
 from bsd.planning.originals import OriginalLine, Return, original_of, same_values
 from bsd.planning.plan import Plan, Report, Saving
+from bsd.planning.ready import ReadyValues, cut_at, timing_without_wait
 from bsd.planning.rules import Decision, Policy, Reason, decide, subject_of
 from bsd.planning.survey import FinalOutcomes, Judged, Progress, Survey
+from bsd.planning.timing import CacheState, Cause, Cut, Timing
 from bsd.store.entry_notes import Noting
 from bsd.store.history import TouchedLine
 from bsd.store.markers import Markers, away_paths
 from bsd.store.originals import FileSpan, Missing, OriginalStore, StoredOriginal, digest
-from bsd.store.state import Checkpoint
+from bsd.store.state import Accounted, Checkpoint, Checkpoints, Waiting
 from bsd.transcripts.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, placeholder
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
@@ -60,10 +63,13 @@ def plan_extraction(  # noqa: PLR0913 - options, each by name
     tell: Callable[[Judged], None] | None = None,
     progress: Progress | None = None,
     since: Checkpoint | None = None,
+    further: Checkpoint | None = None,
     undone: Collection[str] = (),
     by_hand: bool = False,
     turn_over: bool = False,
     waits: bool = False,
+    prices: PriceTable | None = None,
+    accounted: Accounted | None = None,
 ) -> Plan:
     """Plan the extraction of every value that is due.
 
@@ -75,11 +81,17 @@ def plan_extraction(  # noqa: PLR0913 - options, each by name
         progress: called with the bytes of the session that were read so far.
         since: a checkpoint made with the same settings. Only the lines after it are read, and the
             report covers only these.
+        further: a checkpoint after `since` and after values that wait. Reading begins there unless
+            these values leave now.
         undone: ids of entries whose extraction was undone. They stay unless `by_hand` is set.
         turn_over: treat the last turn as ended, whether or not its entries show an end.
-        waits: keep values in context in the session while the provider's prompt cache is warm.
+        waits: keep values in context in the session until the rule of `timing` says that they
+            leave. Without it they leave now.
+        prices: the prices that bsd knows; None: those that it is shipped with.
+        accounted: what the session's requests have cost; None: bsd looks at it for the first time.
     """
     policy = Policy.of(config)
+    may_wait = waits and config.when != "now"
     look = partial(
         Survey.of,
         source,
@@ -90,29 +102,50 @@ def plan_extraction(  # noqa: PLR0913 - options, each by name
         progress=progress,
         undone=() if by_hand else undone,
         turn_over=turn_over,
-        waits=waits,
+        prices=prices,
+        accounted=accounted,
     )
-    survey = look(since=since)
-    if survey.reaches_back or survey.repeats_earlier:
-        survey = look()
+    survey = _survey(look, further if may_wait else None, since)
+    cache = survey.cache_state(source.identity.mtime_ns / 1e9)
+    ready = ReadyValues(survey, cache)
+    timing = None
+    if may_wait and cache.cold_at is not None:
+        ready.find(source, fmt, cache.cold_at)
+        timing = ready.decide(config.when, now)
+    if survey.waiting and (timing is None or ready.leaves_all):
+        survey = _survey(look, since)
     extraction = _Extraction(
         source,
         fmt,
         stored,
         survey,
-        FinalOutcomes(survey, policy),
+        policy,
         iso_utc(now),
+        ready=ready,
         budget_bytes=maxsize if dry_run else budget_bytes,
         dry_run=dry_run,
         undone=undone,
     )
-    for number, outcome in enumerate(survey.outcomes()):
+    outcomes = survey.outcomes(cache.cold_at if timing else None, ready.leave_from)
+    for number, outcome in enumerate(outcomes):
         if tell:
             tell(outcome)
         if progress and number % _PROGRESS_ENTRIES == 0:
             progress(source.identity.size)  # all is read; planning goes on
-        extraction.treat(outcome)
-    return extraction.plan()
+        extraction.treat(number, outcome)
+    if timing is None and (cut := extraction.cut(cache)) is not None:
+        when = config.when if may_wait else None
+        timing = timing_without_wait(survey, cut, cache, when, now)
+    return extraction.plan(cache.cold_at, timing, since, now)
+
+
+def _survey(look: Callable[..., Survey], *starts: Checkpoint | None) -> Survey:
+    """Return the survey from the first of some checkpoints after which all facts can be found."""
+    for start in filter(None, starts):
+        survey = look(since=start)
+        if not (survey.reaches_back or survey.repeats_earlier):
+            return survey
+    return look()
 
 
 def why_it_stays(
@@ -166,9 +199,10 @@ class _Extraction:
         fmt: TranscriptFormat,
         stored: OriginalStore,
         survey: Survey,
-        final: FinalOutcomes,
+        policy: Policy,
         at: str,
         *,
+        ready: ReadyValues,
         budget_bytes: int,
         dry_run: bool,
         undone: Collection[str],
@@ -179,7 +213,9 @@ class _Extraction:
         self._markers = Markers(source, fmt, stored)
         self._survey = survey
         self._rate = survey.rate
-        self._final = final
+        self._final = FinalOutcomes(survey, policy)
+        self._further = FinalOutcomes(survey, policy, survey.waiting or Waiting(0, 0))
+        self._ready = ready
         self._at = at
         self._budget_bytes = budget_bytes
         self._dry_run = dry_run
@@ -194,20 +230,21 @@ class _Extraction:
         self._saved = 0  # bytes
         self._complete = True
         self._due_at: float | None = None
-        self._tokens_ready = 0
+        self._number = 0  # of the present row
+        self._reached: int | None = None  # position in context of the first value that leaves it
 
-    def treat(self, outcome: Judged) -> None:
-        """Make an entry's new line if the decision is to extract."""
+    def treat(self, number: int, outcome: Judged) -> None:
+        """Make an entry's new line if the decision is to extract; `number` is that of its row."""
+        self._number = number
         decision, row = outcome.decision, outcome.row
         if decision.due_at is not None:
             self._due_at = min(decision.due_at, self._due_at or decision.due_at)
-        if decision.waiting:
-            self._note_waiting(outcome)
         if decision.reason is not Reason.EXTRACT:
             self._leave(outcome, decision.reason)
         elif self._memory >= self._budget_bytes:
             self._complete = False
             self._final.stop(outcome)
+            self._further.stop(outcome)
         else:
             raw = self._source.read(row.offset, row.length)
             try:
@@ -217,21 +254,22 @@ class _Extraction:
             except SpliceError:
                 self._leave(outcome, NOT_EDITABLE)
 
-    def _note_waiting(self, outcome: Judged) -> None:
-        """Count the tokens of values that will leave once the prompt cache is cold."""
-        row = outcome.row
-        entry = parse_entry(self._source.read(row.offset, row.length))
-        values = self._fmt.values(entry) if entry is not None else []
-        lengths = {value.path: len(value.text) for value in values if value.text is not None}
-        left = len(placeholder(row.entry_id or ""))
-        for value, keep_chars in outcome.decision.waiting:
-            # Providers charge images by pixels, as in `_note_savings`.
-            if not value.shape.is_block and value.path in lengths:
-                self._tokens_ready += self._rate.tokens(lengths[value.path] - keep_chars - left)
+    def cut(self, cache: CacheState) -> Cut | None:
+        """Return the cut of the values in context that leave; None if none leaves."""
+        removed = sum(tokens for _, _, tokens in self._savings.values())
+        return (
+            None if self._reached is None else cut_at(self._survey, removed, self._reached, cache)
+        )
 
     def _leave(self, outcome: Judged, reason: str) -> None:
         self._reasons[reason] += 1
-        self._final.add(outcome, reason)
+        self._add_final(outcome, reason)
+
+    def _add_final(self, outcome: Judged, reason: str, shift: int = 0) -> None:
+        self._final.add(outcome, reason, shift)
+        waits = bool(outcome.decision.waiting)
+        characters = self._ready.characters(outcome.index) if waits else 0
+        self._further.add(outcome, reason, shift, characters)
 
     def _extract(self, outcome: Judged, raw: bytes) -> None:
         """Add an entry's new line to the plan; raises _LeaveAlone, SpliceError."""
@@ -254,7 +292,7 @@ class _Extraction:
             raise _LeaveAlone(Reason.TOO_LARGE_IN_MEMORY)
         sizes = self._note_savings(outcome, new, stood)
         self._reasons[Reason.EXTRACT] += 1
-        self._final.add(outcome, Reason.EXTRACT, len(line) - row.length)
+        self._add_final(outcome, Reason.EXTRACT, len(line) - row.length)
         self._saved += row.length - len(line)
         if entry_id in self._undone:
             self._freed.append(entry_id)
@@ -292,6 +330,8 @@ class _Extraction:
             # Providers charge an image by its pixels, which its characters do not show.
             if outcome.sent and not (value.display or value.shape.is_block):
                 sums[2] += self._rate.tokens(was.characters - text_sizes(stand_in)[1])
+                if self._reached is None:
+                    self._reached = self._survey.cache_seen(self._number).reached
         return sizes
 
     def _original(self, outcome: Judged, raw: bytes, first: str) -> _Original:
@@ -372,8 +412,16 @@ class _Extraction:
         ref = self._stored.free_ref(first, self._survey.refs)
         return _Original(ref, digest(whole), len(whole), whole, away)
 
-    def plan(self) -> Plan:
-        """Return the plan for all treated entries."""
+    def plan(
+        self, warm_until: float | None, timing: Timing | None, since: Checkpoint | None, now: float
+    ) -> Plan:
+        """Return the plan for all treated entries.
+
+        Args:
+            warm_until: end of the prompt cache, in epoch seconds like `now`; None: it is cold.
+            timing: why values in context leave or wait; None: none does.
+            since: the checkpoint before all values that wait.
+        """
         survey, size = self._survey, self._source.identity.size
         if survey.too_large:
             self._reasons[Reason.TOO_LARGE_IN_MEMORY] += survey.too_large
@@ -391,9 +439,14 @@ class _Extraction:
             undone_before=len(self._freed),
             rate=self._rate,
         )
-        # Extraction by hand does not wait. A dry run counts the tokens that would wait.
-        ready = report.tokens_saved if self._dry_run and survey.warm_until else 0
-        report = replace(report, tokens_ready=self._tokens_ready or ready)
+        if tokens := self._ready.tokens_left:
+            report = replace(report, tokens_ready=tokens)
+            if warm_until is not None:  # also if all values that wait are before the checkpoint
+                self._due_at = min(warm_until, self._due_at or warm_until)
+        elif self._dry_run and warm_until and timing and timing.cause is Cause.ASKED:
+            # Extraction by hand does not wait. A dry run counts the tokens that would wait.
+            report = replace(report, tokens_ready=report.tokens_saved)
+        first, further = self._checkpoints(since)
         return Plan(
             self._source.identity,
             tuple(self._edits),
@@ -402,9 +455,38 @@ class _Extraction:
             tuple(TouchedLine(keep.index, keep.entry_id) for keep in self._keeps),
             complete=self._complete and not self._final.sets_free,
             due_at=self._due_at,
-            warm_until=survey.warm_until,
-            checkpoint=None if self._dry_run else self._final.checkpoint(),
+            warm_until=warm_until,
+            timing=timing,
+            checkpoint=first,
+            further=further,
+            accounted=None if self._dry_run else self._accounted(timing, now),
             noting=Noting(freed=tuple(self._freed)),
+        )
+
+    def _checkpoints(self, since: Checkpoint | None) -> Checkpoints:
+        """Return where the next plan starts, once this one is in effect."""
+        first, further = self._final.checkpoint(), self._further.checkpoint()
+        if self._dry_run or first is None or further is None:
+            return Checkpoints()
+        if self._survey.waiting:  # it began after values that wait
+            return Checkpoints(since, further)
+        waits = further.waiting is not None and further.waiting.characters
+        return Checkpoints(first, further if waits else None)
+
+    def _accounted(self, timing: Timing | None, now: float) -> Accounted | None:
+        """Return what the requests have cost, once the plan is in effect; None: nothing to note."""
+        cache = self._survey.cache
+        accounted, seen = cache.accounted, cache.seen
+        if seen.usage is None and seen.used_ms is not None:
+            return None  # its answers show no usage
+        if timing is None or timing.waits:
+            return accounted
+        price, removed = cache.price(now), timing.cut.removed
+        return replace(
+            accounted,
+            saved=accounted.saved - (timing.loss or 0.0) * (price.input if price else 0.0),
+            removed=accounted.removed + removed,
+            unseen=accounted.unseen + removed,
         )
 
 

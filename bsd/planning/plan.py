@@ -10,7 +10,7 @@ from bsd.planning.timing import Timing
 from bsd.store.entry_notes import NOTHING, Noting
 from bsd.store.history import TouchedLine
 from bsd.store.originals import StoredOriginal
-from bsd.store.state import Checkpoint
+from bsd.store.state import Accounted, Checkpoint
 from bsd.transcripts.change import Edit, Identity
 from bsd.transcripts.reader import Line, Transcript
 
@@ -92,6 +92,8 @@ class Plan:
     warm_until: float | None = None  # epoch seconds: end of the prompt cache
     timing: Timing | None = None  # why values in context leave now, or why they wait
     checkpoint: Checkpoint | None = None  # start of the next plan, once this one is in effect
+    further: Checkpoint | None = None  # its start unless the values that wait leave
+    accounted: Accounted | None = None  # what requests have cost, once this plan is in effect
 
     @classmethod
     def of(

@@ -17,12 +17,13 @@ from bsd.core.errors import BsdError, Busy, LeftAlone
 from bsd.core.formatting import iso_utc
 from bsd.planning.plan import Plan, Rate, Report
 from bsd.planning.restore import Restored
-from bsd.planning.timing import Cause, Cut, Timing
-from bsd.planning.timing_words import (
+from bsd.planning.timing import Timing
+from bsd.planning.timing_members import (
     CallsExpected,
     CallsNeeded,
     CostNow,
     CutReason,
+    PriceStep,
     TokensRewritten,
     members,
 )
@@ -94,6 +95,7 @@ class SessionResult:
     cost_now: CostNow = None
     calls_needed: CallsNeeded = None
     calls_expected: CallsExpected = None
+    price_step: PriceStep = None
     # For the caller and the work queue:
     # The class of the error in `reason`; it has the exit code.
     error: Internal[type[BsdError] | None] = None
@@ -101,8 +103,10 @@ class SessionResult:
     left_as: Internal[Identity | None] = None
     # Epoch seconds: more may be due then, even if the session does not change.
     due_at: Internal[float | None] = None
-    # Why values in context left, or why they wait.
+    # Why values in context left; if none left, why they wait.
     timing: Internal[Timing | None] = None
+    # The wait of the values that a last plan left in place, perhaps after a cut.
+    wait: Internal[Timing | None] = None
     # Seconds until a busy session is idle, if known.
     again_in: Internal[float | None] = None
     # `reasons` covers only lines appended since the last run.
@@ -130,11 +134,12 @@ class SessionResult:
             left_as: the file afterwards; None if it holds lines that no plan has seen.
         """
         report, counts = plan.report, in_effect or self.dry_run
-        timing = plan.timing or _wait(plan, dry_run=self.dry_run)
-        if timing is None or not (timing.waits or counts):
-            timing = None if self.timing and self.timing.waits else self.timing
-        # A dry run names the wait that its caller does not share.
-        until = timing.cold_at if timing and (timing.waits or self.dry_run) else None
+        wait = plan.timing if plan.timing and plan.timing.waits else None
+        made = (plan.timing if counts else None, self.timing)
+        timing = next((each for each in made if each and not each.waits), wait)
+        # By hand, a dry run names the wait of the daemon.
+        waiting = timing if self.dry_run and wait is None else wait
+        until = waiting.cold_at if waiting else None
         return replace(
             self,
             status=aim if counts and report.entries else self.status,
@@ -149,9 +154,11 @@ class SessionResult:
             left_as=left_as,
             due_at=plan.due_at,
             timing=timing,
+            wait=wait,
             cache_warm_until=None if until is None else iso_utc(until),
-            tokens_ready=timing.cut.removed if timing and until is not None else None,
+            tokens_ready=waiting.cut.removed if waiting and until is not None else None,
             **members(timing),
+            price_step=timing.step if timing else None,
             partial=report.partial,
             postponed=bool(plan.edits) and not counts,
         )
@@ -178,15 +185,6 @@ class SessionResult:
             error=type(error),
             again_in=error.again_in if isinstance(error, Busy) else None,
         )
-
-
-def _wait(plan: Plan, *, dry_run: bool) -> Timing | None:
-    """Return the wait of a plan without a timing; None if no value waits."""
-    ready = plan.report.tokens_ready
-    if not ready or plan.warm_until is None:
-        return None
-    leaves = dry_run and ready == plan.report.tokens_saved
-    return Timing(Cause.ASKED if leaves else Cause.WARM, Cut(ready, 0), plan.warm_until)
 
 
 def _status_of(error: BsdError) -> Status:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise
+from operator import itemgetter
 from sys import intern, maxsize
 
 from bsd.core.config import UNSETTLING, PruningConfig
+from bsd.core.prices import PriceTable
 from bsd.planning.context_window import ContextWindow, LastTurn
 from bsd.planning.copies import are_copies
 from bsd.planning.plan import Leaked, Rate
@@ -31,8 +34,9 @@ from bsd.planning.rules import (
     own_tool,
     subject_of,
 )
+from bsd.planning.timing import CacheState
 from bsd.planning.tokens import Meter
-from bsd.store.state import NO_ID, Checkpoint
+from bsd.store.state import NO_ID, Accounted, CacheSeen, Checkpoint, Waiting
 from bsd.transcripts.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, mentioned_ids
 from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat
 from bsd.transcripts.reader import Line, Transcript, is_too_large, parse_entry
@@ -127,7 +131,8 @@ class Survey:
         undone: Container[str] = (),
         mtime: float | None = None,
         turn_over: bool = False,
-        waits: bool = False,
+        prices: PriceTable | None = None,
+        accounted: Accounted | None = None,
     ) -> None:
         self._fmt = fmt
         self._policy = policy
@@ -139,7 +144,6 @@ class Survey:
         self._source: Transcript | None = None
         self._mtime = mtime
         self._turn_over = turn_over
-        self._waits = waits
         self.messages = since.messages if since else 0
         # Offset and number of the next line.
         self.end_offset, self.end_index = (since.offset, since.index) if since else (0, 0)
@@ -155,9 +159,9 @@ class Survey:
         self._context = ContextWindow(policy.binds, since)
         self._last_turn = LastTurn(since.index if since and since.in_turn else None)
         self._meter = Meter(since)
-        self._cache = PromptCache(since.cache if since else None)
-        # Epoch seconds: end of the prompt cache; None: it is cold.
-        self.warm_until: float | None = None
+        self.cache = PromptCache(since.cache if since else None, prices, accounted)
+        # (row, facts from the entries up to it), for each row that changes them.
+        self._seen: list[tuple[int, CacheSeen]] = []
 
     @classmethod
     def of(  # noqa: PLR0913 - options, each by name
@@ -172,7 +176,8 @@ class Survey:
         since: Checkpoint | None = None,
         undone: Container[str] = (),
         turn_over: bool = False,
-        waits: bool = False,
+        prices: PriceTable | None = None,
+        accounted: Accounted | None = None,
     ) -> Survey:
         """Read a session to its last line.
 
@@ -182,7 +187,7 @@ class Survey:
             since: a checkpoint of the session to start at, instead of the first line.
             undone: ids of entries whose extraction was undone.
             turn_over: treat the last turn as ended, whether or not its entries show an end.
-            waits: keep values in context in the session while the provider's prompt cache is warm.
+            prices, accounted: as in `PromptCache`.
         """
         survey = cls(
             fmt,
@@ -193,7 +198,8 @@ class Survey:
             undone=undone,
             mtime=source.identity.mtime,
             turn_over=turn_over,
-            waits=waits,
+            prices=prices,
+            accounted=accounted,
         )
         survey._source = source
         told, last = survey.end_offset, None
@@ -212,7 +218,6 @@ class Survey:
             survey.end_offset = last.offset + (len(last.raw) if whole else 0)
             if progress:
                 progress(last.offset + len(last.raw))
-        survey.warm_until = survey._cache.warm_until(now, source.identity.mtime_ns / 1e9)
         return survey
 
     def _pass_over(self, line: Line) -> None:
@@ -229,8 +234,9 @@ class Survey:
         self.messages += info.is_message
         self._last_turn.follow(line.index, info)
         self._context.follow(line.index, info)
-        if info.is_assistant or info.cache is not None:
-            self._cache.follow(info)
+        if info.is_assistant or info.cache is not None or info.is_compaction:
+            self.cache.follow(info)
+            self._seen.append((len(self.rows), self.cache.seen))
         if MARKER in entry or info.calls:
             self._note_bsd(line, entry, info)
         values = self._fmt.values(entry, self._shortest)
@@ -275,14 +281,36 @@ class Survey:
             leaks = _leaks(line.index, entry, info, extracted=marker is not None)
             self.leaked += islice(leaks, _MOST_WARNINGS - len(self.leaked))
 
-    def outcomes(self) -> Iterator[Judged]:
-        """Yield the judged entries in the order of the file."""
+    def cache_state(self, written: float) -> CacheState:
+        """Return the state of the prompt cache; `written` as in `PromptCache.warm_until`."""
+        return self.cache.state(self._now, written)
+
+    def cache_seen(self, rows: int) -> CacheSeen:
+        """Return the facts about the prompt cache from the entries before the first `rows` rows."""
+        at = bisect_left(self._seen, rows, key=itemgetter(0))
+        if at:
+            return self._seen[at - 1][1]
+        return self._since.cache if self._since else CacheSeen()
+
+    @property
+    def waiting(self) -> Waiting | None:
+        """The values before the checkpoint that wait."""
+        return self._since.waiting if self._since else None
+
+    def outcomes(
+        self, warm_until: float | None = None, leave_from: int = maxsize
+    ) -> Iterator[Judged]:
+        """Yield the judged entries in the order of the file.
+
+        Args:
+            warm_until: values in context wait until this time (epoch seconds); None: they leave.
+            leave_from: from this line on they leave in any case.
+        """
         duplicates = self._duplicates()
         context, last_turn, signed = self._context, self._last_turn, self._context.signed
         if self._turn_over:
             last_turn.end()
         last_turn.end_if_silent(self._now, self._mtime)
-        warm_until = self.warm_until if self._waits else None
         for number, row in enumerate(self.rows):
             sent = context.sent(number)
             standing = Standing(
@@ -293,7 +321,7 @@ class Survey:
                 last_turn.includes(row.index),
                 signed and context.is_bound(number),
                 last_turn.over_at(row.index),
-                warm_until if sent else None,
+                warm_until if sent and row.index < leave_from else None,
             )
             decision = self._decide(row.subject, standing)
             yield Judged(row, standing, decision, sent)
@@ -366,13 +394,15 @@ class Survey:
 
     @property
     def reaches_back(self) -> bool:
-        """True if the entries that signatures bind depend on lines before the checkpoint.
+        """True if the entries that signatures bind, or that may wait, depend on earlier lines.
 
         They do if a later entry takes entries before the checkpoint out of context, or back into
-        it.
+        it, or if a signature binds values there that wait.
         """
         since = self._since
-        if since is None or not (since.bound or self.signed):
+        if since is not None and since.waiting and self.signed:
+            return True
+        if since is None or not (since.bound or self.signed or self.cache.seen.in_use):
             return False
         return self._context.reaches_back
 
@@ -381,12 +411,15 @@ class Survey:
         """Characters per token in this session."""
         return self._meter.rate()
 
-    def checkpoint(self, rows: int, offset: int, *, bound: bool) -> Checkpoint:
+    def checkpoint(
+        self, rows: int, offset: int, *, bound: bool, waiting: Waiting | None = None
+    ) -> Checkpoint:
         """Return the checkpoint after the first `rows` rows.
 
         Args:
             offset: start of the next line once the plan is in effect.
             bound: whether a signature keeps values of these rows in the session.
+            waiting: the values of these rows that wait.
         """
         since, rate = self._since, self.rate
         index = self.rows[rows].index if rows < len(self.rows) else self.end_index
@@ -403,7 +436,8 @@ class Survey:
             on_way=on_way,
             bound=bound or (since.bound if since else False),
             characters_per_token=rate.characters if rate.measured else 0.0,
-            cache=self._cache.seen,
+            cache=self.cache_seen(rows),
+            waiting=waiting,
             earlier=since.earlier if since and not since.ids else since,
         )
 
@@ -440,10 +474,15 @@ class FinalOutcomes:
     An outcome is final if no later line and no passing of time can change it. An outdated
     checkpoint may hide a value that could leave its session. It never makes an edit wrong, since
     edits are made from the lines that were read.
+
+    Args:
+        waiting: the values before the survey's first line that wait, to which those that follow are
+            added; outcomes of values that wait count as final. None: they do not.
     """
 
-    def __init__(self, survey: Survey, policy: Policy) -> None:
+    def __init__(self, survey: Survey, policy: Policy, waiting: Waiting | None = None) -> None:
         self._survey, self._signed = survey, survey.signed
+        self.waiting = waiting
         self._window = max((trigger.keep_recent for trigger in policy.triggers), default=0)
         self._rows = 0
         self._shift = 0  # bytes by which later lines move
@@ -452,12 +491,13 @@ class FinalOutcomes:
         self._bound = False  # a signature binds an entry before `_end`
         self._any_bound = False  # a signature binds any entry
 
-    def add(self, outcome: Judged, reason: str, shift: int = 0) -> None:
+    def add(self, outcome: Judged, reason: str, shift: int = 0, waiting: int = 0) -> None:
         """Add an outcome.
 
         Args:
             reason: the reason for the report, which tells whether the outcome is final.
             shift: bytes by which the entry's line gets longer.
+            waiting: characters of the entry's values that wait, without their placeholders.
         """
         if self._signed and reason == Reason.EXTRACT:
             self._unbinds |= any(one.value.removes for one in outcome.decision.chosen)
@@ -466,8 +506,10 @@ class FinalOutcomes:
         if self._end is not None:
             return
         is_old = standing.position >= self._window
-        waits = bool(outcome.decision.waiting)  # until the cache is cold
-        is_final = reason in _ANYWHERE or (reason in _WHEN_OLD and is_old and not waits)
+        waits = bool(outcome.decision.waiting) and self.waiting is None
+        is_waiting = reason == Reason.CACHE_WARM
+        is_final = reason in _ANYWHERE
+        is_final |= (reason in _WHEN_OLD or is_waiting) and is_old and not waits
         # After the checkpoint, neither a turn that begins before it nor the time of that turn's
         # newest entry would be known. A line without its line end is still being written.
         is_held = standing.turn_open or (standing.last_turn and outcome.row.subject.thinks)
@@ -475,6 +517,11 @@ class FinalOutcomes:
         if not is_final or is_held or outcome.row.offset >= self._survey.end_offset:
             self._end = outcome
             return
+        if waiting and self.waiting is not None:
+            reached = self.waiting.reached
+            if not self.waiting.characters:
+                reached = self._survey.cache_seen(self._rows).reached
+            self.waiting = Waiting(self.waiting.characters + waiting, reached)
         self._rows += 1
         self._shift += shift
         self._bound |= standing.prefix_bound
@@ -493,4 +540,6 @@ class FinalOutcomes:
         if self._unbinds:
             return None
         offset = self._end.row.offset if self._end else self._survey.end_offset
-        return self._survey.checkpoint(self._rows, offset + self._shift, bound=self._bound)
+        return self._survey.checkpoint(
+            self._rows, offset + self._shift, bound=self._bound, waiting=self.waiting
+        )

@@ -1,7 +1,8 @@
-"""`Timing` in words for people, and as members of answers. `web/timing.js` has the same words.
+"""`Timing` in words for people. `http/web/timing.js` has the same words for the page.
 
-The rule itself is in `timing`. Sentences give token counts and dollars; if the prices of a model
-are unknown, they name no money and say so.
+The rule itself is in `timing`, the members of answers in `timing_members`. If the prices of a model
+are unknown, the words name no money and say so. This module imports little, since `bsd --help`
+imports it.
 """
 
 from __future__ import annotations
@@ -9,100 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from math import ceil, inf, isfinite
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from bsd.core.answers import OMIT_EMPTY
 from bsd.planning.timing import Cause, Cut, Timing
-from bsd.store.state import Left
 
 _DAY_SECONDS = 86_400.0
 _MANY_TOKENS = 10_000  # from here on written in thousands
 _CENT = 0.01
 
-# Members of an answer about a session.
-CutReason = Annotated[
-    Cause | None,
-    Field(
-        description="Why values in context leave now: asked (by a user or an agent, or `when` is "
-        "`now`), no_cache (no prompt cache is in use), cold (the cache is cold), step (the next "
-        "request would cost more as a whole), pays (further calls earn the cost). warm: they wait"
-    ),
-    OMIT_EMPTY,
-]
-TokensRewritten = Annotated[
-    int | None,
-    Field(
-        description="Estimated tokens of the warm prompt cache that the provider writes again "
-        "because of the cut"
-    ),
-    OMIT_EMPTY,
-]
-CostNow = Annotated[
-    float | None,
-    Field(
-        description="The cost of `tokens_rewritten` in US dollars; missing if the prices of the "
-        "model are unknown"
-    ),
-    OMIT_EMPTY,
-]
-CallsNeeded = Annotated[
-    int | None, Field(description="Further calls that earn `cost_now`"), OMIT_EMPTY
-]
-CallsExpected = Annotated[
-    int | None, Field(description="Further calls that the warm cache will probably see"), OMIT_EMPTY
-]
-
-
-def cause_of(name: str | None) -> Cause | None:
-    """Return a cause by its name; None if there is none, or it is of a newer version."""
-    return next((cause for cause in Cause if cause == name), None)
-
 
 def rewritten(timing: Timing) -> int:
     """Return the tokens of a warm cache that the cut makes the provider write again."""
     return timing.cut.rewritten if timing.cold_at is not None else 0
-
-
-def members(timing: Timing | None) -> dict[str, Any]:
-    """Return the figures of a timing as members of an answer."""
-    if timing is None:
-        return {}
-    needed, expected = timing.calls_needed, timing.calls_expected
-    return {
-        "cut_reason": timing.cause,
-        "tokens_rewritten": rewritten(timing) or None,
-        "cost_now": None if timing.dollars is None else round(timing.dollars, 6),
-        "calls_needed": ceil(needed) if needed is not None and isfinite(needed) else None,
-        "calls_expected": None if expected is None else round(expected),
-    }
-
-
-def left_figures(wait: Timing) -> dict[str, Any]:
-    """Return the figures of a wait as fields of `Left`."""
-    figures = members(wait)
-    del figures["cut_reason"]
-    return {
-        **figures,
-        "warm_until": wait.cold_at,
-        "tokens_ready": wait.cut.removed,
-        "tokens_rewritten": rewritten(wait),
-    }
-
-
-def wait_of(left: Left) -> Timing | None:
-    """Return the wait of a session as the daemon left it; None if it did not wait."""
-    if left.warm_until is None:
-        return None
-    return Timing(
-        Cause.WARM,
-        Cut(left.tokens_ready, left.tokens_rewritten),
-        left.warm_until,
-        dollars=left.cost_now,
-        calls_needed=left.calls_needed,
-        calls_expected=left.calls_expected,
-    )
 
 
 def timing_in(answer: Mapping[str, Any]) -> Timing | None:
@@ -121,7 +40,22 @@ def timing_in(answer: Mapping[str, Any]) -> Timing | None:
         dollars=answer.get("cost_now"),
         calls_needed=answer.get("calls_needed"),
         calls_expected=answer.get("calls_expected"),
+        step=answer.get("price_step"),
     )
+
+
+def wait_in(answer: Mapping[str, Any], now: float) -> Timing | None:
+    """Return the wait that a daemon's answer about a session has as members; None if it is over.
+
+    After a cut, the figures of the answer are those of the cut. The values left behind wait.
+    """
+    timing, until = timing_in(answer), answer.get("cache_warm_until")
+    if timing is None or until is None:
+        return None
+    if not timing.waits:
+        removed = answer.get("tokens_ready") or 0
+        timing = Timing(Cause.WARM, Cut(removed, 0), timing.cold_at)
+    return timing if timing.cold_at is not None and timing.cold_at > now else None
 
 
 def words(timing: Timing, now: float) -> str:
@@ -164,7 +98,10 @@ def reason_words(timing: Timing) -> str:
         case Cause.COLD:
             return "the cache was cold"
         case Cause.STEP:
-            return "the next request would cross a price step"
+            step = (
+                "a price step" if timing.step is None else f"the price step at {short(timing.step)}"
+            )
+            return f"it keeps the next request below {step}"
         case Cause.PAYS:
             return f"it pays after {_calls(timing)}"
         case Cause.WARM:
@@ -184,10 +121,16 @@ SHORT_REASONS = {
 
 
 def cuts_text(cuts: Mapping[str, int]) -> str:
-    """Describe numbers of cuts by their reason: `3 cuts (2 cold cache, 1 pays)`; empty: none."""
+    """Describe the cuts of a daemon: `3 cuts since the start (2 cold cache, 1 pays)`.
+
+    Args:
+        cuts: their numbers by cause; empty text if there are none.
+    """
     parts = [f"{cuts[cause]:,} {text}" for cause, text in SHORT_REASONS.items() if cuts.get(cause)]
     number = sum(cuts.values())
-    return f"{number:,} {'cut' if number == 1 else 'cuts'} ({', '.join(parts)})" if parts else ""
+    if not parts:
+        return ""
+    return f"{number:,} {'cut' if number == 1 else 'cuts'} since the start ({', '.join(parts)})"
 
 
 def money(dollars: float) -> str:

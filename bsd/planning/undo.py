@@ -13,7 +13,7 @@ from bsd.core.errors import Conflict, NotFound
 from bsd.planning.locate import entries, identifier, name_of
 from bsd.planning.originals import OriginalLine, Return, made_again
 from bsd.planning.plan import Plan
-from bsd.planning.timing_words import CutReason, cause_of
+from bsd.planning.timing_members import CutReason, cause_of
 from bsd.planning.undo_effect import UndoEffect
 from bsd.store.changed_lines import LinePlace, find_gaps, find_lines, gaps_of, happened
 from bsd.store.entry_notes import Noting

@@ -103,6 +103,7 @@ class SessionEditor:
         if outcome or plan.noting:  # outcomes may no longer be final
             state_at(session.layout.state_db).forget(session.name)
         if outcome:
+            state_at(session.layout.state_db).end_savings(session.name)
             self.operation = outcome.operation
             self.notes.changed(plan)
         return answer

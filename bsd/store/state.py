@@ -48,9 +48,9 @@ _AT_ONCE = 500  # limit of ids per query, and of rows per result
 
 _TABLES = {
     "checkpoints": """
-        number INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT UNIQUE NOT NULL,
+        number INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, further INTEGER NOT NULL,
         settings TEXT NOT NULL, dev INTEGER NOT NULL, ino INTEGER NOT NULL,
-        guard BLOB NOT NULL, place BLOB NOT NULL)""",
+        guard BLOB NOT NULL, place BLOB NOT NULL, UNIQUE (session, further))""",
     "ids": "number INTEGER NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (number, id)) WITHOUT ROWID",
     "rests": """
         session TEXT PRIMARY KEY, settings TEXT NOT NULL, dev INTEGER NOT NULL,
@@ -58,17 +58,57 @@ _TABLES = {
         due_at REAL, warm_until REAL, tokens_ready INTEGER NOT NULL,
         tokens_rewritten INTEGER NOT NULL, cost_now REAL, calls_needed INTEGER,
         calls_expected INTEGER) WITHOUT ROWID""",
+    "accounts": """
+        session TEXT PRIMARY KEY, until_ms REAL NOT NULL, spent REAL NOT NULL,
+        saved REAL NOT NULL, removed INTEGER NOT NULL, unseen INTEGER NOT NULL) WITHOUT ROWID""",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class CacheSeen:
-    """Facts about the provider's prompt cache, from the answers in a session."""
+    """Facts about the provider's prompt cache, from the answers in a session up to some place."""
 
     in_use: bool = False
     used_ms: float | None = None  # time of the newest answer; epoch milliseconds
     model: str = ""  # of the newest answer that names its model
     life_seconds: float | None = None  # lifetime of the cache, by the usage figures
+    provider: str | None = None  # of the newest answer that names its provider
+    missed_after: float | None = None  # seconds after which a request found the cache cold
+    answer: str | None = None  # id of the newest answer
+    usage: tuple[int, ...] | None = None  # of the newest request, as in `Usage`
+    grown: int = 0  # tokens: sum of the growth of all requests, without what left them
+    growth: float = 0.0  # tokens by which a request is usually larger than the one before it
+    calls: int = 0  # requests since the cache was last cold
+    is_compacted: bool = False  # a compaction follows the newest request
+
+    @property
+    def context(self) -> int:
+        """Tokens of the newest request with its answer; 0 if the next one is sent without them."""
+        return sum(self.usage) if self.usage and not self.is_compacted else 0
+
+    @property
+    def reached(self) -> int:
+        """A position in context, in tokens, that only grows; see `grown`."""
+        return self.grown + (self.usage[-1] if self.usage else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Accounted:
+    """What the requests of a session have cost since bsd's arrival, in millionths of a dollar."""
+
+    until_ms: float = 0.0  # answers up to this time are counted or older; epoch milliseconds
+    spent: float = 0.0  # on input, cache reads and cache writes
+    saved: float = 0.0  # by bsd's cuts; negative if they have cost more than they saved
+    removed: int = 0  # tokens by which bsd's cuts make each request smaller
+    unseen: int = 0  # of these, tokens that left after the newest request
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Values before a checkpoint that wait until the prompt cache is cold or a cut pays."""
+
+    characters: int  # of these values, without their placeholders
+    reached: int  # `CacheSeen.reached` before the first of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +125,8 @@ class Checkpoint:
     on_way: bool = True  # a reply to the last line continues the path through this place
     bound: bool = False  # values before the place stay only because a signature covers them
     characters_per_token: float = 0.0  # 0: not known
-    cache: CacheSeen = CacheSeen()  # of the session at that time, up to its last line
+    cache: CacheSeen = CacheSeen()  # from the entries before
+    waiting: Waiting | None = None  # None: all outcomes before the place are final
     # Tests for further ids without listing them.
     earlier: Checkpoint | _StoredIds | None = field(default=None, compare=False)
 
@@ -98,15 +139,28 @@ class Checkpoint:
 _PLACE = tuple(each.name for each in fields(Checkpoint) if each.name not in {"ids", "earlier"})
 
 
+class Checkpoints(NamedTuple):
+    """The places at which reading a session may begin.
+
+    If values wait in the session, an append need not be read from the first of them on: the further
+    place follows them and has their sums. If they leave, reading begins at the first place.
+    """
+
+    first: Checkpoint | None = None
+    further: Checkpoint | None = None  # it has `waiting`; None: no value waits
+
+
 @dataclass(frozen=True, slots=True)
 class _StoredIds:
     """The ids before a checkpoint, which stay in the database."""
 
     state: StateDb
     number: int  # of the checkpoint
+    earlier: _StoredIds | None = None  # of the first checkpoint, for the further one
 
     def among(self, ids: Collection[int]) -> set[int]:
-        return self.state.ids_among(self.number, ids) if ids else set()
+        found = self.state.ids_among(self.number, ids) if ids else set()
+        return found | self.earlier.among(ids) if self.earlier else found
 
 
 class Left(NamedTuple):  # not a dataclass: at start, each session gets an object
@@ -150,62 +204,87 @@ class StateDb:
 
     # --- checkpoints ---
 
-    def load(self, name: SessionName, settings: str, source: Transcript) -> Checkpoint | None:
-        """Return the checkpoint if settings, file and the bytes before it are unchanged."""
-        row = None
+    def load(self, name: SessionName, settings: str, source: Transcript) -> Checkpoints:
+        """Return the checkpoints if settings, file and the bytes before them are unchanged."""
+        rows: list[tuple[Any, ...]] = []
         with self._open() as database:
             if database is not None:
-                query = "SELECT * FROM checkpoints WHERE session = ?"
-                row = database.execute(query, (str(name),)).fetchone()
-        if row is None:
-            return None
-        number, _, of_settings, dev, ino, guard_before, place = row
-        if (of_settings, dev, ino) != (settings, *_file(source.identity)):
-            return None
-        try:
-            members = orjson.loads(place)
-            members["own_calls"] = tuple(members["own_calls"])
-            members["cache"] = CacheSeen(**members["cache"])
-            found = Checkpoint(**members, ids=array("Q"), earlier=_StoredIds(self, number))
-        except (ValueError, KeyError, TypeError):  # written by another version
-            return None
-        if found.offset > source.identity.size or guard(source, found.offset) != guard_before:
-            return None
-        return found
+                query = (
+                    "SELECT number, settings, dev, ino, guard, place FROM checkpoints"
+                    " WHERE session = ? ORDER BY further"
+                )
+                rows = database.execute(query, (str(name),)).fetchall()
+        found: list[Checkpoint] = []
+        ids = None
+        for number, of_settings, dev, ino, guard_before, place in rows:
+            if (of_settings, dev, ino) != (settings, *_file(source.identity)):
+                break
+            ids = _StoredIds(self, number, ids)
+            try:
+                at = _checkpoint(place, ids)
+            except (ValueError, KeyError, TypeError):  # written by another version
+                break
+            if at.offset > source.identity.size or guard(source, at.offset) != guard_before:
+                break
+            found.append(at)
+        if found and found[0].waiting is not None:  # without the first, the further one is useless
+            return Checkpoints()
+        return Checkpoints(*found)
 
     def save(
-        self, name: SessionName, settings: str, left_as: Identity, guard: bytes, at: Checkpoint
+        self,
+        name: SessionName,
+        settings: str,
+        left_as: Identity,
+        guards: Sequence[bytes],
+        places: Checkpoints,
     ) -> None:
-        """Store a checkpoint.
+        """Store the checkpoints of a session.
 
-        If it continues a stored checkpoint, only the new ids are written.
+        If one continues a stored checkpoint, only the new ids are written.
 
         Args:
             name: the session.
             settings: fingerprint of the settings.
             left_as: the file as it was left.
-            guard: hash of the bytes before the checkpoint, from the function `guard`.
-            at: the checkpoint.
+            guards: hash of the bytes before each checkpoint, from the function `guard`.
+            places: the checkpoints; the first must be there.
         """
-        place = orjson.dumps({name: getattr(at, name) for name in _PLACE})
-        row = (str(name), settings, *_file(left_as), guard, place)
-        columns, marks = "(session, settings, dev, ino, guard, place)", "(?, ?, ?, ?, ?, ?)"
         with self._open(create=True) as database:
             if database is None:
                 return
-            number = None
-            if isinstance(at.earlier, _StoredIds):
-                update = f"UPDATE checkpoints SET {columns} = {marks} WHERE number = ?"  # noqa: S608 - our own columns
-                if database.execute(update, (*row, at.earlier.number)).rowcount:
-                    number = at.earlier.number
-            if number is None:  # a new checkpoint, or the ids before it were dropped since
-                _forget(database, name)
-            if at.earlier is None:
-                insert = f"INSERT INTO checkpoints {columns} VALUES {marks}"  # noqa: S608 - the same
-                number = database.execute(insert, row).lastrowid
-            if number is not None:
-                new = ((number, id_) for id_ in sorted(map(signed, at.ids)))  # as in the table
-                database.executemany("INSERT OR IGNORE INTO ids VALUES (?, ?)", new)
+            if places.further is None:
+                _forget(database, name, further=True)
+            for further, at in enumerate(places):
+                if at is not None:
+                    row = (str(name), further, settings, *_file(left_as), guards[further])
+                    _save(database, name, row, at)
+
+    def account(self, name: SessionName) -> Accounted | None:
+        """Return what the requests of a session have cost; None: bsd has not seen the session."""
+        with self._open() as database:
+            if database is not None:
+                query = (
+                    "SELECT until_ms, spent, saved, removed, unseen FROM accounts WHERE session = ?"
+                )
+                row = database.execute(query, (str(name),)).fetchone()
+                return Accounted(*row) if row else None
+        return None
+
+    def note_account(self, name: SessionName, account: Accounted) -> None:
+        """Store what the requests of a session have cost."""
+        row = (account.until_ms, account.spent, account.saved, account.removed, account.unseen)
+        with self._open(create=True) as database:
+            if database is not None:
+                query = "REPLACE INTO accounts VALUES (?, ?, ?, ?, ?, ?)"
+                database.execute(query, (str(name), *row))
+
+    def end_savings(self, name: SessionName) -> None:
+        """Count no further savings by the cuts so far: what left may be back in context."""
+        with self._open() as database:
+            if database is not None:
+                query = "UPDATE accounts SET removed = 0, unseen = 0 WHERE session = ?"
+                database.execute(query, (str(name),))
 
     def ids_among(self, number: int, ids: Collection[int]) -> set[int]:
         """Return those of `ids` that stand before a checkpoint.
@@ -230,7 +309,7 @@ class StateDb:
         )
 
     def forget(self, name: SessionName) -> None:
-        """Drop the checkpoint of a session."""
+        """Drop the checkpoints of a session."""
         with self._open() as database:
             if database is not None:
                 _forget(database, name)
@@ -285,7 +364,10 @@ class StateDb:
         gone = []
         with self._open() as database:
             if database is not None:
-                query = "SELECT session FROM checkpoints UNION SELECT session FROM rests"
+                query = (
+                    "SELECT session FROM checkpoints UNION SELECT session FROM rests"
+                    " UNION SELECT session FROM accounts"
+                )
                 for (text,) in database.execute(query):
                     with suppress(BsdError):  # not a valid session name
                         name = SessionName.parse(text)
@@ -293,7 +375,9 @@ class StateDb:
                             gone.append(name)
                 for name in gone:
                     _forget(database, name)
-                    database.execute("DELETE FROM rests WHERE session = ?", (str(name),))
+                    for table in ("rests", "accounts"):
+                        query = f"DELETE FROM {table} WHERE session = ?"  # noqa: S608 - our own tables
+                        database.execute(query, (str(name),))
         return len(gone)
 
     # --- the database ---
@@ -381,10 +465,44 @@ def _create(database: sqlite3.Connection) -> None:
         database.execute(f"PRAGMA user_version = {_VERSION}")
 
 
-def _forget(database: sqlite3.Connection, name: SessionName) -> None:
-    query = "DELETE FROM ids WHERE number = (SELECT number FROM checkpoints WHERE session = ?)"
-    database.execute(query, (str(name),))
-    database.execute("DELETE FROM checkpoints WHERE session = ?", (str(name),))
+def _checkpoint(place: bytes, ids: _StoredIds) -> Checkpoint:
+    """Read a stored checkpoint; raises ValueError, KeyError or TypeError if it is not valid."""
+    members = orjson.loads(place)
+    members["own_calls"] = tuple(members["own_calls"])
+    cache = members["cache"]
+    members["cache"] = CacheSeen(**cache | {"usage": cache["usage"] and tuple(cache["usage"])})
+    members["waiting"] = members["waiting"] and Waiting(**members["waiting"])
+    return Checkpoint(**members, ids=array("Q"), earlier=ids)
+
+
+def _save(
+    database: sqlite3.Connection, name: SessionName, row: tuple[Any, ...], at: Checkpoint
+) -> None:
+    place = orjson.dumps({name: getattr(at, name) for name in _PLACE})
+    row, further = (*row, place), at.waiting is not None
+    columns, marks = "(session, further, settings, dev, ino, guard, place)", "(?, ?, ?, ?, ?, ?, ?)"
+    number, earlier = None, at.earlier
+    if isinstance(earlier, _StoredIds) and further == (earlier.earlier is not None):
+        update = f"UPDATE checkpoints SET {columns} = {marks} WHERE number = ?"  # noqa: S608 - our own columns
+        if database.execute(update, (*row, earlier.number)).rowcount:
+            number = earlier.number
+    if number is None:  # a new checkpoint, or the ids before it were dropped since
+        _forget(database, name, further=further)
+        if further or earlier is None:
+            insert = f"INSERT INTO checkpoints {columns} VALUES {marks}"  # noqa: S608 - the same
+            number = database.execute(insert, row).lastrowid
+    if number is not None:
+        new = ((number, id_) for id_ in sorted(map(signed, at.ids)))  # as in the table
+        database.executemany("INSERT OR IGNORE INTO ids VALUES (?, ?)", new)
+
+
+def _forget(database: sqlite3.Connection, name: SessionName, *, further: bool = False) -> None:
+    """Drop the checkpoints of a session, or with `further` only the further one."""
+    which = (str(name), int(further))
+    where = "session = ? AND further >= ?"
+    query = f"DELETE FROM ids WHERE number IN (SELECT number FROM checkpoints WHERE {where})"  # noqa: S608 - our own condition
+    database.execute(query, which)
+    database.execute(f"DELETE FROM checkpoints WHERE {where}", which)  # noqa: S608 - the same
 
 
 def _left(row: tuple[Any, ...]) -> Left:

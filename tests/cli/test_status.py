@@ -53,6 +53,7 @@ def test_a_daemon_that_lets_nobody_in_does_not_answer(
 # --- the status as people see it ---
 
 NOW = datetime.fromisoformat("2026-11-22T11:00:00Z").timestamp()
+COLD = f"{datetime.fromisoformat('2026-11-22T11:25:00Z').astimezone():%H:%M}"
 
 
 def shown(status: dict[str, Any]) -> str:
@@ -68,6 +69,9 @@ def shown(status: dict[str, Any]) -> str:
         "watching   1,234 sessions; 9 of 12 directories by events, 2 by scans only",
         "queue      1 at work, 1 ready, 2 waiting for quiet, 3 waiting for their time, 4 waiting",
         "           worker-1: main/a",
+        f"cache      3 sessions waiting, 120k tokens ready; next cold at {COLD}",
+        "           cuts now would rewrite 90k cached tokens (about $0.40, without 1 of",
+        "           5 cuts since the start (4 cold cache, 1 pays); 31k cached tokens rewritten",
         "saved      149.0 MB: 200.0 MB left the sessions, bsd keeps 51.0 MB",
         "           once the store is packed: 177.0 MB",
         "           with 15.0 MB of whole sessions (copies, trash, replaced versions): 134.0 MB",
@@ -80,7 +84,7 @@ def shown(status: dict[str, Any]) -> str:
         "! parked   main/bad was given up after 5 failures: disk full (try: `bsd extract",
         "! orphans  1 file of late lines without a place (try: `bsd verify`)",
         "left alone 2 sessions: the transcript is of version 1",
-        "58 min ago  main/a  extracted 12 values, 4.8 MB saved",
+        "58 min ago  main/a  extracted 12 values, 4.8 MB saved, because the cache was cold",
         "58 min ago  main/bad  failed: disk full",
     ],
 )
@@ -101,7 +105,8 @@ def test_a_quiet_daemon_has_little_to_say() -> None:
     status = sample_status()
     status["watcher"] = {"directories": 1, "watched": 1, "scan_only": 0, "problems": []}
     status["queue"] = dict.fromkeys(status["queue"], 0) | {"parked": []}
-    status["totals"] = dict.fromkeys(status["totals"], 0) | {"give_ups": {}}
+    status["totals"] = dict.fromkeys(status["totals"], 0) | {"give_ups": {}, "cuts": {}}
+    status["prompt_cache"] = {"sessions": 0}
     status["orphans"] = {"count": 0, "bytes": 0}
     status["left_alone"] = {"count": 0, "reasons": {}}
     status["sessions"] = [
@@ -114,6 +119,7 @@ def test_a_quiet_daemon_has_little_to_say() -> None:
     assert "!" not in text
     assert "main/idle" not in text
     assert "queue      empty" in text
+    assert "cache" not in text
     assert "no extraction since the start of the daemon" in text
     assert "kept for ever" in text
 

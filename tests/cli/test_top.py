@@ -70,7 +70,7 @@ def test_the_screen_fits_and_says_when_the_daemon_has_stopped(root: Path) -> Non
     view = TopView(Layout(root))
     client = cast("Client", Answers(status()))
     view.look(client)
-    for width, height in ((60, 24), (160, 50), (60, 10)):
+    for width, height in ((60, 24), (160, 50), (60, 12)):
         lines = view.lines(1_795_700_000.0, width, height)
         assert len(lines) <= height
         assert lines[-1] == "q leaves"

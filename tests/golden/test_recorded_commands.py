@@ -75,6 +75,7 @@ def look(story: Story) -> None:
     story.both("summary", A)
     story.both("context", A)
     story.both("history", A)
+    story.both("prices", "deepseek-flash", "--at", "2026-11-20T09:00:00+00:00")
     story.both("trash", "list")
 
 
@@ -92,6 +93,7 @@ def extract(story: Story) -> None:
     story.both("sessions")
     story.both("search", "tide")
     story("sessions", "-q", "tide")
+    story.both("prices", "--at", "2026-11-20")
 
 
 def leave_out(story: Story) -> None:

@@ -156,6 +156,8 @@ def look(routes: Routes) -> None:
     routes.get("/api/sessions?q=tide&limit=2&agent=main")
     routes.get("/api/sessions?status=done&limit=1")
     routes.get("/api/sessions?sort=cost&limit=2")
+    routes.get("/api/prices?model=gpt-6-sol&provider=openai&at=2026-11-20")
+    routes.get("/api/prices?model=no-model")
     for path in ("overview?largest=2", "overview/would-leave", "sizes"):
         routes.get(f"/api/{path}")
     routes.get(f"{_A}/outline")

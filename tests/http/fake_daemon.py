@@ -73,6 +73,14 @@ def _sample() -> dict[str, Any]:
             "retried": 6,
             "parked": [{"session": "main/bad", "error": "disk full", "failures": 5}],
         },
+        "prompt_cache": {
+            "sessions": 3,
+            "tokens_ready": 120_400,
+            "tokens_rewritten": 90_000,
+            "cost_now": 0.4,
+            "unpriced": 1,
+            "next_cold": "2026-11-22T11:25:00.000Z",
+        },
         "children": [
             {"pid": 4242, "since": "2026-11-22T09:00:00.000Z", "session": "main/4f2a"},
         ],
@@ -84,6 +92,8 @@ def _sample() -> dict[str, Any]:
             "sessions": 1234,
             "commits": 56,
             "give_ups": {"in use": 3, "changed": 1},
+            "cuts": {"cold": 4, "pays": 1},
+            "tokens_rewritten": 31_400,
             "values": 789,
             "entries": 345,
             "bytes_saved": 123_456_789,
@@ -100,7 +110,9 @@ def _sample() -> dict[str, Any]:
         "exclude": ["secret"],
         "pauses": [{"name": "main", "since": "2026-11-22T09:00:00.000Z", "until": None}],
         "sessions": [
-            sample_result("main/a", "extracted", values=12, bytes_saved=5_000_000),
+            sample_result(
+                "main/a", "extracted", values=12, bytes_saved=5_000_000, cut_reason="cold"
+            ),
             sample_result("main/bad", "failed", reason="disk full", hint="free some space"),
             sample_result("main/idle", "unchanged"),
         ],

@@ -2,74 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from math import inf
-from typing import Any
-
 import pytest
 
+from bsd.core.answers import as_json
 from bsd.core.formatting import iso_utc
-from bsd.planning.timing import Cause, Cut, Timing
+from bsd.planning.timing import Cause, Timing
+from bsd.planning.timing_members import left_figures, members, wait_of
 from bsd.planning.timing_words import (
     clock_time,
     cost_text,
     cost_words,
     cuts_text,
-    left_figures,
-    members,
     timing_in,
-    wait_of,
+    wait_in,
     wait_words,
     words,
 )
 from bsd.store.state import Left
-
-NOW = datetime(2026, 11, 26, 10).astimezone().timestamp()
-MINUTE = NOW + 60
-
-
-def timing(cause: Cause, until: float | None = MINUTE, **figures: Any) -> Timing:
-    return Timing(cause, figures.pop("cut", Cut(38_123, 31_000)), until, **figures)
-
-
-PRICED = {"loss": 24_800.0, "dollars": 0.124, "calls_needed": 13.02, "calls_expected": 40.0}
-SAID = [
-    (
-        timing(Cause.WARM),
-        "waits: cache warm until 10:01, 38k tokens ready; "
-        "a cut now rewrites 31k cached tokens (price unknown)",
-    ),
-    (
-        timing(Cause.WARM, **PRICED),
-        "waits: cache warm until 10:01, 38k tokens ready; a cut now rewrites 31k cached tokens "
-        "(about $0.12) and pays after 14 further calls, of which about 40 are expected",
-    ),
-    (
-        timing(Cause.WARM, NOW + 2 * 86_400, cut=Cut(812, 0)),
-        "waits: cache warm until 2026-11-28 10:00, 812 tokens ready",
-    ),
-    (
-        timing(Cause.WARM, cut=Cut(9_999, 9), dollars=0.00004, calls_needed=inf),
-        "waits: cache warm until 10:01, 9,999 tokens ready; "
-        "a cut now rewrites 9 cached tokens (less than $0.01)",
-    ),
-    (timing(Cause.COLD, None), "cut because the cache was cold"),
-    (timing(Cause.NO_CACHE, None), "cut because no cache is in use"),
-    (
-        timing(Cause.STEP, **PRICED),
-        "cut because the next request would cross a price step; "
-        "it rewrites 31k cached tokens (about $0.12)",
-    ),
-    (
-        timing(Cause.PAYS, **PRICED),
-        "cut because it pays after 14 of about 40 further calls; "
-        "it rewrites 31k cached tokens (about $0.12)",
-    ),
-    (
-        timing(Cause.ASKED, None),
-        "cut because a user, an agent or the setting `when` asked for it",
-    ),
-]
+from tests.planning.timings import MINUTE, NOW, PRICED, SAID, answer_with, result_with, timing
 
 
 @pytest.mark.parametrize(("said", "expected"), SAID)
@@ -88,10 +38,7 @@ def test_a_wait_and_a_cost_are_said_in_short() -> None:
 
 @pytest.mark.parametrize("said", [said for said, _ in SAID])
 def test_members_of_an_answer_give_the_same_words(said: Timing) -> None:
-    answer = members(said) | {"tokens_saved": said.cut.removed}
-    if said.waits and said.cold_at is not None:
-        answer |= {"cache_warm_until": iso_utc(said.cold_at), "tokens_ready": said.cut.removed}
-    found = timing_in(answer)
+    found = timing_in(answer_with(said))
     assert found is not None
     assert words(found, NOW) == words(said, NOW)
 
@@ -106,10 +53,11 @@ def test_an_answer_of_an_older_daemon_names_the_wait_only() -> None:
 def test_a_wait_is_left_to_the_next_daemon() -> None:
     said = timing(Cause.WARM, **PRICED)
     left = Left(None, "", None, MINUTE, **left_figures(said))  # type: ignore[arg-type]
-    found = wait_of(left)
+    found = wait_of(left, NOW)
     assert found is not None
     assert words(found, NOW) == words(said, NOW)
-    assert wait_of(left._replace(warm_until=None)) is None
+    assert wait_of(left._replace(warm_until=None), NOW) is None
+    assert wait_of(left, MINUTE) is None
 
 
 def test_a_cut_in_a_cold_cache_rewrites_nothing() -> None:
@@ -121,6 +69,38 @@ def test_sums_name_no_unknown_price() -> None:
     assert cost_text(None, 2) == "prices unknown"
     assert cost_text(0.4, 0) == "about $0.40"
     assert cost_text(0.4, 1) == "about $0.40, without 1 of unknown price"
-    assert cuts_text({"pays": 1, "cold": 2}) == "3 cuts (2 cold cache, 1 pays)"
+    assert cuts_text({"pays": 1, "cold": 2}) == "3 cuts since the start (2 cold cache, 1 pays)"
     assert cuts_text({}) == ""
     assert clock_time(NOW + 86_400, NOW) == "2026-11-27 10:00"
+
+
+def test_a_result_has_the_figures_of_its_cut_and_of_the_wait() -> None:
+    waits = result_with(timing(Cause.WARM, **PRICED))
+    assert (waits.cut_reason, waits.tokens_ready, waits.tokens_rewritten) == (
+        *(Cause.WARM, 38_123, 31_000),
+    )
+    assert (waits.cost_now, waits.calls_needed, waits.calls_expected) == (0.124, 14, 40)
+    assert waits.cache_warm_until == iso_utc(MINUTE)
+
+    made = result_with(timing(Cause.PAYS, **PRICED))
+    assert (made.cut_reason, made.tokens_rewritten, made.wait) == (Cause.PAYS, 31_000, None)
+    assert (made.cache_warm_until, made.tokens_ready) == (None, None)
+
+    both = result_with(timing(Cause.PAYS), timing(Cause.WARM))
+    assert (both.cut_reason, both.timing, both.wait) == (
+        *(Cause.PAYS, timing(Cause.PAYS), timing(Cause.WARM)),
+    )
+    found = wait_in(as_json(both), NOW)
+    assert found is not None
+    assert words(found, NOW) == "waits: cache warm until 10:01, 38k tokens ready"
+    assert wait_in(as_json(both), MINUTE) is None
+    over = result_with(timing(Cause.WARM), timing(Cause.COLD, None))
+    assert (over.cut_reason, over.wait, over.cache_warm_until) == (Cause.COLD, None, None)
+
+
+def test_a_dry_run_by_hand_names_the_wait_that_it_has_not() -> None:
+    asked = result_with(timing(Cause.ASKED, **PRICED), dry_run=True)
+    assert (asked.cut_reason, asked.wait) == (Cause.ASKED, None)
+    assert (asked.cache_warm_until, asked.tokens_ready) == (iso_utc(MINUTE), 38_123)
+    cold = result_with(timing(Cause.ASKED, None), dry_run=True)
+    assert (cold.cache_warm_until, cold.tokens_rewritten) == (None, None)

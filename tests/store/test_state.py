@@ -16,7 +16,7 @@ import pytest
 from bsd.core.errors import Forbidden, TemporaryFailure
 from bsd.core.layout import SessionName
 from bsd.store.entry_notes import Stamp, Stamps, learn
-from bsd.store.state import Checkpoint, Left, StateDb, guard
+from bsd.store.state import Checkpoint, Checkpoints, Left, StateDb, guard
 from bsd.transcripts.change import Edit, Identity, Written, edited
 from bsd.transcripts.reader import BytesTranscript, TranscriptFile
 from tests.logs import capture_logs
@@ -49,12 +49,12 @@ def identity(path: Path) -> Identity:
 
 def keep(state: StateDb, session: Path, at: Checkpoint, name: SessionName = NAME) -> None:
     with TranscriptFile(session) as source:
-        state.save(name, SETTINGS, source.identity, guard(source, at.offset), at)
+        state.save(name, SETTINGS, source.identity, [guard(source, at.offset)], Checkpoints(at))
 
 
 def load(state: StateDb, session: Path, settings: str = SETTINGS) -> Checkpoint | None:
     with TranscriptFile(session) as source:
-        return state.load(NAME, settings, source)
+        return state.load(NAME, settings, source).first
 
 
 def test_it_is_there_again_and_private(state: StateDb, session: Path, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_it_is_of_no_use_for_a_file_that_was_replaced(
     session.rename(tmp_path / "elsewhere")
     session.write_bytes(CONTENT)
     state.forget(NAME)
-    state.save(NAME, SETTINGS, left.identity, before, AT)
+    state.save(NAME, SETTINGS, left.identity, [before], Checkpoints(AT))
     assert load(state, session) is None
     keep(state, session, AT)
     assert load(state, session) == KEPT

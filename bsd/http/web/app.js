@@ -22,6 +22,7 @@ const VIEWS = {
     sessions: sessionsView,
     s: sessionView,
     find: finderView,
+    cost: async (page) => (await import("./cost.js")).costView(page), // with its plots, behind the rest
     trash: trashView,
     archive: archiveView,
     secrets: secretsView,

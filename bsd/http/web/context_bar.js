@@ -2,7 +2,7 @@
 // it, the kinds of content of the session.
 
 import { fill, h } from "./dom.js";
-import { bytes, count, number, span } from "./format.js";
+import { bytes, count, number, span, thousands } from "./format.js";
 import { table } from "./widgets.js";
 
 const SOURCES = {
@@ -45,8 +45,8 @@ export class ContextBar {
     }
 
     words({ tokens, limit, limit_reason: reason, most_seen: seen, model, since, source, extracted_tokens: away }, goTo) {
-        const of = limit ? ` of ${short(limit)} tokens (${Math.round((100 * tokens) / limit)} %)` : " tokens";
-        const unknown = seen > tokens ? `its limit is not known, at least ${short(seen)} tokens` : "its limit is not known";
+        const of = limit ? ` of ${thousands(limit)} tokens (${Math.round((100 * tokens) / limit)} %)` : " tokens";
+        const unknown = seen > tokens ? `its limit is not known, at least ${thousands(seen)} tokens` : "its limit is not known";
         const link = h(
             "button",
             { type: "button", class: "quiet inline", onclick: () => goTo(since), "data-focus": "since" },
@@ -55,11 +55,11 @@ export class ContextBar {
         return h(
             "p",
             { class: "context-words" },
-            h("strong", { title: `${number(tokens)} tokens, ${SOURCES[source] ?? source}` }, `The model sees ${short(tokens)}${of}`),
+            h("strong", { title: `${number(tokens)} tokens, ${SOURCES[source] ?? source}` }, `The model sees ${thousands(tokens)}${of}`),
             model && h("span", { class: "note" }, model),
             h("span", { class: "note" }, limit ? `limit ${reason}` : unknown),
             since > 0 && h("span", { class: "note" }, link),
-            away > 0 && h("span", { class: "note context-out", title: "An estimate" }, `${short(away)} tokens taken out`),
+            away > 0 && h("span", { class: "note context-out", title: "An estimate" }, `${thousands(away)} tokens taken out`),
         );
     }
 
@@ -115,10 +115,4 @@ function toolTime({ calls, timed_calls: timed, seconds }) {
     if (!timed) return "not known";
     const time = seconds >= 1 ? span(seconds) : "< 1 s";
     return timed < calls ? `${time} for ${count(timed, "call")}` : time;
-}
-
-/** Format tokens as “85k”; they are estimates, so further digits would be meaningless. */
-function short(tokens) {
-    if (tokens < 1000) return number(tokens);
-    return tokens < 999500 ? `${Math.round(tokens / 1000)}k` : `${(tokens / 1e6).toFixed(1)}M`;
 }

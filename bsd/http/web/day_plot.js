@@ -30,6 +30,26 @@ export function dayOf(iso) {
 const dayName = (day) =>
     new Date(day * 1000).toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
 
+/**
+ * Call `draw` whenever a plot must be drawn again: its figure has another width, or the colours have
+ * changed. Returns a function that ends this.
+ */
+export function redrawn(figure, draw) {
+    let width = figure.clientWidth;
+    const observer = new ResizeObserver(() => {
+        if (figure.clientWidth === width) return;
+        width = figure.clientWidth;
+        draw();
+    });
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    observer.observe(figure);
+    scheme.addEventListener("change", draw);
+    return () => {
+        observer.disconnect();
+        scheme.removeEventListener("change", draw);
+    };
+}
+
 export class DayPlot {
     /** `empty` is the text shown without data; `format(value)` formats a value. */
     constructor({ title, empty, format, isBytes = false }) {
@@ -50,13 +70,7 @@ export class DayPlot {
             this.legend,
             this.numbers,
         );
-        this.observer = new ResizeObserver(() => {
-            if (this.drawn && this.figure.clientWidth !== this.drawn.width) this.draw();
-        });
-        this.observer.observe(this.figure);
-        this.scheme = matchMedia("(prefers-color-scheme: dark)");
-        this.recolour = () => this.draw();
-        this.scheme.addEventListener("change", this.recolour);
+        this.unwatch = redrawn(this.figure, () => this.drawn && this.draw());
     }
 
     choices(id) {
@@ -79,8 +93,7 @@ export class DayPlot {
     }
 
     leave() {
-        this.observer.disconnect();
-        this.scheme.removeEventListener("change", this.recolour);
+        this.unwatch();
         this.drawn?.destroy();
         this.drawn = null;
     }

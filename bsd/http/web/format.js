@@ -22,6 +22,20 @@ export function number(value) {
     return typeof value === "number" ? value.toLocaleString("en") : "–";
 }
 
+/** An amount of money, with enough digits for the cost of one request. */
+export function dollars(amount) {
+    if (typeof amount !== "number") return "–";
+    if (!amount) return "$0";
+    const digits = Math.abs(amount) < 0.1 ? 4 : 2;
+    return `$${amount.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })}`;
+}
+
+/** A number of tokens as “85k”; they are estimates, so further digits would be meaningless. */
+export function thousands(tokens) {
+    if (tokens < 1000) return number(tokens);
+    return tokens < 999500 ? `${Math.round(tokens / 1000)}k` : `${(tokens / 1e6).toFixed(1)}M`;
+}
+
 const STEPS = [
     [60, "s", 1],
     [3600, "min", 60],

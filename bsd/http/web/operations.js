@@ -3,6 +3,7 @@
 import { get, post, query, remove, sessionPath } from "./api.js";
 import { button, describe, dialog, fill, h, problem, toast } from "./dom.js";
 import { bytes, count, howLongKept, number } from "./format.js";
+import { SHORT_REASONS, costWords } from "./timing.js";
 import { offerUndo } from "./undoing.js";
 import { badge, facts, table, when } from "./widgets.js";
 
@@ -57,6 +58,7 @@ export async function extractDialog(session, done) {
             fill(
                 outcome,
                 leaves ? whatLeaves(plan) : h("p", null, "No value is due with these settings."),
+                leaves && plan.cache_warm_until && h("p", null, costOf(plan)),
                 reasons(plan.reasons),
             );
             go.disabled = !leaves;
@@ -106,6 +108,9 @@ function whatLeaves(plan) {
         ),
     );
 }
+
+/** What an extraction by hand costs while the prompt cache is warm. */
+const costOf = (plan) => `An extraction by hand does not wait: ${costWords(plan)}.`;
 
 function reasons(found) {
     const rows = Object.entries(found ?? {}).sort((a, b) => b[1] - a[1]);
@@ -165,6 +170,7 @@ export async function historyDialog(session, readonly, done) {
             [
                 one.action,
                 one.undoes ? ` of ${one.undoes}` : "",
+                SHORT_REASONS[one.cut_reason] ? ` (${SHORT_REASONS[one.cut_reason]})` : "",
                 " ",
                 one.state !== "done" && badge(one.state.replace("_", " "), STATES[one.state]),
             ],

@@ -5,6 +5,7 @@ import { ask, button, describe, fill, h, problem, toast } from "./dom.js";
 import { ago, bytes, count, number } from "./format.js";
 import { paced } from "./live.js";
 import { badges, spent } from "./session_row.js";
+import { cacheTile } from "./timing.js";
 import { askTonight, deletedSoon, tonightTile } from "./tonight.js";
 import { undoSinceDialog } from "./undoing.js";
 import { addressOf, leads, savedTile, table, tile, when } from "./widgets.js";
@@ -172,7 +173,7 @@ class Overview {
 
     // --- the tiles ---
 
-    showTiles(found, { disk = {}, retention = {} }) {
+    showTiles(found, { disk = {}, retention = {}, prompt_cache: waiting }) {
         this.wouldLeave ??= h("div", { class: "tile" }, h("span", { class: "tile-name" }, "Would leave now"), "…");
         const trash = retention.trash ?? {};
         const leaving = sum(found.agents, "deleted_soon");
@@ -182,6 +183,7 @@ class Overview {
             leads("#/sessions", tile("Sessions", number(found.sessions), bytes(found.bytes))),
             leads("#/status", savedTile(disk)),
             this.wouldLeave,
+            cacheTile(waiting),
             leads(
                 "#/archive",
                 tile(

@@ -8,7 +8,8 @@ import { excludeButton, pauseButton } from "./leaving_out.js";
 import { deleteDialog, extractDialog, historyDialog, summaryDialog } from "./operations.js";
 import { badges } from "./session_row.js";
 import { forgetList } from "./sessions.js";
-import { facts, linkTo, when } from "./widgets.js";
+import { timingWords } from "./timing.js";
+import { addressOf, facts, linkTo, when } from "./widgets.js";
 
 /** Fill `head` with the facts of a session; `view` has its name, its page and `refreshAll`. */
 export function drawHead(head, info, view) {
@@ -77,6 +78,8 @@ function known(info) {
         ["Tool calls", typeof info.tool_calls === "number" ? number(info.tool_calls) : null],
         [info.models?.length > 1 ? "Models" : "Model", models(info)],
         ["Tokens", spent(info.tokens)],
+        ["Prompt cache", timingWords(info)],
+        ["Cost", h("a", { href: addressOf(info.session, "cost"), "data-focus": "cost" }, "Call by call")],
         ["Duration", info.duration_minutes ? span(info.duration_minutes * 60) : null],
         ["Parent", info.parent && linkTo(`${info.agent}/${info.parent}`, { class: "mono" })],
         [

@@ -1,8 +1,9 @@
 // Rows of lists: a session, and an entry that a search found.
 
 import { h } from "./dom.js";
-import { bytes, clock, count, number } from "./format.js";
+import { bytes, count, dollars, number } from "./format.js";
 import { lineOf, marked, placeOf } from "./found.js";
+import { clockTime, timingWords, waits } from "./timing.js";
 import { badge, clipped, linkTo, when } from "./widgets.js";
 
 const STALE_MS = 24 * 3600 * 1000;
@@ -52,7 +53,7 @@ export function sessionRow(session) {
 
 /** The cost of a session, if its program recorded it; else its tokens, since bsd knows no prices. */
 export function spent({ cost, tokens }) {
-    if (cost) return `$${cost.toFixed(cost < 0.1 ? 4 : 2)}`;
+    if (cost) return dollars(cost);
     return tokens?.total ? `${number(tokens.total)} tokens` : null;
 }
 
@@ -71,20 +72,14 @@ export function hit(found, q) {
     );
 }
 
-/** Until when a session waits because its prompt cache is warm; null if it does not wait. */
-function cacheWait({ cache_warm_until: until, tokens_ready: tokens }) {
-    if (!until || Date.parse(until) <= Date.now()) return null;
-    return `Cache warm until ${clock(until)}, ${count(tokens ?? 0, "token")} ready`;
-}
-
 export function badges(session) {
     const stale = session.is_stale ?? Date.now() - Date.parse(session.updated) > STALE_MS;
-    const waits = cacheWait(session);
     return [
         session.status &&
             badge(session.status, session.status === "running" ? "busy" : "plain", "Status in sessions.json"),
         session.parent && badge("child", "plain", `Child of ${session.parent}`),
-        waits && badge("waits", "plain", waits),
+        waits(session) &&
+            badge(`waits until ${clockTime(session.cache_warm_until)}`, "plain", timingWords(session)),
         session.paused && badge("paused", "warn", `Not edited: paused by ${session.paused}`),
         session.left_alone && badge("left alone", "warn", session.left_alone),
         stale && badge("stale", "plain", "Not written to for 24 hours"),

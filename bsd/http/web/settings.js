@@ -74,7 +74,8 @@ class SettingsView {
         });
         this.runs = h("p", { class: "note" });
         this.drawRuns();
-        fill(this.page.main, h("h1", null, "Settings"), this.runs, form, forgetButton());
+        const compare = h("p", { class: "note" }, "To compare settings by what they save: ", h("a", { href: "#/cost" }, "Cost"), ".");
+        fill(this.page.main, h("h1", null, "Settings"), this.runs, compare, form, forgetButton());
     }
 
     drawRuns() {

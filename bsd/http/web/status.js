@@ -5,6 +5,7 @@ import { fill, h } from "./dom.js";
 import { ago, bytes, clock, count, howLongKept, number, span } from "./format.js";
 import { paced } from "./live.js";
 import { noticeText } from "./notices.js";
+import { clockTime, costText, cutsText, isCut, reasonWords, short, waitWords, waits } from "./timing.js";
 import { badge, balance, facts, linkTo, savedTile, table, tile, when } from "./widgets.js";
 
 const SHOWN = 30;
@@ -57,6 +58,7 @@ function sections(status, health) {
             { class: "columns" },
             watching(status),
             working(status),
+            promptCache(status),
             doing(status),
             keeping(status),
             status.disk && onDisk(status.disk),
@@ -149,6 +151,27 @@ function working({ queue = {}, workers = [] }) {
     );
 }
 
+/** The sessions that wait for their prompt cache, and the cuts by reason; null if there are none. */
+function promptCache({ prompt_cache: waiting = {}, totals = {} }) {
+    const { sessions, tokens_ready: ready, tokens_rewritten: now, next_cold: cold } = waiting;
+    const done = totals.tokens_rewritten;
+    if (!sessions && !cutsText(totals.cuts)) return null;
+    return card(
+        "Prompt cache",
+        facts([
+            ["Waiting", count(sessions ?? 0, "session")],
+            ["Tokens ready", sessions ? short(ready) : null],
+            ["Next cold at", cold ? clockTime(cold) : null],
+            [
+                "Cuts now would rewrite",
+                now ? `${short(now)} cached tokens (${costText(waiting.cost_now, waiting.unpriced)})` : null,
+            ],
+            ["Cuts", cutsText(totals.cuts)],
+            ["Rewritten", done ? `${short(done)} cached tokens` : null],
+        ]),
+    );
+}
+
 function doing({ totals = {}, left_alone: alone = {}, search }) {
     const gaveUp = Object.entries(totals.give_ups ?? {});
     return card(
@@ -234,6 +257,12 @@ function onDisk(disk) {
 
 const KINDS = { extracted: "good", failed: "bad", busy: "warn", left_alone: "plain", unchanged: "plain" };
 
+/** Why values in context left a session, or why they wait. */
+function why(one) {
+    const parts = [isCut(one) && `because ${reasonWords(one)}`, waits(one) && waitWords(one)];
+    return parts.filter(Boolean).join("; ");
+}
+
 function results(sessions) {
     const newest = [...sessions].sort((a, b) => (a.at < b.at ? 1 : -1)).slice(0, SHOWN);
     if (!newest.length) return null;
@@ -252,7 +281,7 @@ function results(sessions) {
                 linkTo(one.session, { class: "mono" }),
                 [
                     badge(one.status.replace("_", " "), KINDS[one.status] ?? "plain"),
-                    one.reason && h("span", { class: "note block" }, one.reason),
+                    (one.reason || why(one)) && h("span", { class: "note block" }, one.reason || why(one)),
                 ],
                 number(one.values),
                 bytes(one.bytes_saved),

@@ -59,10 +59,10 @@ export function keepTrue(element) {
     }
 }
 
-/** The URL of a session. */
-export const addressOf = (session) => {
+/** The URL of a session, in the view of sessions or another one. */
+export const addressOf = (session, view = "s") => {
     const at = session.indexOf("/");
-    return `#/s/${path(session.slice(0, at), session.slice(at + 1))}`;
+    return `#/${view}/${path(session.slice(0, at), session.slice(at + 1))}`;
 };
 
 export function linkTo(session, props, ...children) {

@@ -40,6 +40,7 @@ from bsd.transcripts.agents.entry import (
     first_entries,
     payload_of,
     text_of,
+    usage_of,
 )
 from bsd.transcripts.agents.format import (
     TIES,
@@ -136,7 +137,7 @@ class Codex(TranscriptFormat):
             is_compaction=kind == "compacted",
             calls=_calls(payload) if is_item and what in _CALLS else (),
             result_of=text_of(payload.get("call_id")) if is_item and what in _RESULTS else None,
-            cache=None if is_item else _cache_use(kind, what, payload),
+            cache=None if is_item else _cache_use(kind, what, entry, payload),
         )
 
     def directory(self, entry: Entry) -> str | None:
@@ -259,17 +260,18 @@ def _is_beside_a_turn(error: Entry) -> bool:
     return any(isinstance(name, str) and name in _BESIDE_A_TURN for name in names)
 
 
-def _cache_use(kind: str, what: str | None, payload: Entry) -> CacheUse | None:
-    """Return the use of the cache: a turn names its model, and the usage of the answer follows."""
+def _cache_use(kind: str, what: str | None, entry: Entry, payload: Entry) -> CacheUse | None:
+    """Return the request and its use of the cache.
+
+    A turn names its model, and the usage of each answer follows.
+    """
     if kind == _TURN:
         model = text_of(payload.get("model"))
         return CacheUse(model) if model else None
-    info = payload.get("info") if what == _USAGE else None
-    last = info.get("last_token_usage") if isinstance(info, dict) else None
-    if not isinstance(last, dict):
+    request = usage_of(entry) if what == _USAGE else None
+    if request is None:
         return None
-    used = last.get("cached_input_tokens") or last.get("cache_write_input_tokens")
-    return CacheUse(in_use=True) if used else None
+    return CacheUse(in_use=bool(request.read or request.written), usage=request)
 
 
 def _rolled_back(payload: Entry) -> int:

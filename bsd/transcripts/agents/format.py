@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
-from bsd.transcripts.agents.entry import Entry, is_placeholder, text_of
+from bsd.transcripts.agents.entry import Entry, Usage, is_placeholder, text_of
 from bsd.transcripts.spans import ValuePath, value_at
 
 # SPEC §3, "type of a value"; None is a value without type, to which only a `*` rule applies.
@@ -85,12 +85,14 @@ class ToolCall:
 
 
 class CacheUse(NamedTuple):
-    """The use of the provider's prompt cache, as an entry reports it."""
+    """A request and its use of the provider's prompt cache, as an entry reports it."""
 
     model: str | None = None  # the model that answers from here on; None: the entry does not say
     in_use: bool = False  # the answer read from a cache or wrote to it
     # Seconds that written tokens stay cached after their last use, if the entry says so.
     life_seconds: float | None = None
+    provider: str | None = None  # None: the entry does not say
+    usage: Usage | None = None  # of the request; entries of one answer repeat it
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ class ClaudeCode(TranscriptFormat):
             kept_to=last,
             calls=calls,
             result_of=result,
-            cache=cache_use(message) if is_assistant else None,
+            cache=cache_use(entry) if is_assistant else None,
         )
 
     def directory(self, entry: Entry) -> str | None:

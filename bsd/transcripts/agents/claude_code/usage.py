@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from bsd.transcripts.agents.entry import Entry, text_of
+from bsd.transcripts.agents.entry import Entry, message_of, provider_of, text_of, usage_of
 from bsd.transcripts.agents.format import CacheUse
 
 # Names of members of usage that count tokens written to the cache, by lifetime.
@@ -13,15 +13,14 @@ _LIFE = re.compile(r"ephemeral_([0-9]{1,4})([mh])_input_tokens")
 _SECONDS = {"m": 60.0, "h": 3600.0}
 
 
-def cache_use(message: Entry) -> CacheUse | None:
-    """Return the use of the cache by an answer; None if it did not use the cache.
+def cache_use(entry: Entry) -> CacheUse | None:
+    """Return the request of an answer, with its use of the cache; None without token counts.
 
     Newer versions state the lifetime of each part of the written tokens.
     """
+    message, request = message_of(entry), usage_of(entry)
     usage = message.get("usage")
-    if not isinstance(usage, dict):
-        return None
-    if not (usage.get("cache_read_input_tokens") or usage.get("cache_creation_input_tokens")):
+    if request is None or not isinstance(usage, dict):
         return None
     written = usage.get("cache_creation")
     lives = [
@@ -29,8 +28,13 @@ def cache_use(message: Entry) -> CacheUse | None:
         for name, tokens in (written.items() if isinstance(written, dict) else ())
         if tokens
     ]
-    model = text_of(message.get("model"))
-    return CacheUse(model, in_use=True, life_seconds=max(filter(None, lives), default=None))
+    return CacheUse(
+        text_of(message.get("model")),
+        in_use=bool(request.read or request.written),
+        life_seconds=max(filter(None, lives), default=None),
+        provider=provider_of(entry),
+        usage=request,
+    )
 
 
 @lru_cache(maxsize=64)

@@ -21,7 +21,9 @@ from bsd.transcripts.agents.entry import (
     entry_type,
     first_entries,
     message_of,
+    provider_of,
     text_of,
+    usage_of,
 )
 from bsd.transcripts.agents.format import (
     EXTENSION_STATE,
@@ -189,19 +191,28 @@ def _message_facts(entry: Entry, message: Entry) -> EntryInfo:
         calls=calls,
         result_of=text_of(message.get("toolCallId")) if is_result else None,
         result_tool=text_of(message.get("toolName")) if is_result else None,
-        cache=_cache_use(message) if is_assistant else None,
+        cache=_cache_use(entry, message) if is_assistant else None,
     )
 
 
-def _cache_use(message: Entry) -> CacheUse | None:
-    """Return the use of the cache by an answer; newer versions count tokens cached for an hour."""
-    usage = message.get("usage")
-    if not isinstance(usage, dict) or not (usage.get("cacheRead") or usage.get("cacheWrite")):
+def _cache_use(entry: Entry, message: Entry) -> CacheUse | None:
+    """Return the request of an answer, with its use of the cache; None without token counts.
+
+    Newer versions count tokens cached for an hour.
+    """
+    request, usage = usage_of(entry), message.get("usage")
+    if request is None or not isinstance(usage, dict):
         return None
     life = None
-    if usage.get("cacheWrite") and _FOR_AN_HOUR in usage:
+    if request.written and _FOR_AN_HOUR in usage:
         life = _LONG_LIFE_SECONDS if usage[_FOR_AN_HOUR] else _SHORT_LIFE_SECONDS
-    return CacheUse(text_of(message.get("model")), in_use=True, life_seconds=life)
+    return CacheUse(
+        text_of(message.get("model")),
+        in_use=bool(request.read or request.written),
+        life_seconds=life,
+        provider=provider_of(entry),
+        usage=request,
+    )
 
 
 def _turn(role: str | None, message: Entry, *, has_calls: bool) -> Turn:
