@@ -140,5 +140,6 @@ def timing_without_wait(
         now: epoch seconds.
     """
     price, life = survey.cache.price(now), survey.cache.life_seen(now)
-    timing = timing_of(cut, cache, price, when or "cold", life)
-    return timing if when else replace(timing, cause=Cause.ASKED)
+    if when is None or when == "now":  # it has the figures too
+        return replace(timing_of(cut, cache, price, "cold", life), cause=Cause.ASKED)
+    return timing_of(cut, cache, price, when, life)

@@ -14,12 +14,15 @@ from playwright.sync_api import expect
 from bsd.actions.extract import extract
 from bsd.core.audit import AuditLog
 from bsd.core.layout import Layout, SessionName
+from bsd.store.state import Left, StateDb
+from bsd.transcripts.change import Written
 from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon
-from tests.http.web.browser import chromium, watched
+from tests.http.web.browser import Watched, chromium, watched
 from tests.http.web.looks import findings, too_wide
 from tests.http.web.sample import hostile_session
 from tests.openclaw_tree import add_session
+from tests.planning.timings import NOW, SAID, answer_with
 from tests.session_files import Clock, make_caller, sample
 
 pytestmark = pytest.mark.web
@@ -49,8 +52,44 @@ def _fill(root: Path) -> Layout:
     return layout
 
 
+def _leave_waiting(layout: Layout, until: float) -> None:
+    """Note that main/large waits for its prompt cache, as a daemon does."""
+    name = SessionName("main", "large")
+    seen = Written.of(layout.session_file(name).lstat())
+    left = Left(name, "settings", seen, until, until, 38_123, 31_000, 0.124)
+    StateDb(layout.state_db).note_rests({name: left})
+
+
+def _look_at_waits(seen: Watched, until: float) -> None:
+    """Look at the figures of a warm cache in all views, and compare the words."""
+    page = seen.open()
+    tile = page.locator(".tile", has_text="Waiting for a cold cache")
+    expect(tile).to_contain_text("3 sessions120k tokens ready; next cold at ")
+    tile.click()
+    card = page.get_by_role("region", name="Prompt cache")
+    expect(card).to_contain_text("90k cached tokens (about $0.40, without 1 of unknown price)")
+    expect(card).to_contain_text("5 cuts since the start (4 cold cache, 1 pays)")
+    results = page.get_by_role("table", name="Last results")
+    expect(results).to_contain_text("because the cache was cold")
+    waits = "38k tokens ready; a cut now rewrites 31k cached tokens (about $0.12)"
+    for view in ("sessions", "s/main/large"):
+        page = seen.open(view)
+        clock = f"{datetime.fromtimestamp(until).astimezone():%H:%M}"
+        expect(page.get_by_title(waits)).to_have_text(f"waits until {clock}")
+    expect(page.locator(".facts")).to_contain_text(waits)
+    said = page.evaluate(
+        """async ([answers, now]) => {
+            const [first] = document.querySelectorAll("script[type=module]");
+            const { timingWords } = await import(new URL("timing.js", first.src));
+            return answers.map((answer) => timingWords(answer, now));
+        }""",
+        [[answer_with(timing) for timing, _ in SAID], 1000 * NOW],
+    )
+    assert said == [words for _, words in SAID], "the terminal's words"
+
+
 def test_the_first_view(tmp_path: Path) -> None:  # noqa: PLR0915 - one browser for all of it
-    _fill(tmp_path / ".openclaw")
+    layout = _fill(tmp_path / ".openclaw")
     daemon = FakeDaemon()
     with (
         chromium() as browser,
@@ -131,3 +170,6 @@ def test_the_first_view(tmp_path: Path) -> None:  # noqa: PLR0915 - one browser 
         largest.first.get_by_role("link").click()
         expect(page.locator("main h1").first).to_be_visible()
         assert "#/s/main/large" in page.url
+        until = datetime.now(UTC).timestamp() + 600
+        _leave_waiting(layout, until)
+        _look_at_waits(seen, until)

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 from urllib.parse import parse_qs, urlsplit
@@ -21,7 +20,6 @@ from tests.http.web.looks import findings, too_wide
 from tests.http.web.replays import replay_portion, session_replay
 from tests.http.web.sample import HOSTILE, NEEDLE, append_turn, fill_root
 from tests.openclaw_tree import add_session, set_idle
-from tests.planning.timings import NOW, SAID, answer_with
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.web
@@ -118,35 +116,6 @@ def test_the_command_that_continues_a_session_is_copied(desk: Desk) -> None:
         expect(page.get_by_text("the command that continues it copied")).to_be_visible()
         command = "openclaw tui --session agent:main:harbour-master"
         assert page.evaluate("navigator.clipboard.readText()") == command
-
-
-def test_what_waits_for_its_prompt_cache_says_so(desk: Desk) -> None:
-    until = datetime.now(UTC) + timedelta(minutes=5)
-    waits = {"cache_warm_until": until.isoformat(), "tokens_ready": 38_000, "cut_reason": "warm"}
-    waits |= {"tokens_rewritten": 31_000, "cost_now": 0.124}
-    cost = "a cut now rewrites 31k cached tokens (about $0.12)"
-
-    def answer(route: Route) -> None:
-        real = route.fetch()
-        document = real.json()
-        route.fulfill(response=real, json=document | waits)
-
-    with watched(desk.browser, desk.address) as seen:
-        page = seen.open("sessions")
-        page.route("**/api/sessions/main/harbour?*", answer)
-        page.goto(f"{desk.address}/#/s/main/harbour")
-        badge = page.get_by_title(f"38k tokens ready; {cost}")
-        expect(badge).to_have_text(f"waits until {until.astimezone():%H:%M}")
-        expect(page.locator(".facts")).to_contain_text(f"38k tokens ready; {cost}")
-        said = page.evaluate(
-            """async ([answers, now]) => {
-                const [first] = document.querySelectorAll("script[type=module]");
-                const { timingWords } = await import(new URL("timing.js", first.src));
-                return answers.map((answer) => timingWords(answer, now));
-            }""",
-            [[answer_with(timing) for timing, _ in SAID], 1000 * NOW],
-        )
-        assert said == [words for _, words in SAID], "the terminal's words"
 
 
 def test_a_search_through_everything_is_stopped(desk: Desk) -> None:
