@@ -211,6 +211,7 @@ class _ExtractionRun:
             by_hand=self._by_hand,
             turn_over=self._turn_over,
             waits=self._waits,
+            prices=self._context.prices.table(),
             accounted=self._accounted,
         )
         if watched is not None and watched.has_due_calls():

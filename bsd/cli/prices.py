@@ -110,6 +110,7 @@ def _tell_list(found: PricesAt) -> None:
 def _tell_model(found: PricesAt) -> None:
     [row] = found.prices
     since = f", since {row.valid_from}" if row.valid_from else ""
+    since += f", until {row.valid_to}" if row.valid_to else ""
     if row.input is None:
         say_wrapped(f"No price is known for {row.model}.")
         _line("cache lives", _writes(row))

@@ -66,12 +66,16 @@ def replay_command(
     """Play recorded sessions back under other settings.
 
     For each combination of the listed settings, shows what the calls of the sessions would have
-    sent and cost, relative to no bsd (100 %), and how often text that had left was wanted again: by
-    the same call with the same arguments, or by a quotation of at least 40 characters. A setting
-    without a list has its value in force; without any list, the values of `when` are compared.
+    sent and cost, and how often text that had left was wanted again: by the same call with the same
+    arguments, or by a quotation of at least 40 characters. A setting without a list has its value
+    in force; without any list, the values of `when` are compared.
 
     Without names, a sample of all sessions is read: the newest and the largest of each agent.
     Nothing is changed, and no model is used. Ctrl-C ends it with the sessions so far.
+
+    COST and TOKENS are relative to no bsd; WORST is the COST of the session in which it is highest.
+    LEFT is the number of values that left; AGAIN is how many of them were wanted again, and their
+    share of the tokens that left.
 
     Costs are those of input: input tokens, cache reads and cache writes, by the prices of `bsd
     prices` at the time of each call. Token counts are estimates; the deviation from the tokens that
@@ -179,6 +183,7 @@ def print_settings(settings: Sequence[ReplayedSetting]) -> None:
         "MIN": [f"{one.min_value_length:,}" for one in settings],
         "WHEN": [one.when for one in settings],
         "COST": [percent(one.cost_share) for one in settings],
+        "WORST": [percent(one.worst_cost_share) for one in settings],
         "TOKENS": [percent(one.tokens_share) for one in settings],
         "CUTS": [f"{one.cuts:,}" for one in settings],
         "LEFT": [f"{one.left_values:,}" for one in settings],
@@ -196,7 +201,7 @@ def print_settings(settings: Sequence[ReplayedSetting]) -> None:
     print_table(
         tuple(shown),
         list(zip(*shown.values(), strict=True)),
-        right=("KEEP", "MIN", "COST", "TOKENS", "CUTS", "LEFT", "AGAIN"),
+        right=("KEEP", "MIN", "COST", "WORST", "TOKENS", "CUTS", "LEFT", "AGAIN"),
         spare=("REASONS", "CUTS", "LEFT"),
         wraps=("TYPES", "REASONS"),
     )
@@ -250,10 +255,11 @@ def _tell_suggestions(answer: Replay) -> None:
         if found is None:
             say_wrapped(f"{name}: under none of these settings a value leaves.")
             continue
-        by = f"cost {percent(found.cost_share)}, " if found.cost_share is not None else ""
+        worst = f"worst session {percent(found.worst_cost_share)}"
+        by = f"cost {percent(found.cost_share)} ({worst}), " if found.cost_share is not None else ""
         say_wrapped(
             f"{name}: {setting_text(found.setting)}: {by}tokens {percent(found.tokens_share)},"
-            f" wanted again {found.wanted_again_share * 100:.1f} %. It is {found.reason}."
+            f" wanted again {percent(found.wanted_again_share)} of the values. {found.reason}."
         )
         for command in found.commands:
             say(f"  {command}")

@@ -14,16 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil, nan
-from sys import intern, maxsize
+from math import nan
+from sys import intern
 from typing import Any
 
 from bsd.planning.context_window import ContextWindow, LastTurn, id_hash
 from bsd.planning.copies import are_copies
+from bsd.planning.leaving_values import LeavingValues
 from bsd.planning.originals import original_of
 from bsd.planning.recorded import (
     TURNS,
-    TYPES,
     Call,
     Cause,
     LeaveColumns,
@@ -31,30 +31,18 @@ from bsd.planning.recorded import (
     Stretch,
 )
 from bsd.planning.recording_tokens import Away, RecordedSizes, Sizes, set_tokens
-from bsd.planning.rules import (
-    Chosen,
-    Option,
-    Policy,
-    Reason,
-    Standing,
-    Subject,
-    decide,
-    own_tool,
-    subject_of,
-)
+from bsd.planning.rules import Policy, own_tool
 from bsd.planning.tokens import NO_SIZE, Answers, TextSize, size_of, size_of_value
 from bsd.planning.wanted_again import SHORTEST_TEXT, WantedText
 from bsd.store.originals import Missing, OriginalStore
 from bsd.store.state import NO_ID
 from bsd.transcripts.agents.entry import (
-    EXTRACTABLE,
     MARKER,
     Entry,
     Marker,
     Usage,
     cost_of,
     model_of,
-    placeholder,
     provider_of,
     time_ms,
     usage_of,
@@ -74,11 +62,9 @@ BACKWARDS = "times earlier than the entry before"
 SAME_ID = "entries with the id of another entry"
 BROKEN_OFF = "answers that broke off"
 
-_SECONDS_PER_MESSAGE = 60  # of age, for an entry without a time, as in `rules`
 _CLOCK_SECONDS = 60.0  # lines that are written at the same time may be out of order
 _MOST_TOKENS = 20_000_000  # no model accepts so large a request
 _TURN_NUMBER = {turn: number for number, turn in enumerate(TURNS)}
-_TYPE_NUMBER = {type_: number for number, type_ in enumerate(TYPES)}
 
 
 def read_recording(
@@ -131,19 +117,16 @@ class _Reader:
         stored: OriginalStore,
     ) -> None:
         self._source, self._fmt, self._stored = source, fmt, stored
-        self._policies = [(policy, policy.shortest, policy.limits()) for policy in policies]
-        self._shortest = min((shortest for _, shortest, _ in self._policies), default=maxsize)
-        self._binding: dict[str, tuple[int, ...]] = {}  # model → policies whose values it binds
-        self.recording = Recording(leaves=[LeaveColumns() for _ in policies])
-        self.recording.stretches.append(Stretch(Cause.START, begins=0))
+        recording = self.recording = Recording(leaves=[LeaveColumns() for _ in policies])
+        recording.stretches.append(Stretch(Cause.START, begins=0))
+        self._leaving = LeavingValues(fmt, policies, recording.values, recording.leaves)
         self._notes: Counter[str] = Counter()
         self._window, self._turn = ContextWindow(), LastTurn()
         self._groups = array("Q")  # per entry: the answer that it, or the call of its result, is in
         self._offsets, self._lengths = array("Q"), array("Q")  # of the line of each entry
-        self._sizes, self._value_sizes = Sizes(), Sizes()
+        self._sizes = Sizes()  # of the entries
         self._outputs = Sizes()  # of the answer of each call
         self._answers = Answers()
-        self._kept = [array("I") for _ in policies]  # characters that stay, as `LeaveColumns`
         self._away: list[Away] = []
         self._own_calls: set[str] = set()
         self._wanted = WantedText()
@@ -179,7 +162,7 @@ class _Reader:
             is_answer = self._follow_call(number, entry, info)
             self._turn.follow(line.index, info)
         whole = self._whole(line, entry) if MARKER in entry else entry
-        values = self._fmt.values(whole, self._shortest)
+        values = self._fmt.values(whole, self._leaving.shortest)
         is_sent = not is_aside and not self._is_broken_off(info)
         size = size_of(whole, info, values) if is_sent or is_answer else NO_SIZE
         if is_answer and self._call is not None:
@@ -188,9 +171,10 @@ class _Reader:
         if is_sent:
             if whole is not entry:
                 self._note_away(number, entry, values)
-            numbers = self._add_values(number, whole, info, values)
+            is_ours = info.result_of in self._own_calls
+            numbers = self._leaving.add(number, whole, info, values, own_result=is_ours)
             self._follow_texts(number, whole, info, values, numbers, is_answer=is_answer)
-        self._bind(number, info)
+        self._leaving.bind(number, info)
 
     def _add(self, line: Line, info: EntryInfo, size: TextSize) -> None:
         """Add the columns of an entry."""
@@ -234,7 +218,9 @@ class _Reader:
         at = time_ms(marker.at) if marker else None
         if at is None:
             return
-        inline = {value.path: value.length for value in self._fmt.values(entry, self._shortest)}
+        inline = {
+            value.path: value.length for value in self._fmt.values(entry, self._leaving.shortest)
+        }
         size = NO_SIZE
         for value in values:
             if inline.get(value.path) != value.length:
@@ -277,12 +263,15 @@ class _Reader:
         """Begin a stretch whose first request is sent with the entries before number `at`."""
         stretches, cause = self.recording.stretches, self._pending
         self._pending = None
+        if cause is None and same_model:
+            return
         before = self._context_before(at)
         sent, shared_until = before, 0
         if cause is not None:
             # A window computes its answers once, so ask a copy.
             sent = copy(self._window).all_sent()[:at]
-        differs = self._first_difference(before, sent)
+        # Of the context before, a compaction keeps no beginning.
+        differs = 0 if cause is Cause.COMPACTION else self._first_difference(before, sent)
         if cause is None or differs == at:
             if same_model:
                 return
@@ -403,91 +392,6 @@ class _Reader:
         )
         self._outputs.append(call.output)
 
-    # --- values ---
-
-    def _add_values(
-        self, number: int, entry: Entry, info: EntryInfo, values: Sequence[Value]
-    ) -> dict[ValuePath, int]:
-        """Add the values of an entry that leave under at least one policy; return their numbers."""
-        is_long = any(value.length >= self._shortest for value in values)
-        if not is_long and EXTRACTABLE not in entry:
-            return {}
-        columns = self.recording.values
-        numbers: dict[ValuePath, int] = {}
-        listed = {self._shortest: values}
-        for _, shortest, _ in self._policies:
-            if shortest not in listed:
-                is_same = all(value.length >= shortest or not value.leaf for value in values)
-                listed[shortest] = values if is_same else self._fmt.values(entry, shortest)
-        for (policy, shortest, limits), leaves, kept in zip(
-            self._policies, self.recording.leaves, self._kept, strict=True
-        ):
-            leaving = self._leaving(entry, info, listed[shortest], policy, limits)
-            if leaving is None:
-                continue
-            subject, chosen, not_before = leaving
-            by_path = {value.path: value for value in listed[shortest]}
-            for one, keep in chosen:
-                value = by_path[one.path]
-                at = numbers.get(one.path)
-                if at is None:
-                    at = numbers[one.path] = len(columns)
-                    columns.entries.append(number)
-                    columns.types.append(_TYPE_NUMBER[value.type])
-                    columns.displays.append(value.display)
-                    columns.characters.append(value.length)
-                    self._value_sizes.append(size_of_value(value))
-                leaves.values.append(at)
-                leaves.positions.append(_position(subject, one, info, policy))
-                leaves.not_before.append(not_before)
-                kept.append(0 if value.display else keep + len(placeholder(info.id or "")))
-        return numbers
-
-    def _leaving(
-        self,
-        entry: Entry,
-        info: EntryInfo,
-        values: Sequence[Value],
-        policy: Policy,
-        limits: list[int],
-    ) -> tuple[Subject, tuple[Chosen, ...], float] | None:
-        """Return the values that leave in the best case, and the time from which they may.
-
-        Restorations and undone extractions are ignored: whether a value is wanted again is for the
-        replay to find out.
-        """
-        subject = subject_of(
-            entry,
-            info,
-            values,
-            policy,
-            limits,
-            own_result=info.result_of in self._own_calls,
-        )._replace(restored_ms=None)
-        standing = Standing(maxsize, info.time_ms)
-        now = (info.time_ms or 0) / 1000
-        for _ in range(3):  # an age and a protection may end one after the other
-            decision = decide(subject, standing, policy, now)
-            if decision.reason is Reason.EXTRACT:
-                is_timed = subject.own_result or policy.age_threshold_s
-                return subject, decision.chosen, now if is_timed else 0.0
-            if decision.due_at is None:
-                return None
-            now = decision.due_at
-        return None
-
-    def _bind(self, number: int, info: EntryInfo) -> None:
-        """Note a signature that binds earlier entries."""
-        model = info.signed_by
-        if model is None:
-            return
-        if model not in self._binding:
-            self._binding[model] = tuple(
-                at for at, (policy, _, _) in enumerate(self._policies) if policy.binds(model)
-            )
-        for at in self._binding[model]:
-            self.recording.leaves[at].bindings.append(number)
-
     # --- text that is wanted again ---
 
     def _follow_texts(
@@ -524,11 +428,12 @@ class _Reader:
             if is_answer:
                 wanted.look_for_text(text, self._is_in_context)
             wanted.add((number, numbers.get(path, -1)), text)
-        if info.result_of is not None and (key := self._asked.pop(info.result_of, None)):
+        asked = None if info.result_of is None else self._asked.pop(info.result_of, None)
+        if asked is not None:
             shown = [value for value in values if not value.display]
             if shown:
                 largest = max(shown, key=lambda value: value.length)
-                wanted.add_result(key, (number, numbers.get(largest.path, -1)))
+                wanted.add_result(asked, (number, numbers.get(largest.path, -1)))
 
     def _is_in_context(self, number: int) -> bool:
         """Return whether the present request was sent with an entry."""
@@ -544,7 +449,8 @@ class _Reader:
         self.recording.wants = self._wanted.finish(len(self.recording.calls))
         self._notes[NOT_SEARCHED] += self._wanted.dropped
         self.recording.notes.update(+self._notes)
-        sizes = RecordedSizes(self._sizes, self._value_sizes, self._outputs, self._kept, self._away)
+        leaving = self._leaving
+        sizes = RecordedSizes(self._sizes, leaving.sizes, self._outputs, leaving.kept, self._away)
         set_tokens(self.recording, sizes)
         return self.recording
 
@@ -566,22 +472,12 @@ class _Reader:
                 dropped.update(group)
         if dropped:
             self._notes[SAME_ID] += len(dropped & with_values)
-            self._drop(dropped)
+            self._leaving.drop(dropped)
 
     def _are_copies(self, rows: list[int]) -> bool:
         lines = (self._source.read(self._offsets[row], self._lengths[row]) for row in rows)
         entries = (entry for line in lines if (entry := parse_entry(line)) is not None)
         return are_copies(entries, self._fmt)
-
-    def _drop(self, entries: set[int]) -> None:
-        """Remove the values of these entries from what leaves."""
-        holders = self.recording.values.entries
-        for leaves, kept in zip(self.recording.leaves, self._kept, strict=True):
-            keep = [at for at, value in enumerate(leaves.values) if holders[value] not in entries]
-            for column in (leaves.values, leaves.positions, kept):
-                column[:] = array(column.typecode, [column[at] for at in keep])
-            times = leaves.not_before
-            times[:] = array("d", [times[at] for at in keep])
 
 
 def texts_of(arguments: Any) -> Iterator[tuple[ValuePath, str]]:
@@ -594,14 +490,3 @@ def texts_of(arguments: Any) -> Iterator[tuple[ValuePath, str]]:
         arguments = parsed
     for value in leaf_values(arguments, (), "tool_call", SHORTEST_TEXT):
         yield value.path, value.text or ""
-
-
-def _position(subject: Subject, option: Option, info: EntryInfo, policy: Policy) -> int:
-    """Return the number of messages after an entry from which a value of it leaves."""
-    if subject.forced:
-        return 0
-    recent = option.trigger.keep_recent if option.trigger else 0
-    position = recent if subject.window is None else max(0, subject.window)
-    if info.time_ms is None:
-        position = max(position, ceil(policy.age_threshold_s / _SECONDS_PER_MESSAGE))
-    return position

@@ -42,7 +42,7 @@ class InputSums:
         self.tokens += sum(played.tokens)
         self.read += sum(played.read)
         self.written += sum(played.written)
-        self.cost += sum(cost for cost in played.cost if not isnan(cost))
+        self.cost += _known(played)
 
     def plus_input(self, other: InputSums) -> None:
         """Add the input of other requests."""
@@ -62,10 +62,13 @@ class SettingSums(InputSums):
     left_tokens: float = 0.0
     wanted: int = 0
     wanted_tokens: float = 0.0
+    worst: float | None = None  # the highest cost of a session, relative to its cost without bsd
 
-    def add(self, played: Played) -> None:
-        """Add a session that was played under the setting."""
+    def add(self, played: Played, without: Played) -> None:
+        """Add a session that was played under the setting and without bsd."""
         self.add_calls(played)
+        if (cost := _known(without)) > 0:
+            self._note_worst(_known(played) / cost)
         for cut in played.cuts:
             _count(self.cuts, {cut.timing.cause.value: 1})
             self.rewritten += cut.rewritten
@@ -83,6 +86,11 @@ class SettingSums(InputSums):
         self.left_tokens += other.left_tokens
         self.wanted += other.wanted
         self.wanted_tokens += other.wanted_tokens
+        if other.worst is not None:
+            self._note_worst(other.worst)
+
+    def _note_worst(self, share: float) -> None:
+        self.worst = share if self.worst is None else max(share, self.worst)
 
 
 @dataclass(slots=True)
@@ -113,7 +121,7 @@ class SessionSums:
         self.without.add_calls(without)
         self._add_recorded(timeline)
         for sums, one in zip(self.settings, played, strict=True):
-            sums.add(one)
+            sums.add(one, without)
 
     def _add_recorded(self, timeline: Timeline) -> None:
         recording = timeline.recording
@@ -214,6 +222,11 @@ class ReplayState:
             if all(count == settings for count in (state.settings, *counted)):
                 return state
         raise Invalid("this is not a cursor of this replay", hint="begin without a cursor")
+
+
+def _known(played: Played) -> float:
+    """Return the cost of the calls whose price is known."""
+    return sum(cost for cost in played.cost if not isnan(cost))
 
 
 def _count(counts: dict[_Key, int], more: Mapping[_Key, int]) -> None:

@@ -1,31 +1,34 @@
 """Finds calls that want an earlier value again: the same tool call, or a quotation of its text.
 
 Only text in context counts: a compaction takes older text away, with bsd and without. Of each text,
-the first `_LONGEST` characters are looked at, and of a context the newest `_MOST` characters.
+the first 64 thousand characters are looked at, of a text in an answer the first 16 thousand, and of
+a context the newest five million.
 
 A quotation of 40 characters holds at least one aligned block of 20 characters of its source. The
-blocks of all texts in context are in a dictionary by their hashes. Windows of 20 characters slide
-over the texts of an answer; each hit is compared character by character.
+blocks of all texts in context are in a dictionary. Windows of 20 characters slide over the texts of
+an answer; around each window that is such a block, the texts are compared.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from bsd.planning.recorded import Want, WantKind
 
 SHORTEST_TEXT = 40  # characters of a quotation
 _BLOCK = 20  # half of it, so that each quotation has a whole block
-_LONGEST = 64 << 10  # characters of a text
-_MOST = 8_000_000  # characters in the dictionary
+_LONGEST, _LONGEST_IN_ANSWER = 64 << 10, 16 << 10  # characters of a text
+_MOST = 5_000_000  # characters in the dictionary, about ten bytes for each
 # Text with fewer different characters, such as a ruler, is no quotation.
 _LEAST_DIFFERENT = 8
 # Text that stands in so many places is always in sight.
 _MOST_PLACES = 32
-_STRIDE = 400  # characters: a long quotation is compared again after each of these
+_STRIDE = 1000  # characters: a long quotation is compared again after each of these
 _BITS = 12  # of the number of a block in its text
+_WINDOWS = [slice(at, at + _BLOCK) for at in range(_LONGEST_IN_ANSWER)]
+_BLOCKS = [slice(at, at + _BLOCK) for at in range(0, _LONGEST, _BLOCK)]
 
 Holder = tuple[int, int]  # entry and value, as in `Want`
 IsInContext = Callable[[int], bool]
@@ -43,7 +46,7 @@ class WantedText:
         self.wants: list[Want] = []
         self.dropped = 0  # texts that were too much to be searched
         self._texts: list[_Text] = []
-        self._blocks: dict[int, int | list[int]] = {}  # hash → places
+        self._blocks: dict[str, int | list[int]] = {}  # block → its places
         self._characters = 0
         self._fresh: list[_Text] = []  # not in the context of the present request yet
         self._results: defaultdict[int, list[Holder]] = defaultdict(list)  # call → its results
@@ -100,17 +103,15 @@ class WantedText:
         self._texts.append(one)
         self._characters += len(text)
         blocks = self._blocks
-        for place, start in enumerate(range(0, len(text) - _BLOCK + 1, _BLOCK), first):
-            key = hash(text[start : start + _BLOCK])
-            if key not in blocks:
-                blocks[key] = place
-            else:
-                self._add_place(key, place)
+        aligned = _BLOCKS[: len(text) // _BLOCK]
+        for place, block in enumerate(map(text.__getitem__, aligned), first):
+            if blocks.setdefault(block, place) != place:
+                self._add_place(block, place)
 
-    def _add_place(self, key: int, place: int) -> None:
-        places = self._blocks[key]
+    def _add_place(self, block: str, place: int) -> None:
+        places = self._blocks[block]
         if isinstance(places, int):
-            self._blocks[key] = [places, place]
+            self._blocks[block] = [places, place]
         elif len(places) <= _MOST_PLACES:
             places.append(place)
 
@@ -122,59 +123,59 @@ class WantedText:
 
     def look_for_text(self, text: str, is_in_context: IsInContext) -> None:
         """Look for quotations in a text of an answer."""
-        text = text[:_LONGEST]
+        text = text[:_LONGEST_IN_ANSWER]
         if len(text) < SHORTEST_TEXT:
             return
-        keys = [hash(text[at : at + _BLOCK]) for at in range(len(text) - _BLOCK + 1)]
+        windows = list(map(text.__getitem__, _WINDOWS[: len(text) - _BLOCK + 1]))
         blocks = self._blocks
-        if blocks.keys().isdisjoint(keys):
-            return
-        at, end = 0, len(keys)
-        while at < end:
-            if keys[at] not in blocks:
-                at += 1
+        after = 0  # the last quotation, or of a part of it
+        for at in [at for at, window in enumerate(windows) if window in blocks]:
+            if at < after:
                 continue
-            start, until = self._longest(text, at, keys[at])
-            if until - start < SHORTEST_TEXT:
-                at += 1
+            start, until = self._quotation(text, at, windows[at])
+            if start < 0:
                 continue
             quotation = text[start : start + SHORTEST_TEXT]
             if len(set(quotation)) >= _LEAST_DIFFERENT:
-                holders = self._holders(quotation, keys[start : start + _BLOCK + 1])
+                holders = self._holders(quotation, windows[start : start + _BLOCK + 1])
                 self._note(WantKind.QUOTATION, holders, is_in_context)
-            at = max(at + 1, min(until - _BLOCK + 1, start + _STRIDE))
+            after = min(until - _BLOCK + 1, start + _STRIDE)
 
-    def _places(self, key: int) -> Sequence[int]:
-        places = self._blocks.get(key, ())
-        return (places,) if isinstance(places, int) else places
+    def _quotation(self, text: str, at: int, block: str) -> tuple[int, int]:
+        """Return a part of a text, around its window `at`, that a text in context has too.
 
-    def _longest(self, text: str, at: int, key: int) -> tuple[int, int]:
-        """Return the longest part of a text, around `at`, that stands in a text in context."""
-        best = (at, at)
-        for place in self._places(key):
+        It has at least 40 characters; (-1, -1) if there is none.
+        """
+        found = self._blocks[block]
+        places = [found] if isinstance(found, int) else found
+        for place in places if len(places) <= _MOST_PLACES else ():
             source = self._texts[place >> _BITS].text
             there = (place & ((1 << _BITS) - 1)) * _BLOCK
-            if source[there : there + _BLOCK] != text[at : at + _BLOCK]:
-                continue
             back = 0
-            while back < min(at, there, _BLOCK) and source[there - back - 1] == text[at - back - 1]:
-                back += 1
-            until = at + _common(text, at, source, there)
-            if until - at + back > best[1] - best[0]:
-                best = at - back, until
-        return best
+            if not source.startswith(text[at : at + SHORTEST_TEXT], there):
+                most = min(at, there, _BLOCK)
+                while back < most and source[there - back - 1] == text[at - back - 1]:
+                    back += 1
+            quotation = text[at - back : at - back + SHORTEST_TEXT]
+            is_whole = len(quotation) == SHORTEST_TEXT
+            if is_whole and source.startswith(quotation, there - back):
+                return at - back, at + _common(text, at, source, there)
+        return -1, -1
 
-    def _holders(self, quotation: str, keys: Iterable[int]) -> list[Holder]:
+    def _holders(self, quotation: str, blocks: Iterable[str]) -> list[Holder]:
         """Return the holders of all texts that contain a quotation; none if these are too many.
 
         Args:
             quotation: 40 characters.
-            keys: the hashes of its blocks at all places.
+            blocks: its parts of 20 characters.
         """
         found: dict[int, Holder] = {}
-        for back, key in enumerate(keys):
-            places = self._places(key)
-            if len(places) > _MOST_PLACES:
+        for back, block in enumerate(blocks):
+            if (places := self._blocks.get(block)) is None:
+                continue
+            if isinstance(places, int):
+                places = [places]
+            elif len(places) > _MOST_PLACES:
                 return []
             for place in places:
                 number = place >> _BITS
@@ -210,7 +211,7 @@ class WantedText:
 def _common(one: str, at: int, other: str, there: int) -> int:
     """Return the number of equal characters from two places on."""
     most = min(len(one) - at, len(other) - there)
-    length, step = 0, _BLOCK
+    length, step = 0, 4 * _BLOCK
     while length < most and step:
         size = min(step, most - length)
         if one[at + length : at + length + size] == other[there + length : there + length + size]:

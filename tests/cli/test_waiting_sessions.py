@@ -72,12 +72,19 @@ def warm_session(bsd: Call) -> None:
 def test_a_dry_run_says_what_the_daemon_waits_for_and_a_run_does_not_wait(bsd: Call) -> None:
     warm_session(bsd)
     told = bsd("extract", "main/warm", "--dry-run")
-    assert re.search(r"main/warm: cache warm until \d\d:\d\d", told.err)
+    cost = r"21 cached tokens \(less than \$0.01\); cold at \d\d:\d\d"
+    assert re.search(rf"main/warm: a cut now rewrites {cost}", told.err)
+    assert "does not wait: 21 cached tokens in 1 session would be written again" in told.out
     asked = bsd("extract", "main/warm", "--dry-run", "--when", "cold")
     assert re.search(r"3 +cache_warm +the prompt cache of its provider is warm", asked.out)
+    assert re.search(r"main/warm: waits: cache warm until \d\d:\d\d, ", asked.err)
     done = bsd("extract", "main/warm")
     assert "3 values of 3 entries" in done.out
     assert "cache warm" not in done.err
+    assert "21 cached tokens in 1 session are written again (less than $0.01)" in done.out
+    assert "extract (asked for)" in bsd("history", "main/warm").out
+    log = (bsd.root / "logs" / "brainsurgeon.log").read_text()
+    assert "because=" in log or '"because"' in log
 
 
 def test_a_moment_that_is_none_is_refused(bsd: Call) -> None:

@@ -138,8 +138,11 @@ def test_each_answer_puts_it_off(house: Root, running: Machine) -> None:
 def test_the_next_daemon_goes_on_waiting(house: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     with machine(house.layout.root, house.clock, monkeypatch) as running:
         running.run_until(house.begin + MINUTE)
+        waiting = running.daemon.report.status()["prompt_cache"]
+        assert (waiting["sessions"], waiting["next_cold"]) == (1, iso_utc(house.begin + LIFE))
     with machine(house.layout.root, house.clock, monkeypatch) as running:
         assert running.daemon.report.status()["queue"]["cache_warm"] == 1
+        assert running.daemon.report.status()["prompt_cache"] == waiting
         running.run_until(house.begin + LIFE - 1)
         assert house.left == 4
         running.run_until(house.begin + LIFE + 1)

@@ -133,7 +133,8 @@ def test_what_waits_for_its_prompt_cache_says_so(desk: Desk) -> None:
         page = seen.open("sessions")
         page.route("**/api/sessions/main/harbour?*", answer)
         page.goto(f"{desk.address}/#/s/main/harbour")
-        expect(page.get_by_title(f"38k tokens ready; {cost}")).to_have_text("waits")
+        badge = page.get_by_title(f"38k tokens ready; {cost}")
+        expect(badge).to_have_text(f"waits until {until.astimezone():%H:%M}")
         expect(page.locator(".facts")).to_contain_text(f"38k tokens ready; {cost}")
         said = page.evaluate(
             """async ([answers, now]) => {
