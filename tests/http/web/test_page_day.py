@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
@@ -17,7 +16,6 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect
 from tests.daemon.running import Running, configure, running
 from tests.http.web.browser import chromium, watched
 from tests.http.web.looks import findings, too_wide
-from tests.http.web.replays import replay_portion, session_replay
 from tests.http.web.sample import HOSTILE, NEEDLE, append_turn, fill_root
 from tests.openclaw_tree import add_session, set_idle
 from tests.waiting import wait_for
@@ -457,95 +455,6 @@ def test_settings_say_what_is_wrong_and_jobs_run_when_asked(desk: Desk) -> None:
         expect(page.get_by_text(re.compile(f"Moved: {len(files)} extracted files"))).to_be_visible()
         # A tool call may have left meanwhile, since the settings now permit it; it is not old.
         assert not [path.name for path in files if path.exists()]
-
-
-def test_the_cost_of_a_session_is_plotted_call_by_call(desk: Desk) -> None:
-    with watched(desk.browser, desk.address) as seen:
-        answers = iter(
-            [session_replay("main/harbour"), session_replay("main/harbour", priced=False)]
-        )
-        seen.page.route("**/harbour/replay?*", lambda route: route.fulfill(json=next(answers)))
-        page = seen.open("s/main/harbour")
-        page.get_by_role("link", name="Call by call").click()
-        expect(page.locator(".plot canvas")).to_have_count(2)
-        expect(page.locator(".cost-sums")).to_have_text(
-            re.compile(
-                r"^\$\S+ without bsd, \$\S+ with the settings in force: 25 % less; "
-                r"1 of 212 values was wanted again\. The lowest of these settings: \$\S+\.$"
-            )
-        )
-        expect(page.get_by_text("differs from the recorded tokens by 4.2 %")).to_be_visible()
-        expect(page.locator(".plot-legend")).to_contain_text("compactioncold restartprice step")
-        call, told = page.get_by_role("slider", name="Call"), page.locator(".plot-readout")
-        call.focus()
-        page.keyboard.press("Home")
-        expect(told).to_contain_text(re.compile(r"^Call 1 of 60, .*: 20k tokens without bsd \(\$0"))
-        cuts = page.get_by_role("table", name="Cuts")
-        cuts.get_by_role("button", name="Show call 41 in the plot").click()
-        expect(call).to_have_attribute(
-            "aria-valuetext", re.compile(f"Cut before it because .*{HOSTILE[:8]}")
-        )
-        expect(told).to_contain_text("260k tokens without bsd")
-        expect(told).to_contain_text("170k with these settings")
-        # The pointer tells the same as the slider.
-        page.locator(".plot").first.hover(position={"x": 85, "y": 100})
-        expect(told).to_contain_text(re.compile("^Call [1-9] of"))
-        page.get_by_label("Settings shown").select_option(index=1)
-        expect(cuts.get_by_role("button")).to_have_text("36")
-        wanted = page.get_by_role("table", name="Wanted again").get_by_role("link")
-        expect(wanted).to_have_attribute("href", "#/s/main/harbour?at=17")
-        for scheme in SCHEMES:
-            page.emulate_media(color_scheme=scheme)
-            assert (scheme, findings(page, scheme)) == (scheme, [])
-        page.set_viewport_size({"width": 360, "height": 800})
-        assert too_wide(page) == []
-
-        page.get_by_role("textbox", name="Messages to keep").fill("3, 10")
-        page.keyboard.press("Enter")
-        expect(page.get_by_text("No price is known")).to_be_visible()
-        expect(page.locator(".plot canvas")).to_have_count(1)
-        expect(page.locator("#main")).not_to_contain_text("$")
-        assert "keep_recent=3%2C10&" in page.url
-        assert page.locator("img[src=x], #main script").count() == 0
-
-
-def test_settings_are_compared_over_all_sessions_and_taken_over(desk: Desk) -> None:
-    asked: list[str] = []
-
-    def answer(route: Route) -> None:
-        asked.append(parse_qs(urlsplit(route.request.url).query).get("cursor", [""])[0])
-        if len(asked) == 2:
-            route.fulfill(status=409, json={"error": "another replay runs"})
-        else:
-            route.fulfill(json=replay_portion(1 + int(asked[-1] or 0), portions=2))
-
-    desk.daemon.bsd("config", "set", "keep_recent", "3")
-    with watched(desk.browser, desk.address) as seen:
-        seen.page.route("**/api/replay?*", answer)
-        page = seen.open("settings")
-        page.locator("main").get_by_role("link", name="Cost").click()
-        page.get_by_role("button", name="Play back").click()
-        told = page.get_by_text("Played back 2.0 MB of 2.0 MB: 6 sessions, 20 calls")
-        expect(told).to_be_visible()
-        assert asked == ["", "1", "1"]
-        expect(page.get_by_text("The sessions record no tokens")).to_be_visible()
-        row = page.get_by_role("table", name="Settings", exact=True).get_by_role("row").last
-        expect(row).to_contain_text("lowest cost")
-        page.evaluate("document.body.classList.add('readonly')")
-        expect(row.get_by_role("button")).to_be_hidden()
-        page.evaluate("document.body.classList.remove('readonly')")
-        row.get_by_role("button", name="Take over").click()
-        dialog = page.get_by_role("dialog")
-        expect(dialog.get_by_role("row").last).to_contain_text("when the cache is cold")
-        assert findings(page) == []
-        dialog.get_by_role("button", name="Cancel").click()
-        assert desk.daemon.ask("config")["when"] == "pays"
-        row.get_by_role("button", name="Take over").click()
-        dialog.get_by_role("button", name="Take over").click()
-        expect(row).to_contain_text("in force")
-        assert desk.daemon.ask("config")["when"] == "cold"
-        desk.daemon.bsd("config", "set", "when", "pays")
-        expect(row).not_to_contain_text("in force")
 
 
 def _make_old(path: Path) -> None:
