@@ -168,6 +168,9 @@ def test_the_setting_says_whether_it_waits(house: Root, running: Machine, when: 
     running.daemon.scheduler.look_at_settings()
     running.run_until(house.begin + 2 * MINUTE)
     assert house.left == (0 if when == "now" else 4)
+    totals = running.daemon.report.status()["totals"]
+    assert totals["cuts"] == ({"asked": 1} if when == "now" else {})
+    assert bool(totals["tokens_rewritten"]) == (when == "now"), "the cache was warm"
 
 
 @pytest.mark.daemon
