@@ -18,6 +18,8 @@ from math import nan
 from sys import intern
 from typing import Any
 
+import orjson
+
 from bsd.planning.context_window import ContextWindow, LastTurn, id_hash
 from bsd.planning.copies import are_copies
 from bsd.planning.leaving_values import LeavingValues
@@ -416,7 +418,7 @@ class _Reader:
         ]
         for call in info.calls:
             arguments = value_at(entry, call.arguments) if call.arguments else None
-            key = hash((call.name, compact_json(arguments)))
+            key = _key(call.name, arguments)
             if call.id:
                 self._asked[call.id] = key
             if not own_tool(call.name):
@@ -478,6 +480,16 @@ class _Reader:
         lines = (self._source.read(self._offsets[row], self._lengths[row]) for row in rows)
         entries = (entry for line in lines if (entry := parse_entry(line)) is not None)
         return are_copies(entries, self._fmt)
+
+
+def _key(name: str, arguments: Any) -> int:
+    """Return a hash of a call; the order of its arguments makes no difference."""
+    if isinstance(arguments, str):
+        arguments = parse_entry(arguments.encode("utf-8", "surrogatepass")) or arguments
+    try:
+        return hash((name, orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)))
+    except TypeError:  # lone surrogates, integers of more than 64 bits
+        return hash((name, compact_json(arguments)))
 
 
 def texts_of(arguments: Any) -> Iterator[tuple[ValuePath, str]]:
