@@ -72,6 +72,7 @@ class PriceInList:
     ]
     is_peak: Annotated[bool, Field(description="True if the prices are those of peak hours")]
     valid_from: Annotated[str | None, Field(description="Date; null: no earlier price is known")]
+    valid_to: Annotated[str | None, Field(description="The last day; null: no end is known")]
     source: str | None
     source_date: Annotated[str | None, Field(description="When the source was read")]
 
@@ -174,7 +175,7 @@ def _all(table: PriceTable, at: float) -> Iterator[PriceInList]:
     seen = set()
     for row in (*table.rows, *table.shipped):
         about = row.provider, row.model
-        if row.since <= at and about not in seen:
+        if row.is_valid(at) and about not in seen:
             seen.add(about)
             yield _in_list(row.model, row.provider, row.price, row.lives, at, None)
 
@@ -213,6 +214,7 @@ def _in_list(
             *((), ()),
             is_peak=False,
             valid_from=None,
+            valid_to=None,
             source=None,
             source_date=None,
         )
@@ -240,6 +242,7 @@ def _in_list(
         price.peaks,
         is_peak=now is not price,
         valid_from=price.valid_from or None,
+        valid_to=price.valid_to or None,
         source=price.source or None,
         source_date=price.date or None,
     )

@@ -66,6 +66,9 @@ class ReplayedSetting(ReplayedInput, ReplaySetting):
 
     tokens_share: float | None
     cost_share: float | None
+    worst_cost_share: Annotated[
+        float | None, Field(description="`cost_share` of the session in which it is highest")
+    ]
     cuts: int
     cuts_by_reason: Annotated[
         dict[str, int],
@@ -93,9 +96,10 @@ class SettingSuggestion:
 
     setting: ReplaySetting
     cost_share: float | None
+    worst_cost_share: float | None
     tokens_share: float | None
     wanted_again_share: Annotated[
-        float, Field(description="Tokens wanted again as a share of the tokens that left")
+        float, Field(description="Values wanted again as a share of the values that left")
     ]
     bound: Annotated[float, Field(description="The largest share that a suggestion may have")]
     commands: Annotated[
@@ -253,8 +257,8 @@ class SessionReplay:
 
 # --- from sums to answers ---
 
-# Tokens wanted again, as a share of the tokens that left: the most that a suggestion may have.
-BOUND = 0.02
+# Values wanted again, as a share of the values that left: the most that a suggestion may have.
+BOUND = 0.1
 _WORTH = 0.01  # a suggestion that saves less than this share more is not worth a change
 
 
@@ -308,6 +312,7 @@ def answer_setting(
         **_input(found, sums),
         tokens_share=_share(found.tokens, sums.without.tokens),
         cost_share=_share(found.cost, sums.without.cost),
+        worst_cost_share=None if found.worst is None else round(found.worst, 4),
         cuts=sum(found.cuts.values()),
         cuts_by_reason=dict(sorted(found.cuts.items())),
         rewritten_tokens=round(found.rewritten),
@@ -341,17 +346,17 @@ def suggest(settings: Sequence[ReplayedSetting], grid: ReplayGrid) -> SettingSug
     if not able:
         least = min((one for one in settings if one.left_values), key=_wanted_share)
         reason = (
-            f"no setting keeps text wanted again below {BOUND:.0%} of the text that left; this one"
-            " comes nearest"
+            f"Under each setting more than {BOUND * 100:.0f} % of the values that left were wanted"
+            " again; under this one the fewest"
         )
         return _suggestion(least, grid, reason)
     best = min(able, key=_figure)
     present = next((one for one in able if one.current), None)
     by = "cost" if best.cost_share is not None else "tokens"
     if present is not None and _figure(present)[0] - _figure(best)[0] < _WORTH:
-        reason = f"the settings in force: no other ones save {_WORTH:.0%} of the {by} more"
+        reason = f"The settings in force; no other ones save {_WORTH * 100:.0f} % of the {by} more"
         return _suggestion(present, grid, reason)
-    reason = f"the lowest {by} with at most {BOUND:.0%} of the text that left wanted again"
+    reason = f"The lowest {by} with at most {BOUND * 100:.0f} % of the values wanted again"
     return _suggestion(best, grid, reason)
 
 
@@ -361,7 +366,7 @@ def _figure(one: ReplayedSetting) -> tuple[float, float]:
 
 
 def _wanted_share(one: ReplayedSetting) -> float:
-    return one.wanted_again_tokens / one.left_tokens if one.left_tokens > 0 else 0.0
+    return one.wanted_again / one.left_values if one.left_values else 0.0
 
 
 def _suggestion(one: ReplayedSetting, grid: ReplayGrid, reason: str) -> SettingSuggestion:
@@ -374,6 +379,7 @@ def _suggestion(one: ReplayedSetting, grid: ReplayGrid, reason: str) -> SettingS
     return SettingSuggestion(
         setting,
         one.cost_share,
+        one.worst_cost_share,
         one.tokens_share,
         round(_wanted_share(one), 4),
         BOUND,
@@ -471,13 +477,22 @@ def compactions(recording: Recording) -> tuple[int, ...]:
 # --- limits of the figures, in words ---
 
 _MOST_MODELS = 5  # named in a note
+_ROUGH = 0.1  # a larger deviation of the estimate is worth a word
 
 
 def notes_of(
-    state: ReplayState, grid: ReplayGrid, of_session: Sequence[str] = ()
+    state: ReplayState, grid: ReplayGrid, left_alone: str | None = None
 ) -> tuple[str, ...]:
-    """Return sentences about what the figures leave out, or do not know."""
-    notes = list(of_session)
+    """Return sentences about what the figures leave out, or do not know.
+
+    `left_alone`: why bsd does not edit the session, for one session.
+    """
+    notes = [] if left_alone is None else [f"bsd does not edit it: {left_alone}"]
+    if state.on_resume:
+        notes.append(
+            f"Sessions whose programs read the file only when they are resumed: {state.on_resume:,}"
+            "; their figures are those of a program that reads it before each call"
+        )
     if state.models:
         named = sorted(state.models, key=lambda model: -state.models[model])
         more = len(named) - _MOST_MODELS
@@ -489,8 +504,14 @@ def notes_of(
         )
     if state.uncounted:
         notes.append(
-            f"Sessions without recorded usage: {state.uncounted:,}. Nothing shows whether they use a"
-            " cache, so that no cost includes them"
+            f"Sessions without recorded usage: {state.uncounted:,}. No cost includes them, since"
+            " nothing shows whether they use a cache"
+        )
+    deviation = state.sums.deviation
+    if deviation is not None and deviation > _ROUGH:
+        notes.append(
+            f"The estimated tokens differ from the recorded ones by {deviation * 100:.0f} %: the"
+            " figures are rough"
         )
     if state.empty:
         notes.append(f"Sessions without an answer of a model: {state.empty:,}")

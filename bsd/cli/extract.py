@@ -47,7 +47,9 @@ from bsd.sessions.session import Session
     help="Treat the last turn of the named sessions as ended.",
 )
 @click.option(
-    "--when", metavar="now|cold", help="cold: leave entries in a warm prompt cache. Usual: now."
+    "--when",
+    metavar="now|cold|pays",
+    help="cold: leave entries in a warm prompt cache; pays: leave them unless it pays. Usual: now.",
 )
 @click.pass_obj
 def extract_command(

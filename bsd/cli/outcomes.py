@@ -82,9 +82,14 @@ class Outcomes:
 
     @property
     def cost(self) -> float | None:
-        """The cost of `rewriting` in US dollars; None: no price is known."""
+        """The cost of `rewriting` in US dollars, without `unpriced`; None: no price is known."""
         costs = [each.cost_now for each in self.rewriting if each.cost_now is not None]
-        return round(sum(costs), 6) if costs else None
+        return None if self.rewriting and not costs else round(sum(costs), 6)
+
+    @property
+    def unpriced(self) -> int:
+        """The number of sessions in `rewriting` whose prices are unknown."""
+        return sum(each.cost_now is None for each in self.rewriting)
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -121,6 +126,7 @@ class Outcomes:
                 **{name: self.total(name) for name in (*numbers, "tokens_saved")},
                 "tokens_rewritten": sum(each.tokens_rewritten or 0 for each in self.rewriting),
                 "cost_now": self.cost,
+                "unpriced": self.unpriced,
                 "reasons": self.reasons,
             },
             "interrupted": self.stopped_by is not None,
@@ -208,7 +214,7 @@ def _cost(outcomes: Outcomes) -> str:
     cuts = outcomes.rewriting
     tokens = sum(each.tokens_rewritten or 0 for each in cuts)
     would = "would be" if outcomes.dry_run else "are"
-    cost = cost_text(outcomes.cost, sum(each.cost_now is None for each in cuts))
+    cost = cost_text(outcomes.cost, outcomes.unpriced)
     return (
         f"an extraction by hand does not wait: {short(tokens)} cached tokens in "
         f"{counted(len(cuts), 'session')} {would} written again ({cost})"

@@ -15,11 +15,13 @@ from bsd.cli.options import sessions_argument
 from bsd.cli.output import counted, note, print_table, say, say_wrapped, size
 from bsd.cli.problem import Problem
 from bsd.cli.sessions import short_tokens
-from bsd.core.errors import LeftAlone, Unavailable
+from bsd.core.errors import LeftAlone, NotFound, Unavailable
 from bsd.core.layout import SessionName
 from bsd.core.price_list import PriceSources, problem_of, read_price_list
 from bsd.planning.replay_settings import ReplaySetting
 from bsd.planning.timing_words import SHORT_REASONS
+
+_MOST_LEFT_OUT = 3  # sessions of a sample that are named, with the reason
 
 
 @click.command("replay", cls=BsdCommand)
@@ -66,12 +68,16 @@ def replay_command(
     """Play recorded sessions back under other settings.
 
     For each combination of the listed settings, shows what the calls of the sessions would have
-    sent and cost, relative to no bsd (100 %), and how often text that had left was wanted again: by
-    the same call with the same arguments, or by a quotation of at least 40 characters. A setting
-    without a list has its value in force; without any list, the values of `when` are compared.
+    sent and cost, and how often text that had left was wanted again: by the same call with the same
+    arguments, or by a quotation of at least 40 characters. A setting without a list has its value
+    in force; without any list, the values of `when` are compared.
 
     Without names, a sample of all sessions is read: the newest and the largest of each agent.
     Nothing is changed, and no model is used. Ctrl-C ends it with the sessions so far.
+
+    COST and TOKENS are relative to no bsd; WORST is the COST of the session in which it is highest.
+    LEFT is the number of values that left; AGAIN is how many of them were wanted again, and their
+    share of the tokens that left.
 
     Costs are those of input: input tokens, cache reads and cache writes, by the prices of `bsd
     prices` at the time of each call. Token counts are estimates; the deviation from the tokens that
@@ -140,21 +146,24 @@ def tell_replay(answer: Replay) -> None:
 def _tell_left_out(answer: Replay, *, named: bool) -> int:
     """Report sessions that were not played back; return the exit code.
 
-    Sessions that bsd leaves alone are an error only if the user has named them.
+    In a sample, it is no error that bsd leaves a session alone, or that its program has deleted it.
     """
-    failed = [
-        left
-        for left in answer.left_out
-        if left.problem is not None and (named or not isinstance(left.problem, LeftAlone))
-    ]
-    for left in failed:
-        if left.problem is not None:
-            text = f"{left.session} was not played back: {left.reason}"
-            Problem(text, left.problem.exit_code, left.problem.hint).show()
-    alone = len(answer.left_out) - len(failed)
-    if alone:
-        note(f"{counted(alone, 'session')} left alone: `bsd sessions` tells why")
-    return next((left.problem.exit_code for left in failed if left.problem), 0)
+    code, others = 0, 0
+    for left in answer.left_out:
+        problem = left.problem
+        if problem is None or (not named and isinstance(problem, LeftAlone | NotFound)):
+            others += 1
+            if others <= _MOST_LEFT_OUT:
+                note(f"{left.session} was left out: {left.reason}")
+            continue
+        text = f"{left.session} was not played back: {left.reason}"
+        Problem(text, problem.exit_code, problem.hint).show()
+        code = code or problem.exit_code
+    if others > _MOST_LEFT_OUT:
+        note(
+            f"{others - _MOST_LEFT_OUT:,} further sessions were left out: `bsd sessions` tells why"
+        )
+    return code
 
 
 def _without(answer: Replay) -> str:
@@ -179,6 +188,7 @@ def print_settings(settings: Sequence[ReplayedSetting]) -> None:
         "MIN": [f"{one.min_value_length:,}" for one in settings],
         "WHEN": [one.when for one in settings],
         "COST": [percent(one.cost_share) for one in settings],
+        "WORST": [percent(one.worst_cost_share) for one in settings],
         "TOKENS": [percent(one.tokens_share) for one in settings],
         "CUTS": [f"{one.cuts:,}" for one in settings],
         "LEFT": [f"{one.left_values:,}" for one in settings],
@@ -196,7 +206,7 @@ def print_settings(settings: Sequence[ReplayedSetting]) -> None:
     print_table(
         tuple(shown),
         list(zip(*shown.values(), strict=True)),
-        right=("KEEP", "MIN", "COST", "TOKENS", "CUTS", "LEFT", "AGAIN"),
+        right=("KEEP", "MIN", "COST", "WORST", "TOKENS", "CUTS", "LEFT", "AGAIN"),
         spare=("REASONS", "CUTS", "LEFT"),
         wraps=("TYPES", "REASONS"),
     )
@@ -250,10 +260,11 @@ def _tell_suggestions(answer: Replay) -> None:
         if found is None:
             say_wrapped(f"{name}: under none of these settings a value leaves.")
             continue
-        by = f"cost {percent(found.cost_share)}, " if found.cost_share is not None else ""
+        worst = f"worst session {percent(found.worst_cost_share)}"
+        by = f"cost {percent(found.cost_share)} ({worst}), " if found.cost_share is not None else ""
         say_wrapped(
             f"{name}: {setting_text(found.setting)}: {by}tokens {percent(found.tokens_share)},"
-            f" wanted again {found.wanted_again_share * 100:.1f} %. It is {found.reason}."
+            f" wanted again {percent(found.wanted_again_share)} of the values. {found.reason}."
         )
         for command in found.commands:
             say(f"  {command}")

@@ -9,7 +9,6 @@ from typing import Any
 from bsd.cli.output import counted, one_line, size
 from bsd.core.durations import spell_seconds
 from bsd.daemon.notices import Notice, agent_notices, notices_of
-from bsd.planning.timing import Timing
 from bsd.planning.timing_words import (
     clock_time,
     cost_text,
@@ -17,6 +16,7 @@ from bsd.planning.timing_words import (
     reason_words,
     short,
     timing_in,
+    wait_in,
     wait_words,
 )
 
@@ -195,31 +195,27 @@ def unserved_lines(agents: Iterable[Document]) -> Iterator[str]:
 
 def _recent(sessions: list[Document], now: float) -> Iterator[str]:
     told = [
-        session for session in sessions if session["status"] not in _NO_NEWS or _wait(session, now)
+        session
+        for session in sessions
+        if session["status"] not in _NO_NEWS or wait_in(session, now)
     ]
     if told:
         yield ""
     for session in told[:_MOST_SHOWN]:
-        wait = _wait(session, now)
+        wait = wait_in(session, now)
         is_news = session["status"] not in _NO_NEWS
         what = str(session["status"]).replace("_", " ") if is_news else ""
         if session["values"]:
             what += f" {counted(session['values'], 'value')}, {size(session['bytes_saved'])} saved"
         if session["reason"]:
             what += f": {one_line(session['reason'], 120)}"
+        if is_news and (why := why_cut(session)):
+            what += f", {why}"
         if wait is not None:
             what += f"{'; ' if what else ''}{wait_words(wait, now)}"
-        elif is_news and (why := why_cut(session)):
-            what += f"; {why}"
         yield f"{spell_when(session['at'], now):>12}  {session['session']}  {what}"
     if len(told) > _MOST_SHOWN:
         yield f"{'':12}  … {len(told) - _MOST_SHOWN:,} more in --json"
-
-
-def _wait(session: Document, now: float) -> Timing | None:
-    """Return the wait of a session for its prompt cache; None if it does not wait."""
-    timing = timing_in(session)
-    return timing if timing and timing.waits and (timing.cold_at or 0.0) > now else None
 
 
 def why_cut(session: Document) -> str:

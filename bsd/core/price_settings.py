@@ -82,6 +82,9 @@ class PriceSettings(_Table):
     valid_from: Annotated[dt.date | None, BeforeValidator(_day)] = Field(
         None, description="the day on which the row begins to apply, in UTC; left out: always"
     )
+    valid_to: Annotated[dt.date | None, BeforeValidator(_day)] = Field(
+        None, description="the last day on which it applies; left out: no end"
+    )
     input: Dollars | None = Field(None, description="US dollars for a million input tokens")
     output: Dollars | None = Field(None, description="US dollars for a million output tokens")
     read: Annotated[StrictFloat, Field(gt=0, le=1)] | None = Field(
@@ -112,6 +115,8 @@ class PriceSettings(_Table):
             raise ValueError("`input`, `output` and `read` belong together")
         if None in money and not self.lives:
             raise ValueError("a row has `input`, `output` and `read`, or `lives`, or all of them")
+        if self.valid_from and self.valid_to and self.valid_from > self.valid_to:
+            raise ValueError("`valid_from` is not after `valid_to`")
         return self
 
 

@@ -81,6 +81,7 @@ class Price:
     pattern: str = ""  # of the models, as in the row
     provider: str = ""  # pattern of the providers, as in the row; empty: any
     date: str = ""  # ISO date on which the source was read
+    valid_to: str = ""  # ISO date, the last day; empty: no end is known
 
     def life(self, seconds: float | None) -> CacheLife | None:
         """Return the lifetime that applies; None if none is published.
@@ -116,6 +117,11 @@ class PriceRow:
     since: float  # epoch seconds
     lives: tuple[CacheLife, ...]  # shortest first
     price: Price | None  # None: the row tells no money
+    until: float = inf  # epoch seconds, exclusive
+
+    def is_valid(self, at: float) -> bool:
+        """Return whether the row applies at a time in epoch seconds."""
+        return self.since <= at < self.until
 
     def fits(self, provider: str, names: Iterable[str]) -> bool:
         """Return whether the row is about a provider's model.
@@ -184,7 +190,7 @@ def price_of(table: PriceTable, provider: str | None, model: str | None, at: flo
         at: epoch seconds.
     """
     rows = _fitting(table, provider, model or "")
-    return next((row.price for row in rows if row.price and row.since <= at), None)
+    return next((row.price for row in rows if row.price and row.is_valid(at)), None)
 
 
 def life_seconds_of(
@@ -206,7 +212,7 @@ def lives_of(
     They are known for more models than prices are. The arguments are those of `price_of`.
     """
     rows = _fitting(table, provider, model or "")
-    return next((row.lives for row in rows if row.lives and row.since <= at), ())
+    return next((row.lives for row in rows if row.lives and row.is_valid(at)), ())
 
 
 @lru_cache(maxsize=256)
@@ -283,7 +289,7 @@ def _expressions(members: Mapping[str, Any]) -> tuple[str, str]:
 
 def _row(members: Mapping[str, Any]) -> PriceRow:
     provider, model = _expressions(members)
-    valid_from = members.get("valid_from") or ""
+    valid_from, valid_to = (members.get(name) or "" for name in ("valid_from", "valid_to"))
     lives = tuple(
         sorted(
             (CacheLife(**life) for life in members.get("lives") or ()),
@@ -312,8 +318,13 @@ def _row(members: Mapping[str, Any]) -> PriceRow:
             model,
             provider,
             members.get("date") or "",
+            valid_to,
         )
-    since = (
-        datetime.fromisoformat(valid_from).replace(tzinfo=UTC).timestamp() if valid_from else -inf
-    )
-    return PriceRow(provider, model, since, lives, price)
+    since = _midnight(valid_from) if valid_from else -inf
+    until = _midnight(valid_to) + _DAY if valid_to else inf
+    return PriceRow(provider, model, since, lives, price, until)
+
+
+def _midnight(day: str) -> float:
+    """Return the beginning of a day in UTC, in epoch seconds."""
+    return datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()

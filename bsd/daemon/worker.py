@@ -229,6 +229,7 @@ class Worker:
         if result.wait is not None:
             _log.debug(
                 f"Session {name} {words(result.wait, at)}",
+                cache_warm_until=result.cache_warm_until,
                 tokens_ready=result.tokens_ready,
                 tokens_rewritten=result.tokens_rewritten,
             )

@@ -14,16 +14,17 @@ from bsd.core.formatting import iso_utc
 from bsd.core.prices import PriceTable
 from bsd.planning.originals import OriginalLine, Return, original_of, same_values
 from bsd.planning.plan import Plan, Report, Saving
+from bsd.planning.ready import ReadyValues, cut_at, timing_without_wait
 from bsd.planning.rules import Decision, Policy, Reason, decide, subject_of
 from bsd.planning.survey import FinalOutcomes, Judged, Progress, Survey
-from bsd.planning.timing import CacheState, Cause, Cut, Timing, timing_of
+from bsd.planning.timing import CacheState, Cause, Cut, Timing
 from bsd.store.entry_notes import Noting
 from bsd.store.history import TouchedLine
 from bsd.store.markers import Markers, away_paths
 from bsd.store.originals import FileSpan, Missing, OriginalStore, StoredOriginal, digest
 from bsd.store.state import Accounted, Checkpoint, Checkpoints, Waiting
 from bsd.transcripts.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, placeholder
-from bsd.transcripts.agents.format import TranscriptFormat, Value
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import MOST_EXTRA_EDITED, Transcript, is_too_large, parse_entry
 from bsd.transcripts.spans import ValuePath
@@ -106,14 +107,13 @@ def plan_extraction(  # noqa: PLR0913 - options, each by name
     )
     survey = _survey(look, further if may_wait else None, since)
     cache = survey.cache_state(source.identity.mtime_ns / 1e9)
-    timing, ready = None, _Ready(survey)
+    ready = ReadyValues(survey, cache)
+    timing = None
     if may_wait and cache.cold_at is not None:
         ready.find(source, fmt, cache.cold_at)
-        if ready.characters:
-            timing = _timing(survey, ready.cut(cache), cache, config.when, now)
-    if survey.waiting and not (timing and timing.waits):
+        timing = ready.decide(config.when, now)
+    if survey.waiting and (timing is None or ready.leaves_all):
         survey = _survey(look, since)
-    holds = timing is not None and timing.waits
     extraction = _Extraction(
         source,
         fmt,
@@ -126,7 +126,7 @@ def plan_extraction(  # noqa: PLR0913 - options, each by name
         dry_run=dry_run,
         undone=undone,
     )
-    outcomes = survey.outcomes(cache.cold_at if holds else None)
+    outcomes = survey.outcomes(cache.cold_at if timing else None, ready.leave_from)
     for number, outcome in enumerate(outcomes):
         if tell:
             tell(outcome)
@@ -134,7 +134,8 @@ def plan_extraction(  # noqa: PLR0913 - options, each by name
             progress(source.identity.size)  # all is read; planning goes on
         extraction.treat(number, outcome)
     if timing is None and (cut := extraction.cut(cache)) is not None:
-        timing = _timing(survey, cut, cache, config.when if may_wait else None, now)
+        when = config.when if may_wait else None
+        timing = timing_without_wait(survey, cut, cache, when, now)
     return extraction.plan(cache.cold_at, timing, since, now)
 
 
@@ -145,69 +146,6 @@ def _survey(look: Callable[..., Survey], *starts: Checkpoint | None) -> Survey:
         if not (survey.reaches_back or survey.repeats_earlier):
             return survey
     return look()
-
-
-def _timing(survey: Survey, cut: Cut, cache: CacheState, when: str | None, now: float) -> Timing:
-    """Return when to make a cut; `when` is the setting, or None for a cut that waits for nothing.
-
-    A cut that does not wait has the figures too, since people are told what it costs.
-    """
-    price, life = survey.cache.price(now), survey.cache.life_seen(now)
-    timing = timing_of(cut, cache, price, when or "cold", life)
-    return timing if when else replace(timing, cause=Cause.ASKED)
-
-
-class _Ready:
-    """The values that leave as soon as the timing allows it."""
-
-    def __init__(self, survey: Survey) -> None:
-        self._survey = survey
-        waiting = survey.waiting
-        self.characters = waiting.characters if waiting else 0  # without placeholders
-        self._reached = waiting.reached if waiting else 0  # position in context of the first
-        self.of_lines: dict[int, int] = {}  # line → characters of its values
-
-    def find(self, source: Transcript, fmt: TranscriptFormat, warm_until: float) -> None:
-        """Measure the values that would wait until `warm_until`."""
-        for number, outcome in enumerate(self._survey.outcomes(warm_until)):
-            if not outcome.decision.waiting:
-                continue
-            row = outcome.row
-            entry = parse_entry(source.read(row.offset, row.length))
-            values = fmt.values(entry) if entry is not None else []
-            found = {value.path: value for value in values if value.text is not None}
-            left = len(placeholder(row.entry_id or ""))
-            # Providers charge images by pixels, as in `_note_savings`.
-            more = sum(
-                self._characters(found[option.path], keep_chars + left)
-                for option, keep_chars in outcome.decision.waiting
-                if not option.shape.is_block and option.path in found
-            )
-            if more and not self.characters:
-                self._reached = self._survey.cache_seen(number).reached
-            self.characters += more
-            self.of_lines[row.index] = more
-
-    def _characters(self, value: Value, stay: int) -> int:
-        """Return the characters that leave the context with a value of which some stay."""
-        length = len(value.text or "")
-        if value.type == "thinking":
-            return self._survey.rate.thought(length - stay, value.length - length)
-        return max(0, length - stay)
-
-    def cut(self, cache: CacheState) -> Cut:
-        """Return the cut by which all of them leave."""
-        return _cut(self._survey, self._survey.rate.tokens(self.characters), self._reached, cache)
-
-
-def _cut(survey: Survey, removed: int, reached: int, cache: CacheState) -> Cut:
-    """Return a cut of values that begin at a position in context (`CacheSeen.reached`).
-
-    If more leaves than usage shows after that position, the estimates do not fit together. Then the
-    cut counts as one that changes the whole context.
-    """
-    after = min(survey.cache.seen.reached - reached, cache.context)
-    return Cut(removed, after - removed if after >= removed else cache.context)
 
 
 def why_it_stays(
@@ -264,7 +202,7 @@ class _Extraction:
         policy: Policy,
         at: str,
         *,
-        ready: _Ready,
+        ready: ReadyValues,
         budget_bytes: int,
         dry_run: bool,
         undone: Collection[str],
@@ -319,7 +257,9 @@ class _Extraction:
     def cut(self, cache: CacheState) -> Cut | None:
         """Return the cut of the values in context that leave; None if none leaves."""
         removed = sum(tokens for _, _, tokens in self._savings.values())
-        return None if self._reached is None else _cut(self._survey, removed, self._reached, cache)
+        return (
+            None if self._reached is None else cut_at(self._survey, removed, self._reached, cache)
+        )
 
     def _leave(self, outcome: Judged, reason: str) -> None:
         self._reasons[reason] += 1
@@ -327,7 +267,8 @@ class _Extraction:
 
     def _add_final(self, outcome: Judged, reason: str, shift: int = 0) -> None:
         self._final.add(outcome, reason, shift)
-        characters = self._ready.of_lines.get(outcome.index, 0) if outcome.decision.waiting else 0
+        waits = bool(outcome.decision.waiting)
+        characters = self._ready.characters(outcome.index) if waits else 0
         self._further.add(outcome, reason, shift, characters)
 
     def _extract(self, outcome: Judged, raw: bytes) -> None:
@@ -502,12 +443,11 @@ class _Extraction:
             undone_before=len(self._freed),
             rate=self._rate,
         )
-        waits = timing is not None and timing.waits
-        if timing is not None and waits:
-            report = replace(report, tokens_ready=timing.cut.removed)
+        if tokens := self._ready.tokens_left:
+            report = replace(report, tokens_ready=tokens)
             if warm_until is not None:  # also if all values that wait are before the checkpoint
                 self._due_at = min(warm_until, self._due_at or warm_until)
-        elif self._dry_run and warm_until:
+        elif self._dry_run and warm_until and timing and timing.cause is Cause.ASKED:
             # Extraction by hand does not wait. A dry run counts the tokens that would wait.
             report = replace(report, tokens_ready=report.tokens_saved)
         first, further = self._checkpoints(since)

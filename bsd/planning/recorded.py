@@ -26,6 +26,7 @@ class EntryColumns:
     """The entries of a session, a column for each property."""
 
     lines: array[int] = field(default_factory=lambda: array("Q"))  # 0-based line numbers
+    ends: array[int] = field(default_factory=lambda: array("Q"))  # bytes of the file up to its end
     times: array[float] = field(default_factory=lambda: array("d"))
     messages: array[int] = field(default_factory=lambda: array("I"))  # up to and including it
     turns: bytearray = field(default_factory=bytearray)  # index in `TURNS`

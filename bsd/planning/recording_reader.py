@@ -188,6 +188,7 @@ class _Reader:
             self._time = time
         before = entries.messages[-1] if entries.messages else 0
         entries.lines.append(line.index)
+        entries.ends.append(line.offset + len(line.raw))
         entries.times.append(nan if time is None else time)
         entries.messages.append(before + info.is_message)
         entries.turns.append(_TURN_NUMBER[info.turn])

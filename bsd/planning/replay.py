@@ -2,8 +2,8 @@
 
 `Timeline` holds what all settings have in common: prices, cold moments, and the moments at which
 the daemon would have found the session idle. `play` then goes through the calls under one setting:
-before each call it asks `timing_of`, as the daemon does, whether the values that are due leave now;
-then it charges the call. Without settings, `play` returns the session without bsd.
+before each call it asks `best_timing`, as the daemon does, which of the values that are due leave
+now; then it charges the call. Without settings, `play` returns the session without bsd.
 
 Tokens are those of the recording's estimate. A call reads from the cache the part of its prompt
 that the call before it sent in the same form, if the cache is warm; the rest is written to it, or
@@ -18,12 +18,17 @@ from array import array
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from math import inf
-from statistics import median
 from typing import NamedTuple
 
+from bsd.core.prices import Price
+from bsd.planning.prompt_cache import PromptCache
 from bsd.planning.recorded import TYPES, Call, LeaveColumns
+from bsd.planning.recorded import Cause as Begin
 from bsd.planning.replay_timeline import NEVER, Context, Occasion, Timeline
-from bsd.planning.timing import Account, CacheState, Cut, Timing, timing_of
+from bsd.planning.timing import Cut, Timing, best_timing
+from bsd.planning.worth import LONGEST_WAIT_SECONDS, is_worth_writing
+from bsd.transcripts.agents.entry import Usage
+from bsd.transcripts.agents.format import CacheUse, EntryInfo
 
 _THINKING = TYPES.index("thinking")
 
@@ -96,30 +101,33 @@ class _Player:
         self._played = Played(timeline.first)
         self._order = timeline.order(leaves) if leaves else []
         self._next = 0  # in `_order`
-        # Numbers in `leaves`: values that leave at the next cut; that a signature binds; that stay
-        # for another reason.
+        # Numbers in `leaves`: values that are due, in the order of the session; values that a
+        # signature binds; values that stay for another reason.
         self._due: list[int] = []
         self._bound: list[int] = []
         self._held: list[int] = []
-        self._due_tokens, self._due_first = 0.0, 0
+        self._due_tokens = 0.0
+        self._fresh = 0  # number in `_due` from which all have become due at this occasion
         self._due_in: tuple[int, int] = (0, -1)  # stretch and binding entry when they were sorted
         self._cut_at: dict[int, int] = {}  # value → number of the first call without it
+        # Characters: of the values that have left; of values out of context that leave with the
+        # next commit. Since when a saving has been too small for one, in epoch seconds.
+        self._saved = self._outside = 0
+        self._small_since: float | None = None
         self._unbound: set[int] = set()  # entries whose signature has left
         self._gone = _Sums(len(self._recording.entries))
         self._stretch = 0
         self._removed = 0.0  # unscaled tokens that the present context lacks
         self._cached = 0.0  # tokens of the newest prompt that the next prompt may begin with
-        self._context = 0.0  # tokens of the newest prompt with its answer
-        self._growths: list[float] = []
-        self._prompt = 0.0
-        self._run = 0  # calls since the cache was last cold
-        self._account = Account()
+        self._cache = PromptCache(prices=timeline.conditions.prices)
+        self._has_arrived = False
 
     def play(self) -> Played:
         """Play all calls, and return those from the arrival of bsd on."""
         for number, call in enumerate(self._recording.calls):
             occasion = self._timeline.occasions[number]
             if self._order and occasion is not None and number >= self._timeline.first:
+                self._arrive()
                 self._use(occasion, number)
             self._charge(number, call)
         self._find_wanted()
@@ -127,15 +135,73 @@ class _Player:
 
     # --- cuts ---
 
+    def _arrive(self) -> None:
+        """Begin to count what calls cost, as the daemon does when it first looks at a session."""
+        if not self._has_arrived:
+            self._has_arrived, cache = True, self._cache
+            self._cache = PromptCache(cache.seen, self._timeline.conditions.prices, cache.accounted)
+
     def _use(self, occasion: Occasion, number: int) -> None:
-        """Make the cuts that the rule allows before a call."""
+        """Make the cuts that the rule allows before a call.
+
+        The daemon looks at the session when it is quiet, when its cache gets cold, and when a small
+        saving has waited for long enough.
+        """
+        quiet = self._timeline.conditions.quiet
+        now, written = occasion.at or 0.0, (occasion.at or quiet) - quiet
+        until = occasion.until or now
+        while now <= until:
+            self._use_moment(occasion, number, now, written)
+            cold_at, since = self._cache.warm_until(now, written), self._small_since
+            waited = None if since is None else since + LONGEST_WAIT_SECONDS
+            now = min((time for time in (cold_at, waited) if time and time > now), default=inf)
+
+    def _use_moment(self, occasion: Occasion, number: int, now: float, written: float) -> None:
+        """Make the cuts that the rule allows now (epoch seconds); `written`: the last write."""
         while self._sort_out(occasion, number):
-            timing, at = self._timing(occasion, number)
-            if timing.waits or not self._cut(occasion, number, timing, at):
+            start, timing = len(self._due), None
+            if self._due:
+                start, timing, price = self._decide(occasion, now, written)
+            if not self._commits(occasion, start, now) or timing is None or timing.waits:
+                return
+            self._book(timing, price)
+            if not self._cut(occasion, number, timing, start, now):
                 return
 
+    def _decide(
+        self, occasion: Occasion, now: float, written: float
+    ) -> tuple[int, Timing, Price | None]:
+        """Return which of the due values leave, as their first number, and why."""
+        starts = self._starts()
+        cuts = self._cuts(occasion, starts)
+        cache = self._cache
+        state, price, life = cache.state(now, written), cache.price(now), cache.life_seen(now)
+        timing = best_timing(cuts, state, price, self._when, life)
+        if timing.waits:
+            return len(self._due), timing, price
+        start = next(at for at, cut in zip(starts, cuts, strict=True) if cut is timing.cut)
+        return start, timing, price
+
+    def _commits(self, occasion: Occasion, start: int, now: float) -> bool:
+        """Return whether the daemon commits a plan, with the due values from `start` on.
+
+        Values out of context leave with it.
+        """
+        values, entries = self._recording.values, self._recording.entries
+        leaving = (self._leaves.values[leave] for leave in self._due[start:])
+        saved = self._outside + sum(values.characters[value] for value in leaving)
+        if not saved:
+            return False
+        size = entries.ends[occasion.seen - 1] if occasion.seen else 0
+        waited = 0.0 if self._small_since is None else now - self._small_since
+        if not is_worth_writing(saved, size - self._saved - saved, waited):
+            self._small_since = now if self._small_since is None else self._small_since
+            return False
+        self._saved, self._outside, self._small_since = self._saved + saved, 0, None
+        return True
+
     def _sort_out(self, occasion: Occasion, number: int) -> bool:
-        """Find the values that are due now; return False if there are none."""
+        """Find the values that may leave now; return False if there are none."""
         entries, order = self._recording.entries, self._order
         messages = entries.messages[occasion.seen - 1] if occasion.seen else 0
         while self._next < len(order) and order[self._next][0] <= messages:
@@ -143,26 +209,32 @@ class _Player:
             self._next += 1
         context = self._timeline.contexts[occasion.stretch]
         binding = self._binding(context, occasion.seen)
-        looked_at, self._held = self._held, []
+        looked_at, self._held, fresh = self._held, [], list[int]()
+        values = self._recording.values
         if self._due_in != (occasion.stretch, binding):
             looked_at += self._due + self._bound
             self._due, self._bound, self._due_tokens = [], [], 0.0
             self._due_in = occasion.stretch, binding
         for leave in looked_at:
             value = self._leaves.values[leave]
-            entry = self._recording.values.entries[value]
+            entry = values.entries[value]
             if self._stays(leave, value, entry, occasion):
                 self._held.append(leave)
-            elif not context.holds(entry):  # it leaves at once, and changes no prompt
+            elif values.displays[value] or not context.holds(entry):
+                self._outside += values.characters[value]  # it leaves at once; no prompt changes
                 self._cut_at[value] = number
                 self._gone.add(entry, self._leaves.tokens[leave])
             elif entry < binding:
                 self._bound.append(leave)
             else:
-                self._due_first = min(entry, self._due_first) if self._due else entry
                 self._due_tokens += self._leaves.tokens[leave]
-                self._due.append(leave)
-        return bool(self._due)
+                fresh.append(leave)
+        self._fresh = len(self._due)
+        if fresh:
+            self._due += sorted(fresh)
+            if self._fresh and self._due[self._fresh] < self._due[self._fresh - 1]:
+                self._due.sort()
+        return bool(self._due or self._outside)
 
     def _stays(self, leave: int, value: int, entry: int, occasion: Occasion) -> bool:
         """Return whether a value stays although enough messages follow it."""
@@ -183,43 +255,51 @@ class _Player:
                 return entry
         return -1
 
-    def _timing(self, occasion: Occasion, number: int) -> tuple[Timing, float | None]:
-        """Return the decision of the daemon about the values that are due, and when it is made."""
-        timeline, stretch = self._timeline, self._recording.stretches[occasion.stretch]
-        newest, call = timeline.charged[number - 1], self._recording.calls[number - 1]
-        removed = self._due_tokens * stretch.scale
-        rewritten = max(0.0, self._context - self._before_first(occasion) - removed)
-        cut = Cut(round(removed), round(rewritten))
-        cold_at = inf if call.time is None else call.time + newest.life_seconds
-        at = occasion.at
-        is_warm = at is None or cold_at > at
-        state = CacheState(
-            in_use=number > timeline.cache_seen,
-            cold_at=cold_at if is_warm else None,
-            context=round(self._context),
-            growth=round(median(self._growths or (0.0,))),
-            calls=self._run,
-            account=self._account,
-        )
-        timing = timing_of(cut, state, newest.price, self._when, call.life)
-        if timing.waits and occasion.until is not None and cold_at <= occasion.until:
-            at = cold_at
-            state = replace(state, cold_at=None)
-            timing = timing_of(cut, state, newest.price, self._when, call.life)
-        return timing, at
+    def _starts(self) -> list[int]:
+        """Return the numbers in `_due` at which cuts may begin.
 
-    def _before_first(self, occasion: Occasion) -> float:
-        """Return the tokens before the first value that is due."""
+        All values may leave, or those from one on that has become due since the last decision.
+        """
+        fresh = range(self._fresh or len(self._due), len(self._due))
+        return [0, *(at for at in fresh if self._entry(at) != self._entry(at - 1))]
+
+    def _entry(self, at: int) -> int:
+        """Return the entry of a due value."""
+        return self._recording.values.entries[self._leaves.values[self._due[at]]]
+
+    def _cuts(self, occasion: Occasion, starts: list[int]) -> list[Cut]:
+        """Return the cuts that begin at some of the due values, in the same order."""
+        scale = self._recording.stretches[occasion.stretch].scale
+        context = self._cache.seen.context - self._cache.accounted.unseen
+        removed, end, found = 0.0, len(self._due), list[Cut]()
+        for start in reversed(starts):
+            removed += self._tokens(start, end) if start else self._due_tokens - removed
+            end = start
+            leaves = removed * scale
+            after = context - self._before(occasion, start)
+            # As the daemon does if its estimates do not fit together.
+            rewritten = after - leaves if after >= leaves else context
+            found.append(Cut(round(leaves), round(rewritten)))
+        return found[::-1]
+
+    def _tokens(self, start: int, end: int) -> float:
+        """Return the unscaled tokens of some of the due values."""
+        return sum(self._leaves.tokens[leave] for leave in self._due[start:end])
+
+    def _before(self, occasion: Occasion, start: int) -> float:
+        """Return the tokens in context before one of the due values."""
         context = self._timeline.contexts[occasion.stretch]
-        kept = context.place(self._due_first) - self._gone.within(context, self._due_first)
+        first = self._entry(start)
+        kept = context.place(first) - self._gone.within(context, first)
         return context.stretch.constant + kept * context.stretch.scale
 
-    def _cut(self, occasion: Occasion, number: int, timing: Timing, at: float | None) -> bool:
-        """Take the due values out; return True if that frees values that a signature bound."""
+    def _cut(self, occasion: Occasion, number: int, timing: Timing, start: int, now: float) -> bool:
+        """Take the due values out from `start` on; return True if that frees bound values."""
         charged = self._timeline.charged[number]
-        begins = self._before_first(occasion)
-        removed = self._due_tokens * self._recording.stretches[occasion.stretch].scale
-        for leave in self._due:
+        begins = self._before(occasion, start)
+        tokens = self._tokens(start, len(self._due)) if start else self._due_tokens
+        removed = tokens * self._recording.stretches[occasion.stretch].scale
+        for leave in self._due[start:]:
             value = self._leaves.values[leave]
             entry = self._recording.values.entries[value]
             self._cut_at[value] = number
@@ -231,19 +311,23 @@ class _Player:
             if charged.cached and not charged.cold:
                 rewritten = max(0.0, self._cached - begins - removed)
             self._cached = min(self._cached, begins)
-            self._removed += self._due_tokens
-        self._book(at, number, timing.cut)
-        self._played.cuts.append(PlayedCut(number, at, timing, len(self._due), removed, rewritten))
-        self._due, self._due_tokens = [], 0.0
+            self._removed += tokens
+        values, moment = len(self._due) - start, None if occasion.at is None else now
+        cut = PlayedCut(number, moment, timing, values, removed, rewritten)
+        self._played.cuts.append(cut)
+        del self._due[start:]
+        self._due_tokens -= tokens
         return self._due_in[1] in self._unbound
 
-    def _book(self, at: float | None, number: int, cut: Cut) -> None:
-        """Note the loss of a cut while the cache is warm."""
-        newest, call = self._timeline.charged[number - 1], self._recording.calls[number - 1]
-        age = None if at is None or call.time is None else at - call.time
-        if newest.cached and (age is None or age < newest.life_seconds):
-            loss = max(0.0, newest.write - newest.read) * cut.rewritten
-            self._account = replace(self._account, saved=self._account.saved - loss)
+    def _book(self, timing: Timing, price: Price | None) -> None:
+        """Enter a cut into the session's account, as the daemon does."""
+        counted, removed = self._cache.accounted, timing.cut.removed
+        self._cache.accounted = replace(
+            counted,
+            saved=counted.saved - (timing.loss or 0.0) * (price.input if price else 0.0),
+            removed=counted.removed + removed,
+            unseen=counted.unseen + removed,
+        )
 
     # --- calls ---
 
@@ -258,28 +342,51 @@ class _Player:
         is_warm = charged.cached and not charged.cold
         read = min(self._cached, prompt) if is_warm else 0.0
         written = prompt - read if charged.cached else 0.0
-        counts = number >= self._timeline.first
-        if counts:
+        self._cached = prompt
+        if number >= self._timeline.first:
             played = self._played
             played.tokens.append(prompt)
             played.read.append(read)
             played.written.append(written)
             played.cost.append(charged.cost(prompt, read))
-            spent = read * charged.read + (prompt - read) * charged.write
-            saved = removed * (charged.read if is_warm else charged.write)
-            account = self._account
-            self._account = Account(account.spent + spent, account.saved + saved)
-        if number and prompt > self._prompt:
-            self._growths.append(prompt - self._prompt)
-        self._run = self._run + 1 if is_warm else 1
-        self._prompt = self._cached = prompt
-        self._context = prompt + call.output
+        if self._order:
+            self._follow(
+                number,
+                call,
+                Usage(round(prompt - read - written), round(read), round(written), call.output),
+            )
+
+    def _follow(self, number: int, call: Call, usage: Usage) -> None:
+        """Tell the daemon's account of a call, as its answer would record it."""
+        use = CacheUse(
+            call.model,
+            in_use=bool(usage.read or usage.written),
+            life_seconds=call.life,
+            provider=call.provider,
+            usage=usage if self._timeline.tells else None,
+        )
+        time_ms = None if call.time is None else call.time * 1000
+        answer = EntryInfo(
+            None,
+            "assistant",
+            is_message=True,
+            is_assistant=True,
+            time_ms=time_ms,
+            answer=str(number),
+            cache=use,
+        )
+        self._cache.follow(answer)
 
     def _change_stretch(self, call: Call) -> None:
         """Begin another context: the cache holds only the beginning that both contexts share."""
         context = self._timeline.contexts[call.stretch]
         stretch = context.stretch
         self._stretch = call.stretch
+        if stretch.cause is Begin.COMPACTION and self._order:
+            time_ms = None if call.asked is None else call.asked * 1000
+            self._cache.follow(
+                EntryInfo(None, "compaction", is_message=False, time_ms=time_ms, is_compaction=True)
+            )
         self._removed = self._gone.within(context, call.entry)
         shared = 0.0
         if stretch.shares_constant:

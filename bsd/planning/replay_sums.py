@@ -42,7 +42,7 @@ class InputSums:
         self.tokens += sum(played.tokens)
         self.read += sum(played.read)
         self.written += sum(played.written)
-        self.cost += sum(cost for cost in played.cost if not isnan(cost))
+        self.cost += _known(played)
 
     def plus_input(self, other: InputSums) -> None:
         """Add the input of other requests."""
@@ -62,10 +62,13 @@ class SettingSums(InputSums):
     left_tokens: float = 0.0
     wanted: int = 0
     wanted_tokens: float = 0.0
+    worst: float | None = None  # the highest cost of a session, relative to its cost without bsd
 
-    def add(self, played: Played) -> None:
-        """Add a session that was played under the setting."""
+    def add(self, played: Played, without: Played) -> None:
+        """Add a session that was played under the setting and without bsd."""
         self.add_calls(played)
+        if (cost := _known(without)) > 0:
+            self._note_worst(_known(played) / cost)
         for cut in played.cuts:
             _count(self.cuts, {cut.timing.cause.value: 1})
             self.rewritten += cut.rewritten
@@ -83,6 +86,11 @@ class SettingSums(InputSums):
         self.left_tokens += other.left_tokens
         self.wanted += other.wanted
         self.wanted_tokens += other.wanted_tokens
+        if other.worst is not None:
+            self._note_worst(other.worst)
+
+    def _note_worst(self, share: float) -> None:
+        self.worst = share if self.worst is None else max(share, self.worst)
 
 
 @dataclass(slots=True)
@@ -113,7 +121,7 @@ class SessionSums:
         self.without.add_calls(without)
         self._add_recorded(timeline)
         for sums, one in zip(self.settings, played, strict=True):
-            sums.add(one)
+            sums.add(one, without)
 
     def _add_recorded(self, timeline: Timeline) -> None:
         recording = timeline.recording
@@ -173,9 +181,18 @@ class ReplayState:
     more_failed: int = 0  # further sessions that could not be read
     empty: int = 0  # sessions without a request to a model
     uncounted: int = 0  # sessions whose programs record no usage
+    on_resume: int = 0  # sessions whose programs read the file only when they are resumed
 
-    def add(self, program: str, timeline: Timeline, without: Played, played: list[Played]) -> None:
-        """Add a session of a program."""
+    def add(
+        self,
+        program: str,
+        timeline: Timeline,
+        without: Played,
+        played: list[Played],
+        *,
+        on_resume: bool,
+    ) -> None:
+        """Add a session of a program; `on_resume`: it reads the file only then."""
         sums = self.programs.setdefault(program, SessionSums.of(self.settings))
         sums.add(timeline, without, played)
         _count(self.odd, timeline.recording.notes)
@@ -183,6 +200,7 @@ class ReplayState:
         calls = timeline.recording.calls
         self.empty += not calls
         self.uncounted += bool(calls) and not timeline.tells
+        self.on_resume += bool(calls) and on_resume
 
     def fail(self, session: str, reason: str, most: int) -> None:
         """Note a session that cannot be read; of more than `most`, only their number."""
@@ -214,6 +232,11 @@ class ReplayState:
             if all(count == settings for count in (state.settings, *counted)):
                 return state
         raise Invalid("this is not a cursor of this replay", hint="begin without a cursor")
+
+
+def _known(played: Played) -> float:
+    """Return the cost of the calls whose price is known."""
+    return sum(cost for cost in played.cost if not isnan(cost))
 
 
 def _count(counts: dict[_Key, int], more: Mapping[_Key, int]) -> None:

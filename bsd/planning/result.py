@@ -23,6 +23,7 @@ from bsd.planning.timing_members import (
     CallsNeeded,
     CostNow,
     CutReason,
+    PriceStep,
     TokensRewritten,
     members,
 )
@@ -94,6 +95,7 @@ class SessionResult:
     cost_now: CostNow = None
     calls_needed: CallsNeeded = None
     calls_expected: CallsExpected = None
+    price_step: PriceStep = None
     # For the caller and the work queue:
     # The class of the error in `reason`; it has the exit code.
     error: Internal[type[BsdError] | None] = None
@@ -103,7 +105,7 @@ class SessionResult:
     due_at: Internal[float | None] = None
     # Why values in context left; if none left, why they wait.
     timing: Internal[Timing | None] = None
-    # The values that still wait, if any; after a cut, they are values that it left behind.
+    # The wait of the values that the last plan left in place, perhaps beside a cut.
     wait: Internal[Timing | None] = None
     # Seconds until a busy session is idle, if known.
     again_in: Internal[float | None] = None
@@ -132,9 +134,9 @@ class SessionResult:
             left_as: the file afterwards; None if it holds lines that no plan has seen.
         """
         report, counts = plan.report, in_effect or self.dry_run
-        timing, wait = _timing(plan), _wait(plan)
-        if timing is None or not (timing.waits or counts):
-            timing = None if self.timing and self.timing.waits else self.timing
+        wait = _wait(plan)
+        made = (plan.timing if counts else None, self.timing)
+        timing = next((each for each in made if each and not each.waits), wait)
         # By hand, a dry run names the wait of the daemon.
         waiting = timing if self.dry_run and wait is None else wait
         until = waiting.cold_at if waiting else None
@@ -156,6 +158,7 @@ class SessionResult:
             cache_warm_until=None if until is None else iso_utc(until),
             tokens_ready=waiting.cut.removed if waiting and until is not None else None,
             **members(timing),
+            price_step=timing.step if timing else None,
             partial=report.partial,
             postponed=bool(plan.edits) and not counts,
         )
@@ -184,22 +187,14 @@ class SessionResult:
         )
 
 
-def _timing(plan: Plan) -> Timing | None:
-    """Return why values in context leave, or why they wait; None if there are none."""
-    report = plan.report
-    if plan.timing is None and report.tokens_ready and report.tokens_ready == report.tokens_saved:
-        return Timing(Cause.ASKED, Cut(report.tokens_ready, 0), plan.warm_until)
-    return plan.timing or _wait(plan)
-
-
 def _wait(plan: Plan) -> Timing | None:
-    """Return the wait of the values that stay because the cache is warm; None if none does."""
-    report, timing = plan.report, plan.timing
-    if timing is not None and timing.waits:
+    """Return the wait of the values that a plan leaves in place; None if no value waits."""
+    timing, ready = plan.timing, plan.report.tokens_ready
+    if timing is None or timing.waits:
         return timing
-    if plan.warm_until is None or report.tokens_ready in {0, report.tokens_saved}:
+    if timing.cause is Cause.ASKED or not ready or plan.warm_until is None:
         return None
-    return Timing(Cause.WARM, Cut(report.tokens_ready, 0), plan.warm_until)
+    return Timing(Cause.WARM, Cut(ready, 0), plan.warm_until)  # a cut of the newest values only
 
 
 def _status_of(error: BsdError) -> Status:

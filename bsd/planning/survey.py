@@ -297,11 +297,14 @@ class Survey:
         """The values before the checkpoint that wait."""
         return self._since.waiting if self._since else None
 
-    def outcomes(self, warm_until: float | None = None) -> Iterator[Judged]:
+    def outcomes(
+        self, warm_until: float | None = None, leave_from: int = maxsize
+    ) -> Iterator[Judged]:
         """Yield the judged entries in the order of the file.
 
         Args:
             warm_until: values in context wait until this time (epoch seconds); None: they leave.
+            leave_from: from this line on they leave in any case.
         """
         duplicates = self._duplicates()
         context, last_turn, signed = self._context, self._last_turn, self._context.signed
@@ -318,7 +321,7 @@ class Survey:
                 last_turn.includes(row.index),
                 signed and context.is_bound(number),
                 last_turn.over_at(row.index),
-                warm_until if sent else None,
+                warm_until if sent and row.index < leave_from else None,
             )
             decision = self._decide(row.subject, standing)
             yield Judged(row, standing, decision, sent)

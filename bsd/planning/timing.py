@@ -100,6 +100,7 @@ class Timing:
     dollars: float | None = None  # the same in US dollars
     calls_needed: float | None = None  # calls that earn the loss, from the next one on
     calls_expected: float | None = None
+    step: int | None = None  # tokens: the price step below which the cut keeps the next request
 
     @property
     def waits(self) -> bool:
@@ -152,14 +153,17 @@ def best_timing(
     if when == "pays":
         paying = [balance for balance in balances if balance.pays(cache.account)]
         best = max(paying, key=lambda balance: balance.profit, default=best)
+    cause = best.cause if when == "pays" and best.pays(cache.account) else Cause.WARM
+    step = price.step(cache.context + cache.growth) if cause is Cause.STEP else None
     return Timing(
-        best.cause if when == "pays" and best.pays(cache.account) else Cause.WARM,
+        cause,
         best.cut,
         cache.cold_at,
         best.loss,
         best.loss * price.input / 1e6,
         best.loss / best.gain if best.gain > 0 else inf,
         best.calls,
+        step.above if step else None,
     )
 
 

@@ -45,6 +45,12 @@ CallsExpected = Annotated[
     int | None, Field(description="Further calls that the warm cache will probably see"), OMIT_EMPTY
 ]
 
+PriceStep = Annotated[
+    int | None,
+    Field(description="With `step`: the size of a prompt above which all its tokens cost more"),
+    OMIT_EMPTY,
+]
+
 
 def cause_of(name: str | None) -> Cause | None:
     """Return a cause by its name; None if there is none, or it is of a newer version."""
@@ -52,7 +58,7 @@ def cause_of(name: str | None) -> Cause | None:
 
 
 def members(timing: Timing | None) -> dict[str, Any]:
-    """Return the figures of a timing as members of an answer."""
+    """Return the figures of a timing as members of an answer; `price_step` is not among them."""
     if timing is None:
         return {}
     needed, expected = timing.calls_needed, timing.calls_expected

@@ -40,7 +40,22 @@ def timing_in(answer: Mapping[str, Any]) -> Timing | None:
         dollars=answer.get("cost_now"),
         calls_needed=answer.get("calls_needed"),
         calls_expected=answer.get("calls_expected"),
+        step=answer.get("price_step"),
     )
+
+
+def wait_in(answer: Mapping[str, Any], now: float) -> Timing | None:
+    """Return the wait that a daemon's answer about a session has as members; None if it is over.
+
+    After a cut, the figures of the answer are those of the cut. The values left behind wait.
+    """
+    timing, until = timing_in(answer), answer.get("cache_warm_until")
+    if timing is None or until is None:
+        return None
+    if not timing.waits:
+        removed = answer.get("tokens_ready") or 0
+        timing = Timing(Cause.WARM, Cut(removed, 0), timing.cold_at)
+    return timing if timing.cold_at is not None and timing.cold_at > now else None
 
 
 def words(timing: Timing, now: float) -> str:
@@ -83,7 +98,10 @@ def reason_words(timing: Timing) -> str:
         case Cause.COLD:
             return "the cache was cold"
         case Cause.STEP:
-            return "it keeps the next request below a price step"
+            step = (
+                "a price step" if timing.step is None else f"the price step at {short(timing.step)}"
+            )
+            return f"it keeps the next request below {step}"
         case Cause.PAYS:
             return f"it pays after {_calls(timing)}"
         case Cause.WARM:

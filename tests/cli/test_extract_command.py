@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,11 @@ from bsd.core import filesystem
 from bsd.core.errors import BsdError, Busy, Forbidden, NotFound, Unavailable
 from bsd.core.formatting import iso_utc
 from bsd.planning.result import SessionResult, Status
+from bsd.planning.timing import Cause
 from tests.cli.conftest import Call, rest
 from tests.cli.fake_actions import Cli
 from tests.openclaw_tree import add_session
+from tests.planning.timings import PRICED, result_with, timing
 from tests.refusing import raising
 from tests.session_files import HEADER, LONG, entry, jsonl
 
@@ -167,11 +170,30 @@ def test_the_document_has_a_session_each_and_totals(cli: Cli) -> None:
         "bytes_saved": 3072,
         "tokens_saved": 768,
         "tokens_rewritten": 0,
-        "cost_now": None,
+        "cost_now": 0,
+        "unpriced": 0,
         "reasons": {"extract": 2, "too_recent": 3},
     }
     assert document["dry_run"] is False
     assert document["interrupted"] is False
+
+
+def test_a_dry_run_says_what_warm_caches_cost(cli: Cli) -> None:
+    asked = timing(Cause.ASKED, time.time() + 60, **PRICED)
+    cli.actions.answers = {
+        "main/a": [result_with(asked, session="main/a", dry_run=True)],
+        "main/b": [result_with(replace(asked, dollars=None), session="main/b", dry_run=True)],
+        "other/a": [result_with(timing(Cause.ASKED, None), session="other/a", dry_run=True)],
+    }
+    assert cli("extract", "--dry-run") == 0
+    cost = "main/a: a cut now rewrites 31k cached tokens (about $0.12); cold at "
+    assert cost in cli.err
+    assert "main/b: a cut now rewrites 31k cached tokens (price unknown); cold at " in cli.err
+    assert "other/a" not in cli.err
+    assert (
+        "an extraction by hand does not wait: 62k cached tokens in 2 sessions would be written "
+        "again (about $0.12, without 1 of unknown price)"
+    ) in cli.out
 
 
 def test_a_session_that_goes_meanwhile_is_nothing_wrong_unless_it_was_named(cli: Cli) -> None:

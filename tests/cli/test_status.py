@@ -84,7 +84,7 @@ def shown(status: dict[str, Any]) -> str:
         "! parked   main/bad was given up after 5 failures: disk full (try: `bsd extract",
         "! orphans  1 file of late lines without a place (try: `bsd verify`)",
         "left alone 2 sessions: the transcript is of version 1",
-        "58 min ago  main/a  extracted 12 values, 4.8 MB saved; because the cache was cold",
+        "58 min ago  main/a  extracted 12 values, 4.8 MB saved, because the cache was cold",
         "58 min ago  main/bad  failed: disk full",
     ],
 )

@@ -24,9 +24,8 @@ def leave_waiting(root: Call, session: str, until: float, *, size: int = 0) -> N
     """Leave a session as a daemon does; with another `size` than its own, it has changed since."""
     layout, name = Layout(root.root), SessionName.parse(session)
     seen = Written.of(layout.session_file(name).lstat())
-    figures = {"tokens_ready": 38_123, "tokens_rewritten": 31_000, "cost_now": 0.124}
     seen = seen._replace(size=size or seen.size)
-    left = Left(name, "settings", seen, until, until, **figures, calls_needed=60)
+    left = Left(name, "settings", seen, until, until, 38_123, 31_000, 0.124, calls_needed=60)
     StateDb(layout.state_db).note_rests({name: left})
 
 
@@ -72,12 +71,19 @@ def warm_session(bsd: Call) -> None:
 def test_a_dry_run_says_what_the_daemon_waits_for_and_a_run_does_not_wait(bsd: Call) -> None:
     warm_session(bsd)
     told = bsd("extract", "main/warm", "--dry-run")
-    assert re.search(r"main/warm: cache warm until \d\d:\d\d", told.err)
+    cost = r"21 cached tokens \(less than \$0.01\); cold at \d\d:\d\d"
+    assert re.search(rf"main/warm: a cut now rewrites {cost}", told.err)
+    assert "does not wait: 21 cached tokens in 1 session would be written again" in told.out
     asked = bsd("extract", "main/warm", "--dry-run", "--when", "cold")
     assert re.search(r"3 +cache_warm +the prompt cache of its provider is warm", asked.out)
+    assert re.search(r"main/warm: waits: cache warm until \d\d:\d\d, ", asked.err)
     done = bsd("extract", "main/warm")
     assert "3 values of 3 entries" in done.out
     assert "cache warm" not in done.err
+    assert "21 cached tokens in 1 session are written again (less than $0.01)" in done.out
+    assert "extract (asked for)" in bsd("history", "main/warm").out
+    log = (bsd.root / "logs" / "brainsurgeon.log").read_text()
+    assert "because=" in log or '"because"' in log
 
 
 def test_a_moment_that_is_none_is_refused(bsd: Call) -> None:

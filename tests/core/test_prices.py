@@ -91,6 +91,16 @@ def test_a_price_applies_from_its_date_on(day: str, read: float) -> None:
     assert price.read == read
 
 
+@pytest.mark.parametrize(
+    ("day", "input_"),
+    [("2026-08-20", 5), ("2026-08-21", 4), ("2026-11-21T23:59:59", 4), ("2026-11-22", None)],
+)
+def test_a_price_whose_end_is_known_applies_until_then(day: str, input_: float | None) -> None:
+    price = shipped("gpt-5.6", at=moment(day))
+    assert (price.input if price else None) == input_
+    assert life_seconds_of(shipped_prices(), None, "gpt-5.6", moment(day)) == 30 * MINUTE
+
+
 def test_no_price_before_the_first_date() -> None:
     assert shipped("claude-sonnet-5-5", at=moment("2026-09-27T23:59:59")) is None
     assert shipped("claude-sonnet-5-5", at=float("nan")) is None
@@ -154,6 +164,7 @@ def test_every_shipped_row_is_sound() -> None:
             assert 0 < price.input < price.output < 1000
             assert price.source
             assert price.date >= price.valid_from
+            assert row.since < row.until
             assert list(price.steps) == sorted(price.steps, key=lambda step: step.above)
             assert all(0 <= peak.begin < peak.end <= 24 for peak in price.peaks)
 

@@ -475,6 +475,10 @@ lives = [{seconds = 60, write = 1}]
         ("provider = '('", "row 2: provider: '(' is not a regular expression"),
         ("valid_from = 12", "row 2: valid_from: a day is written as in 2026-10-07"),
         ("valid_from = '2026-13-01'", "row 2: valid_from: "),
+        (
+            "lives = [{seconds = 1, write = 1}]\nvalid_from = 2026-02-02\nvalid_to = 2026-02-01",
+            "row 2: `valid_from` is not after `valid_to`",
+        ),
         ("lives = [{seconds = 0, write = 1}]", "row 2: lives.seconds: Input should be greater"),
         ("lives = [{seconds = 1, wirte = 1}]", "lives.wirte is not a known key; did you mean wr"),
         ("peaks = [{begin = 5, end = 5, factor = 1}]", "row 2: peaks: `begin` is before `end`"),

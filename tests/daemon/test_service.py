@@ -259,11 +259,16 @@ def test_what_was_kept_long_enough_goes_at_the_start(root: Path, tmp_path: Path)
 
 
 def test_hangup_reopens_the_log_and_reads_settings_again(root: Path, tmp_path: Path) -> None:
-    with running(root, tmp_path) as daemon:
+    prices = tmp_path / "prices.json"
+    with running(root, tmp_path, BRAINSURGEON_PRICES_FILE=str(prices)) as daemon:
+        assert daemon.said("The list of prices cannot be used")
+        row = {"input_cost_per_token": 1e-6, "output_cost_per_token": 1e-6, "litellm_provider": "a"}
+        prices.write_text(json.dumps({"good": row, "bad": row | {"litellm_provider": 1}}))
         log = root / "logs" / "brainsurgeon.log"
         log.rename(log.with_suffix(".1"))
         daemon.process.send_signal(signal.SIGHUP)
         wait_for(lambda: daemon.said("Settings were read again"), "a new log")
+        assert daemon.said("Some prices of the list cannot be used")
         daemon.process.send_signal(signal.SIGUSR1)
         wait_for(lambda: daemon.said("Status and stacks"), "the dump")
         (dump,) = [e for e in daemon.events() if e["event"] == "Status and stacks"]

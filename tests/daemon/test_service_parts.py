@@ -17,10 +17,12 @@ from bsd.daemon.signals import RELOAD, STOP, Signals, wait_for_end
 from bsd.daemon.state import Ledger
 from bsd.daemon.status import Events
 from bsd.planning.result import SessionResult, Status
+from bsd.planning.timing import Cause
 from bsd.sessions.commit.exchange import GiveUp
 from bsd.sessions.commit.protocol import CommitOutcome
 from tests.loading import load_settings
 from tests.logs import capture_logs
+from tests.planning.timings import result_with, timing
 from tests.waiting import DEADLINE_SECONDS
 
 NAME = SessionName("main", "s1")
@@ -146,12 +148,15 @@ class TestLedger:
             tokens_saved=77,
         )
         ledger.worked(NAME, result, 5.0)
+        ledger.worked(NAME, result_with(timing(Cause.PAYS)), 6.0)
+        ledger.worked(NAME, result_with(timing(Cause.WARM)), 7.0)
         totals = ledger.totals()
+        assert (totals["cuts"], totals["tokens_rewritten"]) == ({"pays": 1}, 31_000)
         assert totals["commits"] == 1
         assert totals["give_ups"] == {"is_open": 2}
         assert totals["bytes_written"] == 1000
-        assert (totals["entries"], totals["values"]) == (2, 3)
-        assert (totals["bytes_saved"], totals["tokens_saved"]) == (500, 77)
+        assert (totals["entries"], totals["values"]) == (2 + 1, 3 + 0)
+        assert (totals["bytes_saved"], totals["tokens_saved"]) == (500, 77 + 38_123)
 
     def test_sessions_are_the_newest_first_and_not_without_end(self) -> None:
         ledger = Ledger()

@@ -7,8 +7,11 @@ from math import inf
 from typing import Any
 
 from bsd.core.formatting import iso_utc
+from bsd.planning.plan import Plan, Report, Saving
+from bsd.planning.result import SessionResult, Status
 from bsd.planning.timing import Cause, Cut, Timing
 from bsd.planning.timing_members import members
+from bsd.transcripts.change import Identity
 
 NOW = datetime(2026, 11, 26, 10).astimezone().timestamp()
 MINUTE = NOW + 60
@@ -55,6 +58,13 @@ SAID = [
         ),
     ),
     (
+        timing(Cause.STEP, step=272_000, dollars=0.002),
+        (
+            "cut because it keeps the next request below the price step at 272k; "
+            "it rewrites 31k cached tokens (less than $0.01)"
+        ),
+    ),
+    (
         timing(Cause.PAYS, **PRICED),
         (
             "cut because it pays after 14 of about 40 further calls; "
@@ -68,9 +78,32 @@ SAID = [
 ]
 
 
+def result_with(
+    *timings: Timing, session: str = "main/a", dry_run: bool = False, left: int = 0
+) -> SessionResult:
+    """Return the result of plans with these timings, one after the other.
+
+    Args:
+        left: the tokens of values that a cut leaves behind.
+    """
+    result = SessionResult(session, Status.UNCHANGED, dry_run=dry_run)
+    for said in timings:
+        leaves = Saving(1, 100, 0 if said.waits else said.cut.removed)
+        report = Report(
+            "extract",
+            entries=int(not said.waits),
+            savings={"tool_result": leaves},
+            tokens_ready=said.cut.removed if said.waits else left,
+        )
+        plan = Plan(Identity(1, 2, 3, 4, 5), (), report, warm_until=said.cold_at, timing=said)
+        aim = Status.EXTRACTED
+        result = result.plus(plan, aim, in_effect=not (said.waits or dry_run), left_as=None)
+    return result
+
+
 def answer_with(said: Timing) -> dict[str, Any]:
     """Return the members that an answer about a session has then."""
-    answer = members(said) | {"tokens_saved": said.cut.removed}
+    answer = members(said) | {"tokens_saved": said.cut.removed, "price_step": said.step}
     if said.waits and said.cold_at is not None:
         answer |= {"cache_warm_until": iso_utc(said.cold_at), "tokens_ready": said.cut.removed}
     return {name: figure for name, figure in answer.items() if figure is not None}

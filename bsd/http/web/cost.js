@@ -30,8 +30,17 @@ class CostView {
             this.session ? get(sessionPath(this.session) + query({ limit: 0 })) : null,
         ]);
         this.config = config;
-        const label = this.session ? "Compare" : "Play back all sessions";
-        this.form = new SettingsForm(this.page.values, config, label, () => this.run());
+        this.everything = h("input", {
+            type: "checkbox",
+            id: "cost-everything",
+            checked: this.page.values.everything === "true",
+        });
+        const label = this.session ? "Compare" : "Play back";
+        const choice = [this.everything, h("label", { for: "cost-everything" }, "All sessions, instead of a sample of 256 MB")];
+        this.form = new SettingsForm(this.page.values, config, () => this.run(), [
+            !this.session && h("span", { class: "check" }, choice),
+            h("button", { type: "submit", class: "primary", "data-focus": "compare" }, label),
+        ]);
         this.result = h("div", { class: "cost-result", "aria-live": "off" });
         fill(
             this.page.main,
@@ -67,7 +76,7 @@ class CostView {
         const stop = (this.stop = new AbortController());
         this.shown?.leave();
         this.shown = this.draw = null;
-        const asked = this.form.read();
+        const asked = { ...this.form.read(), everything: this.everything.checked || null };
         this.page.remember(location.hash.split("?")[0] + query(asked));
         try {
             await (this.session ? this.runOne(asked, stop.signal) : this.runAll(asked, stop));
@@ -85,25 +94,25 @@ class CostView {
         this.draw();
     }
 
-    /** Play back all sessions, portion by portion; each answer has the sums so far. */
+    /** Play back many sessions, portion by portion; each answer has the sums so far. */
     async runAll(asked, stop) {
         const told = h("p", { class: "note", role: "status" }, "Playing back …");
         const stopper = button("Stop", () => stop.abort(), { class: "quiet" });
         const sums = h("div", null);
-        fill(this.result, h("section", { class: "card", "aria-label": "All sessions" }, told, stopper, sums));
+        fill(this.result, h("section", { class: "card", "aria-label": "Result" }, told, stopper, sums));
         stopper.focus({ preventScroll: true });
         let played = null;
         let end = "";
         this.draw = () => played && fill(sums, allSessions(played, (setting) => this.actions(setting)));
         try {
             do {
-                played = await portion({ ...asked, cursor: played?.cursor ?? "" }, stop.signal);
+                played = await portion({ ...asked, suggest: true, cursor: played?.cursor }, stop.signal);
                 told.textContent = progress(played);
                 this.draw();
             } while (played.cursor);
         } catch (error) {
             if (!played && error.name !== "AbortError") throw error;
-            end = error.name === "AbortError" ? "; stopped" : `. ${describe(error)}`;
+            end = error.name === "AbortError" ? ". Stopped before all sessions were read" : `. ${describe(error)}`;
         }
         if (this.stop !== stop || !told.isConnected) return;
         told.textContent = `${played ? progress(played) : "Nothing was played back"}${end}`;
@@ -139,11 +148,11 @@ function sessionHead(session, info) {
     );
 }
 
-/** Load a portion, the first one with an empty cursor; retry while other replays run. */
+/** Load a portion; retry while other replays run. */
 async function portion(asked, signal) {
     for (;;) {
         try {
-            return await get(`replay?${new URLSearchParams(asked)}`, signal);
+            return await get(`replay${query(asked)}`, signal);
         } catch (error) {
             if (error.status !== 409) throw error;
             await new Promise((done) => setTimeout(done, PAUSE));
@@ -152,15 +161,19 @@ async function portion(asked, signal) {
     }
 }
 
-const progress = ({ read, total, sessions, calls }) =>
-    `Played back ${bytes(read)} of ${bytes(total)}: ${count(sessions, "session")}, ${count(calls, "call")}`;
+function progress({ read, total, sessions, calls, sample }) {
+    const of = sample
+        ? `; a sample: the newest and the largest of ${count(sample.all_sessions, "session")} (${bytes(sample.all_bytes)})`
+        : "";
+    return `Played back ${bytes(read)} of ${bytes(total)}: ${count(sessions, "session")}, ${count(calls, "call")}${of}`;
+}
 
 function allSessions(played, actions) {
     const agents = played.agents.filter((agent) => agent.calls > 0);
     const left = played.left_out ?? [];
     return [
-        sumsOf(played, played.settings),
-        settingsTable("Settings", played.settings, actions),
+        sumsOf(played, played.settings, actions),
+        settingsTable("Settings", played.settings, actions, played.suggestion),
         known(played),
         agents.length > 1 &&
             h(
@@ -169,7 +182,7 @@ function allSessions(played, actions) {
                 h("summary", null, "By agent"),
                 agents.map((agent) => [
                     h("h3", null, `${agent.agent}: ${count(agent.sessions, "session")}, ${count(agent.calls, "call")}`),
-                    settingsTable(`Settings, ${agent.agent}`, agent.settings, actions),
+                    settingsTable(`Settings, ${agent.agent}`, agent.settings, actions, agent.suggestion),
                 ]),
             ),
         left.length > 0 &&

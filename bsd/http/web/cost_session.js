@@ -58,7 +58,7 @@ export class SessionCost {
         const settings = played.settings.map(({ sums }) => sums);
         fill(
             this.sums,
-            sumsOf(played, settings),
+            sumsOf(played, settings, this.actions),
             settingsTable("Settings", settings, this.actions),
             known(played),
         );
@@ -152,7 +152,7 @@ function wordsOf({ calls, compactions }, { tokens, cost, cuts }) {
             `Call ${number(at + 1)} of ${number(tokens.length)}${time}: ${thousands(calls.tokens[at])} tokens without bsd${money}, ${thousands(tokens[at])} with these settings${less}.`,
             calls.cold[at] && "The cache was cold.",
             compacted.has(at) && "The session was compacted before it.",
-            cut && `Cut before it, ${cut.text}: ${thousands(cut.removed)} tokens left.`,
+            cut && `Cut before it because ${cut.text}: ${thousands(cut.removed)} tokens left.`,
         ]
             .filter(Boolean)
             .join(" ");

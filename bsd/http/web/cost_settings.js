@@ -27,14 +27,14 @@ export const settingCells = (setting) => COMPARED.map((name) => worded(name, set
 export const settingWords = ({ keep_recent: keep, min_value_length: length, when }) =>
     `${count(keep, "message")} to keep, from ${count(length, "character")}, ${worded("when", when)}`;
 
-export const isInForce = (setting, config) =>
-    TAKEN.every((name) => same(setting[name], config[name]));
+/** Whether these settings are those in force. */
+export const isInForce = (setting, config) => TAKEN.every((name) => same(setting[name], config[name]));
 
 const same = (one, other) => one === undefined || JSON.stringify([one].flat().sort()) === JSON.stringify([other].flat().sort());
 
-/** A form with the values to compare; `values` are texts such as "3,10", else the settings in force. */
+/** A form with the values to compare; `values` are texts such as "3,10". `ending` has the button. */
 export class SettingsForm {
-    constructor(values, config, label, run) {
+    constructor(values, config, run, ending) {
         this.inputs = Object.fromEntries(
             ["keep_recent", "min_value_length"].map((name) => [name, textField(name, values[name] ?? config[name])]),
         );
@@ -42,7 +42,6 @@ export class SettingsForm {
         this.moments = MOMENTS.map(([moment]) =>
             h("input", { type: "checkbox", id: `cost-when-${moment}`, name: moment, checked: chosen.includes(moment) }),
         );
-        this.submit = h("button", { type: "submit", class: "primary", "data-focus": "compare" }, label);
         this.element = h(
             "form",
             {
@@ -68,7 +67,7 @@ export class SettingsForm {
                     ),
                 ),
             ),
-            this.submit,
+            h("div", { class: "cost-go" }, ending),
         );
     }
 

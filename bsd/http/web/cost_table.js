@@ -17,7 +17,7 @@ export function change(share) {
  * A row for each combination of settings; `actions(setting)` returns {config, take}: the settings in
  * force, and a function that takes over these.
  */
-export function settingsTable(label, settings, actions) {
+export function settingsTable(label, settings, actions, suggestion = null) {
     const lowest = lowestOf(settings);
     const columns = [
         ...columnNames.map((name) => [name, null]),
@@ -33,7 +33,9 @@ export function settingsTable(label, settings, actions) {
         const cells = settingCells(setting);
         return [
             ...cells,
-            [dollars(setting.cost), h("span", { class: "note block" }, change(setting.cost_share))],
+            typeof setting.cost === "number"
+                ? [dollars(setting.cost), h("span", { class: "note block" }, change(setting.cost_share))]
+                : "not known",
             [thousands(setting.tokens), h("span", { class: "note block" }, change(setting.tokens_share))],
             number(setting.cuts),
             number(setting.left_values),
@@ -41,7 +43,8 @@ export function settingsTable(label, settings, actions) {
             h(
                 "span",
                 { class: "badges" },
-                setting === lowest && badge("lowest cost", "good"),
+                setting === lowest && badge(setting.cost === null ? "fewest tokens" : "lowest cost", "good"),
+                isSuggested(setting, suggestion) && badge("suggested", "good", suggestion.reason),
                 isInForce(setting, config)
                     ? badge("in force", "info")
                     : button("Take over…", take, {
@@ -53,53 +56,63 @@ export function settingsTable(label, settings, actions) {
             ),
         ];
     });
-    return h(
-        "div",
-        { class: "scrolls", tabindex: "0", role: "region", "aria-label": `${label}, table` },
-        table(label, columns, rows),
-    );
+    return [
+        h(
+            "div",
+            { class: "scrolls", tabindex: "0", role: "region", "aria-label": `${label}, table` },
+            table(label, columns, rows),
+        ),
+        suggestion &&
+            h("p", null, h("strong", null, "Suggested: "), `${settingWords(suggestion.setting)}: ${suggestion.reason}.`),
+    ];
 }
 
+const isSuggested = (setting, suggestion) =>
+    suggestion && Object.entries(suggestion.setting).every(([name, value]) => String(setting[name]) === String(value));
+
+/** The settings with the lowest cost, or the fewest tokens; null if all are the same. */
 function lowestOf(settings) {
-    if (settings.length < 2) return null;
     const value = ({ cost, tokens }) => cost ?? tokens;
+    if (new Set(settings.map(value)).size < 2) return null;
     return settings.reduce((one, other) => (value(other) < value(one) ? other : one));
 }
 
-const again = ({ wanted_again: values, wanted_again_tokens: tokens }) => [
+const again = ({ wanted_again: values, wanted_again_tokens: tokens, left_tokens: left }) => [
     number(values),
-    values > 0 && h("span", { class: "note block" }, `${thousands(tokens)} tokens`),
+    values > 0 && left > 0 && h("span", { class: "note block" }, `${((100 * tokens) / left).toFixed(1)} % of the tokens`),
 ];
 
-/** The result of the setting with the lowest cost in one sentence. */
-export function sumsOf({ without }, settings) {
-    const best = lowestOf(settings) ?? settings[0];
-    if (!best) return null;
-    const which = settings.length > 1 ? "with the best of these settings" : "with these settings";
-    const hasCost = typeof without.cost === "number" && typeof best.cost === "number";
-    const amounts = hasCost
-        ? `${dollars(without.cost)} without bsd, ${dollars(best.cost)} ${which}: ${change(best.cost_share)}`
-        : `${count(without.tokens, "token")} without bsd, ${number(best.tokens)} ${which}: ${change(best.tokens_share)}`;
-    const left = `${number(best.wanted_again)} of ${count(best.left_values, "value")} ${best.wanted_again === 1 ? "was" : "were"} wanted again`;
-    return h("p", { class: "cost-sums" }, h("strong", null, amounts), `; ${best.left_values ? left : "no value left"}.`);
+/** The result of the settings in force, else of those with the lowest cost, in sentences. */
+export function sumsOf({ without }, settings, actions) {
+    const lowest = lowestOf(settings);
+    const inForce = settings.find((setting) => isInForce(setting, actions(setting).config));
+    const shown = inForce ?? lowest ?? settings[0];
+    if (!shown) return null;
+    const which = inForce ? "the settings in force" : settings.length > 1 ? "the best of these settings" : "these settings";
+    const hasCost = typeof without.cost === "number";
+    const amount = ({ cost, tokens }) => (hasCost ? dollars(cost) : `${thousands(tokens)} tokens`);
+    const less = change(hasCost ? shown.cost_share : shown.tokens_share);
+    const again = `${number(shown.wanted_again)} of ${count(shown.left_values, "value")} ${shown.wanted_again === 1 ? "was" : "were"} wanted again`;
+    return h(
+        "p",
+        { class: "cost-sums" },
+        h("strong", null, `${amount(without)} without bsd, ${amount(shown)} with ${which}: ${less}`),
+        `; ${shown.left_values ? again : "no value left"}.`,
+        lowest && lowest !== shown && ` The lowest of these settings: ${amount(lowest)}.`,
+    );
 }
 
 /** How well the figures are known, and what they leave out. */
-export function known({ recorded, without, calls, priced_calls: priced, notes = [] }) {
+export function known({ recorded, without, notes = [] }) {
     const deviation =
         typeof recorded.deviation === "number"
-            ? `Without bsd, the tokens of a call differ from the recorded ones by ${(100 * recorded.deviation).toFixed(1)} % in the median.`
-            : "No usage is recorded, so these figures are estimates that nothing confirms.";
-    const unpriced = typeof priced === "number" ? calls - priced : 0;
-    const prices =
-        typeof without.cost !== "number"
-            ? "The prices of these models are not known: bsd counts their tokens and names no money."
-            : unpriced > 0 && `${count(unpriced, "call")} went to models whose prices are not known; their tokens count, and no money.`;
+            ? `The estimate of a call differs from the recorded tokens by ${(100 * recorded.deviation).toFixed(1)} % (median).`
+            : "The sessions record no tokens: how good the estimate is cannot be told.";
+    const unpriced = typeof without.cost !== "number" && "No price is known, so bsd counts tokens and names no money.";
+    const scope = "Costs are those of input: input tokens, cache reads and cache writes.";
     return h(
         "ul",
         { class: "plain note" },
-        [deviation, prices, "Cost is that of the prompts; answers cost the same with and without bsd.", ...notes]
-            .filter(Boolean)
-            .map((words) => h("li", null, words)),
+        [deviation, unpriced || scope, ...notes].filter(Boolean).map((words) => h("li", null, words)),
     );
 }

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { bytes, count, dollars, number } from "./format.js";
 import { lineOf, marked, placeOf } from "./found.js";
-import { timingWords, waits } from "./timing.js";
+import { clockTime, timingWords, waits } from "./timing.js";
 import { badge, clipped, linkTo, when } from "./widgets.js";
 
 const STALE_MS = 24 * 3600 * 1000;
@@ -78,7 +78,8 @@ export function badges(session) {
         session.status &&
             badge(session.status, session.status === "running" ? "busy" : "plain", "Status in sessions.json"),
         session.parent && badge("child", "plain", `Child of ${session.parent}`),
-        waits(session) && badge("waits", "plain", timingWords(session)),
+        waits(session) &&
+            badge(`waits until ${clockTime(session.cache_warm_until)}`, "plain", timingWords(session)),
         session.paused && badge("paused", "warn", `Not edited: paused by ${session.paused}`),
         session.left_alone && badge("left alone", "warn", session.left_alone),
         stale && badge("stale", "plain", "Not written to for 24 hours"),

@@ -5,7 +5,7 @@ import { fill, h } from "./dom.js";
 import { ago, bytes, clock, count, howLongKept, number, span } from "./format.js";
 import { paced } from "./live.js";
 import { noticeText } from "./notices.js";
-import { clockTime, costText, cutsText, reasonWords, short, timingWords, waits } from "./timing.js";
+import { clockTime, costText, cutsText, isCut, reasonWords, short, waitWords, waits } from "./timing.js";
 import { badge, balance, facts, linkTo, savedTile, table, tile, when } from "./widgets.js";
 
 const SHOWN = 30;
@@ -259,8 +259,8 @@ const KINDS = { extracted: "good", failed: "bad", busy: "warn", left_alone: "pla
 
 /** Why values in context left a session, or why they wait. */
 function why(one) {
-    if (waits(one)) return timingWords(one);
-    return one.cut_reason && one.cut_reason !== "warm" ? `because ${reasonWords(one)}` : null;
+    const parts = [isCut(one) && `because ${reasonWords(one)}`, waits(one) && waitWords(one)];
+    return parts.filter(Boolean).join("; ");
 }
 
 function results(sessions) {

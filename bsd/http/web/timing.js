@@ -19,11 +19,13 @@ export const SHORT_REASONS = {
 
 /** Why values in context leave or wait, with all figures; null if none does. */
 export function timingWords(session, now = Date.now()) {
-    const { cut_reason: reason, tokens_rewritten: rewritten, calls_needed: needed } = session;
-    if (!waits(session, now)) {
-        if (!reason || reason === "warm") return null;
-        return `cut because ${reasonWords(session)}${rewritten ? `; it rewrites ${amount(session)}` : ""}`;
+    const { tokens_rewritten: rewritten, calls_needed: needed } = session;
+    if (isCut(session)) {
+        const cost = rewritten ? `; it rewrites ${amount(session)}` : "";
+        const wait = waits(session, now) ? `; ${waitWords(session, now)}` : "";
+        return `cut because ${reasonWords(session)}${cost}${wait}`;
     }
+    if (!waits(session, now)) return null;
     const expected = session.calls_expected;
     return [
         waitWords(session, now),
@@ -49,19 +51,22 @@ export function costWords(answer, now = Date.now()) {
 }
 
 /** Why values in context left, as part of a sentence. */
-export function reasonWords({ cut_reason: reason, calls_needed: needed, calls_expected: expected }) {
+export function reasonWords(answer) {
+    const { cut_reason: reason, calls_needed: needed, calls_expected: expected, price_step: step } = answer;
     if (reason === "no_cache") return "no cache is in use";
     if (reason === "cold") return "the cache was cold";
-    if (reason === "step") return "it keeps the next request below a price step";
+    if (reason === "step")
+        return `it keeps the next request below ${known(step) ? `the price step at ${short(step)}` : "a price step"}`;
     if (reason === "pays")
         return `it pays after ${known(expected) ? `${number(needed ?? 0)} of about ${number(expected)} further calls` : further(needed ?? 0)}`;
     return "a user, an agent or the setting `when` asked for it";
 }
 
-/** Whether values of a session wait; `now` in milliseconds. */
-export function waits({ cut_reason: reason, cache_warm_until: until }, now = Date.now()) {
-    return (reason ?? "warm") === "warm" && Date.parse(until ?? "") > now;
-}
+/** Whether values of a session wait, perhaps after a cut that left them; `now` in milliseconds. */
+export const waits = ({ cache_warm_until: until }, now = Date.now()) => Date.parse(until ?? "") > now;
+
+/** Whether values in context left a session. */
+export const isCut = ({ cut_reason: reason }) => Boolean(reason) && reason !== "warm";
 
 /** The cuts of a daemon by reason: `3 cuts since the start (2 cold cache, 1 pays)`; empty: none. */
 export function cutsText(cuts = {}) {

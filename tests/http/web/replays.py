@@ -6,7 +6,7 @@ from dataclasses import asdict
 from itertools import accumulate
 from typing import Any, Literal
 
-from bsd.actions.replay import (
+from bsd.actions.replay_answers import (
     CallsWithBsd,
     CallsWithoutBsd,
     RecordedInput,
@@ -122,6 +122,7 @@ def _setting(
         left_tokens=_REMOVED * cuts,
         wanted_again=cuts,
         wanted_again_tokens=600 * cuts,
+        worst_cost_share=0.8 if priced else None,
         current=when == "pays",
     )
 
