@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bsd.planning.context_window import ContextWindow
-from bsd.planning.recorded import Cause, Recording, WantKind
+from bsd.planning.recorded import Beginning, Recording, WantKind
 from bsd.planning.recording_reader import (
     ASIDE,
     BACKWARDS,
@@ -194,7 +194,7 @@ def test_a_text_of_the_program_is_no_request(program: Program) -> None:
     program.turns(3)
     found = program.recording()
     assert (len(found.calls), found.notes) == (12, {NO_USAGE: 1})
-    assert [stretch.cause for stretch in found.stretches] == [Cause.START]
+    assert [stretch.cause for stretch in found.stretches] == [Beginning.START]
     program.user("name it")
     program.says(text("title"), input=40, output=3)
     found = program.recording()
@@ -214,7 +214,7 @@ def test_after_a_compaction_the_context_is_what_it_keeps(program: Program) -> No
     program.says(text("go on"))
     found = program.recording()
     first, second = found.stretches
-    assert (first.cause, second.cause) == (Cause.START, Cause.COMPACTION)
+    assert (first.cause, second.cause) == (Beginning.START, Beginning.COMPACTION)
     assert (second.shared_until, second.shares_constant) == (0, True)
     assert list(found.context(found.calls[-1])) == list(range(12, 16))
 
@@ -224,7 +224,7 @@ def test_on_a_branch_the_context_goes_on_from_an_earlier_entry(program: Program)
     program.parent = "e4"  # the end of the first turn
     program.turns()
     found = program.recording()
-    assert [stretch.cause for stretch in found.stretches] == [Cause.START, Cause.BRANCH]
+    assert [stretch.cause for stretch in found.stretches] == [Beginning.START, Beginning.BRANCH]
     assert found.stretches[-1].shared_until == 4
     assert list(found.context(found.calls[-1])) == [0, 1, 2, 3, 8, 9, 10]
 
@@ -250,7 +250,7 @@ def test_parts_of_an_answer_and_results_of_its_calls_are_no_branch() -> None:
     )
     found = record(raw, fmt=CLAUDE_CODE)
     assert [(made.entry, made.end) for made in found.calls] == [(1, 3), (5, 6)]
-    assert [stretch.cause for stretch in found.stretches] == [Cause.START]
+    assert [stretch.cause for stretch in found.stretches] == [Beginning.START]
     assert found.notes == {ASIDE: 1, NO_TIME: 2}
     assert (found.entries.tokens[6], found.entries.tokens[4] > 100) == (0, True)
 
@@ -273,7 +273,7 @@ def test_turns_that_are_rolled_back_leave_the_context() -> None:
     ]
     back = line("event_msg", "thread_rolled_back", 2, num_turns=1)
     found = record(jsonl(*turns[0], *turns[1], back, *turns[2]), fmt=CODEX)
-    assert [stretch.cause for stretch in found.stretches] == [Cause.START, Cause.ROLL_BACK]
+    assert [stretch.cause for stretch in found.stretches] == [Beginning.START, Beginning.ROLL_BACK]
     context = [n for n in found.context(found.calls[-1]) if found.entries.tokens[n]]
     assert context == [1, 2, 10]
     assert [made.usage is not None for made in found.calls] == [True] * 3
@@ -285,7 +285,7 @@ def test_another_model_has_another_cache(program: Program) -> None:
     program.turns(3)
     found = program.recording()
     second = found.stretches[1]
-    assert (second.cause, second.shares_constant) == (Cause.MODEL, False)
+    assert (second.cause, second.shares_constant) == (Beginning.MODEL, False)
     assert {made.model for made in found.calls} == {"made-up-1", "made-up-2"}
     assert list(found.context(found.calls[-1])) == list(range(23))
 
@@ -294,8 +294,8 @@ def test_another_model_has_another_cache(program: Program) -> None:
 
 
 def test_the_values_that_leave_are_those_that_extraction_takes() -> None:
-    raw = sample(40)
-    policies = [
+    raw = sample(16)
+    policies: list[dict[str, Any]] = [
         dict(zip(("keep_recent", "min_value_length", "trigger_types"), each, strict=True))
         for each in product((0, 3, 20), (500, 2000), (["tool_result"], ["thinking", "tool_call"]))
     ]
