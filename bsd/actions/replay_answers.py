@@ -17,7 +17,7 @@ from pydantic import Field
 
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import BsdError
-from bsd.planning.recorded import Cause as Begin
+from bsd.planning.recorded import Beginning as Begin
 from bsd.planning.recorded import Recording
 from bsd.planning.replay import Played, PlayedCut
 from bsd.planning.replay_settings import ReplayGrid, ReplaySetting

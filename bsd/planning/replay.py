@@ -22,8 +22,9 @@ from typing import NamedTuple
 
 from bsd.core.prices import Price
 from bsd.planning.prompt_cache import PromptCache
-from bsd.planning.recorded import TYPES, Call, LeaveColumns
-from bsd.planning.recorded import Cause as Begin
+from bsd.planning.recorded import TYPES, LeaveColumns
+from bsd.planning.recorded import Beginning as Begin
+from bsd.planning.recorded import ModelCall as Call
 from bsd.planning.replay_timeline import NEVER, Context, Occasion, Timeline
 from bsd.planning.timing import Cut, Timing, best_timing
 from bsd.planning.worth import LONGEST_WAIT_SECONDS, is_worth_writing

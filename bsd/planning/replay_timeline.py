@@ -15,7 +15,8 @@ from math import isnan, nan
 from typing import NamedTuple
 
 from bsd.core.prices import CacheLife, Price, PriceTable, price_of
-from bsd.planning.recorded import Call, LeaveColumns, Recording, Stretch
+from bsd.planning.recorded import LeaveColumns, Recording, Stretch
+from bsd.planning.recorded import ModelCall as Call
 
 # Number of a call that does not come.
 NEVER = 1 << 62

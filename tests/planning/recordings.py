@@ -9,14 +9,14 @@ from bsd.core.prices import CacheLife, PeakHours, Price, PriceRow, PriceStep, Pr
 from bsd.planning.recorded import (
     TURNS,
     TYPES,
-    Call,
     LeaveColumns,
     Recording,
     Stretch,
     Want,
     WantKind,
 )
-from bsd.planning.recorded import Cause as Begin
+from bsd.planning.recorded import Beginning as Begin
+from bsd.planning.recorded import ModelCall as Call
 from bsd.planning.replay import Played, play
 from bsd.planning.replay_timeline import Conditions, Timeline
 from bsd.transcripts.agents.entry import Usage

@@ -12,7 +12,7 @@ from math import isnan
 import pytest
 
 from bsd.core.prices import CacheLife, PeakHours, PriceStep
-from bsd.planning.recorded import Cause as Begin
+from bsd.planning.recorded import Beginning as Begin
 from bsd.planning.replay import Played, PlayedCut
 from bsd.planning.timing import Cause
 from tests.bench.replay_oracle import best_cost
