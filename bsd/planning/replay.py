@@ -24,7 +24,7 @@ from bsd.core.prices import Price
 from bsd.planning.prompt_cache import PromptCache
 from bsd.planning.recorded import TYPES, Call, LeaveColumns
 from bsd.planning.recorded import Cause as Begin
-from bsd.planning.replay_timeline import NEVER, Context, Occasion, Timeline
+from bsd.planning.replay_timeline import NEVER, StretchContext, Occasion, Timeline
 from bsd.planning.timing import Cut, Timing, best_timing
 from bsd.planning.worth import LONGEST_WAIT_SECONDS, is_worth_writing
 from bsd.transcripts.agents.entry import Usage
@@ -76,7 +76,7 @@ class _Sums:
             entry &= entry - 1
         return total
 
-    def within(self, context: Context, until: int) -> float:
+    def within(self, context: StretchContext, until: int) -> float:
         """Return the sum of the entries in a context before an entry."""
         runs = context.runs(until)
         return sum(self.before(end) - self.before(start) for start, end in runs)
@@ -246,7 +246,7 @@ class _Player:
         not_before = self._leaves.not_before[leave]
         return not_before > 0 and (occasion.at is None or not_before > occasion.at)
 
-    def _binding(self, context: Context, seen: int) -> int:
+    def _binding(self, context: StretchContext, seen: int) -> int:
         """Return the newest entry whose signature binds the entries before it; -1: none."""
         bindings = self._leaves.bindings
         for at in range(bisect_left(bindings, seen) - 1, -1, -1):

@@ -70,7 +70,7 @@ class Occasion(NamedTuple):
     stretch: int
 
 
-class Context:
+class StretchContext:
     """The places of entries in the context of one stretch. Places are in unscaled tokens."""
 
     def __init__(self, stretch: Stretch, before: array[float]) -> None:
@@ -116,7 +116,7 @@ class Timeline:
         self.first = min(len(calls), int(conditions.arrival * len(calls)))
         before = array("d", [0.0])
         before.extend(accumulate(recording.entries.tokens))
-        self.contexts = [Context(stretch, before) for stretch in recording.stretches]
+        self.contexts = [StretchContext(stretch, before) for stretch in recording.stretches]
         # Number of the first call that shows a cache, by provider; and of any provider.
         shown: dict[str | None, int] = {}
         for number, call in enumerate(calls):
