@@ -24,7 +24,7 @@ from bsd.core.prices import Price
 from bsd.planning.prompt_cache import PromptCache
 from bsd.planning.recorded import TYPES, Call, LeaveColumns
 from bsd.planning.recorded import Cause as Begin
-from bsd.planning.replay_timeline import NEVER, StretchContext, Occasion, Timeline
+from bsd.planning.replay_timeline import NEVER, Occasion, StretchContext, Timeline
 from bsd.planning.timing import Cut, Timing, best_timing
 from bsd.planning.worth import LONGEST_WAIT_SECONDS, is_worth_writing
 from bsd.transcripts.agents.entry import Usage
