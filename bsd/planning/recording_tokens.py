@@ -12,7 +12,7 @@ from math import inf
 from statistics import median
 from typing import NamedTuple
 
-from bsd.planning.recorded import TYPES, Call, Cause, Deviation, Recording, Stretch
+from bsd.planning.recorded import TYPES, Beginning, Deviation, ModelCall, Recording, Stretch
 from bsd.planning.tokens import NO_SIZE, Estimate, Request, Requests, Sizes, TextSize, fit
 
 # Words about odd input, keys of `Recording.notes`.
@@ -140,7 +140,9 @@ def _lean(recording: Recording, away: Sequence[Away]) -> Iterator[TextSize]:
         first = end
 
 
-def _lean_in(stretch: Stretch, calls: Sequence[Call], away: Sequence[Away]) -> Iterator[TextSize]:
+def _lean_in(
+    stretch: Stretch, calls: Sequence[ModelCall], away: Sequence[Away]
+) -> Iterator[TextSize]:
     entries = [call.entry for call in calls]
     # A clock may go back, but an extracted value does not come back with it.
     times = list(accumulate((_time(call) for call in calls), max))
@@ -157,7 +159,7 @@ def _lean_in(stretch: Stretch, calls: Sequence[Call], away: Sequence[Away]) -> I
         yield total
 
 
-def _time(call: Call) -> float:
+def _time(call: ModelCall) -> float:
     """Return when a request was sent; without a time, before everything."""
     time = call.asked if call.asked is not None else call.time
     return -inf if time is None else time
@@ -233,7 +235,7 @@ def _set_calls(
     notes = Counter(recording.notes)
     charged = sum(call.usage is not None for call in recording.calls)
     needs_usage = 2 * charged >= len(recording.calls)
-    calls: list[Call] = []
+    calls: list[ModelCall] = []
     numbers: dict[int, int] = {}
     for number, (call, context) in enumerate(zip(recording.calls, contexts, strict=True)):
         estimate = estimates[call.model]
@@ -258,17 +260,17 @@ def _set_calls(
 def _merge_stretches(recording: Recording) -> None:
     """Drop stretches without calls, and join stretches that only a call left out had divided."""
     stretches: list[Stretch] = []
-    calls: list[Call] = []
-    pending: Cause | None = None  # the strongest cause since the call before
-    before: Call | None = None
+    calls: list[ModelCall] = []
+    pending: Beginning | None = None  # the strongest cause since the call before
+    before: ModelCall | None = None
     number = -1  # of the call's stretch before, in the former list
     for call in recording.calls:
         is_same = before is not None and _model(before) == _model(call)
         for skipped in recording.stretches[number + 1 : call.stretch + 1]:
-            if skipped.cause is not Cause.MODEL or pending is None:
+            if skipped.cause is not Beginning.MODEL or pending is None:
                 pending = skipped.cause
         number = max(number, call.stretch)
-        if pending is not None and not (pending is Cause.MODEL and is_same):
+        if pending is not None and not (pending is Beginning.MODEL and is_same):
             stretch = recording.stretches[call.stretch]
             stretches.append(stretch._replace(cause=pending, shares_constant=is_same))
         pending, before = None, call
@@ -276,5 +278,5 @@ def _merge_stretches(recording: Recording) -> None:
     recording.stretches, recording.calls = stretches, calls
 
 
-def _model(call: Call) -> tuple[str | None, str | None]:
+def _model(call: ModelCall) -> tuple[str | None, str | None]:
     return call.provider, call.model

@@ -22,8 +22,7 @@ from typing import NamedTuple
 
 from bsd.core.prices import Price
 from bsd.planning.prompt_cache import PromptCache
-from bsd.planning.recorded import TYPES, Call, LeaveColumns
-from bsd.planning.recorded import Cause as Begin
+from bsd.planning.recorded import TYPES, Beginning, LeaveColumns, ModelCall
 from bsd.planning.replay_timeline import NEVER, Occasion, StretchContext, Timeline
 from bsd.planning.timing import Cut, Timing, best_timing
 from bsd.planning.worth import LONGEST_WAIT_SECONDS, is_worth_writing
@@ -331,7 +330,7 @@ class _Player:
 
     # --- calls ---
 
-    def _charge(self, number: int, call: Call) -> None:
+    def _charge(self, number: int, call: ModelCall) -> None:
         """Send a call, and count it if bsd has arrived."""
         charged = self._timeline.charged[number]
         stretch = self._recording.stretches[call.stretch]
@@ -356,7 +355,7 @@ class _Player:
                 Usage(round(prompt - read - written), round(read), round(written), call.output),
             )
 
-    def _follow(self, number: int, call: Call, usage: Usage) -> None:
+    def _follow(self, number: int, call: ModelCall, usage: Usage) -> None:
         """Tell the daemon's account of a call, as its answer would record it."""
         use = CacheUse(
             call.model,
@@ -377,12 +376,12 @@ class _Player:
         )
         self._cache.follow(answer)
 
-    def _change_stretch(self, call: Call) -> None:
+    def _change_stretch(self, call: ModelCall) -> None:
         """Begin another context: the cache holds only the beginning that both contexts share."""
         context = self._timeline.contexts[call.stretch]
         stretch = context.stretch
         self._stretch = call.stretch
-        if stretch.cause is Begin.COMPACTION and self._order:
+        if stretch.cause is Beginning.COMPACTION and self._order:
             time_ms = None if call.asked is None else call.asked * 1000
             self._cache.follow(
                 EntryInfo(None, "compaction", is_message=False, time_ms=time_ms, is_compaction=True)
