@@ -349,11 +349,10 @@ class _Player:
             played.written.append(written)
             played.cost.append(charged.cost(prompt, read))
         if self._order:
-            self._follow(
-                number,
-                call,
-                Usage(round(prompt - read - written), round(read), round(written), call.output),
-            )
+            plain = prompt - read - written
+            output = call.usage.output if call.usage else call.output
+            usage = Usage(round(plain), round(read), round(written), output)
+            self._follow(number, call, usage)
 
     def _follow(self, number: int, call: ModelCall, usage: Usage) -> None:
         """Tell the daemon's account of a call, as its answer would record it."""
