@@ -171,13 +171,19 @@ def rules_table(found: Sequence[RecordedSession]) -> Iterator[str]:
 
 @dataclass(slots=True)
 class Effects:
-    """The effects of a setting, without those on cost."""
+    """The effects of a setting at some prices, apart from the cost of all sessions.
 
+    `with_text` and what follows are about the sessions whose text is recorded.
+    """
+
+    prices: Prices
     tokens: Shares = field(default_factory=Shares)
     cuts: int = 0
     left: int = 0  # values
+    with_text: Shares = field(default_factory=Shares)
+    back: Shares = field(default_factory=Shares)  # if all values that were wanted had come back
     left_with_text: int = 0
-    removed_with_text: float = 0.0  # tokens
+    removed: float = 0.0  # tokens
     wanted: int = 0
     wanted_tokens: float = 0.0
 
@@ -187,16 +193,30 @@ class Effects:
         left = sum(cut.values for cut in played.cuts)
         self.left += left
         if session.has_text:
+            cost = sum(played.cost)
+            self.with_text.add(cost, sum(without.cost))
+            self.back.add(cost + self._return_cost(played), sum(without.cost))
             self.left_with_text += left
-            self.removed_with_text += sum(cut.removed for cut in played.cuts)
+            self.removed += sum(cut.removed for cut in played.cuts)
             self.wanted += len(played.wanted)
             self.wanted_tokens += sum(tokens for _, _, tokens in played.wanted)
 
+    def _return_cost(self, played: Played) -> float:
+        """Return the cost of values that come back: a further call each, and they stay for good."""
+        total = 0.0
+        for call, _, tokens in played.wanted:
+            at = call - played.first
+            later = len(played.tokens) - at
+            total += self.prices.read * (played.tokens[at] + later * tokens)
+            total += self.prices.write * tokens
+        return total / 1e6
+
     def __str__(self) -> str:
-        share = self.wanted_tokens / self.removed_with_text if self.removed_with_text else 0.0
+        share = self.wanted_tokens / self.removed if self.removed else 0.0
         return (
             f"{self.tokens.share:.3f} | {self.cuts} | {self.left}"
             f" | {self.wanted} of {self.left_with_text} ({share:.1%})"
+            f" | {self.with_text.share:.3f}; {self.back.share:.3f}"
         )
 
 
@@ -207,12 +227,13 @@ def settings_table(
     """Yield the lines of a table of settings, each with its words, its values, and `when`."""
     shown = PRICES[:3]
     costs = " | ".join(f"cost at {prices}" for prices in shown)
-    yield f"| keep_recent, min_value_length, when | {costs} | tokens | cuts | left | wanted again |"
-    yield "|---|" + "---|" * (len(shown) + 4)
+    effects_named = "tokens | cuts | left | wanted again | cost without and with them"
+    yield f"| keep_recent, min_value_length, when | {costs} | {effects_named} |"
+    yield "|---|" + "---|" * (len(shown) + 5)
     lines = [[timeline(session, prices, 0.0) for prices in shown] for session in found]
     without = [[play(one) for one in each] for each in lines]
     for words, leaves_of, when in rows:
-        shares, effects = [Shares() for _ in shown], Effects()
+        shares, effects = [Shares() for _ in shown], Effects(shown[1])
         for session, each, never in zip(found, lines, without, strict=True):
             leaves = leaves_of(session.recording)
             played = [play(one, leaves, when) for one in each]
@@ -248,7 +269,9 @@ def document(found: Sequence[RecordedSession], policies: Sequence[tuple[int, int
     about_settings = (
         "**Which values.** bsd is there from the start. Tokens, cuts and values are those at the"
         f" prices {PRICES[1]}. Values that are wanted again can be counted in {with_text} sessions,"
-        " whose text is recorded."
+        " whose text is recorded. The last column is the cost of these sessions without the wanted"
+        " values, and the cost if each of them had come back with a further call and had stayed to"
+        " the end of its session."
     )
     paragraphs = (
         f"Made by `make cost-table` from {len(found)} recorded sessions with {calls:,} calls.",
