@@ -304,7 +304,7 @@ export async function archiveView(page) {
         field.value = page.values.q;
         await search();
     }
-    if (page.values.undo) undoSinceDialog(load, { since: page.values.undo, agent: page.values.agent });
+    if (page.values.undo && !page.signal.aborted) undoSinceDialog(load, { since: page.values.undo, agent: page.values.agent });
     return following(load);
 }
 

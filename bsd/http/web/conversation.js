@@ -47,7 +47,7 @@ export class Conversation extends Reading {
     }
 
     get memory() {
-        return JSON.stringify([this.session, this.filter, this.page.main.clientWidth]);
+        return JSON.stringify([this.session, this.filter, this.list.scroller.clientWidth]);
     }
 
     takeLatest() {
