@@ -1,6 +1,6 @@
 // Requests to the daemon. The API key, if required, is kept in this tab's session storage.
 
-import { button, dialog, h } from "./dom.js";
+import { button, dialog, h, released } from "./dom.js";
 
 const BASE = new URL("./api/", document.baseURI);
 const KEY = "bsd-api-key";
@@ -64,7 +64,9 @@ export async function send(method, where, { body, signal } = {}) {
 
 async function json(method, where, body, signal) {
     const answer = await send(method, where, { body: body === undefined ? undefined : asText(body), signal });
-    return answer.json();
+    const told = await answer.json();
+    await released();
+    return told;
 }
 
 const asText = (body) => (typeof body === "string" ? body : JSON.stringify(body));
