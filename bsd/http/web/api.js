@@ -62,8 +62,14 @@ export async function send(method, where, { body, signal } = {}) {
     }
 }
 
+let hasRead = false;
+
+/** True if a view has read data: a connection for events that opens later may have missed a change. */
+export const hasReadData = () => hasRead;
+
 async function json(method, where, body, signal) {
     const answer = await send(method, where, { body: body === undefined ? undefined : asText(body), signal });
+    hasRead ||= where !== "status";
     const told = await answer.json();
     await released();
     return told;

@@ -1,6 +1,6 @@
 // The stream of the daemon's events. EventSource cannot send the API key, so fetch reads the stream.
 
-import { ApiError, send } from "./api.js";
+import { ApiError, hasReadData, send } from "./api.js";
 
 const SILENCE_MS = 60000; // the server sends at least a comment every 20 s
 const HIDDEN_MS = 30000; // a page hidden for this time closes its connection
@@ -73,15 +73,12 @@ export class Live {
     }
 
     become(connected) {
-        // Views load their data after the first connection, so only later ones need a reload.
-        const again = connected && !this.connected && this.wasConnected;
-        this.wasConnected ||= connected;
+        // Usually views read their data after the first connection: then they need no reload.
+        const again = connected && !this.connected && hasReadData();
         this.connected = connected;
         this.changed(connected ? "live" : document.hidden ? "waiting" : "lost");
-        if (again) {
-            this.failures = 0;
-            this.told({ type: "again" }); // events may have been missed
-        }
+        if (connected) this.failures = 0;
+        if (again) this.told({ type: "again" }); // events may have been missed
     }
 
     async read(reader, stop) {
