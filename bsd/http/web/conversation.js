@@ -75,7 +75,7 @@ export class Conversation extends Reading {
         this.build();
         if (at === Infinity) this.list.showEnd();
         else if (at) await this.goTo(at);
-        if (known) this.refresh();
+        if (known) this.refresh().catch((error) => this.told({ error }));
         else if (!this.lines.isWhole)
             this.lines.loadEnd().then(
                 () => this.build(),

@@ -107,8 +107,8 @@ export class Live {
 }
 
 /**
- * Throttle a repeated action: at most a tenth of the time, and at most once a second. Calls in
- * between are merged into one.
+ * Throttle a repeated action: at most a tenth of the time, and at most once a second, but no pause is
+ * longer than 30 s. Calls in between are merged into one.
  */
 export function paced(work, least = 1000) {
     let timer = null;
@@ -128,7 +128,7 @@ export function paced(work, least = 1000) {
             if (!(error instanceof ApiError)) throw error;
         } finally {
             last = performance.now();
-            pause = Math.max(least, 9 * (last - began));
+            pause = Math.min(LONGEST_PAUSE_MS, Math.max(least, 9 * (last - began)));
             running = false;
             if (wanted) again();
         }
@@ -144,6 +144,16 @@ export function paced(work, least = 1000) {
         wanted = false;
     };
     return again;
+}
+
+/** Load data by `ask`, and draw it by `draw`, unless a later call has begun: its data is newer. */
+export function newest(ask, draw) {
+    let calls = 0;
+    return async () => {
+        const call = ++calls;
+        const data = await ask();
+        if (call === calls) draw(data);
+    };
 }
 
 /** The event handlers of a view that loads its data again, throttled, at each event. */
