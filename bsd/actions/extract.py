@@ -14,6 +14,7 @@ from bsd.core.errors import BsdError, FieldError, Invalid
 from bsd.core.layout import SessionName
 from bsd.planning.extract import plan_extraction
 from bsd.planning.plan import Plan, Report
+from bsd.planning.prompt_cache import PromptCache
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.survey import fingerprint
 from bsd.sessions.commit.protocol import CommitOutcome
@@ -191,7 +192,9 @@ class _ExtractionRun:
         undone = undone_in(source, opened.history)
         self._since = Checkpoints()
         if self._state and not (self._by_hand and undone):
-            self._since = self._state.load(self._name, self._fingerprint, source)
+            self._since = self._usable(
+                self._state.load(self._name, self._fingerprint, source), opened
+            )
             hit = "miss" if self._since.first is None else "hit"
             _log.debug(f"Session {self._name}: cache {hit}", session=str(self._name))
         self._accounted = self._accounts.account(self._name)
@@ -217,15 +220,44 @@ class _ExtractionRun:
         if watched is not None and watched.has_due_calls():
             self.found_calls = True
             return Plan(plan.planned_on, (), Report("extract")), None
-        if watched is not None and (until := watched.waits_until()) is not None:
-            # Calls are detected in lines that are read. Without a checkpoint, these lines are read
-            # again.
-            due_at = min(until, plan.due_at or until)
-            plan = replace(plan, checkpoint=None, further=None, due_at=due_at)
+        if watched is not None:
+            plan = self._with_waiting_calls(plan, watched.waits_until())
         if self._state:
             places = filter(None, (plan.checkpoint, plan.further))
             self._guards = [guard(source, at.offset, plan.edits) for at in places]
         return plan, None
+
+    def _usable(self, stored: Checkpoints, opened: OpenSession) -> Checkpoints:
+        """Return the checkpoints unless calls before them must be found again, to be handled now.
+
+        Calls are detected in lines that are read.
+        """
+        latest = stored.further or stored.first
+        if latest is None or not latest.calls_wait:
+            return stored
+        cache = PromptCache(latest.cache, self._context.prices.table())
+        is_warm = (
+            cache.warm_until(opened.now, opened.transcript.identity.mtime_ns / 1e9) is not None
+        )
+        return stored if self._waits and is_warm else Checkpoints()
+
+    def _with_waiting_calls(self, plan: Plan, until: float | None) -> Plan:
+        """Return a plan after which the calls that wait are handled once the cache is cold.
+
+        Args:
+            until: when (epoch seconds) the calls in the lines that were read become due; None:
+                none of them waits.
+        """
+        latest = self._since.further or self._since.first
+        if until is None and latest is not None and latest.calls_wait:
+            until = plan.warm_until
+        if until is None:
+            return plan
+        first, further = (
+            at and replace(at, calls_wait=True) for at in (plan.checkpoint, plan.further)
+        )
+        due_at = min(until, plan.due_at or until)
+        return replace(plan, checkpoint=first, further=further, due_at=due_at)
 
     def _remember(self, plan: Plan, outcome: CommitOutcome | None) -> None:
         """Save the checkpoints and the account of the session, once a plan is in effect."""

@@ -161,7 +161,7 @@ def replay_session(
     grid = _grid(context, lists)
     played = _play(context, session, grid, lambda _: None)
     state = ReplayState(len(grid.settings))
-    state.add("", played.timeline, played.without, played.settings)
+    played.add_to(state, "")
     sums = state.sums
     answers = (
         answer_setting(setting, found, sums, grid)
@@ -179,7 +179,7 @@ def replay_session(
         ),
         steps=price_steps(played.timeline),
         compactions=compactions(recording),
-        notes=notes_of(state, grid, played.notes),
+        notes=notes_of(state, grid, played.left_alone),
     )
 
 
@@ -215,7 +215,11 @@ class _PlayedSession(NamedTuple):
     timeline: Timeline
     without: Played
     settings: list[Played]
-    notes: tuple[str, ...]
+    left_alone: str | None  # why bsd does not edit it
+    on_resume: bool  # its program reads the file only when the session is resumed
+
+    def add_to(self, state: ReplayState, program: str) -> None:
+        state.add(program, self.timeline, self.without, self.settings, on_resume=self.on_resume)
 
 
 class _Stopped(Exception):
@@ -246,7 +250,7 @@ class _Reader:
             state.fail(name, problem.message, _MOST_FAILED)
             self.problems[name] = problem
         else:
-            state.add(session.program, played.timeline, played.without, played.settings)
+            played.add_to(state, session.program)
         state.last, state.read = name, state.read + session.size
         self.context.progress(state.read, self.total)
         return True
@@ -307,13 +311,9 @@ def _play(
         play(timeline, recording.leaves[policy], setting.when)
         for setting, policy in zip(grid.settings, grid.policy_of, strict=True)
     ]
-    notes = [] if opened.left_alone is None else [f"bsd does not edit it: {opened.left_alone}"]
-    if program.uncallable is not None:
-        notes.append(
-            "Its program reads the file only when the session is resumed; the figures are those of"
-            " a program that reads it before each call"
-        )
-    return _PlayedSession(timeline, play(timeline), settings, tuple(notes))
+    return _PlayedSession(
+        timeline, play(timeline), settings, opened.left_alone, program.uncallable is not None
+    )
 
 
 class _Reported:

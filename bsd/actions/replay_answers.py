@@ -346,8 +346,8 @@ def suggest(settings: Sequence[ReplayedSetting], grid: ReplayGrid) -> SettingSug
     if not able:
         least = min((one for one in settings if one.left_values), key=_wanted_share)
         reason = (
-            f"Under each setting more than {BOUND * 100:.0f} % of the values that left were wanted again;"
-            " under this one the fewest"
+            f"Under each setting more than {BOUND * 100:.0f} % of the values that left were wanted"
+            " again; under this one the fewest"
         )
         return _suggestion(least, grid, reason)
     best = min(able, key=_figure)
@@ -481,10 +481,18 @@ _ROUGH = 0.1  # a larger deviation of the estimate is worth a word
 
 
 def notes_of(
-    state: ReplayState, grid: ReplayGrid, of_session: Sequence[str] = ()
+    state: ReplayState, grid: ReplayGrid, left_alone: str | None = None
 ) -> tuple[str, ...]:
-    """Return sentences about what the figures leave out, or do not know."""
-    notes = list(of_session)
+    """Return sentences about what the figures leave out, or do not know.
+
+    `left_alone`: why bsd does not edit the session, for one session.
+    """
+    notes = [] if left_alone is None else [f"bsd does not edit it: {left_alone}"]
+    if state.on_resume:
+        notes.append(
+            f"Sessions whose programs read the file only when they are resumed: {state.on_resume:,}"
+            "; their figures are those of a program that reads it before each call"
+        )
     if state.models:
         named = sorted(state.models, key=lambda model: -state.models[model])
         more = len(named) - _MOST_MODELS

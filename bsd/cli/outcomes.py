@@ -223,17 +223,21 @@ def _cost(outcomes: Outcomes) -> str:
 
 def _estimate(rates: Sequence[Rate]) -> str:
     """Return a sentence on how tokens were estimated, and which content is not counted."""
-    measured = sorted(rate.characters for rate in rates if rate.measured)
+    measured = [rate.characters for rate in rates if rate.measured]
+    others = [rate.characters for rate in rates if not rate.measured]
     if not measured:
-        how = f"{Rate().characters:g} characters each, since no session records its tokens"
+        how = f"{_span(others)} characters each, since no session records its tokens"
     else:
-        low, high = f"{measured[0]:.1f}", f"{measured[-1]:.1f}"
-        how = low if low == high else f"{low} to {high}"
-        how += " characters each, from the tokens that the sessions record"
-        if others := len(rates) - len(measured):
-            how += f" ({Rate().characters:g} in {others} without a record)"
+        how = f"{_span(measured)} characters each, from the tokens that the sessions record"
+        if others:
+            how += f" ({_span(others)} in {len(others)} without a record)"
     none = "content that is not sent (copies, compacted entries), pictures and PDFs count as none"
     return f"tokens: {how}; {none}"
+
+
+def _span(rates: Sequence[float]) -> str:
+    low, high = (f"{round(rate, 1):g}" for rate in (min(rates), max(rates)))
+    return low if low == high else f"{low} to {high}"
 
 
 def _print_reasons(reasons: dict[str, int]) -> None:

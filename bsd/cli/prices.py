@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import click
@@ -63,7 +64,7 @@ def _tell_prices(found: PricesAt) -> None:
     columns: tuple[str, ...] = ("MODEL", "SESSIONS", *numbers, "WRITE", "SINCE", "ALSO")
     rows: list[tuple[str, ...]] = [
         (
-            row.model,
+            _readable(row.model),
             "" if row.sessions is None else f"{row.sessions:,}",
             "unknown" if row.input is None else _dollars(row.input) + "*" * row.is_peak,
             _dollars(row.output),
@@ -93,6 +94,23 @@ def _tell_prices(found: PricesAt) -> None:
     _tell_list(found)
     if any(row.input is None and row.sessions for row in found.prices):
         note("Try: add prices that are unknown to [[prices]] in bsd.toml")
+
+
+# Parts of the regular expressions of rows, and their form for people.
+_EXPRESSIONS = (
+    (r"\[(?:-\.|\.-)\]", "-"),
+    (r"\[\.\]", "."),
+    (r"\(\?:[^()]*\)\?|\(\?![^()]*\)", ""),
+    (r"\(\?:", "("),
+    (r"\.\*", "*"),
+)
+
+
+def _readable(model: str) -> str:
+    """Return the names that a regular expression fits, in short; a plain name stays as it is."""
+    for expression, text in _EXPRESSIONS:
+        model = re.sub(expression, text, model)
+    return model
 
 
 def _without(number: int, row: tuple[str, ...]) -> tuple[str, ...]:

@@ -15,11 +15,13 @@ from bsd.cli.options import sessions_argument
 from bsd.cli.output import counted, note, print_table, say, say_wrapped, size
 from bsd.cli.problem import Problem
 from bsd.cli.sessions import short_tokens
-from bsd.core.errors import LeftAlone, Unavailable
+from bsd.core.errors import LeftAlone, NotFound, Unavailable
 from bsd.core.layout import SessionName
 from bsd.core.price_list import PriceSources, problem_of, read_price_list
 from bsd.planning.replay_settings import ReplaySetting
 from bsd.planning.timing_words import SHORT_REASONS
+
+_MOST_LEFT_OUT = 3  # sessions of a sample that are named, with the reason
 
 
 @click.command("replay", cls=BsdCommand)
@@ -144,21 +146,24 @@ def tell_replay(answer: Replay) -> None:
 def _tell_left_out(answer: Replay, *, named: bool) -> int:
     """Report sessions that were not played back; return the exit code.
 
-    Sessions that bsd leaves alone are an error only if the user has named them.
+    In a sample, it is no error that bsd leaves a session alone, or that its program has deleted it.
     """
-    failed = [
-        left
-        for left in answer.left_out
-        if left.problem is not None and (named or not isinstance(left.problem, LeftAlone))
-    ]
-    for left in failed:
-        if left.problem is not None:
-            text = f"{left.session} was not played back: {left.reason}"
-            Problem(text, left.problem.exit_code, left.problem.hint).show()
-    alone = len(answer.left_out) - len(failed)
-    if alone:
-        note(f"{counted(alone, 'session')} left alone: `bsd sessions` tells why")
-    return next((left.problem.exit_code for left in failed if left.problem), 0)
+    code, others = 0, 0
+    for left in answer.left_out:
+        problem = left.problem
+        if problem is None or (not named and isinstance(problem, LeftAlone | NotFound)):
+            others += 1
+            if others <= _MOST_LEFT_OUT:
+                note(f"{left.session} was left out: {left.reason}")
+            continue
+        text = f"{left.session} was not played back: {left.reason}"
+        Problem(text, problem.exit_code, problem.hint).show()
+        code = code or problem.exit_code
+    if others > _MOST_LEFT_OUT:
+        note(
+            f"{others - _MOST_LEFT_OUT:,} further sessions were left out: `bsd sessions` tells why"
+        )
+    return code
 
 
 def _without(answer: Replay) -> str:

@@ -85,7 +85,10 @@ class JobRunner:
             state.scan.note(left.session, left.file)
             state.note_waiting(left.session, wait_of(left, wall))
             if left.due_at is not None:
-                state.enqueuer.put(left.session, now + max(0.0, left.due_at - wall))
+                # If the clock was set back meanwhile, `wall` is too early. A wait is never longer
+                # than it was when the file had just been written.
+                began = max(wall, left.file.mtime_ns / 1e9)
+                state.enqueuer.put(left.session, now + max(0.0, left.due_at - began))
 
     def clean_up(self) -> None:
         """Archive or delete files that have reached their retention time.

@@ -23,13 +23,13 @@ from bsd.daemon.loops import Beats, Clocks, Loop
 from bsd.daemon.queue import WorkQueue
 from bsd.daemon.scan import Scan
 from bsd.daemon.status import Events
-from bsd.daemon.tasks import LONGEST_WAIT_SECONDS
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.rules import Reason
 from bsd.planning.survey import fingerprint
 from bsd.planning.timing import Timing
 from bsd.planning.timing_members import left_figures
 from bsd.planning.timing_words import rewritten
+from bsd.planning.worth import LONGEST_WAIT_SECONDS
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.protocol import CommitOutcome
 from bsd.store.state import Left, StateDb, state_at

@@ -19,12 +19,10 @@ from bsd.core.layout import SessionName
 from bsd.daemon.child import Child, Stopping
 from bsd.planning.plan import Plan
 from bsd.planning.result import SessionResult
+from bsd.planning.worth import is_worth_writing
 from bsd.sessions.commit.displaced import Recovered
 
 _log = structlog.stdlib.get_logger(module="worker")
-
-LONGEST_WAIT_SECONDS = 3600.0  # a small saving waits at most so long for further savings
-_SHARE = 32  # a commit saves at least 1/32 of the bytes that it has to write
 
 # A new line with one of these members is committed however small the saving is: it was restored and
 # its protection has ended, or it was made extractable. Within a JSON string, the quotes would
@@ -142,10 +140,8 @@ def is_worth(plan: Plan, waited: float) -> bool:
     Args:
         waited: seconds for which the oldest saving has waited.
     """
-    if not plan.edits or waited >= LONGEST_WAIT_SECONDS:
-        return True
-    # Even for a small change, the whole file is written.
-    if plan.report.bytes_saved * _SHARE >= plan.report.bytes_after:
+    report = plan.report
+    if not plan.edits or is_worth_writing(report.bytes_saved, report.bytes_after, waited):
         return True
     return any(mark in edit.new for edit in plan.edits for mark in _ASKED_FOR)
 

@@ -117,7 +117,10 @@ class InBand:
         """Return the transcript for a planner; it finds calls in lines that the planner reads."""
         policy = Policy.of(opened.settings)
         waits_at = opened.now if self._waits and opened.settings.when != "now" else None
-        return WatchedTranscript(opened.transcript, opened.format, policy, self.due, waits_at)
+        prices = self._context.prices.table()
+        return WatchedTranscript(
+            opened.transcript, opened.format, policy, self.due, waits_at, prices
+        )
 
     def due(self, calls: Sequence[OwnCall]) -> list[OwnCall]:
         """Return the calls that must be handled now; usually none."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bsd.core.prices import PriceTable
 from bsd.mcp.tools import TOOLS
 from bsd.mcp.transcript_answers import gives_text, is_answered, is_for_later, read_answer
 from bsd.mcp.transcript_commands import AFTER_THE_TURN, TEXT_ONLY, find_shell_command
@@ -113,6 +114,7 @@ class WatchedTranscript:
         due: filters calls; returns those to handle.
         waits_at: the current time (epoch seconds), if calls that are already carried out wait while
             the prompt cache is warm; None: no call waits.
+        prices: the prices that bsd knows, with the lifetimes of caches.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class WatchedTranscript:
         policy: Policy,
         due: Callable[[Sequence[OwnCall]], Sequence[OwnCall]],
         waits_at: float | None = None,
+        prices: PriceTable | None = None,
     ) -> None:
         self.identity = source.identity
         self.lines_holding = source.lines_holding
@@ -132,7 +135,8 @@ class WatchedTranscript:
         self._policy = policy
         self._due = due
         self._waits_at = waits_at
-        self._cache = PromptCache()
+        self._prices = prices
+        self._cache = PromptCache(prices=prices)
 
     def has_due_calls(self) -> bool:
         """Return True if there are calls to handle now."""
@@ -160,7 +164,7 @@ class WatchedTranscript:
 
         Before the first call, lines that cannot contain a call are not parsed.
         """
-        self.calls, self._cache = [], PromptCache()
+        self.calls, self._cache = [], PromptCache(prices=self._prices)
         for line in self._source.lines(start, first_index):
             if self.calls or any(needle in line.raw for needle in NEEDLES):
                 entry = parse_entry(line.raw)

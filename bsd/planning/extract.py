@@ -329,8 +329,12 @@ class _Extraction:
             sums[1] += sum(stood[path].length for path in value.removes)
             # Providers charge an image by its pixels, which its characters do not show.
             if outcome.sent and not (value.display or value.shape.is_block):
-                sums[2] += self._rate.tokens(was.characters - text_sizes(stand_in)[1])
-                if self._reached is None:
+                characters = was.characters - text_sizes(stand_in)[1]
+                if value.is_thought:
+                    proof = sum(stood[path].characters for path in value.removes)
+                    characters = self._rate.thought(characters, proof)
+                sums[2] += self._rate.tokens(characters)
+                if self._reached is None and characters > 0:
                     self._reached = self._survey.cache_seen(self._number).reached
         return sizes
 

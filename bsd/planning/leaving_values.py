@@ -13,7 +13,6 @@ from math import ceil
 from sys import maxsize
 
 from bsd.planning.recorded import TYPES, LeaveColumns, ValueColumns
-from bsd.planning.recording_tokens import Sizes
 from bsd.planning.rules import (
     Chosen,
     Policy,
@@ -24,7 +23,7 @@ from bsd.planning.rules import (
     decide,
     subject_of,
 )
-from bsd.planning.tokens import size_of_value
+from bsd.planning.tokens import Sizes, size_of_value
 from bsd.transcripts.agents.entry import EXTRACTABLE, Entry, placeholder
 from bsd.transcripts.agents.format import EntryInfo, TranscriptFormat, Value
 from bsd.transcripts.spans import ValuePath

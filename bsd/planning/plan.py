@@ -22,6 +22,14 @@ class Rate:
     # Default: the rule of thumb for English and code, for sessions that record no usage.
     characters: float = 4.0
     measured: bool = False  # from the usage that the session recorded
+    # Characters of text for a character of thinking, or of its signature, of earlier turns. 0: it
+    # is not sent again.
+    thinking: float = field(default=1.0, compare=False)
+    proof: float = field(default=0.0, compare=False)
+
+    def thought(self, text: int, proof: int = 0) -> int:
+        """Return the characters of text that thinking of an earlier turn counts as."""
+        return int(self.thinking * max(0, text) + self.proof * proof)
 
     def tokens(self, characters: int) -> int:
         """Estimate the tokens of a text of `characters` characters."""

@@ -13,7 +13,7 @@ from bsd.planning.survey import Survey
 from bsd.planning.timing import CacheState, Cause, Cut, Timing, best_timing, timing_of
 from bsd.store.state import Waiting
 from bsd.transcripts.agents.entry import placeholder
-from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.format import TranscriptFormat, Value
 from bsd.transcripts.reader import Transcript, parse_entry
 
 
@@ -47,16 +47,23 @@ class ReadyValues:
             row = outcome.row
             entry = parse_entry(source.read(row.offset, row.length))
             values = fmt.values(entry) if entry is not None else []
-            lengths = {value.path: len(value.text) for value in values if value.text is not None}
+            found = {value.path: value for value in values if value.text is not None}
             left = len(placeholder(row.entry_id or ""))
             # Providers charge images by pixels, which their characters do not show.
             characters = sum(
-                max(0, lengths[value.path] - keep_chars - left)
-                for value, keep_chars in outcome.decision.waiting
-                if not value.shape.is_block and value.path in lengths
+                self._leaving(found[option.path], keep_chars + left)
+                for option, keep_chars in outcome.decision.waiting
+                if not option.shape.is_block and option.path in found
             )
             reached = self._survey.cache_seen(number).reached
             self._places[row.index] = _Place(characters, reached)
+
+    def _leaving(self, value: Value, stay: int) -> int:
+        """Return the characters that leave the context with a value of which some stay."""
+        length = len(value.text or "")
+        if value.type == "thinking":
+            return self._survey.rate.thought(length - stay, value.length - length)
+        return max(0, length - stay)
 
     def decide(self, when: str, now: float) -> Timing | None:
         """Decide which of the values leave now; None if no value is ready.
@@ -133,5 +140,6 @@ def timing_without_wait(
         now: epoch seconds.
     """
     price, life = survey.cache.price(now), survey.cache.life_seen(now)
-    timing = timing_of(cut, cache, price, when or "cold", life)
-    return timing if when else replace(timing, cause=Cause.ASKED)
+    if when is None or when == "now":  # it has the figures too
+        return replace(timing_of(cut, cache, price, "cold", life), cause=Cause.ASKED)
+    return timing_of(cut, cache, price, when, life)

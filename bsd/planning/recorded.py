@@ -26,6 +26,7 @@ class EntryColumns:
     """The entries of a session, a column for each property."""
 
     lines: array[int] = field(default_factory=lambda: array("Q"))  # 0-based line numbers
+    ends: array[int] = field(default_factory=lambda: array("Q"))  # bytes of the file up to its end
     times: array[float] = field(default_factory=lambda: array("d"))
     messages: array[int] = field(default_factory=lambda: array("I"))  # up to and including it
     turns: bytearray = field(default_factory=bytearray)  # index in `TURNS`
@@ -46,7 +47,8 @@ class ValueColumns:
 
     entries: array[int] = field(default_factory=lambda: array("L"))  # number of the entry
     types: bytearray = field(default_factory=bytearray)  # index in `TYPES`
-    displays: bytearray = field(default_factory=bytearray)  # 1: never sent to the model
+    # 1: its leaving changes no request. It is never sent, or is thinking whose turn is over.
+    displays: bytearray = field(default_factory=bytearray)
     characters: array[int] = field(default_factory=lambda: array("Q"))
     tokens: array[float] = field(default_factory=lambda: array("d"))  # 0 for display
 

@@ -30,9 +30,9 @@ from bsd.planning.recorded import (
     Recording,
     Stretch,
 )
-from bsd.planning.recording_tokens import Away, RecordedSizes, Sizes, set_tokens
+from bsd.planning.recording_tokens import Away, RecordedSizes, set_tokens
 from bsd.planning.rules import Policy, own_tool
-from bsd.planning.tokens import NO_SIZE, Answers, TextSize, size_of, size_of_value
+from bsd.planning.tokens import NO_SIZE, Answers, Sizes, TextSize, size_of, size_of_value
 from bsd.planning.wanted_again import SHORTEST_TEXT, WantedText
 from bsd.store.originals import Missing, OriginalStore
 from bsd.store.state import NO_ID
@@ -186,6 +186,7 @@ class _Reader:
             self._time = time
         before = entries.messages[-1] if entries.messages else 0
         entries.lines.append(line.index)
+        entries.ends.append(line.offset + len(line.raw))
         entries.times.append(nan if time is None else time)
         entries.messages.append(before + info.is_message)
         entries.turns.append(_TURN_NUMBER[info.turn])

@@ -12,8 +12,8 @@ from math import inf
 from statistics import median
 from typing import NamedTuple
 
-from bsd.planning.recorded import Call, Cause, Deviation, Recording, Stretch
-from bsd.planning.tokens import NO_SIZE, Estimate, Request, Requests, TextSize, fit
+from bsd.planning.recorded import TYPES, Call, Cause, Deviation, Recording, Stretch
+from bsd.planning.tokens import NO_SIZE, Estimate, Request, Requests, Sizes, TextSize, fit
 
 # Words about odd input, keys of `Recording.notes`.
 NO_USAGE = "answers without recorded tokens"
@@ -23,32 +23,7 @@ NO_TIME = "answers without a time"
 # Recorded tokens are not those of this context if they are so many times more or less.
 _ODD = 10.0
 _LEAST_COMPARED = 2
-
-
-class Sizes:
-    """The sizes of entries, values or answers, a column for each part."""
-
-    def __init__(self) -> None:
-        self._columns = [array("I") for _ in NO_SIZE]
-
-    def append(self, size: TextSize) -> None:
-        """Add the next size."""
-        for column, number in zip(self._columns, size, strict=True):
-            column.append(number)
-
-    def __len__(self) -> int:
-        return len(self._columns[0])
-
-    def __getitem__(self, at: int) -> TextSize:
-        return TextSize(*(column[at] for column in self._columns))
-
-    def any(self, start: int, end: int | None = None) -> bool:
-        """Return whether an entry has content, or an entry of a range."""
-        return any(self._columns[-1][start : start + 1 if end is None else end])
-
-    def sum(self, start: int, end: int) -> TextSize:
-        """Return the size of a range."""
-        return TextSize(*(sum(column[start:end]) for column in self._columns))
+_THINKING = TYPES.index("thinking")
 
 
 class Away(NamedTuple):
@@ -97,6 +72,9 @@ def set_tokens(recording: Recording, sizes: RecordedSizes) -> None:
     recording.entries.tokens.extend(main.tokens(entries[at]) for at in range(len(entries)))
     values = sizes.values
     recording.values.tokens.extend(main.tokens(values[at]) for at in range(len(values)))
+    if main.thinking.in_turn:  # thinking leaves after its turn, when it is not sent any more
+        for at, type_ in enumerate(recording.values.types):
+            recording.values.displays[at] |= type_ == _THINKING
     recording.wants = [
         want._replace(
             tokens=round(recording.values.tokens[max(value for _, value in want.holders)])
@@ -255,7 +233,8 @@ def _set_calls(
     notes = Counter(recording.notes)
     charged = sum(call.usage is not None for call in recording.calls)
     needs_usage = 2 * charged >= len(recording.calls)
-    calls, numbers = [], {}
+    calls: list[Call] = []
+    numbers: dict[int, int] = {}
     for number, (call, context) in enumerate(zip(recording.calls, contexts, strict=True)):
         estimate = estimates[call.model]
         prompt, lean = _prompt(context, estimate)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import NamedTuple
 
 from bsd.core.prices import Price
@@ -25,6 +26,7 @@ from bsd.planning.recorded import TYPES, Call, LeaveColumns
 from bsd.planning.recorded import Cause as Begin
 from bsd.planning.replay_timeline import NEVER, Context, Occasion, Timeline
 from bsd.planning.timing import Cut, Timing, best_timing
+from bsd.planning.worth import LONGEST_WAIT_SECONDS, is_worth_writing
 from bsd.transcripts.agents.entry import Usage
 from bsd.transcripts.agents.format import CacheUse, EntryInfo
 
@@ -108,6 +110,10 @@ class _Player:
         self._fresh = 0  # number in `_due` from which all have become due at this occasion
         self._due_in: tuple[int, int] = (0, -1)  # stretch and binding entry when they were sorted
         self._cut_at: dict[int, int] = {}  # value → number of the first call without it
+        # Characters: of the values that have left; of values out of context that leave with the
+        # next commit. Since when a saving has been too small for one, in epoch seconds.
+        self._saved = self._outside = 0
+        self._small_since: float | None = None
         self._unbound: set[int] = set()  # entries whose signature has left
         self._gone = _Sums(len(self._recording.entries))
         self._stretch = 0
@@ -136,31 +142,66 @@ class _Player:
             self._cache = PromptCache(cache.seen, self._timeline.conditions.prices, cache.accounted)
 
     def _use(self, occasion: Occasion, number: int) -> None:
-        """Make the cuts that the rule allows before a call: at once, and when the cache is cold."""
+        """Make the cuts that the rule allows before a call.
+
+        The daemon looks at the session when it is quiet, when its cache gets cold, and when a small
+        saving has waited for long enough.
+        """
         quiet = self._timeline.conditions.quiet
         now, written = occasion.at or 0.0, (occasion.at or quiet) - quiet
-        self._use_moment(occasion, number, now, written)
-        cold_at = self._cache.warm_until(now, written)
-        if cold_at is not None and occasion.until is not None and cold_at <= occasion.until:
-            self._use_moment(occasion, number, cold_at, written)
+        until = occasion.until or now
+        while now <= until:
+            self._use_moment(occasion, number, now, written)
+            cold_at, since = self._cache.warm_until(now, written), self._small_since
+            waited = None if since is None else since + LONGEST_WAIT_SECONDS
+            now = min((time for time in (cold_at, waited) if time and time > now), default=inf)
 
     def _use_moment(self, occasion: Occasion, number: int, now: float, written: float) -> None:
         """Make the cuts that the rule allows now (epoch seconds); `written`: the last write."""
         while self._sort_out(occasion, number):
-            starts = self._starts()
-            cuts = self._cuts(occasion, starts)
-            cache = self._cache
-            state, price, life = cache.state(now, written), cache.price(now), cache.life_seen(now)
-            timing = best_timing(cuts, state, price, self._when, life)
-            if timing.waits:
+            start, timing = len(self._due), None
+            if self._due:
+                start, timing, price = self._decide(occasion, now, written)
+            if not self._commits(occasion, start, now) or timing is None or timing.waits:
                 return
-            start = next(at for at, cut in zip(starts, cuts, strict=True) if cut is timing.cut)
             self._book(timing, price)
             if not self._cut(occasion, number, timing, start, now):
                 return
 
+    def _decide(
+        self, occasion: Occasion, now: float, written: float
+    ) -> tuple[int, Timing, Price | None]:
+        """Return which of the due values leave, as their first number, and why."""
+        starts = self._starts()
+        cuts = self._cuts(occasion, starts)
+        cache = self._cache
+        state, price, life = cache.state(now, written), cache.price(now), cache.life_seen(now)
+        timing = best_timing(cuts, state, price, self._when, life)
+        if timing.waits:
+            return len(self._due), timing, price
+        start = next(at for at, cut in zip(starts, cuts, strict=True) if cut is timing.cut)
+        return start, timing, price
+
+    def _commits(self, occasion: Occasion, start: int, now: float) -> bool:
+        """Return whether the daemon commits a plan, with the due values from `start` on.
+
+        Values out of context leave with it.
+        """
+        values, entries = self._recording.values, self._recording.entries
+        leaving = (self._leaves.values[leave] for leave in self._due[start:])
+        saved = self._outside + sum(values.characters[value] for value in leaving)
+        if not saved:
+            return False
+        size = entries.ends[occasion.seen - 1] if occasion.seen else 0
+        waited = 0.0 if self._small_since is None else now - self._small_since
+        if not is_worth_writing(saved, size - self._saved - saved, waited):
+            self._small_since = now if self._small_since is None else self._small_since
+            return False
+        self._saved, self._outside, self._small_since = self._saved + saved, 0, None
+        return True
+
     def _sort_out(self, occasion: Occasion, number: int) -> bool:
-        """Find the values that are due now; return False if there are none."""
+        """Find the values that may leave now; return False if there are none."""
         entries, order = self._recording.entries, self._order
         messages = entries.messages[occasion.seen - 1] if occasion.seen else 0
         while self._next < len(order) and order[self._next][0] <= messages:
@@ -169,16 +210,18 @@ class _Player:
         context = self._timeline.contexts[occasion.stretch]
         binding = self._binding(context, occasion.seen)
         looked_at, self._held, fresh = self._held, [], list[int]()
+        values = self._recording.values
         if self._due_in != (occasion.stretch, binding):
             looked_at += self._due + self._bound
             self._due, self._bound, self._due_tokens = [], [], 0.0
             self._due_in = occasion.stretch, binding
         for leave in looked_at:
             value = self._leaves.values[leave]
-            entry = self._recording.values.entries[value]
+            entry = values.entries[value]
             if self._stays(leave, value, entry, occasion):
                 self._held.append(leave)
-            elif not context.holds(entry):  # it leaves at once, and changes no prompt
+            elif values.displays[value] or not context.holds(entry):
+                self._outside += values.characters[value]  # it leaves at once; no prompt changes
                 self._cut_at[value] = number
                 self._gone.add(entry, self._leaves.tokens[leave])
             elif entry < binding:
@@ -191,7 +234,7 @@ class _Player:
             self._due += sorted(fresh)
             if self._fresh and self._due[self._fresh] < self._due[self._fresh - 1]:
                 self._due.sort()
-        return bool(self._due)
+        return bool(self._due or self._outside)
 
     def _stays(self, leave: int, value: int, entry: int, occasion: Occasion) -> bool:
         """Return whether a value stays although enough messages follow it."""
@@ -233,7 +276,9 @@ class _Player:
             removed += self._tokens(start, end) if start else self._due_tokens - removed
             end = start
             leaves = removed * scale
-            rewritten = max(0.0, context - self._before(occasion, start) - leaves)
+            after = context - self._before(occasion, start)
+            # As the daemon does if its estimates do not fit together.
+            rewritten = after - leaves if after >= leaves else context
             found.append(Cut(round(leaves), round(rewritten)))
         return found[::-1]
 

@@ -181,9 +181,18 @@ class ReplayState:
     more_failed: int = 0  # further sessions that could not be read
     empty: int = 0  # sessions without a request to a model
     uncounted: int = 0  # sessions whose programs record no usage
+    on_resume: int = 0  # sessions whose programs read the file only when they are resumed
 
-    def add(self, program: str, timeline: Timeline, without: Played, played: list[Played]) -> None:
-        """Add a session of a program."""
+    def add(
+        self,
+        program: str,
+        timeline: Timeline,
+        without: Played,
+        played: list[Played],
+        *,
+        on_resume: bool,
+    ) -> None:
+        """Add a session of a program; `on_resume`: it reads the file only then."""
         sums = self.programs.setdefault(program, SessionSums.of(self.settings))
         sums.add(timeline, without, played)
         _count(self.odd, timeline.recording.notes)
@@ -191,6 +200,7 @@ class ReplayState:
         calls = timeline.recording.calls
         self.empty += not calls
         self.uncounted += bool(calls) and not timeline.tells
+        self.on_resume += bool(calls) and on_resume
 
     def fail(self, session: str, reason: str, most: int) -> None:
         """Note a session that cannot be read; of more than `most`, only their number."""

@@ -239,17 +239,13 @@ class Timeline:
         return tokens * charged.input * (step.input if step else 1.0) / 1e6
 
     def order(self, leaves: LeaveColumns) -> list[tuple[int, int]]:
-        """Return (number of messages from which it may leave, number in `leaves`), ascending.
-
-        Values that are never sent are left out: they change no prompt.
-        """
+        """Return (number of messages from which it may leave, number in `leaves`), ascending."""
         known = self._orders.get(id(leaves))
         if known is None:
             values, entries = self.recording.values, self.recording.entries
             known = self._orders[id(leaves)] = sorted(
                 (entries.messages[values.entries[value]] + leaves.positions[number], number)
                 for number, value in enumerate(leaves.values)
-                if not values.displays[value]
             )
         return known
 

@@ -17,7 +17,7 @@ from bsd.core.errors import BsdError, Busy, LeftAlone
 from bsd.core.formatting import iso_utc
 from bsd.planning.plan import Plan, Rate, Report
 from bsd.planning.restore import Restored
-from bsd.planning.timing import Timing
+from bsd.planning.timing import Cause, Cut, Timing
 from bsd.planning.timing_members import (
     CallsExpected,
     CallsNeeded,
@@ -105,7 +105,7 @@ class SessionResult:
     due_at: Internal[float | None] = None
     # Why values in context left; if none left, why they wait.
     timing: Internal[Timing | None] = None
-    # The wait of the values that a last plan left in place, perhaps after a cut.
+    # The wait of the values that the last plan left in place, perhaps beside a cut.
     wait: Internal[Timing | None] = None
     # Seconds until a busy session is idle, if known.
     again_in: Internal[float | None] = None
@@ -134,7 +134,7 @@ class SessionResult:
             left_as: the file afterwards; None if it holds lines that no plan has seen.
         """
         report, counts = plan.report, in_effect or self.dry_run
-        wait = plan.timing if plan.timing and plan.timing.waits else None
+        wait = _wait(plan)
         made = (plan.timing if counts else None, self.timing)
         timing = next((each for each in made if each and not each.waits), wait)
         # By hand, a dry run names the wait of the daemon.
@@ -185,6 +185,16 @@ class SessionResult:
             error=type(error),
             again_in=error.again_in if isinstance(error, Busy) else None,
         )
+
+
+def _wait(plan: Plan) -> Timing | None:
+    """Return the wait of the values that a plan leaves in place; None if no value waits."""
+    timing, ready = plan.timing, plan.report.tokens_ready
+    if timing is None or timing.waits:
+        return timing
+    if timing.cause is Cause.ASKED or not ready or plan.warm_until is None:
+        return None
+    return Timing(Cause.WARM, Cut(ready, 0), plan.warm_until)  # a cut of the newest values only
 
 
 def _status_of(error: BsdError) -> Status:

@@ -6,7 +6,6 @@ it stopped, so reading appended lines takes time for these lines only.
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +19,7 @@ from bsd.core.models import ContextLimit, context_limit_of
 from bsd.planning.context_window import ContextWindow
 from bsd.planning.plan import Rate
 from bsd.planning.session_fills import MEDIA, Fill, Fills
-from bsd.planning.tokens import Meter
+from bsd.planning.tokens import NO_SIZE, Meter, Sizes
 from bsd.planning.view import guard_of, has_grown, time_text
 from bsd.transcripts.agents.entry import (
     MARKER,
@@ -200,7 +199,8 @@ class SessionMeter:
         self._started: list[tuple[float, int]] = []  # (time, line) of each call
         self._subagents: dict[str, int] = {}  # session of a sub-agent → line of the call
         self._window, self._meter = ContextWindow(), Meter()
-        self._characters = array("Q")  # per row: characters sent to the model
+        self._content = Sizes()  # per row: what is sent to the model
+        self._turn_from = 0  # row with which the last turn begins
         self._away: list[_Away] = []
         self._since = 0
         self._usage: tuple[int, float | None, int] | None = None  # (line, time, tokens)
@@ -352,8 +352,9 @@ class SessionMeter:
 
     def _note_context(self, index: int, entry: Entry, info: EntryInfo, values: list[Value]) -> None:
         self._window.follow(index, info)
-        self._meter.follow(entry, info, values)
-        self._characters.append(sum(len(value.text or "") for value in values if _is_sent(value)))
+        if info.turn is Turn.STARTS:
+            self._turn_from = len(self._content)
+        self._content.append(self._meter.follow(entry, info, values))
         if info.is_compaction:
             self._since = index + 1
         is_answer = info.is_assistant or info.cache is not None or info.role == "assistant"
@@ -400,7 +401,7 @@ class SessionMeter:
             if info.result_of is not None and not (value and value.display):
                 self._tools[tool].extracted += size
         if characters:
-            self._away.append(_Away(len(self._characters) - 1, characters, time_ms(marker.at)))
+            self._away.append(_Away(len(self._content) - 1, characters, time_ms(marker.at)))
 
     # --- answers ---
 
@@ -445,9 +446,8 @@ class SessionMeter:
     def _context(self) -> ContextInOutline:
         window = copy(self._window)  # a window computes its answers once, so ask a copy
         rate = self._meter.rate()
-        sent = sum(n for row, n in enumerate(self._characters) if window.sent(row))
         away = [one for one in self._away if window.sent(one.row)]
-        estimate = rate.tokens(sent)
+        estimate = self._estimate(window)
         tokens, source = self._tokens(rate, away) or (estimate, "estimate")
         usage = None
         if self._usage:
@@ -466,6 +466,16 @@ class SessionMeter:
             extracted_tokens=rate.tokens(sum(one.characters for one in away)),
             last_usage=usage,
         )
+
+    def _estimate(self, window: ContextWindow) -> int:
+        """Return the estimated tokens of the content in context."""
+        sent = turn = NO_SIZE
+        for row in range(len(self._content)):
+            if window.sent(row):
+                sent = sent.plus(self._content[row])
+                turn = turn.plus(self._content[row]) if row >= self._turn_from else turn
+        estimate = self._meter.estimate()
+        return int(estimate.tokens(sent) + estimate.tokens_in_turn(turn))
 
     def _context_limit(self) -> ContextLimit | None:
         if self._limit is not None:
@@ -503,5 +513,5 @@ def _prompt(prompt: _Prompt) -> PromptInOutline:
 
 
 def _is_sent(value: Value) -> bool:
-    """Return whether a value counts towards the context, by the same rule as `Meter`."""
+    """Return whether a value counts as extracted from the context."""
     return not value.display and value.type != "thinking"

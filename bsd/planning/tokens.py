@@ -11,6 +11,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from operator import add, sub
 from statistics import median
 from typing import NamedTuple
 
@@ -54,14 +55,40 @@ class TextSize(NamedTuple):
 
     def plus(self, other: TextSize) -> TextSize:
         """Return the size of both."""
-        return TextSize(*(one + more for one, more in zip(self, other, strict=True)))
+        return TextSize(*map(add, self, other))
 
     def less(self, other: TextSize) -> TextSize:
         """Return the size of this without the other."""
-        return TextSize(*(one - more for one, more in zip(self, other, strict=True)))
+        return TextSize(*map(sub, self, other))
 
 
 NO_SIZE = TextSize()
+
+
+class Sizes:
+    """Sizes of entries, values or answers: a column for each part."""
+
+    def __init__(self) -> None:
+        self._columns = [array("I") for _ in NO_SIZE]
+
+    def append(self, size: TextSize) -> None:
+        """Add the next size."""
+        for column, number in zip(self._columns, size, strict=True):
+            column.append(number)
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __getitem__(self, at: int) -> TextSize:
+        return TextSize(*(column[at] for column in self._columns))
+
+    def any(self, start: int, end: int | None = None) -> bool:
+        """Return whether an entry has content, or an entry of a range."""
+        return any(self._columns[-1][start : start + 1 if end is None else end])
+
+    def sum(self, start: int, end: int) -> TextSize:
+        """Return the size of a range."""
+        return TextSize(*(sum(column[start:end]) for column in self._columns))
 
 
 def size_of(entry: Entry, info: EntryInfo, values: Iterable[Value]) -> TextSize:
@@ -178,7 +205,7 @@ class Estimate(NamedTuple):
     @property
     def rate(self) -> Rate:
         """The characters of text per token."""
-        return Rate(self.characters, self.measured)
+        return _rate(self.characters, self.thinking, measured=self.measured)
 
     def tokens(self, size: TextSize) -> float:
         """Return the tokens of content for as long as it is in context."""
@@ -192,6 +219,11 @@ class Estimate(NamedTuple):
 
     def _beside(self, size: TextSize) -> float:
         return self.message * size.messages + _TOKENS_OF_AN_IMAGE * size.images
+
+
+def _rate(characters: float, thinking: Thinking, *, measured: bool) -> Rate:
+    stays = not thinking.in_turn
+    return Rate(characters, measured, stays * thinking.text, stays * thinking.proof)
 
 
 class Request(NamedTuple):
@@ -348,12 +380,13 @@ class Answers:
 
     def follow(self, entry: Entry, info: EntryInfo) -> Step:
         """Add the next entry, which is none of a sub-agent within the session."""
-        usage = usage_of(entry)
         if not _is_of_answer(info):
-            if usage is not None and not info.is_message:
-                return self._follow_record(usage)
-            self._is_over = self._is_over or info.is_message
+            if not info.is_message:
+                usage = _usage_of(entry, info)
+                return _NO_STEP if usage is None else self._follow_record(usage)
+            self._is_over = True
             return _NO_STEP
+        usage = _usage_of(entry, info)
         if info.answer is not None:
             begins = info.answer != self._answer
         else:
@@ -375,6 +408,11 @@ class Answers:
         return _NO_STEP
 
 
+def _usage_of(entry: Entry, info: EntryInfo) -> Usage | None:
+    known = info.cache.usage if info.cache is not None else None
+    return usage_of(entry) if known is None else known
+
+
 def _is_of_answer(info: EntryInfo) -> bool:
     """Return whether an entry is a part of an answer of the model."""
     if info.is_assistant or info.calls or (info.role or "").lower() in _ROLES_OF_MODELS:
@@ -391,8 +429,9 @@ class Meter:
         self._answers = Answers()
         self._requests = Requests()
         self._stretch = 0
-        self._context = self._turn = NO_SIZE  # since the beginning of the stretch
-        self._before: tuple[int, TextSize, TextSize] = (0, NO_SIZE, NO_SIZE)
+        self._context = NO_SIZE  # since the beginning of the stretch
+        self._before_turn = NO_SIZE  # the same, when the last turn began
+        self._sent = Request(0, 0, NO_SIZE, NO_SIZE)  # with the present answer
         self._measured: tuple[int, Estimate] | None = None  # and the requests it is from
 
     def follow(self, entry: Entry, info: EntryInfo, values: Iterable[Value]) -> TextSize:
@@ -401,21 +440,23 @@ class Meter:
             return NO_SIZE  # a sub-agent's, within the session
         step = self._answers.follow(entry, info)
         if step.begins:
-            self._before = self._stretch, self._context, self._turn
+            turn = self._context.less(self._before_turn)
+            self._sent = Request(0, self._stretch, self._context, turn)
+            if info.cache is None or info.cache.model is None:
+                self._model = model_of(entry) or self._model
         if step.usage is not None:
-            self._requests.append(Request(step.usage.prompt, *self._before))
+            self._requests.append(self._sent._replace(tokens=step.usage.prompt))
+        if info.cache is not None and info.cache.model is not None:
+            self._model = info.cache.model
         if info.turn is Turn.STARTS:
-            self._turn = NO_SIZE
-        size = size_of(entry, info, values)
-        if info.turn is Turn.BREAKS and info.is_assistant:
+            self._before_turn = self._context
+        elif info.turn is Turn.BREAKS and info.is_assistant:
             return NO_SIZE  # it is not sent again
-        self._context, self._turn = self._context.plus(size), self._turn.plus(size)
+        size = size_of(entry, info, values)
+        if size.messages:
+            self._context = self._context.plus(size)
         if info.is_compaction or info.rolls_back or MARKER in entry:
             self._stretch += 1  # the next answer is sent with other text
-        if step.begins:
-            self._model = model_of(entry) or self._model
-        elif info.cache is not None and info.cache.model is not None:
-            self._model = info.cache.model
         return size
 
     def estimate(self) -> Estimate:
@@ -427,5 +468,7 @@ class Meter:
 
     def rate(self) -> Rate:
         """Return the characters per token of all entries so far."""
-        rate = self.estimate().rate
-        return Rate(self._known, measured=True) if self._known and not rate.measured else rate
+        estimate = self.estimate()
+        if self._known and not estimate.measured:
+            return _rate(self._known, estimate.thinking, measured=True)
+        return estimate.rate

@@ -127,6 +127,8 @@ class Checkpoint:
     characters_per_token: float = 0.0  # 0: not known
     cache: CacheSeen = CacheSeen()  # from the entries before
     waiting: Waiting | None = None  # None: all outcomes before the place are final
+    # Calls of bsd's tools before the place are to be tidied away once the prompt cache is cold.
+    calls_wait: bool = False
     # Tests for further ids without listing them.
     earlier: Checkpoint | _StoredIds | None = field(default=None, compare=False)
 

@@ -23,6 +23,7 @@ from tests.bench import (
     page_rows,
     pass_rows,
     peer,
+    replay_rows,
     workspace_rows,
 )
 from tests.bench.measure import Cost, bsd, run, settle
@@ -255,4 +256,5 @@ ALL: dict[str, Callable[[Path, Path], Rows]] = {
     "daemon-api": api_rows.api,
     "page": page_rows.page,
     "workspaces": workspace_rows.workspaces,
+    "replay": replay_rows.replay,
 }

@@ -78,7 +78,7 @@ def test_the_table_for_people(bsd: Call) -> None:
     ]
     assert "The estimate of a call differs from the recorded tokens by" in ended.out
     assert "openclaw: keep_recent " in ended.out
-    assert "1 session left alone: `bsd sessions` tells why" in ended.err
+    assert "main/foreign was left out: " in ended.err
 
 
 @pytest.mark.parametrize(

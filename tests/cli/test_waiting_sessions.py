@@ -24,9 +24,8 @@ def leave_waiting(root: Call, session: str, until: float, *, size: int = 0) -> N
     """Leave a session as a daemon does; with another `size` than its own, it has changed since."""
     layout, name = Layout(root.root), SessionName.parse(session)
     seen = Written.of(layout.session_file(name).lstat())
-    figures = {"tokens_ready": 38_123, "tokens_rewritten": 31_000, "cost_now": 0.124}
     seen = seen._replace(size=size or seen.size)
-    left = Left(name, "settings", seen, until, until, **figures, calls_needed=60)
+    left = Left(name, "settings", seen, until, until, 38_123, 31_000, 0.124, calls_needed=60)
     StateDb(layout.state_db).note_rests({name: left})
 
 

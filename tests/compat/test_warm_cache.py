@@ -66,8 +66,8 @@ def test_only_what_is_never_sent_leaves_a_session_whose_cache_is_warm(
     before = model.requests[-1]["messages"]
     result = as_daemon(claude, session)
     assert result.status is Status.EXTRACTED
-    assert result.warm_until is not None
-    assert 0 < result.warm_until - time.time() <= LIFE_SECONDS
+    assert result.wait is not None
+    assert 0 < (result.wait.cold_at or 0.0) - time.time() <= LIFE_SECONDS
     assert b"[[extracted-" in claude.path(session).read_bytes()
     claude.run("And now?", "--resume", session)
     sent = json.dumps(model.requests[-1]["messages"])
@@ -75,7 +75,7 @@ def test_only_what_is_never_sent_leaves_a_session_whose_cache_is_warm(
     assert json.dumps(before[0]["content"])[:200] in sent
 
     cold = as_daemon(claude, session, LIFE_SECONDS + 60)
-    assert (cold.status, cold.warm_until) == (Status.EXTRACTED, None)
+    assert (cold.status, cold.wait) == (Status.EXTRACTED, None)
     claude.run("And then?", "--resume", session)
     assert "[[extracted-" in json.dumps(model.requests[-1]["messages"])
     assert model.refused == []

@@ -85,10 +85,11 @@ def test_values_that_are_sent_leave_when_the_cache_is_cold(
     assert status["queue"]["cache_warm"] == 1
     [told] = status["sessions"]
     assert told["cache_warm_until"] == iso_utc(house.begin + LIFE)
-    assert told["tokens_ready"] == len(LONG) + 2 - len("[[extracted-e1]]")  # four values
+    characters = 4 * (len(LONG) + 2 - len("[[extracted-e1]]"))
+    assert told["tokens_ready"] == int(characters / told["characters_per_token"])
     shown = list(status_lines(status, house.clock.wall))
     clock = time.strftime("%H:%M", time.localtime(house.begin + LIFE))
-    assert any(f"waits: cache warm until {clock}, 5" in line for line in shown), shown
+    assert any(f"waits: cache warm until {clock}, 7" in line for line in shown), shown
     assert any("1 waiting for a cold prompt cache" in line for line in shown)
 
     looked: list[Any] = []
@@ -167,6 +168,9 @@ def test_the_setting_says_whether_it_waits(house: Root, running: Machine, when: 
     running.daemon.scheduler.look_at_settings()
     running.run_until(house.begin + 2 * MINUTE)
     assert house.left == (0 if when == "now" else 4)
+    totals = running.daemon.report.status()["totals"]
+    assert totals["cuts"] == ({"asked": 1} if when == "now" else {})
+    assert bool(totals["tokens_rewritten"]) == (when == "now"), "the cache was warm"
 
 
 @pytest.mark.daemon

@@ -14,8 +14,9 @@ from bsd.daemon.enqueue import Debounce, Enqueuer
 from bsd.daemon.queue import Finished, WorkQueue
 from bsd.daemon.scan import Scan
 from bsd.daemon.state import PendingSavings
-from bsd.daemon.tasks import LONGEST_WAIT_SECONDS, is_worth
+from bsd.daemon.tasks import is_worth
 from bsd.planning.plan import Plan, Report
+from bsd.planning.worth import LONGEST_WAIT_SECONDS
 from bsd.transcripts.change import Edit, Identity
 from tests.daemon.taking import take_at
 

@@ -13,9 +13,9 @@ from bsd.core.layout import SessionName
 from bsd.daemon import tasks
 from bsd.daemon.child import Stopping
 from bsd.daemon.queue import Failed, Finished, TryLater
-from bsd.daemon.tasks import LONGEST_WAIT_SECONDS
 from bsd.planning.plan import Plan, Report
 from bsd.planning.result import SessionResult, Status
+from bsd.planning.worth import LONGEST_WAIT_SECONDS
 from bsd.transcripts.change import Identity, Written
 from tests.daemon.work_house import NAME, House, small_saving
 from tests.logs import capture_logs

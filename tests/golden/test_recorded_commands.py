@@ -73,6 +73,7 @@ def look(story: Story) -> None:
     story("show", A, "--limit", "6")
     story.plainly("show", A, "--limit", "6")
     story.both("summary", A)
+    story.both("replay", A, "--keep-recent", "3,10", "--when", "now")
     story.both("context", A)
     story.both("history", A)
     story.both("prices", "deepseek-flash", "--at", "2026-11-20T09:00:00+00:00")

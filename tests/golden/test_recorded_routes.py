@@ -161,6 +161,8 @@ def look(routes: Routes) -> None:
     for path in ("overview?largest=2", "overview/would-leave", "sizes"):
         routes.get(f"/api/{path}")
     routes.get(f"{_A}/outline")
+    routes.get(f"{_A}/replay?when=now")
+    routes.get("/api/replay?keep_recent=3,x")
     routes.get("/api/search?q=tide&limit=3")
     routes.get("/api/files?path=b*&agent=main&limit=2")
     routes.get("/api/archive")

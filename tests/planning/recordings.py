@@ -79,6 +79,7 @@ class HandMade:
         self.now += after
         number = len(self)
         entries.lines.append(number + 1)
+        entries.ends.append((entries.ends[-1] if entries.ends else 0) + 4 * tokens)
         entries.times.append(self.now if self.timed else nan)
         entries.messages.append(number + 1)
         entries.turns.append(TURNS.index(turn))

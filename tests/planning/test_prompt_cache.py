@@ -368,7 +368,7 @@ def test_from_a_checkpoint_on_the_same_waits_and_leaves(
     some: list[dict[str, Any]], data: st.DataObject
 ) -> None:
     """Whether the survey begins at the first line, at the first checkpoint, or at the further."""
-    now, prompt, model = NOW, 5000, "claude-opus-4-6"
+    now, prompt, model, is_cached = NOW, 5000, "claude-opus-4-6", True
     whole, by_parts, appended = Session(b""), Session(b""), Session(b"")
     plans: list[Plan | None] = [None, None, None]
     fields: dict[str, Any] = {"min_value_length": 20}
@@ -398,5 +398,8 @@ def test_from_a_checkpoint_on_the_same_waits_and_leaves(
             assert appended.raw == whole.raw
         else:  # from a further checkpoint on, the newest values may leave alone
             del facts[2]
-        if facts[0][1] is None or facts[0][1].cause is not Cause.NO_CACHE:
-            assert facts[1:] == facts[:-1]
+        # Without a cache, a survey from a checkpoint on may take more for sent than is sent.
+        is_cached &= all(
+            timing is None or timing.cause is not Cause.NO_CACHE for _, timing, _ in facts
+        )
+        assert facts[1:] == facts[:-1] or not is_cached

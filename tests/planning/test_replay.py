@@ -82,7 +82,7 @@ def test_a_cut_in_a_warm_cache_waits_for_its_account() -> None:
     made.user(tokens=20_000)  # stands after the result of 600
     made.answer(ends=True)
     for _ in range(30):
-        made.turn(600)
+        made.turn(3000)
 
     first = made.played("pays").cuts[0]
 
@@ -237,17 +237,35 @@ def test_a_pause_shorter_than_the_quiet_time_is_no_time_for_a_cut() -> None:
     assert worked(5, 5).played("now", quiet=5).cuts
 
 
+def test_a_saving_too_small_for_writing_the_file_waits_for_an_hour() -> None:
+    made = HandMade()
+    made.user(tokens=50_000)
+    made.answer(ends=True)
+    made.turn(600)  # 1/85 of the session
+    for _ in range(3):
+        made.turn()
+    assert not made.played("now").cuts
+
+    made.turn(after=4000)
+    cut = only_cut(made.played("now"))
+    assert (cut.call, cut.removed) == (6, 600)
+    began = made.recording.calls[3].time
+    assert cut.at is not None
+    assert began is not None
+    assert cut.at == began + 2 + 3600
+
+
 def test_a_signature_binds_earlier_values_until_its_thinking_leaves() -> None:
     made = HandMade()
     made.turn(5000)
     made.user()
-    made.answer(ends=True, thinks=True)
+    made.answer(400, ends=True, thinks=True)
     made.recording.leaves[0].bindings.append(5)
     made.turn()
     made.turn()
 
     # The thinking leaves once its turn is not the last one. That frees the result.
-    assert [(cut.call, cut.removed) for cut in made.played("now").cuts] == [(4, 50), (4, 5000)]
+    assert [(cut.call, cut.removed) for cut in made.played("now").cuts] == [(4, 400), (4, 5000)]
 
 
 def test_the_newest_values_leave_alone_where_that_pays() -> None:

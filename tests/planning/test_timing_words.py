@@ -90,10 +90,13 @@ def test_a_result_has_the_figures_of_its_cut_and_of_the_wait() -> None:
     assert (both.cut_reason, both.timing, both.wait) == (
         *(Cause.PAYS, timing(Cause.PAYS), timing(Cause.WARM)),
     )
-    found = wait_in(as_json(both), NOW)
-    assert found is not None
-    assert words(found, NOW) == "waits: cache warm until 10:01, 38k tokens ready"
-    assert wait_in(as_json(both), MINUTE) is None
+    partly = result_with(timing(Cause.PAYS, **PRICED), left=38_123)
+    assert (partly.cut_reason, partly.tokens_rewritten) == (Cause.PAYS, 31_000)
+    for each in (both, partly):
+        found = wait_in(as_json(each), NOW)
+        assert found is not None
+        assert words(found, NOW) == "waits: cache warm until 10:01, 38k tokens ready"
+        assert wait_in(as_json(each), MINUTE) is None
     over = result_with(timing(Cause.WARM), timing(Cause.COLD, None))
     assert (over.cut_reason, over.wait, over.cache_warm_until) == (Cause.COLD, None, None)
 

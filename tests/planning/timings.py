@@ -78,8 +78,14 @@ SAID = [
 ]
 
 
-def result_with(*timings: Timing, session: str = "main/a", dry_run: bool = False) -> SessionResult:
-    """Return the result of plans with these timings, one after the other."""
+def result_with(
+    *timings: Timing, session: str = "main/a", dry_run: bool = False, left: int = 0
+) -> SessionResult:
+    """Return the result of plans with these timings, one after the other.
+
+    Args:
+        left: the tokens of values that a cut leaves behind.
+    """
     result = SessionResult(session, Status.UNCHANGED, dry_run=dry_run)
     for said in timings:
         leaves = Saving(1, 100, 0 if said.waits else said.cut.removed)
@@ -87,7 +93,7 @@ def result_with(*timings: Timing, session: str = "main/a", dry_run: bool = False
             "extract",
             entries=int(not said.waits),
             savings={"tool_result": leaves},
-            tokens_ready=said.cut.removed if said.waits else 0,
+            tokens_ready=said.cut.removed if said.waits else left,
         )
         plan = Plan(Identity(1, 2, 3, 4, 5), (), report, warm_until=said.cold_at, timing=said)
         aim = Status.EXTRACTED

@@ -16,7 +16,16 @@ import pytest
 from bsd.core.errors import Forbidden, TemporaryFailure
 from bsd.core.layout import SessionName
 from bsd.store.entry_notes import Stamp, Stamps, learn
-from bsd.store.state import Checkpoint, Checkpoints, Left, StateDb, guard
+from bsd.store.state import (
+    Accounted,
+    CacheSeen,
+    Checkpoint,
+    Checkpoints,
+    Left,
+    StateDb,
+    Waiting,
+    guard,
+)
 from bsd.transcripts.change import Edit, Identity, Written, edited
 from bsd.transcripts.reader import BytesTranscript, TranscriptFile
 from tests.logs import capture_logs
@@ -271,3 +280,69 @@ def test_later_stamps_stand_for_what_was_before_the_first(before: bytes | None) 
     learn(known, [Stamp("e1", b'"2"', present=b'"1"', original=b'"1"')])
     learn(known, [Stamp("e1", b'"3"', present=b'"2"', original=before)])
     assert known == {"e1": {b'"1"': before, b'"2"': before, b'"3"': before}}
+
+
+FURTHER = replace(AT, index=1600, ids=array("Q", [6, 7]), earlier=None, waiting=Waiting(900, 70))
+
+
+def keep_both(state: StateDb, session: Path, places: Checkpoints) -> None:
+    with TranscriptFile(session) as source:
+        guards = [guard(source, at.offset) for at in places if at is not None]
+        state.save(NAME, SETTINGS, source.identity, guards, places)
+
+
+def load_both(state: StateDb, session: Path) -> Checkpoints:
+    with TranscriptFile(session) as source:
+        return state.load(NAME, SETTINGS, source)
+
+
+def test_a_further_checkpoint_goes_on_with_the_first(state: StateDb, session: Path) -> None:
+    seen = CacheSeen(in_use=True, usage=(1, 2, 3, 4), growth=1.5)
+    first = load_both(state, session).first
+    assert first is not None
+    keep_both(state, session, Checkpoints(first, replace(FURTHER, earlier=first.earlier)))
+    both = load_both(state, session)
+    assert both == Checkpoints(KEPT, replace(FURTHER, ids=array("Q")))
+    assert both.further is not None
+    assert both.further.among([5, 6, 7, 8]) == {5, 6, 7}
+    assert both.first is not None
+    assert both.first.among([5, 6, 7, 8]) == {5}
+
+    later = replace(FURTHER, index=1700, ids=array("Q", [8]), cache=seen)
+    keep_both(state, session, Checkpoints(both.first, replace(later, earlier=both.further.earlier)))
+    both = load_both(state, session)
+    assert both.further == replace(later, ids=array("Q"))
+    assert both.further.among([5, 6, 7, 8, 9]) == {5, 6, 7, 8}
+
+    keep_both(state, session, Checkpoints(both.first))
+    assert load_both(state, session) == (KEPT, None)
+
+
+def test_a_further_checkpoint_is_of_no_use_alone(state: StateDb, session: Path) -> None:
+    first = load_both(state, session).first
+    assert first is not None
+    further = replace(FURTHER, offset=len(CONTENT) - 5, earlier=first.earlier)
+    keep_both(state, session, Checkpoints(first, further))
+    with session.open("r+b") as stream:  # after the first place
+        stream.seek(-50, 2)
+        stream.write(b"!")
+    assert load_both(state, session) == (KEPT, None)
+    with session.open("r+b") as stream:
+        stream.seek(AT.offset - 2)
+        stream.write(b"!")
+    assert load_both(state, session) == (None, None)
+    state.forget(NAME)
+    keep_both(state, session, Checkpoints(first, further))
+    assert load_both(state, session) == (None, None)
+
+
+def test_an_account_outlives_checkpoints_and_settings(state: StateDb, tmp_path: Path) -> None:
+    account = Accounted(12.5, 3.0, -1.0, 40, 4)
+    assert state.account(NAME) is None
+    state.note_account(NAME, account)
+    state.forget(NAME)
+    assert StateDb(tmp_path / "own" / "state.db").account(NAME) == account
+    state.end_savings(NAME)
+    assert state.account(NAME) == Accounted(12.5, 3.0, -1.0)
+    state.keep_only(lambda _: False)
+    assert state.account(NAME) is None

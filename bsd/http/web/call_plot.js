@@ -162,7 +162,8 @@ class CallPlot {
         ctx.clip();
         ctx.lineWidth = dot;
         for (const { at, kind } of this.marks) {
-            const x = Math.round(plot.valToPos(at + 1, "x", true));
+            // A cold call is a point; a cut and a compaction stand between two calls.
+            const x = Math.round(plot.valToPos(at + (kind === "cold" ? 1 : 0.5), "x", true));
             ctx.strokeStyle = ctx.fillStyle = colour(COLOURS[kind]);
             DRAW[kind](ctx, x, bbox.top, bbox.top + bbox.height, dot);
         }

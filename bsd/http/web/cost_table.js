@@ -70,9 +70,10 @@ export function settingsTable(label, settings, actions, suggestion = null) {
 const isSuggested = (setting, suggestion) =>
     suggestion && Object.entries(suggestion.setting).every(([name, value]) => String(setting[name]) === String(value));
 
+/** The settings with the lowest cost, or the fewest tokens; null if all are the same. */
 function lowestOf(settings) {
-    if (settings.length < 2) return null;
     const value = ({ cost, tokens }) => cost ?? tokens;
+    if (new Set(settings.map(value)).size < 2) return null;
     return settings.reduce((one, other) => (value(other) < value(one) ? other : one));
 }
 
@@ -83,10 +84,10 @@ const again = ({ wanted_again: values, wanted_again_tokens: tokens, left_tokens:
 
 /** The result of the settings in force, else of those with the lowest cost, in sentences. */
 export function sumsOf({ without }, settings, actions) {
-    const lowest = lowestOf(settings) ?? settings[0];
-    if (!lowest) return null;
+    const lowest = lowestOf(settings);
     const inForce = settings.find((setting) => isInForce(setting, actions(setting).config));
-    const shown = inForce ?? lowest;
+    const shown = inForce ?? lowest ?? settings[0];
+    if (!shown) return null;
     const which = inForce ? "the settings in force" : settings.length > 1 ? "the best of these settings" : "these settings";
     const hasCost = typeof without.cost === "number";
     const amount = ({ cost, tokens }) => (hasCost ? dollars(cost) : `${thousands(tokens)} tokens`);
@@ -97,7 +98,7 @@ export function sumsOf({ without }, settings, actions) {
         { class: "cost-sums" },
         h("strong", null, `${amount(without)} without bsd, ${amount(shown)} with ${which}: ${less}`),
         `; ${shown.left_values ? again : "no value left"}.`,
-        lowest !== shown && ` The lowest of these settings: ${amount(lowest)}.`,
+        lowest && lowest !== shown && ` The lowest of these settings: ${amount(lowest)}.`,
     );
 }
 

@@ -122,6 +122,7 @@ def _setting(
         left_tokens=_REMOVED * cuts,
         wanted_again=cuts,
         wanted_again_tokens=600 * cuts,
+        worst_cost_share=0.8 if priced else None,
         current=when == "pays",
     )
 

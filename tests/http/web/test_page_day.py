@@ -7,21 +7,17 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Route, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.daemon.running import Running, configure, running
 from tests.http.web.browser import chromium, watched
 from tests.http.web.looks import findings, too_wide
-from tests.http.web.replays import replay_portion, session_replay
 from tests.http.web.sample import HOSTILE, NEEDLE, append_turn, fill_root
 from tests.openclaw_tree import add_session, set_idle
-from tests.planning.timings import NOW, SAID, answer_with
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.web
@@ -118,35 +114,6 @@ def test_the_command_that_continues_a_session_is_copied(desk: Desk) -> None:
         expect(page.get_by_text("the command that continues it copied")).to_be_visible()
         command = "openclaw tui --session agent:main:harbour-master"
         assert page.evaluate("navigator.clipboard.readText()") == command
-
-
-def test_what_waits_for_its_prompt_cache_says_so(desk: Desk) -> None:
-    until = datetime.now(UTC) + timedelta(minutes=5)
-    waits = {"cache_warm_until": until.isoformat(), "tokens_ready": 38_000, "cut_reason": "warm"}
-    waits |= {"tokens_rewritten": 31_000, "cost_now": 0.124}
-    cost = "a cut now rewrites 31k cached tokens (about $0.12)"
-
-    def answer(route: Route) -> None:
-        real = route.fetch()
-        document = real.json()
-        route.fulfill(response=real, json=document | waits)
-
-    with watched(desk.browser, desk.address) as seen:
-        page = seen.open("sessions")
-        page.route("**/api/sessions/main/harbour?*", answer)
-        page.goto(f"{desk.address}/#/s/main/harbour")
-        badge = page.get_by_title(f"38k tokens ready; {cost}")
-        expect(badge).to_have_text(f"waits until {until.astimezone():%H:%M}")
-        expect(page.locator(".facts")).to_contain_text(f"38k tokens ready; {cost}")
-        said = page.evaluate(
-            """async ([answers, now]) => {
-                const [first] = document.querySelectorAll("script[type=module]");
-                const { timingWords } = await import(new URL("timing.js", first.src));
-                return answers.map((answer) => timingWords(answer, now));
-            }""",
-            [[answer_with(timing) for timing, _ in SAID], 1000 * NOW],
-        )
-        assert said == [words for _, words in SAID], "the terminal's words"
 
 
 def test_a_search_through_everything_is_stopped(desk: Desk) -> None:
@@ -488,95 +455,6 @@ def test_settings_say_what_is_wrong_and_jobs_run_when_asked(desk: Desk) -> None:
         expect(page.get_by_text(re.compile(f"Moved: {len(files)} extracted files"))).to_be_visible()
         # A tool call may have left meanwhile, since the settings now permit it; it is not old.
         assert not [path.name for path in files if path.exists()]
-
-
-def test_the_cost_of_a_session_is_plotted_call_by_call(desk: Desk) -> None:
-    with watched(desk.browser, desk.address) as seen:
-        answers = iter(
-            [session_replay("main/harbour"), session_replay("main/harbour", priced=False)]
-        )
-        seen.page.route("**/harbour/replay?*", lambda route: route.fulfill(json=next(answers)))
-        page = seen.open("s/main/harbour")
-        page.get_by_role("link", name="Call by call").click()
-        expect(page.locator(".plot canvas")).to_have_count(2)
-        expect(page.locator(".cost-sums")).to_have_text(
-            re.compile(
-                r"^\$\S+ without bsd, \$\S+ with the settings in force: 25 % less; "
-                r"1 of 212 values was wanted again\. The lowest of these settings: \$\S+\.$"
-            )
-        )
-        expect(page.get_by_text("differs from the recorded tokens by 4.2 %")).to_be_visible()
-        expect(page.locator(".plot-legend")).to_contain_text("compactioncold restartprice step")
-        call, told = page.get_by_role("slider", name="Call"), page.locator(".plot-readout")
-        call.focus()
-        page.keyboard.press("Home")
-        expect(told).to_contain_text(re.compile(r"^Call 1 of 60, .*: 20k tokens without bsd \(\$0"))
-        cuts = page.get_by_role("table", name="Cuts")
-        cuts.get_by_role("button", name="Show call 41 in the plot").click()
-        expect(call).to_have_attribute(
-            "aria-valuetext", re.compile(f"Cut before it because .*{HOSTILE[:8]}")
-        )
-        expect(told).to_contain_text("260k tokens without bsd")
-        expect(told).to_contain_text("170k with these settings")
-        # The pointer tells the same as the slider.
-        page.locator(".plot").first.hover(position={"x": 85, "y": 100})
-        expect(told).to_contain_text(re.compile("^Call [1-9] of"))
-        page.get_by_label("Settings shown").select_option(index=1)
-        expect(cuts.get_by_role("button")).to_have_text("36")
-        wanted = page.get_by_role("table", name="Wanted again").get_by_role("link")
-        expect(wanted).to_have_attribute("href", "#/s/main/harbour?at=17")
-        for scheme in SCHEMES:
-            page.emulate_media(color_scheme=scheme)
-            assert (scheme, findings(page, scheme)) == (scheme, [])
-        page.set_viewport_size({"width": 360, "height": 800})
-        assert too_wide(page) == []
-
-        page.get_by_role("textbox", name="Messages to keep").fill("3, 10")
-        page.keyboard.press("Enter")
-        expect(page.get_by_text("No price is known")).to_be_visible()
-        expect(page.locator(".plot canvas")).to_have_count(1)
-        expect(page.locator("#main")).not_to_contain_text("$")
-        assert "keep_recent=3%2C10&" in page.url
-        assert page.locator("img[src=x], #main script").count() == 0
-
-
-def test_settings_are_compared_over_all_sessions_and_taken_over(desk: Desk) -> None:
-    asked: list[str] = []
-
-    def answer(route: Route) -> None:
-        asked.append(parse_qs(urlsplit(route.request.url).query).get("cursor", [""])[0])
-        if len(asked) == 2:
-            route.fulfill(status=409, json={"error": "another replay runs"})
-        else:
-            route.fulfill(json=replay_portion(1 + int(asked[-1] or 0), portions=2))
-
-    desk.daemon.bsd("config", "set", "keep_recent", "3")
-    with watched(desk.browser, desk.address) as seen:
-        seen.page.route("**/api/replay?*", answer)
-        page = seen.open("settings")
-        page.locator("main").get_by_role("link", name="Cost").click()
-        page.get_by_role("button", name="Play back").click()
-        told = page.get_by_text("Played back 2.0 MB of 2.0 MB: 6 sessions, 20 calls")
-        expect(told).to_be_visible()
-        assert asked == ["", "1", "1"]
-        expect(page.get_by_text("The sessions record no tokens")).to_be_visible()
-        row = page.get_by_role("table", name="Settings", exact=True).get_by_role("row").last
-        expect(row).to_contain_text("lowest cost")
-        page.evaluate("document.body.classList.add('readonly')")
-        expect(row.get_by_role("button")).to_be_hidden()
-        page.evaluate("document.body.classList.remove('readonly')")
-        row.get_by_role("button", name="Take over").click()
-        dialog = page.get_by_role("dialog")
-        expect(dialog.get_by_role("row").last).to_contain_text("when the cache is cold")
-        assert findings(page) == []
-        dialog.get_by_role("button", name="Cancel").click()
-        assert desk.daemon.ask("config")["when"] == "pays"
-        row.get_by_role("button", name="Take over").click()
-        dialog.get_by_role("button", name="Take over").click()
-        expect(row).to_contain_text("in force")
-        assert desk.daemon.ask("config")["when"] == "cold"
-        desk.daemon.bsd("config", "set", "when", "pays")
-        expect(row).not_to_contain_text("in force")
 
 
 def _make_old(path: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,8 @@ def tell_story(root: Path, daemon: FakeDaemon) -> None:
         _message("0003c0de", "user", f"It is ghp_{_KEY}."),
         _message("0004c0de", "assistant", "Pushed.", stopReason="stop"),
     ]
+    path = add_session(root, "main/crane-survey", _priced_session())
+    os.utime(path, (now - 90 * _HOUR,) * 2)
     path = add_session(root, "main/push-to-forge", jsonl(*told))
     os.utime(path, (now - 30 * _HOUR,) * 2)
     for agent, listed in registry.items():
@@ -87,6 +90,40 @@ def tell_story(root: Path, daemon: FakeDaemon) -> None:
 def _message(id: str, role: str, said: str, **more: Any) -> dict[str, Any]:
     message = {"role": role, "content": [text(said)], **more}
     return {"type": "message", "id": id, "timestamp": _WHEN, "message": message}
+
+
+def _priced_session() -> bytes:
+    """Return a session whose usage fits its text: ten turns of 15 calls, with two pauses."""
+    told: list[dict[str, Any]] = [{"type": "session", "version": 3, "id": "crane-survey"}]
+    at, cached, tokens = datetime(2026, 11, 20, 8, tzinfo=UTC), 0, 12_000
+
+    def add(kind: str, role: str, said: str, **more: Any) -> None:
+        entry = _message(f"{kind}{len(told):07}", role, said, **more)
+        told.append(entry | {"timestamp": at.isoformat(timespec="milliseconds")})
+
+    for call in range(150):
+        if call % 15 == 0:
+            cached = 0 if call in {60, 105} else cached
+            at += timedelta(hours=0 if cached else 3, minutes=2)
+            add("a", "user", f"Read the survey of the cranes of quay {call // 15}.")
+        at += timedelta(seconds=20)
+        usage = {"input": 4, "output": 60, "cacheRead": cached, "cacheWrite": tokens - cached}
+        tool = {"type": "toolCall", "id": f"c{call}", "name": "read", "arguments": {"path": call}}
+        add(
+            "b",
+            "assistant",
+            "".join(f"Bolt {bolt} of crane {call} is fine. " for bolt in range(40)),
+            provider="anthropic",
+            model="claude-opus-5-5",
+            usage=usage | {"totalTokens": tokens + 64},
+            stopReason="stop" if call % 15 == 14 else "toolUse",
+        )
+        result = "".join(f"{call}.{bolt} bolt {bolt * call % 97} mm\n" for bolt in range(120))
+        if call % 15 != 14:
+            told[-1]["message"]["content"].append(tool)
+            add("c", "toolResult", result, toolCallId=f"c{call}", toolName="read")
+        cached, tokens = tokens, tokens + 350 + len(result) // 3
+    return jsonl(*told)
 
 
 def _keep_books(root: Path, now: float) -> None:
@@ -145,7 +182,7 @@ def _harbour(home: Path) -> Iterator[ApiServer]:
     layout = layout_of(root, [SourceSettings(kind="claude-code", path=home / ".claude/projects")])
     clock = Clock()
     clock.ahead = -_HOUR  # each extraction advances the time by two minutes
-    whole = {FLAKY, "crane-vendors", session_of(3)}  # so that a value would leave
+    whole = {FLAKY, "crane-vendors", "crane-survey", session_of(3)}  # so that a value would leave
     for name in list(names(layout)):
         if name.session not in whole and _HELPERS not in name.agent:
             extract(layout, name, clock, keep_recent=3)
@@ -205,6 +242,10 @@ def _dialogs(seen: Watched) -> None:
     page.get_by_role("button", name="Compare").first.click()
     expect(page.get_by_role("dialog").get_by_text("Was taken out")).to_be_visible()
     _take(page, "compare", "light")
+    page = seen.open("cost/main/crane-survey")
+    expect(page.locator(".plot canvas").first).to_be_visible()
+    page.locator("main").evaluate("(main) => main.scrollBy(0, 450)")
+    _take(page, "cost", "light")
     page = seen.open("secrets")
     page.get_by_role("button", name="Look for secrets").click()
     page.get_by_text("in 1 entry").click()
