@@ -19,9 +19,11 @@ from bsd.planning.tokens import NO_SIZE, Estimate, Request, Requests, Sizes, Tex
 NO_USAGE = "answers without recorded tokens"
 ODD_USAGE = "answers whose recorded tokens cannot be true"
 NO_TIME = "answers without a time"
+SMALLER = "requests much smaller than the session before them: their program left content out"
 
 # Recorded tokens are not those of this context if they are so many times more or less.
 _ODD = 10.0
+_MUCH = 1.5
 _LEAST_COMPARED = 2
 _THINKING = TYPES.index("thinking")
 
@@ -246,6 +248,8 @@ def _set_calls(
         if is_odd or (needs_usage and call.usage is None):
             continue
         notes[NO_TIME] += call.time is None
+        if call.usage is not None:
+            notes[SMALLER] += prompt - lean > _MUCH * call.usage.prompt
         written = estimate.tokens(sizes.outputs[number])
         output = max(written, call.usage.output if call.usage else 0)
         numbers[number] = len(calls)

@@ -390,11 +390,18 @@ class _Player:
         context = self._timeline.contexts[call.stretch]
         stretch = context.stretch
         self._stretch = call.stretch
-        if stretch.cause is Beginning.COMPACTION and self._order:
+        leaves_out = (Beginning.COMPACTION, Beginning.BRANCH, Beginning.ROLL_BACK)
+        if stretch.cause in leaves_out and self._order:
+            is_compaction = stretch.cause is Beginning.COMPACTION
             time_ms = None if call.asked is None else call.asked * 1000
-            self._cache.follow(
-                EntryInfo(None, "compaction", is_message=False, time_ms=time_ms, is_compaction=True)
+            change = EntryInfo(
+                None,
+                stretch.cause.value,
+                is_message=False,
+                time_ms=time_ms,
+                is_compaction=is_compaction,
             )
+            self._cache.follow(change, goes_back=not is_compaction)
         self._removed = self._gone.within(context, call.entry)
         shared = 0.0
         if stretch.shares_constant:

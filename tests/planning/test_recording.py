@@ -21,7 +21,7 @@ from bsd.planning.recording_reader import (
     SAME_ID,
     read_recording,
 )
-from bsd.planning.recording_tokens import NO_TIME, NO_USAGE, ODD_USAGE
+from bsd.planning.recording_tokens import NO_TIME, NO_USAGE, ODD_USAGE, SMALLER
 from bsd.planning.rules import Policy
 from bsd.transcripts.agents.claude_code.format import CLAUDE_CODE
 from bsd.transcripts.agents.codex import CODEX
@@ -154,6 +154,7 @@ def test_skeletons_of_other_providers_are_measured_too() -> None:
     found = recording_of_skeleton(by_name["16"], [POLICY])
     assert found.deviation is not None
     assert found.deviation.median > 1
+    assert found.notes[SMALLER] > 10
 
 
 def test_a_request_is_what_was_charged(program: Program) -> None:
