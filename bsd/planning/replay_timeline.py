@@ -128,12 +128,11 @@ class Timeline:
         # Without usage nothing tells whether a cache is in use, and money is unknown.
         self.tells = conditions.assume_cache or any(call.usage is not None for call in calls)
         # Per call: when a request before it broke off, which has used the cache, too; None: none.
-        self.broken_off = [None, *(self._broken_off(*pair) for pair in pairwise(calls))]
-        self._gaps = [
-            None,
-            *(self._gap(*pair, number) for number, pair in enumerate(pairwise(calls), 1)),
-        ]
-        self._shown = [None, *(_shows_warm(*pair) for pair in pairwise(calls))]
+        pairs = list(pairwise(calls))
+        first: list[None] = [None] if calls else []
+        self.broken_off = [*first, *(self._broken_off(*pair) for pair in pairs)]
+        self._gaps = [*first, *(self._gap(*pair, at) for at, pair in enumerate(pairs, 1))]
+        self._shown = [*first, *(_shows_warm(*pair) for pair in pairs)]
         self._missed = {} if conditions.assume_cache else self._missed_after()
         self.charged: list[Charged] = []
         for number, call in enumerate(calls):
