@@ -432,7 +432,11 @@ def test_a_user_is_faster_than_the_daemon(browser: Browser, tmp_path: Path) -> N
         page = seen.open("trash")
         expect(page.get_by_text("The trash is empty")).to_be_visible()
         # A view that was left before its data arrived is not drawn over the next view.
-        for view, data in (("settings", "config"), ("secrets", "agents"), ("s/main/two", "sessions/main/two?*")):
+        for view, data in (
+            ("settings", "config"),
+            ("secrets", "agents"),
+            ("s/main/two", "sessions/main/two?*"),
+        ):
             page.route(f"**/api/{data}", hold)
             page.evaluate("(view) => { location.hash = `#/${view}`; }", view)
             wait_for(lambda: page.evaluate("true") and late, "a request")
