@@ -6,7 +6,7 @@ import { bytes, count, number } from "./format.js";
 import { leaveCard } from "./goodbye.js";
 import { excludeButton, pauseButton } from "./leaving_out.js";
 import { leftOut } from "./left_out.js";
-import { paced } from "./live.js";
+import { newest, paced } from "./live.js";
 import { turnDialog } from "./turn.js";
 import { badge, facts } from "./widgets.js";
 
@@ -51,17 +51,14 @@ class AgentsView {
         if (event.type === "again" || event.type === "config") this.refresh();
     }
 
-    async load() {
-        const [here, status, known, config] = await Promise.all([
-            get("setup"),
-            this.page.status(true),
-            get("agents"),
-            get("config"),
-        ]);
-        Object.assign(this, { here, status, known: known.agents, config });
-        this.draw();
-        this.foretell();
-    }
+    load = newest(
+        () => Promise.all([get("setup"), this.page.status(true), get("agents"), get("config")]),
+        ([here, status, known, config]) => {
+            Object.assign(this, { here, status, known: known.agents, config });
+            this.draw();
+            this.foretell();
+        },
+    );
 
     draw() {
         const { here } = this;

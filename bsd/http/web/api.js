@@ -1,6 +1,6 @@
 // Requests to the daemon. The API key, if required, is kept in this tab's session storage.
 
-import { button, dialog, h } from "./dom.js";
+import { button, dialog, h, released } from "./dom.js";
 
 const BASE = new URL("./api/", document.baseURI);
 const KEY = "bsd-api-key";
@@ -62,9 +62,17 @@ export async function send(method, where, { body, signal } = {}) {
     }
 }
 
+let hasRead = false;
+
+/** True if a view has read data: a connection for events that opens later may have missed a change. */
+export const hasReadData = () => hasRead;
+
 async function json(method, where, body, signal) {
     const answer = await send(method, where, { body: body === undefined ? undefined : asText(body), signal });
-    return answer.json();
+    hasRead ||= where !== "status";
+    const told = await answer.json();
+    await released();
+    return told;
 }
 
 const asText = (body) => (typeof body === "string" ? body : JSON.stringify(body));

@@ -41,7 +41,7 @@ const banners = document.getElementById("banners");
 const shownState = document.getElementById("live");
 
 let view = null;
-let showing = 0;
+let leaving = new AbortController(); // aborted when the user leaves the view that is shown or loads
 let status = null;
 let statusAt = -Infinity;
 let statusUnderWay = null;
@@ -66,6 +66,8 @@ const live = new Live(
 /** Return the status; a status up to a second old is reused, unless `fresh`. */
 async function loadStatus(fresh = false) {
     if (status && !fresh && performance.now() - statusAt < FRESH_MS) return status;
+    // An answer that is under way may be older than the change that the caller has heard of.
+    if (fresh) await statusUnderWay?.catch(() => {});
     statusUnderWay ??= get("status").finally(() => {
         statusUnderWay = null;
     });
@@ -111,7 +113,9 @@ function parse(hash) {
 }
 
 async function show() {
-    const turn = ++showing;
+    leaving.abort();
+    leaving = new AbortController();
+    const { signal } = leaving;
     mayAsk();
     const { name, parts, values } = parse(location.hash);
     if (view) {
@@ -127,12 +131,18 @@ async function show() {
     history.replaceState({ shown: true }, "");
     remembered = location.hash;
     const page = {
-        main,
+        signal,
+        /** Ends a view that asks for it after it was left: it must not draw over the next view. */
+        get main() {
+            signal.throwIfAborted();
+            return main;
+        },
         parts,
         values,
         status: loadStatus,
         readonly: () => Boolean(status?.readonly),
         remember: (hash) => {
+            if (signal.aborted) return;
             history.replaceState(history.state, "", hash);
             remembered = location.hash;
         },
@@ -147,12 +157,12 @@ async function show() {
             (error) => (error.status === 401 ? error : null),
         );
         const refused = EARLY.has(name) ? null : await known;
-        if (turn !== showing) return;
+        if (signal.aborted) return;
         if (refused) throw refused;
         const opened = await VIEWS[name](page);
         const refusedLate = await known;
-        if (turn !== showing || refusedLate) opened.leave?.();
-        if (turn !== showing) return;
+        if (signal.aborted || refusedLate) opened.leave?.();
+        if (signal.aborted) return;
         if (refusedLate) throw refusedLate;
         view = opened;
         if (missed) view.onEvent?.({ type: "again" });
@@ -160,7 +170,7 @@ async function show() {
         // A view reached by “back” is restored as it was; a view opened for an entry shows this entry.
         if (scrolled.has(remembered) && (again || !values.at)) main.scrollTop = scrolled.get(remembered);
     } catch (error) {
-        if (turn === showing)
+        if (!signal.aborted)
             fill(main, h("h1", null, "This view cannot be shown"), problem(error, show), forgetButton());
     }
 }

@@ -4,7 +4,7 @@ import { get, path, post, query, remove } from "./api.js";
 import { ask, attempting, button, fill, h, problem, toast } from "./dom.js";
 import { ago, bytes, count, number } from "./format.js";
 import { exportDialog } from "./export.js";
-import { following } from "./live.js";
+import { following, newest } from "./live.js";
 import { showBack } from "./restoring.js";
 import { undoSinceDialog } from "./undoing.js";
 import { badge, table, when } from "./widgets.js";
@@ -28,13 +28,15 @@ export async function archiveView(page) {
     let most = SHOWN;
     let text = "";
 
-    const load = async () => {
-        const found = await get(`archive${query({ limit: most })}`);
-        const now = JSON.stringify([found, most]);
-        if (now === text) return; // unchanged: do not redraw under the pointer
-        text = now;
-        draw(found);
-    };
+    const load = newest(
+        () => get(`archive${query({ limit: most })}`),
+        (found) => {
+            const now = JSON.stringify([found, most]);
+            if (now === text) return; // unchanged: do not redraw under the pointer
+            text = now;
+            draw(found);
+        },
+    );
 
     const draw = ({ keep, sessions, more, copies, prompts_only: prompts = [], prompts_only_more: morePrompts = 0 }) => {
         const kept = { never: "for ever", off: "until you forget them" }[keep] ?? keep;
@@ -304,7 +306,7 @@ export async function archiveView(page) {
         field.value = page.values.q;
         await search();
     }
-    if (page.values.undo) undoSinceDialog(load, { since: page.values.undo, agent: page.values.agent });
+    if (page.values.undo && !page.signal.aborted) undoSinceDialog(load, { since: page.values.undo, agent: page.values.agent });
     return following(load);
 }
 

@@ -47,7 +47,7 @@ export class Conversation extends Reading {
     }
 
     get memory() {
-        return JSON.stringify([this.session, this.filter, this.page.main.clientWidth]);
+        return JSON.stringify([this.session, this.filter, this.list.scroller.clientWidth]);
     }
 
     takeLatest() {
@@ -75,7 +75,7 @@ export class Conversation extends Reading {
         this.build();
         if (at === Infinity) this.list.showEnd();
         else if (at) await this.goTo(at);
-        if (known) this.refresh();
+        if (known) this.refresh().catch((error) => this.told({ error }));
         else if (!this.lines.isWhole)
             this.lines.loadEnd().then(
                 () => this.build(),

@@ -36,6 +36,31 @@ export function button(label, work, props = {}) {
     return element;
 }
 
+const PRESSED = "a, button, label, summary, [role=option]"; // not `select`: its release goes to its list
+const LONGEST_PRESS_MS = 10000;
+let press = null; // the pointer has pressed an element, and has not yet released it
+
+document.addEventListener("pointerdown", ({ target, button: which, isPrimary }) => {
+    if (press || which !== 0 || !isPrimary || !target.closest(PRESSED)) return;
+    press = new Promise((resolve) => {
+        const over = new AbortController();
+        const end = () => {
+            over.abort();
+            clearTimeout(latest);
+            press = null;
+            setTimeout(resolve); // the click follows the release
+        };
+        const latest = setTimeout(end, LONGEST_PRESS_MS);
+        for (const type of ["pointerup", "pointercancel", "contextmenu"])
+            document.addEventListener(type, end, { signal: over.signal });
+    });
+});
+
+/** Resolves when no element is pressed: a redraw between press and release would lose the click. */
+export async function released() {
+    await press;
+}
+
 export async function busy(element, work) {
     if (element.getAttribute("aria-disabled") === "true") return;
     element.setAttribute("aria-disabled", "true");
@@ -135,8 +160,11 @@ export function dialog(title, { wide = false } = {}) {
     );
     const closed = new Promise((resolve) => {
         element.addEventListener("close", () => {
+            // The event comes a moment after closing: the user may have gone on to another element.
+            const held = document.activeElement;
+            const goesBack = held === document.body || element.contains(held);
             element.remove();
-            before().focus({ preventScroll: true });
+            if (goesBack) before().focus({ preventScroll: true });
             resolve(element.returned);
         });
     });

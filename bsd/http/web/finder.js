@@ -169,7 +169,9 @@ export class Finder {
             this.changed(this.values);
             this.running = this.search();
         }
+        const { turn } = this;
         await this.running;
+        if (turn !== this.turn) return; // closed, or other words were typed
         this.options[Math.max(0, this.active)]?.click();
     }
 

@@ -3,7 +3,7 @@
 import { get, path, post } from "./api.js";
 import { ask, button, fill, h, problem, toast } from "./dom.js";
 import { ago, bytes, count, howLongKept } from "./format.js";
-import { following } from "./live.js";
+import { following, newest } from "./live.js";
 import { askTonight, tonightCard } from "./tonight.js";
 import { badge, facts, table, when } from "./widgets.js";
 
@@ -26,17 +26,19 @@ export async function jobsView(page) {
     const tonight = h("div", null);
     let before = "";
 
-    const load = async () => {
-        const [answer, status] = await Promise.all([get("jobs"), page.status(true)]);
-        const now = JSON.stringify([answer.jobs, status.retention, Math.floor(Date.now() / 60000)]);
-        if (now === before) return;
-        before = now;
-        drawJobs(answer.jobs);
-        drawRetention(status.retention ?? {});
-        askTonight()
-            .then((found) => fill(tonight, tonightCard(found)))
-            .catch((error) => fill(tonight, problem(error)));
-    };
+    const load = newest(
+        () => Promise.all([get("jobs"), page.status(true)]),
+        ([answer, status]) => {
+            const now = JSON.stringify([answer.jobs, status.retention, Math.floor(Date.now() / 60000)]);
+            if (now === before) return;
+            before = now;
+            drawJobs(answer.jobs);
+            drawRetention(status.retention ?? {});
+            askTonight()
+                .then((found) => fill(tonight, tonightCard(found)))
+                .catch((error) => fill(tonight, problem(error)));
+        },
+    );
 
     const drawJobs = (list) =>
         fill(

@@ -1,6 +1,6 @@
 // The stream of the daemon's events. EventSource cannot send the API key, so fetch reads the stream.
 
-import { ApiError, send } from "./api.js";
+import { ApiError, hasReadData, send } from "./api.js";
 
 const SILENCE_MS = 60000; // the server sends at least a comment every 20 s
 const HIDDEN_MS = 30000; // a page hidden for this time closes its connection
@@ -73,15 +73,12 @@ export class Live {
     }
 
     become(connected) {
-        // Views load their data after the first connection, so only later ones need a reload.
-        const again = connected && !this.connected && this.wasConnected;
-        this.wasConnected ||= connected;
+        // Usually views read their data after the first connection: then they need no reload.
+        const again = connected && !this.connected && hasReadData();
         this.connected = connected;
         this.changed(connected ? "live" : document.hidden ? "waiting" : "lost");
-        if (again) {
-            this.failures = 0;
-            this.told({ type: "again" }); // events may have been missed
-        }
+        if (connected) this.failures = 0;
+        if (again) this.told({ type: "again" }); // events may have been missed
     }
 
     async read(reader, stop) {
@@ -110,8 +107,8 @@ export class Live {
 }
 
 /**
- * Throttle a repeated action: at most a tenth of the time, and at most once a second. Calls in
- * between are merged into one.
+ * Throttle a repeated action: at most a tenth of the time, and at most once a second, but no pause is
+ * longer than 30 s. Calls in between are merged into one.
  */
 export function paced(work, least = 1000) {
     let timer = null;
@@ -131,7 +128,7 @@ export function paced(work, least = 1000) {
             if (!(error instanceof ApiError)) throw error;
         } finally {
             last = performance.now();
-            pause = Math.max(least, 9 * (last - began));
+            pause = Math.min(LONGEST_PAUSE_MS, Math.max(least, 9 * (last - began)));
             running = false;
             if (wanted) again();
         }
@@ -147,6 +144,16 @@ export function paced(work, least = 1000) {
         wanted = false;
     };
     return again;
+}
+
+/** Load data by `ask`, and draw it by `draw`, unless a later call has begun: its data is newer. */
+export function newest(ask, draw) {
+    let calls = 0;
+    return async () => {
+        const call = ++calls;
+        const data = await ask();
+        if (call === calls) draw(data);
+    };
 }
 
 /** The event handlers of a view that loads its data again, throttled, at each event. */

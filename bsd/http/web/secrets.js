@@ -10,7 +10,7 @@ const MOST_LINES = 40; // of copies that stay
 const PLACES = { extracted: "taken out", archived: "archived", copied: "in a copy or undo data" };
 
 export async function secretsView(page) {
-    const { main, values } = page;
+    const { values } = page;
     const found = new Map(); // by hash
     const unread = new Set();
     const told = h("p", { class: "note", role: "status" });
@@ -135,7 +135,7 @@ export async function secretsView(page) {
     };
 
     fill(
-        main,
+        page.main,
         h("div", { class: "title" }, h("h1", null, "Secrets")),
         h(
             "p",

@@ -55,7 +55,6 @@ class SessionView {
         this.stale = false;
         this.refresh = paced(() => this.renew());
         this.refreshOutline = paced(() => this.loadOutline(), 3000);
-        this.onKeyDown = (event) => this.onKey(event);
         this.line = 0;
     }
 
@@ -70,7 +69,6 @@ class SessionView {
         this.bar = new ContextBar();
         this.contents = new Contents(this.session, (line) => this.goTo(line));
         this.info = await get(sessionPath(this.session) + query({ limit: 0 }));
-        drawHead(this.head, this.info, this);
         const only = this.isFocus ? focused(await this.askOutline()) : null;
         this.conversation = new Conversation(this.session, this.page, {
             filter: this.filter(),
@@ -87,8 +85,8 @@ class SessionView {
             if (q !== (this.values.q ?? "")) this.remember({ q, at: null });
         });
         this.draw();
+        document.addEventListener("keydown", (event) => this.onKey(event), { signal: this.page.signal });
         await this.showFirst();
-        document.addEventListener("keydown", this.onKeyDown);
         this.loadOutline().catch((error) => error.status === 404 || toast(error.message, "bad"));
     }
 
@@ -96,7 +94,6 @@ class SessionView {
         this.left = true;
         this.refresh.cancel();
         this.refreshOutline.cancel();
-        document.removeEventListener("keydown", this.onKeyDown);
         this.hits.leave();
         this.subagents.leave();
         this.conversation.leave();
@@ -127,6 +124,7 @@ class SessionView {
             this.subagents.loose,
         );
         this.tell("Loading…");
+        drawHead(this.head, this.info, this);
         fill(this.page.main, h("div", { class: "reading" }, reading, this.contents.element));
         for (const above of [this.head, this.bar.element, this.state, this.note]) conversation.list.observe(above);
     }

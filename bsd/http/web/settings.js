@@ -3,6 +3,7 @@
 import { forgetButton, get, post } from "./api.js";
 import { button, describe, fill, h, toast } from "./dom.js";
 import { clock } from "./format.js";
+import { newest } from "./live.js";
 import { GROUPS } from "./settings_table.js"; // made by routes/page.py
 
 export async function settingsView(page) {
@@ -30,8 +31,12 @@ class SettingsView {
     }
 
     /** The settings have changed elsewhere; keep the user's unsaved input. */
-    async renew() {
-        const config = await get("config");
+    renew = newest(
+        () => get("config"),
+        (config) => this.take(config),
+    );
+
+    take(config) {
         if (JSON.stringify(config) === JSON.stringify(this.config)) return;
         const dirty = Object.keys(this.changes()).length > 0;
         this.config = config;

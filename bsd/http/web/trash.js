@@ -3,7 +3,7 @@
 import { get, path, post, remove, sessionPath } from "./api.js";
 import { ask, attempting, button, fill, h, toast } from "./dom.js";
 import { ago, bytes, count, number } from "./format.js";
-import { following } from "./live.js";
+import { following, newest } from "./live.js";
 import { showBack } from "./restoring.js";
 import { table, when } from "./widgets.js";
 
@@ -17,13 +17,15 @@ export async function trashView(page) {
     let most = SHOWN;
     let text = "";
 
-    const load = async () => {
-        const { keep, sessions } = await get("trash");
-        const now = JSON.stringify([keep, sessions, most]);
-        if (now === text) return; // unchanged: do not redraw under the pointer
-        text = now;
-        draw(keep, [...sessions].reverse());
-    };
+    const load = newest(
+        () => get("trash"),
+        ({ keep, sessions }) => {
+            const now = JSON.stringify([keep, sessions, most]);
+            if (now === text) return; // unchanged: do not redraw under the pointer
+            text = now;
+            draw(keep, [...sessions].reverse());
+        },
+    );
 
     const draw = (keep, items) => {
         const size = items.reduce((sum, item) => sum + item.size + item.extracted_bytes, 0);

@@ -19,6 +19,7 @@ from tests.http.web.browser import chromium, until, watched
 from tests.http.web.looks import too_wide
 from tests.http.web.sample import hostile_session, message, short_session, text
 from tests.openclaw_tree import add_session
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.web
 
@@ -415,3 +416,56 @@ def test_tiles_say_what_is_saved_and_all_that_lies_in_the_trash(
         gone = page.locator(".tile", has_text="In the trash")
         expect(gone).to_contain_text("3")
         expect(gone).to_contain_text("5.0 MB, kept for 30d")
+
+
+def test_a_user_is_faster_than_the_daemon(browser: Browser, tmp_path: Path) -> None:
+    daemon = FakeDaemon()
+    with (
+        serving(small_root(tmp_path), daemon, **OPEN) as (server, _),
+        watched(browser, address_of(server)) as seen,
+    ):
+        late: list[Route] = []
+
+        def hold(route: Route) -> None:
+            late.append(route)
+
+        page = seen.open("trash")
+        expect(page.get_by_text("The trash is empty")).to_be_visible()
+        # A view that was left before its data arrived is not drawn over the next view.
+        for view, data in (("settings", "config"), ("secrets", "agents"), ("s/main/two", "sessions/main/two?*")):
+            page.route(f"**/api/{data}", hold)
+            page.evaluate("(view) => { location.hash = `#/${view}`; }", view)
+            wait_for(lambda: page.evaluate("true") and late, "a request")
+            page.evaluate("location.hash = '#/status'")
+            heading = page.get_by_role("heading", level=1)
+            expect(heading).to_have_text("Status")
+            with page.expect_event("requestfinished"):
+                late.pop().continue_()
+            page.unroute(f"**/api/{data}")
+            page.evaluate("new Promise((done) => setTimeout(done))")
+            assert (heading.all_inner_texts(), page.title()) == (["Status"], "Status · bsd")
+        # A click is not lost if the element is drawn again between press and release.
+        page.get_by_role("link", name="main/bad").hover()
+        page.mouse.down()
+        with page.expect_event("requestfinished", lambda request: "status" in request.url):
+            daemon.events.publish("session", session="main/bad", status="unchanged")
+        page.evaluate("new Promise((done) => setTimeout(done))")
+        page.mouse.up()
+        page.wait_for_url("**/#/s/main/bad")
+        # Keys work before the hits are found.
+        page.route("**/api/search?*", hold)
+        page = seen.open("s/main/two?q=words")
+        expect(page.locator(".entry").first).to_be_visible()
+        page.keyboard.press("?")
+        dialog = page.get_by_role("dialog", name="Keys")
+        expect(dialog).to_be_visible()
+        # A dialog that has closed does not take the focus from the user's next place.
+        held = page.evaluate(
+            """() => {
+                const field = document.querySelector("input[name=find]");
+                document.querySelector("dialog").close();
+                field.focus();
+                return new Promise((done) => setTimeout(() => done(document.activeElement === field)));
+            }"""
+        )
+        assert (held, dialog.count()) == (True, 0)
