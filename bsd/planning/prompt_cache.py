@@ -82,26 +82,26 @@ class PromptCache:
                     missed_after=None,
                     calls=0,
                 )
-            if use.life_seconds is not None:
+            if use.life_seconds is not None and use.life_seconds != seen.life_seconds:
                 seen = replace(seen, life_seconds=use.life_seconds)
             if use.in_use and not seen.in_use:
                 seen = replace(seen, in_use=True)
             if use.usage is not None:
                 self.seen = seen
                 seen = self._after_request(info, use.usage)
-        is_answer = info.is_assistant or (use is not None and use.usage is not None)
-        if is_answer and info.time_ms is not None and info.time_ms != seen.used_ms:
+        if info.is_assistant and info.time_ms is not None and info.time_ms != seen.used_ms:
             seen = replace(seen, used_ms=info.time_ms)
         self.seen = seen
 
     def _after_request(self, info: EntryInfo, usage: Usage) -> CacheSeen:
         """Return the facts after a request; an answer of several entries counts once."""
         seen = self.seen
+        used_ms = seen.used_ms if info.time_ms is None else info.time_ms
         last = Usage(*seen.usage) if seen.usage else None
         is_same = info.answer == seen.answer if info.answer is not None else usage == last
         if is_same:  # a later part states the output more exactly
             self._note_time(info.time_ms)
-            return replace(seen, usage=tuple(usage))
+            return replace(seen, usage=tuple(usage), used_ms=used_ms)
         gap = None
         if seen.used_ms is not None and info.time_ms is not None:
             gap = (info.time_ms - seen.used_ms) / 1000
@@ -127,6 +127,7 @@ class PromptCache:
             grown += int(growth)
         return replace(
             seen,
+            used_ms=used_ms,
             usage=tuple(usage),
             answer=info.answer,
             grown=grown,
