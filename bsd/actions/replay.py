@@ -79,7 +79,7 @@ def replay(
     """
     grid = _grid(context, lists, suggest=suggest)
     sample = _named(context, sessions) if sessions else _sample(context, everything=everything)
-    reader = _Reader(context, grid, ReplayState(len(grid.settings)), sample.bytes)
+    reader = _SessionAdder(context, grid, ReplayState(len(grid.settings)), sample.bytes)
     stopped = False
     for session in sample.sessions:
         if stopped := context.stopping() or not reader.add(session):
@@ -135,7 +135,7 @@ def replay_portion(
         state = ReplayState.loads(cursor, len(grid.settings))
     sample = _sample(context, everything=everything)
     last = SessionName.parse(state.last) if state.last is not None else None
-    reader = _Reader(context, grid, state, sample.bytes)
+    reader = _SessionAdder(context, grid, state, sample.bytes)
     left = [one for one in sample.sessions if last is None or comes_after(one.name, last)]
     for number, session in enumerate(left):
         if number and time.monotonic() >= until:
@@ -227,7 +227,7 @@ class _Stopped(Exception):
 
 
 @dataclass(slots=True)
-class _Reader:
+class _SessionAdder:
     """Adds sessions to a state one by one."""
 
     context: ActionContext

@@ -17,8 +17,7 @@ from pydantic import Field
 
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import BsdError
-from bsd.planning.recorded import Cause as Begin
-from bsd.planning.recorded import Recording
+from bsd.planning.recorded import Beginning, Recording
 from bsd.planning.replay import Played, PlayedCut
 from bsd.planning.replay_settings import ReplayGrid, ReplaySetting
 from bsd.planning.replay_sums import InputSums, ReplayState, SessionSums, SettingSums
@@ -468,7 +467,7 @@ def compactions(recording: Recording) -> tuple[int, ...]:
     first: dict[int, int] = {}
     for number, call in enumerate(recording.calls):
         first.setdefault(call.stretch, number)
-    begins = (Begin.COMPACTION, Begin.BRANCH, Begin.ROLL_BACK)
+    begins = (Beginning.COMPACTION, Beginning.BRANCH, Beginning.ROLL_BACK)
     return tuple(
         number for stretch, number in first.items() if recording.stretches[stretch].cause in begins
     )

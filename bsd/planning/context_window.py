@@ -93,6 +93,7 @@ class ContextWindow:
         self._gap = False  # a line was skipped since the previous entry
         self._before: tuple[str, int] | None = None  # id and row of the last entry with an id
         self._last = _NONE  # the row from which the program would continue
+        self.goes_back = False  # the newest entry begins a turn at an earlier place, or rolls back
 
     def follow(self, index: int, info: EntryInfo) -> None:
         """Add the next entry, which is in line `index`."""
@@ -103,6 +104,11 @@ class ContextWindow:
         self._parents.append(self._parent_of(row, info))
         self._answers.append(id_hash(info.answer) if info.answer else NO_ID)
         follows_last = self._before is not None and info.parent == self._before[0]
+        self.goes_back = info.rolls_back > 0 or (
+            info.turn is Turn.STARTS
+            and info.names_parent
+            and not (follows_last or self._is_next(info))
+        )
         if self._compactions and info.may_be_last and info.parent is not None and not follows_last:
             self._events.append((row, _Event.BRANCH))
         if info.is_compaction:
@@ -120,6 +126,13 @@ class ContextWindow:
             self._before, self._gap = (info.id, row), False
         if info.may_be_last:
             self._last = row
+
+    def _is_next(self, info: EntryInfo) -> bool:
+        """Return whether the first entry with an id follows the last one before it."""
+        if self._before is not None:
+            return False
+        parent = id_hash(info.parent) if info.parent else NO_ID
+        return self._since is None or parent == self._since.leaf
 
     def pass_over(self, raw: bytes) -> None:
         """Add a line that is too large to be parsed. It may carry a signature of any model.

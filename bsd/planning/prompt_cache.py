@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bsd.core.prices import Price, PriceTable, life_seconds_of, price_of, shipped_prices
-from bsd.planning.timing import Account, CacheState
+from bsd.planning.timing import ERROR, Account, CacheState
 from bsd.store.state import Accounted, CacheSeen
 from bsd.transcripts.agents.entry import Usage
 from bsd.transcripts.agents.format import EntryInfo
@@ -29,6 +29,11 @@ _LEAST_CACHED = 4096  # tokens: no provider asks for more before it caches a pro
 # does not change what is usual.
 _MOST_GROWTH = 4
 _GROWTH_WEIGHT = 8  # requests over which the usual growth is averaged
+# Evidence about cuts in the next request. It lacks more than they took out, by this part of the
+# request before it: text has left with which they may have been made.
+_LEFT_OUT = 0.05
+# They took out so many times the usual growth, and it is no smaller: its program has the text yet.
+_CLEAR = 2
 
 
 class PromptCache:
@@ -57,9 +62,11 @@ class PromptCache:
         self._arrives = accounted is None
         self._prices = prices or shipped_prices()
 
-    def follow(self, info: EntryInfo) -> None:
-        """Add the next entry."""
+    def follow(self, info: EntryInfo, *, goes_back: bool = False) -> None:
+        """Add the next entry; `goes_back`: it leaves out of context what precedes it."""
         seen, use = self.seen, info.cache
+        if goes_back:
+            self._forget_cuts(info.time_ms)
         if info.is_compaction:
             seen = replace(seen, is_compacted=True)
             self._forget_cuts(info.time_ms)
@@ -139,17 +146,18 @@ class PromptCache:
             self.accounted = replace(self.accounted, until_ms=time_ms)
 
     def _forget_cuts(self, time_ms: float | None) -> None:
-        """Note that a compaction has taken out of context what bsd had taken out of it."""
+        """Note that text has left the context with which bsd's cuts may have been made."""
         if not self._is_counted(time_ms):
             self.accounted = replace(self.accounted, removed=0, unseen=0)
             self._note_time(time_ms)
 
     def _charge(self, time_ms: float | None, usage: Usage, *, is_cold: bool) -> None:
         """Count a request that was not counted before, with what bsd's cuts have saved of it."""
-        counted, is_counted = self.accounted, self._is_counted(time_ms)
+        is_counted = self._is_counted(time_ms)
         self._note_time(time_ms)
         if is_counted or time_ms is None:
             return
+        counted = self.accounted = replace(self.accounted, removed=self._removed(usage))
         price = self.price(time_ms / 1000)
         life = price.life(self.life_seen(time_ms / 1000)) if price else None
         if price is None:
@@ -168,6 +176,22 @@ class PromptCache:
             saved=counted.saved + price.input * ((spent + more) * without - spent * with_cuts),
             unseen=0,
         )
+
+    def _removed(self, usage: Usage) -> int:
+        """Return the tokens that bsd's cuts have taken out of a request, as far as it shows them.
+
+        A program may go on with the text that it has in memory, or from an earlier place. Savings
+        of cuts that are not in effect would let the rule risk more than it may.
+        """
+        seen, counted = self.seen, self.accounted
+        if seen.usage is None or seen.is_compacted or not counted.removed:
+            return counted.removed
+        last = Usage(*seen.usage)
+        lost = last.prompt - usage.prompt
+        if lost > (1 + ERROR) * counted.unseen + _LEFT_OUT * last.prompt:
+            return 0
+        is_clear = counted.unseen > _CLEAR * seen.growth > 0
+        return counted.removed - counted.unseen if is_clear and lost <= 0 else counted.removed
 
     # --- prices and lifetimes ---
 

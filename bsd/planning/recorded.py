@@ -61,9 +61,8 @@ class LeaveColumns:
     """The values that leave under one policy, in the order of the session, and their conditions.
 
     A value leaves if `position` messages follow its entry, the time has come, its entry belongs
-    neither to the open turn nor to the latest answer (`Call.open_from`, `Call.latest_from`), and no
-    signature binds it (`bindings`). Thinking also stays while it belongs to the last turn
-    (`Call.turn_from`).
+    neither to the open turn nor to the latest answer, and no signature binds it (`bindings`).
+    Thinking also stays while it belongs to the last turn. A `ModelCall` names these entries.
     """
 
     values: array[int] = field(default_factory=lambda: array("L"))  # numbers of values, ascending
@@ -78,7 +77,7 @@ class LeaveColumns:
         return len(self.values)
 
 
-class Call(NamedTuple):
+class ModelCall(NamedTuple):
     """A request to the model, with its answer.
 
     The request was sent with the entries of its stretch before `entry`.
@@ -105,7 +104,7 @@ class Call(NamedTuple):
     turn_from: int  # first entry of the last turn
 
 
-class Cause(StrEnum):
+class Beginning(StrEnum):
     """Why a stretch begins."""
 
     START = "start"
@@ -122,7 +121,7 @@ class Stretch(NamedTuple):
     up to the call. Entries that are never sent have 0 tokens.
     """
 
-    cause: Cause
+    cause: Beginning
     begins: int  # number of the first entry after the kept ones
     kept: tuple[tuple[int, int], ...] = ()  # runs of entries in context at its start: [from, to)
     # Entries of `kept` with smaller numbers stand at the beginning of the previous stretch's
@@ -172,7 +171,7 @@ class Recording:
     entries: EntryColumns = field(default_factory=EntryColumns)
     values: ValueColumns = field(default_factory=ValueColumns)
     leaves: list[LeaveColumns] = field(default_factory=list)  # one for each policy
-    calls: list[Call] = field(default_factory=list)
+    calls: list[ModelCall] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)
     wants: list[Want] = field(default_factory=list)
     characters_per_token: float = 4.0
@@ -180,13 +179,13 @@ class Recording:
     deviation: Deviation | None = None  # None: fewer than two calls with usage
     notes: dict[str, int] = field(default_factory=dict)  # words about odd input → how often
 
-    def context(self, call: Call) -> Iterator[int]:
+    def context(self, call: ModelCall) -> Iterator[int]:
         """Yield the numbers of the entries with which a request was sent, in order."""
         stretch = self.stretches[call.stretch]
         for start, end in stretch.kept:
             yield from range(start, end)
         yield from range(stretch.begins, call.entry)
 
-    def prompt_without_bsd(self, call: Call) -> int:
+    def prompt_without_bsd(self, call: ModelCall) -> int:
         """Return the tokens of a request without bsd: as recorded if possible, else estimated."""
         return call.prompt if call.usage is None else call.usage.prompt + call.lean

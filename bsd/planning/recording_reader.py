@@ -18,15 +18,17 @@ from math import nan
 from sys import intern
 from typing import Any
 
+import orjson
+
 from bsd.planning.context_window import ContextWindow, LastTurn, id_hash
 from bsd.planning.copies import are_copies
 from bsd.planning.leaving_values import LeavingValues
 from bsd.planning.originals import original_of
 from bsd.planning.recorded import (
     TURNS,
-    Call,
-    Cause,
+    Beginning,
     LeaveColumns,
+    ModelCall,
     Recording,
     Stretch,
 )
@@ -79,7 +81,7 @@ def read_recording(
         policies: the settings under which values may leave; `Recording.leaves` has one item each.
         stored: the originals of extracted values.
     """
-    reader = _Reader(source, fmt, policies, stored)
+    reader = _RecordingReader(source, fmt, policies, stored)
     for line in source.lines():
         reader.follow(line)
     return reader.finish()
@@ -106,7 +108,7 @@ class _OpenCall:
     output: TextSize = NO_SIZE
 
 
-class _Reader:
+class _RecordingReader:
     """The state of the pass."""
 
     def __init__(
@@ -118,7 +120,7 @@ class _Reader:
     ) -> None:
         self._source, self._fmt, self._stored = source, fmt, stored
         recording = self.recording = Recording(leaves=[LeaveColumns() for _ in policies])
-        recording.stretches.append(Stretch(Cause.START, begins=0))
+        recording.stretches.append(Stretch(Beginning.START, begins=0))
         self._leaving = LeavingValues(fmt, policies, recording.values, recording.leaves)
         self._notes: Counter[str] = Counter()
         self._window, self._turn = ContextWindow(), LastTurn()
@@ -136,7 +138,7 @@ class _Reader:
         self._model: str | None = None  # by the newest entry that names it
         self._model_of_call: str | None = None
         self._time: float | None = None  # of the entry before
-        self._pending: Cause | None = None  # why the next call begins a stretch
+        self._pending: Beginning | None = None  # why the next call begins a stretch
         self._sent = bytearray()  # entries in context at the start of the stretch
 
     # --- one line ---
@@ -238,11 +240,11 @@ class _Reader:
             group = group or self._groups[parent]
         self._groups.append(group)
         if info.is_compaction:
-            self._pending = self._pending or Cause.COMPACTION
+            self._pending = self._pending or Beginning.COMPACTION
         elif info.rolls_back:
-            self._pending = self._pending or Cause.ROLL_BACK
+            self._pending = self._pending or Beginning.ROLL_BACK
         elif self._pending is None and self._is_branch(number, parent, info):
-            self._pending = Cause.BRANCH
+            self._pending = Beginning.BRANCH
 
     def _is_branch(self, number: int, parent: int, info: EntryInfo) -> bool:
         """Return whether an entry leaves out entries in context that stand after its parent.
@@ -272,15 +274,15 @@ class _Reader:
             # A window computes its answers once, so ask a copy.
             sent = copy(self._window).all_sent()[:at]
         # Of the context before, a compaction keeps no beginning.
-        differs = 0 if cause is Cause.COMPACTION else self._first_difference(before, sent)
+        differs = 0 if cause is Beginning.COMPACTION else self._first_difference(before, sent)
         if cause is None or differs == at:
             if same_model:
                 return
-            cause = Cause.MODEL
-        if cause is Cause.BRANCH or cause is Cause.ROLL_BACK:
+            cause = Beginning.MODEL
+        if cause is Beginning.BRANCH or cause is Beginning.ROLL_BACK:
             shared_until = differs
         self._sent = sent
-        if cause is Cause.COMPACTION:
+        if cause is Beginning.COMPACTION:
             self._wanted.keep_only(lambda number: bool(sent[number]))
         kept = tuple(self._runs(sent))
         stretches.append(Stretch(cause, at, kept, shared_until))
@@ -371,7 +373,7 @@ class _Reader:
         if call is None:
             return
         self.recording.calls.append(
-            Call(
+            ModelCall(
                 call.entry,
                 max(call.end, call.entry),
                 call.stretch,
@@ -417,7 +419,7 @@ class _Reader:
         ]
         for call in info.calls:
             arguments = value_at(entry, call.arguments) if call.arguments else None
-            key = hash((call.name, compact_json(arguments)))
+            key = _key(call.name, arguments)
             if call.id:
                 self._asked[call.id] = key
             if not own_tool(call.name):
@@ -479,6 +481,16 @@ class _Reader:
         lines = (self._source.read(self._offsets[row], self._lengths[row]) for row in rows)
         entries = (entry for line in lines if (entry := parse_entry(line)) is not None)
         return are_copies(entries, self._fmt)
+
+
+def _key(name: str, arguments: Any) -> int:
+    """Return a hash of a call; the order of its arguments makes no difference."""
+    if isinstance(arguments, str):
+        arguments = parse_entry(arguments.encode("utf-8", "surrogatepass")) or arguments
+    try:
+        return hash((name, orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)))
+    except TypeError:  # lone surrogates, integers of more than 64 bits
+        return hash((name, compact_json(arguments)))
 
 
 def texts_of(arguments: Any) -> Iterator[tuple[ValuePath, str]]:

@@ -12,16 +12,18 @@ from math import inf
 from statistics import median
 from typing import NamedTuple
 
-from bsd.planning.recorded import TYPES, Call, Cause, Deviation, Recording, Stretch
+from bsd.planning.recorded import TYPES, Beginning, Deviation, ModelCall, Recording, Stretch
 from bsd.planning.tokens import NO_SIZE, Estimate, Request, Requests, Sizes, TextSize, fit
 
 # Words about odd input, keys of `Recording.notes`.
 NO_USAGE = "answers without recorded tokens"
 ODD_USAGE = "answers whose recorded tokens cannot be true"
 NO_TIME = "answers without a time"
+SMALLER = "requests much smaller than the session before them: their program left content out"
 
 # Recorded tokens are not those of this context if they are so many times more or less.
 _ODD = 10.0
+_MUCH = 1.5
 _LEAST_COMPARED = 2
 _THINKING = TYPES.index("thinking")
 
@@ -140,7 +142,9 @@ def _lean(recording: Recording, away: Sequence[Away]) -> Iterator[TextSize]:
         first = end
 
 
-def _lean_in(stretch: Stretch, calls: Sequence[Call], away: Sequence[Away]) -> Iterator[TextSize]:
+def _lean_in(
+    stretch: Stretch, calls: Sequence[ModelCall], away: Sequence[Away]
+) -> Iterator[TextSize]:
     entries = [call.entry for call in calls]
     # A clock may go back, but an extracted value does not come back with it.
     times = list(accumulate((_time(call) for call in calls), max))
@@ -157,7 +161,7 @@ def _lean_in(stretch: Stretch, calls: Sequence[Call], away: Sequence[Away]) -> I
         yield total
 
 
-def _time(call: Call) -> float:
+def _time(call: ModelCall) -> float:
     """Return when a request was sent; without a time, before everything."""
     time = call.asked if call.asked is not None else call.time
     return -inf if time is None else time
@@ -233,7 +237,7 @@ def _set_calls(
     notes = Counter(recording.notes)
     charged = sum(call.usage is not None for call in recording.calls)
     needs_usage = 2 * charged >= len(recording.calls)
-    calls: list[Call] = []
+    calls: list[ModelCall] = []
     numbers: dict[int, int] = {}
     for number, (call, context) in enumerate(zip(recording.calls, contexts, strict=True)):
         estimate = estimates[call.model]
@@ -244,6 +248,8 @@ def _set_calls(
         if is_odd or (needs_usage and call.usage is None):
             continue
         notes[NO_TIME] += call.time is None
+        if call.usage is not None:
+            notes[SMALLER] += prompt - lean > _MUCH * call.usage.prompt
         written = estimate.tokens(sizes.outputs[number])
         output = max(written, call.usage.output if call.usage else 0)
         numbers[number] = len(calls)
@@ -258,17 +264,17 @@ def _set_calls(
 def _merge_stretches(recording: Recording) -> None:
     """Drop stretches without calls, and join stretches that only a call left out had divided."""
     stretches: list[Stretch] = []
-    calls: list[Call] = []
-    pending: Cause | None = None  # the strongest cause since the call before
-    before: Call | None = None
+    calls: list[ModelCall] = []
+    pending: Beginning | None = None  # the strongest cause since the call before
+    before: ModelCall | None = None
     number = -1  # of the call's stretch before, in the former list
     for call in recording.calls:
         is_same = before is not None and _model(before) == _model(call)
         for skipped in recording.stretches[number + 1 : call.stretch + 1]:
-            if skipped.cause is not Cause.MODEL or pending is None:
+            if skipped.cause is not Beginning.MODEL or pending is None:
                 pending = skipped.cause
         number = max(number, call.stretch)
-        if pending is not None and not (pending is Cause.MODEL and is_same):
+        if pending is not None and not (pending is Beginning.MODEL and is_same):
             stretch = recording.stretches[call.stretch]
             stretches.append(stretch._replace(cause=pending, shares_constant=is_same))
         pending, before = None, call
@@ -276,5 +282,5 @@ def _merge_stretches(recording: Recording) -> None:
     recording.stretches, recording.calls = stretches, calls
 
 
-def _model(call: Call) -> tuple[str | None, str | None]:
+def _model(call: ModelCall) -> tuple[str | None, str | None]:
     return call.provider, call.model

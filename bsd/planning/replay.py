@@ -22,9 +22,8 @@ from typing import NamedTuple
 
 from bsd.core.prices import Price
 from bsd.planning.prompt_cache import PromptCache
-from bsd.planning.recorded import TYPES, Call, LeaveColumns
-from bsd.planning.recorded import Cause as Begin
-from bsd.planning.replay_timeline import NEVER, Context, Occasion, Timeline
+from bsd.planning.recorded import TYPES, Beginning, LeaveColumns, ModelCall
+from bsd.planning.replay_timeline import NEVER, Occasion, StretchContext, Timeline
 from bsd.planning.timing import Cut, Timing, best_timing
 from bsd.planning.worth import LONGEST_WAIT_SECONDS, is_worth_writing
 from bsd.transcripts.agents.entry import Usage
@@ -76,7 +75,7 @@ class _Sums:
             entry &= entry - 1
         return total
 
-    def within(self, context: Context, until: int) -> float:
+    def within(self, context: StretchContext, until: int) -> float:
         """Return the sum of the entries in a context before an entry."""
         runs = context.runs(until)
         return sum(self.before(end) - self.before(start) for start, end in runs)
@@ -246,7 +245,7 @@ class _Player:
         not_before = self._leaves.not_before[leave]
         return not_before > 0 and (occasion.at is None or not_before > occasion.at)
 
-    def _binding(self, context: Context, seen: int) -> int:
+    def _binding(self, context: StretchContext, seen: int) -> int:
         """Return the newest entry whose signature binds the entries before it; -1: none."""
         bindings = self._leaves.bindings
         for at in range(bisect_left(bindings, seen) - 1, -1, -1):
@@ -331,7 +330,7 @@ class _Player:
 
     # --- calls ---
 
-    def _charge(self, number: int, call: Call) -> None:
+    def _charge(self, number: int, call: ModelCall) -> None:
         """Send a call, and count it if bsd has arrived."""
         charged = self._timeline.charged[number]
         stretch = self._recording.stretches[call.stretch]
@@ -350,13 +349,12 @@ class _Player:
             played.written.append(written)
             played.cost.append(charged.cost(prompt, read))
         if self._order:
-            self._follow(
-                number,
-                call,
-                Usage(round(prompt - read - written), round(read), round(written), call.output),
-            )
+            plain = prompt - read - written
+            output = call.usage.output if call.usage else call.output
+            usage = Usage(round(plain), round(read), round(written), output)
+            self._follow(number, call, usage)
 
-    def _follow(self, number: int, call: Call, usage: Usage) -> None:
+    def _follow(self, number: int, call: ModelCall, usage: Usage) -> None:
         """Tell the daemon's account of a call, as its answer would record it."""
         use = CacheUse(
             call.model,
@@ -377,16 +375,23 @@ class _Player:
         )
         self._cache.follow(answer)
 
-    def _change_stretch(self, call: Call) -> None:
+    def _change_stretch(self, call: ModelCall) -> None:
         """Begin another context: the cache holds only the beginning that both contexts share."""
         context = self._timeline.contexts[call.stretch]
         stretch = context.stretch
         self._stretch = call.stretch
-        if stretch.cause is Begin.COMPACTION and self._order:
+        leaves_out = (Beginning.COMPACTION, Beginning.BRANCH, Beginning.ROLL_BACK)
+        if stretch.cause in leaves_out and self._order:
+            is_compaction = stretch.cause is Beginning.COMPACTION
             time_ms = None if call.asked is None else call.asked * 1000
-            self._cache.follow(
-                EntryInfo(None, "compaction", is_message=False, time_ms=time_ms, is_compaction=True)
+            change = EntryInfo(
+                None,
+                stretch.cause.value,
+                is_message=False,
+                time_ms=time_ms,
+                is_compaction=is_compaction,
             )
+            self._cache.follow(change, goes_back=not is_compaction)
         self._removed = self._gone.within(context, call.entry)
         shared = 0.0
         if stretch.shares_constant:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from math import isnan
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 from pydantic import TypeAdapter
@@ -26,6 +26,7 @@ _Key = TypeVar("_Key")
 
 _PARTS = 1000  # a deviation is counted in thousandths
 _LARGEST = 1 << 20  # bytes of a state that is read
+_MOST = 1e15  # no sum of sessions reaches it
 
 
 @dataclass(slots=True)
@@ -229,7 +230,8 @@ class ReplayState:
             plain = zlib.decompressobj().decompress(urlsafe_b64decode(text), _LARGEST)
             state = TypeAdapter(cls).validate_json(plain)
             counted = [len(sums.settings) for sums in state.programs.values()]
-            if all(count == settings for count in (state.settings, *counted)):
+            is_sound = all(-1 < number < _MOST for number in _numbers(orjson.loads(plain)))
+            if is_sound and all(count == settings for count in (state.settings, *counted)):
                 return state
         raise Invalid("this is not a cursor of this replay", hint="begin without a cursor")
 
@@ -237,6 +239,15 @@ class ReplayState:
 def _known(played: Played) -> float:
     """Return the cost of the calls whose price is known."""
     return sum(cost for cost in played.cost if not isnan(cost))
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    """Yield all numbers in a JSON value."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(each)
+    elif isinstance(value, int | float):
+        yield value
 
 
 def _count(counts: dict[_Key, int], more: Mapping[_Key, int]) -> None:

@@ -15,7 +15,7 @@ from math import isnan, nan
 from typing import NamedTuple
 
 from bsd.core.prices import CacheLife, Price, PriceTable, price_of
-from bsd.planning.recorded import Call, LeaveColumns, Recording, Stretch
+from bsd.planning.recorded import LeaveColumns, ModelCall, Recording, Stretch
 
 # Number of a call that does not come.
 NEVER = 1 << 62
@@ -70,7 +70,7 @@ class Occasion(NamedTuple):
     stretch: int
 
 
-class Context:
+class StretchContext:
     """The places of entries in the context of one stretch. Places are in unscaled tokens."""
 
     def __init__(self, stretch: Stretch, before: array[float]) -> None:
@@ -116,7 +116,7 @@ class Timeline:
         self.first = min(len(calls), int(conditions.arrival * len(calls)))
         before = array("d", [0.0])
         before.extend(accumulate(recording.entries.tokens))
-        self.contexts = [Context(stretch, before) for stretch in recording.stretches]
+        self.contexts = [StretchContext(stretch, before) for stretch in recording.stretches]
         # Number of the first call that shows a cache, by provider; and of any provider.
         shown: dict[str | None, int] = {}
         for number, call in enumerate(calls):
@@ -128,7 +128,7 @@ class Timeline:
         self._shown = [None, *(_shows_warm(*pair) for pair in pairwise(calls))]
         self._missed = {} if conditions.assume_cache else self._missed_after()
         self.charged: list[Charged] = []
-        before_call: Call | None = None
+        before_call: ModelCall | None = None
         for number, call in enumerate(calls):
             cached = conditions.assume_cache or call.provider in shown
             self.charged.append(self._charge(number, call, before_call, cached=cached))
@@ -148,7 +148,9 @@ class Timeline:
                 found[call.provider] = min(gap, found.get(call.provider, gap))
         return found
 
-    def _charge(self, number: int, call: Call, before: Call | None, *, cached: bool) -> Charged:
+    def _charge(
+        self, number: int, call: ModelCall, before: ModelCall | None, *, cached: bool
+    ) -> Charged:
         """Return what a call costs; `before` is the call before it."""
         price = None
         if call.time is not None:
@@ -172,7 +174,7 @@ class Timeline:
             not is_warm,
         )
 
-    def _life(self, call: Call, price: Price | None) -> tuple[CacheLife | None, float]:
+    def _life(self, call: ModelCall, price: Price | None) -> tuple[CacheLife | None, float]:
         """Return the lifetime that a provider publishes and that the usage shows; its seconds."""
         seconds, missed = call.life, self._missed.get(call.provider)
         if seconds is None and missed is not None:
@@ -250,7 +252,7 @@ class Timeline:
         return known
 
 
-def _gap(before: Call, call: Call) -> float | None:
+def _gap(before: ModelCall, call: ModelCall) -> float | None:
     """Return the seconds between two calls, 0 if the clock went back; None: unknown."""
     asked = call.time if call.asked is None else call.asked
     if before.time is None or asked is None:
@@ -258,7 +260,7 @@ def _gap(before: Call, call: Call) -> float | None:
     return max(0.0, asked - before.time)
 
 
-def _shows_warm(before: Call, call: Call) -> bool | None:
+def _shows_warm(before: ModelCall, call: ModelCall) -> bool | None:
     """Return whether the recorded usage shows that the cache was warm; None: it does not tell."""
     if before.usage is None or call.usage is None or before.stretch != call.stretch:
         return None

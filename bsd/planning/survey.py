@@ -234,8 +234,9 @@ class Survey:
         self.messages += info.is_message
         self._last_turn.follow(line.index, info)
         self._context.follow(line.index, info)
-        if info.is_assistant or info.cache is not None or info.is_compaction:
-            self.cache.follow(info)
+        goes_back = self._context.goes_back
+        if info.is_assistant or info.cache is not None or info.is_compaction or goes_back:
+            self.cache.follow(info, goes_back=goes_back)
             self._seen.append((len(self.rows), self.cache.seen))
         if MARKER in entry or info.calls:
             self._note_bsd(line, entry, info)

@@ -10,8 +10,9 @@ counted from bsd's arrival, wherever it ends. It keeps an account of the request
 is made only if the account can bear its loss, and if the calls that are expected earn it. Of the
 values that are due, the newest may leave alone, since few tokens stand after them.
 
-There is one exception: a cut that keeps requests below a price step needs no account if a few
-calls (STEP_CALLS) earn it. Amounts are in input tokens: one token at the model's input price.
+There is one exception: if the newest request was above a price step, and the next one is below it
+with the cut, the account is not needed if a few calls (STEP_CALLS) earn the cut. Amounts are in
+input tokens: one token at the model's input price.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ERROR = 0.2
 # Further calls that are expected: this number, and a part of the calls since bsd's arrival.
 LEAST_CALLS = 10
 GOES_ON = 0.25
-# A cut before a price step that so many calls earn needs no account.
+# A cut that takes a session below a price step needs no account if so many calls earn it.
 STEP_CALLS = 5
 
 
@@ -176,6 +177,7 @@ class _Balance:
     loss: float  # what rewriting adds to the next request
     gain: float  # what each request saves, from the next one on
     calls: float  # further calls that are expected
+    is_above: bool  # the newest request was above a price step, from which the cut takes the next
     regret: float  # what is lost at most, if the session ends after the next request
     least: float  # what the next request costs at least if nothing is changed
 
@@ -194,6 +196,7 @@ class _Balance:
             loss,
             following - smaller,
             LEAST_CALLS + GOES_ON * max(0.0, calls),
+            after < before == _step_factor(price, cache.context - cache.growth),
             (1 + ERROR) * loss - (1 - ERROR) * price.read * cut.removed,
             price.read * cache.context,
         )
@@ -206,7 +209,7 @@ class _Balance:
         """Return whether the expected calls earn the loss, and the account can bear it."""
         if self.cut.removed <= 0 or self.gain <= 0 or self.profit < 0:
             return False
-        if self.cause is Cause.STEP and self.loss <= STEP_CALLS * self.gain:
+        if self.is_above and self.loss <= STEP_CALLS * self.gain:
             return True
         saved = account.saved * (1 - ERROR if account.saved > 0 else 1 + ERROR)
         return self.regret - saved <= RISK * (account.without_bsd + self.least)

@@ -107,7 +107,7 @@ def reason_words(timing: Timing) -> str:
         case Cause.WARM:
             return "the cache is warm"
         case _:
-            return "a user, an agent or the setting `when` asked for it"
+            return "it was asked for"
 
 
 # The reason of a cut, for a table or between parentheses.

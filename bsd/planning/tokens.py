@@ -33,6 +33,9 @@ from bsd.transcripts.spans import value_at
 _LEAST_CHARACTERS = 500
 _LEAST_IN_ALL = 4000
 _SANE = (0.5, 10.0)  # characters per token; other rates are not comparable
+# Share by which the estimate of a usual difference may be wrong. Otherwise the recorded tokens are
+# not those of this content.
+_MOST_MISSED = 0.5
 _FEW = 1500  # characters: differences below show the tokens of a message beside its text
 _LEAST_FEW = 5  # such differences
 _MOST_PER_MESSAGE = 60.0  # tokens
@@ -328,7 +331,11 @@ def _fit_one(differences: list[_Difference], thinking: Thinking) -> Estimate | N
         if len(few) >= _LEAST_FEW:
             beside = median((tokens - text / rate) / messages for tokens, text, messages in few)
             each = min(max(beside, 0.0), _MOST_PER_MESSAGE)
-    if not _SANE[0] <= rate <= _SANE[1]:
+    misses = median(
+        abs(tokens - characters / rate - each * messages) / tokens
+        for tokens, characters, messages in large
+    )
+    if misses > _MOST_MISSED or not _SANE[0] <= rate <= _SANE[1]:
         return None
     return Estimate(rate, each, thinking, measured=True)
 

@@ -15,7 +15,7 @@ from math import isnan, nan
 
 from bsd.planning.recorded import LeaveColumns
 from bsd.planning.replay import _Player
-from bsd.planning.replay_timeline import Context, Timeline
+from bsd.planning.replay_timeline import StretchContext, Timeline
 
 
 @dataclass(slots=True)
@@ -31,14 +31,14 @@ class _Path:
     _entries: list[int] = field(default_factory=list)
     _sums: list[float] = field(default_factory=list)
 
-    def enter(self, context: Context) -> None:
+    def enter(self, context: StretchContext) -> None:
         """Begin a context, which may lack some of the values."""
         inside = [(entry, tokens) for entry, tokens in self.gone if context.holds(entry)]
         self._entries = [entry for entry, _ in inside]
         self._sums = list(accumulate((tokens for _, tokens in inside), initial=0.0))
         self.removed = self._sums[-1]
 
-    def before(self, entry: int, context: Context) -> float:
+    def before(self, entry: int, context: StretchContext) -> float:
         """Return the tokens before an entry."""
         kept = context.place(entry) - self._sums[bisect_left(self._entries, entry)]
         return context.stretch.constant + kept * context.stretch.scale
@@ -96,7 +96,7 @@ def _note_due(paths: list[_Path], due: dict[int, tuple[int, float]], known: set[
 def _cut(
     paths: list[_Path],
     due: list[tuple[int, float]],
-    context: Context,
+    context: StretchContext,
     timeline: Timeline,
     number: int,
 ) -> _Path | None:

@@ -19,6 +19,7 @@ from bsd.core.config import PruningConfig
 from bsd.core.errors import Invalid
 from bsd.core.layout import SessionName
 from bsd.planning.replay_settings import replay_grid
+from bsd.planning.replay_sums import ReplayState, SessionSums, SettingSums
 from tests.cli.conftest import Call, snapshot
 from tests.openclaw_tree import add_session
 from tests.session_files import sample
@@ -176,7 +177,14 @@ def test_portions_together_are_the_whole(
     assert portion.read == portion.total
 
     first = actions.replay_in_portions(context, lists=lists).cursor
-    for lists, cursor in (({"when": "now,pays"}, first), ({"when": "now"}, "no cursor")):
+    odd = [
+        ReplayState(1, read=-5).dumps(),
+        ReplayState(1, programs={"p": SessionSums([SettingSums(cost=1e308)])}).dumps(),
+    ]
+    for lists, cursor in (
+        ({"when": "now,pays"}, first),
+        *(({"when": "now"}, text) for text in ("no cursor", *odd)),
+    ):
         with pytest.raises(Invalid, match="not a cursor"):
             actions.replay_in_portions(context, lists=lists, cursor=cursor)
 

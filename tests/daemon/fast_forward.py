@@ -115,6 +115,7 @@ def machine(
     clock: Clock,
     patch: pytest.MonkeyPatch,
     caller: object | None = None,
+    may_fail: str | None = None,
     **environ: str,
 ) -> Iterator[Machine]:
     """A running daemon; it ends with the block as after SIGTERM."""
@@ -143,6 +144,7 @@ def machine(
             clocks=Clocks(lambda: clock.wall, lambda: clock.steady),
         )
         running = Machine(daemon, here[0], clock)
+        running.may_fail = may_fail
         try:
             daemon.start()
             daemon.ready()

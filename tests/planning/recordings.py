@@ -9,14 +9,14 @@ from bsd.core.prices import CacheLife, PeakHours, Price, PriceRow, PriceStep, Pr
 from bsd.planning.recorded import (
     TURNS,
     TYPES,
-    Call,
+    Beginning,
     LeaveColumns,
+    ModelCall,
     Recording,
     Stretch,
     Want,
     WantKind,
 )
-from bsd.planning.recorded import Cause as Begin
 from bsd.planning.replay import Played, play
 from bsd.planning.replay_timeline import Conditions, Timeline
 from bsd.transcripts.agents.entry import Usage
@@ -66,7 +66,7 @@ class HandMade:
 
     def __post_init__(self) -> None:
         self.recording.leaves.append(LeaveColumns())
-        self.recording.stretches.append(Stretch(Begin.START, 0, constant=CONSTANT))
+        self.recording.stretches.append(Stretch(Beginning.START, 0, constant=CONSTANT))
 
     def __len__(self) -> int:
         return len(self.recording.entries)
@@ -122,7 +122,7 @@ class HandMade:
         read = 1 if read is None else read
         usage = Usage(0, read, prompt - read, tokens) if self.cached else Usage(prompt, 0, 0, 0)
         recording.calls.append(
-            Call(
+            ModelCall(
                 begins,
                 begins + 1,
                 len(recording.stretches) - 1,
@@ -151,9 +151,9 @@ class HandMade:
             self.result(tokens)
         self.answer(ends=True)
 
-    def begin(self, cause: Begin, *kept: tuple[int, int], shared_until: int = 0) -> None:
+    def begin(self, cause: Beginning, *kept: tuple[int, int], shared_until: int = 0) -> None:
         """Let the next entries have a context of their own, after entries that it keeps."""
-        shares = cause is not Begin.MODEL
+        shares = cause is not Beginning.MODEL
         self.recording.stretches.append(
             Stretch(cause, len(self), kept, shared_until, shares, CONSTANT)
         )

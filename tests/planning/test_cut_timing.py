@@ -340,6 +340,51 @@ def test_a_compaction_ends_the_savings_of_earlier_cuts() -> None:
     assert cache.accounted.removed == 0
 
 
+def cut_in_the_cold() -> tuple[Gateway, Plan, int]:
+    """A session after a cut in a cold cache, and the tokens that have left."""
+    gateway = Gateway()
+    gateway.turn(10)
+    plan = gateway.plan()
+    gateway.now += HOUR
+    plan = gateway.plan(plan)
+    assert plan.timing is not None
+    assert plan.accounted is not None
+    assert plan.accounted.removed == plan.timing.cut.removed > 5000
+    return gateway, plan, plan.timing.cut.removed
+
+
+def test_a_user_who_goes_back_ends_the_savings_of_earlier_cuts() -> None:
+    gateway, plan, _ = cut_in_the_cold()
+    gateway.turn(1)
+    plan = gateway.plan(plan)
+    assert plan.accounted is not None
+    assert plan.accounted.removed > 5000
+    before = gateway.session.raw
+    gateway.now += 5
+    gateway.turn(1)
+    branch = f'"parentId": "e{gateway.entries - 5}"'.encode()
+    after = gateway.session.raw[len(before) :].replace(branch, b'"parentId": "e1"', 1)
+    gateway.session.raw = before + after
+    plan = gateway.plan(plan)
+    assert plan.accounted is not None
+    assert plan.accounted.removed == 0
+    assert plan.accounted.saved > 0, "of the requests before"
+
+
+@pytest.mark.parametrize("goes_on", ["with the text in memory", "without the text", "elsewhere"])
+def test_a_cut_saves_only_where_the_next_request_shows_it(goes_on: str) -> None:
+    gateway, plan, removed = cut_in_the_cold()
+    if goes_on == "with the text in memory":
+        gateway.prompt += removed
+    elif goes_on == "elsewhere":
+        gateway.prompt //= 2
+    gateway.turn(1)
+    plan = gateway.plan(plan, when="cold")
+    assert plan.accounted is not None
+    earned = goes_on == "without the text"
+    assert (plan.accounted.removed > 0, plan.accounted.saved > 0) == (earned, earned)
+
+
 def test_without_a_price_tokens_are_counted_and_no_money() -> None:
     gateway = Gateway()
     plan = gateway.plan()

@@ -12,7 +12,7 @@ from math import isnan
 import pytest
 
 from bsd.core.prices import CacheLife, PeakHours, PriceStep
-from bsd.planning.recorded import Cause as Begin
+from bsd.planning.recorded import Beginning
 from bsd.planning.replay import Played, PlayedCut
 from bsd.planning.timing import Cause
 from tests.bench.replay_oracle import best_cost
@@ -136,7 +136,7 @@ def test_a_provider_that_charges_nothing_for_writing() -> None:
 
 def test_a_compaction_takes_extracted_text_out_of_both_contexts() -> None:
     made = worked(60, 60)
-    made.begin(Begin.COMPACTION)
+    made.begin(Beginning.COMPACTION)
     made.turn(3000)
 
     without, played = made.played(None), made.played("now")
@@ -148,7 +148,7 @@ def test_a_compaction_takes_extracted_text_out_of_both_contexts() -> None:
 
 def test_a_branch_lacks_what_left_before_it() -> None:
     made = worked(60, 60)
-    made.begin(Begin.BRANCH, (0, 4), shared_until=4)  # it continues the first turn
+    made.begin(Beginning.BRANCH, (0, 4), shared_until=4)  # it continues the first turn
     made.turn()
 
     assert (made.played(None).tokens[-1], made.played(None).read[-1]) == (6300, 6200)
@@ -158,7 +158,7 @@ def test_a_branch_lacks_what_left_before_it() -> None:
 
 def test_another_model_has_a_cache_and_a_price_of_its_own() -> None:
     made = worked(60)
-    made.begin(Begin.MODEL, (0, len(made)))
+    made.begin(Beginning.MODEL, (0, len(made)))
     made.model = "other"
     made.turn()
     made.turn()

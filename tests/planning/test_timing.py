@@ -130,23 +130,30 @@ def test_a_session_without_known_sizes_waits() -> None:
     assert decide(cache=CacheState(True, COLD_AT)).waits
 
 
-def test_a_cut_that_stays_below_a_step_needs_no_account() -> None:
-    near = CacheState(True, COLD_AT, context=99_500, growth=1000)
-    timing = decide(cache=near, price=HAIKU)
+def test_a_cut_that_gets_below_a_step_needs_no_account() -> None:
+    above = CacheState(True, COLD_AT, context=101_500, growth=1000)
+    timing = decide(cache=above, price=HAIKU)
 
     assert timing.cause is Cause.STEP
-    assert decide(cache=near, price=HAIKU, when="cold").waits
-    # Above the step already; and a cut that does not get below it.
-    assert decide(cache=replace(near, context=110_000), price=HAIKU).cause is Cause.STEP
-    assert decide(cache=replace(near, context=130_000), price=HAIKU).waits
-    # Far below it.
-    assert decide(cache=replace(near, context=50_000), price=HAIKU).waits
+    assert decide(cache=above, price=HAIKU, when="cold").waits
+    # It does not get below the step; it is below it.
+    assert decide(cache=replace(above, context=130_000), price=HAIKU).waits
+    assert decide(cache=replace(above, context=50_000), price=HAIKU).waits
+
+
+def test_a_cut_before_a_step_that_may_come_needs_an_account() -> None:
+    near = CacheState(True, COLD_AT, context=99_500, growth=1000)
+
+    assert decide(cache=near, price=HAIKU).waits
+    assert decide(cache=replace(near, context=100_500), price=HAIKU).waits
+    rich = replace(near, account=Account(spent=200_000.0))
+    assert decide(cache=rich, price=HAIKU).cause is Cause.STEP
 
 
 def test_a_cut_before_a_step_that_many_calls_must_earn_needs_an_account() -> None:
     gpt = Price(2.0, 10.0, 0.05, (CacheLife(HALF_A_DAY, 2.5),), (PriceStep(272_000, 2.0, 1.5),))
     cut = Cut(20_000, 240_000)
-    near = CacheState(True, COLD_AT, context=271_500, growth=1000)
+    near = CacheState(True, COLD_AT, context=273_500, growth=1000)
 
     assert timing_of(cut, near, gpt, "pays").waits
     account = Account(spent=10_000_000.0)

@@ -73,7 +73,7 @@ SAID = [
     ),
     (
         timing(Cause.ASKED, None),
-        "cut because a user, an agent or the setting `when` asked for it",
+        "cut because it was asked for",
     ),
 ]
 

@@ -34,7 +34,7 @@ export function settingsTable(label, settings, actions, suggestion = null) {
         return [
             ...cells,
             typeof setting.cost === "number"
-                ? [dollars(setting.cost), h("span", { class: "note block" }, change(setting.cost_share))]
+                ? [dollars(setting.cost), h("span", { class: "note block" }, change(setting.cost_share)), worst(setting)]
                 : "not known",
             [thousands(setting.tokens), h("span", { class: "note block" }, change(setting.tokens_share))],
             number(setting.cuts),
@@ -63,7 +63,7 @@ export function settingsTable(label, settings, actions, suggestion = null) {
             table(label, columns, rows),
         ),
         suggestion &&
-            h("p", null, h("strong", null, "Suggested: "), `${settingWords(suggestion.setting)}: ${suggestion.reason}.`),
+            h("p", null, h("strong", null, "Suggested: "), `${settingWords(suggestion.setting)}. ${suggestion.reason}.`),
     ];
 }
 
@@ -76,6 +76,10 @@ function lowestOf(settings) {
     if (new Set(settings.map(value)).size < 2) return null;
     return settings.reduce((one, other) => (value(other) < value(one) ? other : one));
 }
+
+/** The session that gains least, if there are several. */
+const worst = ({ cost_share: share, worst_cost_share: most }) =>
+    typeof most === "number" && most !== share && h("span", { class: "note block" }, `worst session: ${change(most)}`);
 
 const again = ({ wanted_again: values, wanted_again_tokens: tokens, left_tokens: left }) => [
     number(values),

@@ -59,7 +59,7 @@ export function reasonWords(answer) {
         return `it keeps the next request below ${known(step) ? `the price step at ${short(step)}` : "a price step"}`;
     if (reason === "pays")
         return `it pays after ${known(expected) ? `${number(needed ?? 0)} of about ${number(expected)} further calls` : further(needed ?? 0)}`;
-    return "a user, an agent or the setting `when` asked for it";
+    return "it was asked for";
 }
 
 /** Whether values of a session wait, perhaps after a cut that left them; `now` in milliseconds. */

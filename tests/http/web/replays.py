@@ -115,6 +115,7 @@ def _setting(
         cost=_sum(tokens, cold, priced),
         tokens_share=sum(tokens) / without,
         cost_share=0.75 if priced else None,
+        worst_cost_share=1.02 if priced else None,
         cuts=cuts,
         cuts_by_reason={"cold": cuts},
         rewritten_tokens=0,
@@ -122,7 +123,6 @@ def _setting(
         left_tokens=_REMOVED * cuts,
         wanted_again=cuts,
         wanted_again_tokens=600 * cuts,
-        worst_cost_share=0.8 if priced else None,
         current=when == "pays",
     )
 

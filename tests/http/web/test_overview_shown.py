@@ -270,6 +270,7 @@ def test_settings_are_compared_over_all_sessions_and_taken_over(
         expect(page.get_by_text("The sessions record no tokens")).to_be_visible()
         row = page.get_by_role("table", name="Settings", exact=True).get_by_role("row").last
         expect(row).to_contain_text("lowest cost")
+        expect(row).to_contain_text("worst session: 2 % more")
         page.evaluate("document.body.classList.add('readonly')")
         expect(row.get_by_role("button")).to_be_hidden()
         page.evaluate("document.body.classList.remove('readonly')")
