@@ -233,6 +233,8 @@ def test_a_key_is_asked_for_and_sent_and_forgotten_with_the_tab(
         dialog = page.get_by_role("dialog", name="API key")
         expect(dialog.get_by_label("Key")).to_be_focused()
         page.keyboard.press("Escape")
+        # The list shows the error, too, until the whole view is replaced.
+        expect(page.get_by_role("heading", name="This view cannot be shown")).to_be_visible()
         expect(page.get_by_text("This server requires an API key")).to_be_visible()
         page.get_by_role("button", name="Try again").click()
         dialog.get_by_label("Key").fill("wrong")
