@@ -419,20 +419,52 @@ def test_tiles_say_what_is_saved_and_all_that_lies_in_the_trash(
 
 
 def test_a_user_is_faster_than_the_daemon(browser: Browser, tmp_path: Path) -> None:
-    daemon = FakeDaemon()
+    root, daemon = small_root(tmp_path), FakeDaemon()
     with (
-        serving(small_root(tmp_path), daemon, **OPEN) as (server, _),
+        serving(root, daemon, **OPEN) as (server, _),
         watched(browser, address_of(server)) as seen,
     ):
         late: list[Route] = []
 
         def hold(route: Route) -> None:
-            late.append(route)
+            if late:
+                route.continue_()
+            else:
+                late.append(route)
 
+        # A change before the connection for events is shown after it.
+        connects = False
+        seen.page.route(
+            "**/api/events", lambda route: route.continue_() if connects else route.abort()
+        )
+        page = seen.open("sessions")
+        expect(rows_of(page)).to_have_count(2)
+        expect(page.locator("#live")).to_have_text("Disconnected")
+        add_session(root, "main/three", short_session())
+        connects = True
+        expect(rows_of(page)).to_have_count(3)
+        page.unroute("**/api/events")
+        # An older answer is not drawn over a newer one.
+        page = seen.open("jobs")
+        rows = page.get_by_role("row")
+        expect(rows).to_have_count(3)
+        page.route("**/api/jobs", hold)
+        daemon.events.publish("job", job="retention", ok=True)
+        wait_for(lambda: page.evaluate("true") and late, "a request")
+        with page.expect_event("requestfinished", lambda request: request.url.endswith("/jobs")):
+            page.get_by_role("button", name="Preview now").click()
+        late.pop().fulfill(json={"jobs": []})
+        page.evaluate("new Promise((done) => setTimeout(done))")
+        assert rows.count() == 3
+        page.unroute("**/api/jobs")
         page = seen.open("trash")
         expect(page.get_by_text("The trash is empty")).to_be_visible()
         # A view that was left before its data arrived is not drawn over the next view.
-        for view, data in (("settings", "config"), ("secrets", "agents"), ("s/main/two", "sessions/main/two?*")):
+        for view, data in (
+            ("settings", "config"),
+            ("secrets", "agents"),
+            ("s/main/two", "sessions/main/two?*"),
+        ):
             page.route(f"**/api/{data}", hold)
             page.evaluate("(view) => { location.hash = `#/${view}`; }", view)
             wait_for(lambda: page.evaluate("true") and late, "a request")
