@@ -71,7 +71,7 @@ def _at(root: Path, place: str) -> Path:
     return root / place
 
 
-class _Place:
+class _PathInRoot:
     """Descriptor of a path that is the same below every root."""
 
     def __init__(self, place: str) -> None:
@@ -92,55 +92,55 @@ class Layout:
     # Patterns of bsd.toml, added to those of config.json; None: no session is excluded.
     exclude: tuple[str, ...] | None = ()
 
-    agents = _Place("agents")
-    extracted = _Place("extracted")
-    archive = _Place("archive")
+    agents = _PathInRoot("agents")
+    extracted = _PathInRoot("extracted")
+    archive = _PathInRoot("archive")
     """Compressed: content that has left the store, and copies of sessions; a directory for each."""
-    trash = _Place("trash")
-    log_file = _Place("logs/brainsurgeon.log")
-    facts_db = _Place("memory/facts.db")
+    trash = _PathInRoot("trash")
+    log_file = _PathInRoot("logs/brainsurgeon.log")
+    facts_db = _PathInRoot("memory/facts.db")
     """The facts of agents, unless the settings name another file; the plugin uses the same path."""
 
-    own = _Place(".brainsurgeon")
+    own = _PathInRoot(".brainsurgeon")
     """Files that only bsd uses: settings, locks, records, audit."""
-    config_file = _Place(".brainsurgeon/config.json")
-    audit_file = _Place(".brainsurgeon/audit.jsonl")
-    state_db = _Place(".brainsurgeon/state.db")
+    config_file = _PathInRoot(".brainsurgeon/config.json")
+    audit_file = _PathInRoot(".brainsurgeon/audit.jsonl")
+    state_db = _PathInRoot(".brainsurgeon/state.db")
     """The checkpoints of sessions; without it bsd is slower, but loses no data."""
-    search_db = _Place(".brainsurgeon/search.db")
+    search_db = _PathInRoot(".brainsurgeon/search.db")
     """The full-text index of sessions and their figures; it can be rebuilt."""
-    sizes_file = _Place(".brainsurgeon/sizes.jsonl")
+    sizes_file = _PathInRoot(".brainsurgeon/sizes.jsonl")
     """The disk use of sessions and of bsd, a line per day."""
-    root_id_file = _Place(".brainsurgeon/root-id")
+    root_id_file = _PathInRoot(".brainsurgeon/root-id")
     """The id by which sources recognise the root that serves them, even after it was moved."""
-    told_file = _Place(".brainsurgeon/told.json")
+    told_file = _PathInRoot(".brainsurgeon/told.json")
     """The agents that bsd does not serve and about which the user has been told."""
-    agents_file = _Place(".brainsurgeon/agents.json")
+    agents_file = _PathInRoot(".brainsurgeon/agents.json")
     """The record of bsd's additions to files of agents' programs, so that they can be removed."""
-    agents_lock = _Place(".brainsurgeon/agents.lock")
+    agents_lock = _PathInRoot(".brainsurgeon/agents.lock")
     """Held by the process that turns an agent on or off."""
-    clock_file = _Place(".brainsurgeon/clock.json")
+    clock_file = _PathInRoot(".brainsurgeon/clock.json")
     """Readings of this machine's clocks, so that no run deletes by a wrong clock."""
-    forgetting = _Place(".brainsurgeon/forgetting")
+    forgetting = _PathInRoot(".brainsurgeon/forgetting")
     """The journal of `forget`, so that an interrupted one is completed."""
-    redacting = _Place(".brainsurgeon/redacting")
+    redacting = _PathInRoot(".brainsurgeon/redacting")
     """The journals of redactions, to report and complete an interrupted redaction."""
-    letting_go = _Place(".brainsurgeon/letting-go")
+    letting_go = _PathInRoot(".brainsurgeon/letting-go")
     """Exists while deleted content still has words in the search index."""
-    locks = _Place(".brainsurgeon/locks")
-    instance_lock = _Place(".brainsurgeon/bsd.lock")
+    locks = _PathInRoot(".brainsurgeon/locks")
+    instance_lock = _PathInRoot(".brainsurgeon/bsd.lock")
     """Held by the daemon of this root, so that only one runs."""
-    history = _Place(".brainsurgeon/history")
+    history = _PathInRoot(".brainsurgeon/history")
     """The data that undo needs, a directory per session."""
-    edits = _Place(".brainsurgeon/edits")
+    edits = _PathInRoot(".brainsurgeon/edits")
     """Entries that users are editing, and edits that could not be applied."""
-    inflight = _Place(".brainsurgeon/inflight")
+    inflight = _PathInRoot(".brainsurgeon/inflight")
     """Files of commits in flight, if this is on the session's mount (DESIGN §4.0)."""
-    pauses_file = _Place(".brainsurgeon/pauses.json")
+    pauses_file = _PathInRoot(".brainsurgeon/pauses.json")
     """The pauses: agents and sessions that bsd does not edit for a time."""
-    orphans = _Place(".brainsurgeon/orphans")
+    orphans = _PathInRoot(".brainsurgeon/orphans")
     """Late bytes that could not be returned to their session (DESIGN §4, rules c and e)."""
-    moving = _Place(".brainsurgeon/moving")
+    moving = _PathInRoot(".brainsurgeon/moving")
     """Crash journals, see `maintenance/journal.py`: among others, of sessions being moved."""
 
     def has_moves(self) -> bool:

@@ -61,7 +61,7 @@ from bsd.maintenance.trashed import (
 from bsd.sessions.commit.exchange import Step, no_step
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.late import forget_orphan, list_orphans
-from bsd.sessions.idle import IdlePolicy, RetryBudget, Waiting
+from bsd.sessions.idle import IdlePolicy, RetryBudget, TimeLeft
 from bsd.sessions.session import Session
 from bsd.store.contents import contents_of
 from bsd.store.search_deletion import forget_sessions
@@ -189,7 +189,7 @@ class Trash:
         """
         _log.trace("A session is deleted", session=str(name))
         self._refuse_others(name)
-        waiting = Waiting(self.budget)
+        waiting = TimeLeft(self.budget)
         with self._family_locked(name) as members, _explained(f"deleting {name}"):
             names = [member.name for member in members]
             self._idle_policy.settle(names)
@@ -340,7 +340,7 @@ class Trash:
         with self._locked(wanted) as items, _explained(f"restoring {head.name}"):
             if not items or items[0].id != head.id:
                 raise NotFound(f"{head.id} has just left the trash", hint="`bsd trash list`")
-            waiting = Waiting(self.budget)
+            waiting = TimeLeft(self.budget)
             with ExitStack() as gateway:
                 for item in items:  # the program may be about to create a session of that name
                     lock = self._idle_policy.program_lock(item.name, waiting.left)

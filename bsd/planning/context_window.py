@@ -228,7 +228,9 @@ class ContextWindow:
             return False
         if self._compactions or self._rolls_far or self.leaf(0)[1] is not self._since.on_way:
             return True
-        return any(self._row_of(number) is None for number in self._far.values())
+        # A result follows its call, so that results of calls at once begin no branch.
+        others = self._far.keys() - set(self._results)
+        return any(self._row_of(self._far[row]) is None for row in others)
 
     def leaf(self, rows: int) -> tuple[int, bool]:
         """Return the last id of the first rows, as a hash, and whether the path leads through it.

@@ -22,7 +22,7 @@ from bsd.store.entry_notes import Noting
 from bsd.store.history import TouchedLine
 from bsd.store.markers import Markers, away_paths
 from bsd.store.originals import FileSpan, Missing, OriginalStore, StoredOriginal, digest
-from bsd.store.state import Accounted, Checkpoint, Checkpoints, Waiting
+from bsd.store.state import Accounted, Checkpoint, Checkpoints, WaitingValues
 from bsd.transcripts.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, placeholder
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
@@ -214,7 +214,7 @@ class _Extraction:
         self._survey = survey
         self._rate = survey.rate
         self._final = FinalOutcomes(survey, policy)
-        self._further = FinalOutcomes(survey, policy, survey.waiting or Waiting(0, 0))
+        self._further = FinalOutcomes(survey, policy, survey.waiting or WaitingValues(0, 0))
         self._ready = ready
         self._at = at
         self._budget_bytes = budget_bytes

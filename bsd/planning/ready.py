@@ -11,14 +11,14 @@ from sys import maxsize
 
 from bsd.planning.survey import Survey
 from bsd.planning.timing import CacheState, Cause, Cut, Timing, best_timing, timing_of
-from bsd.store.state import Waiting
+from bsd.store.state import WaitingValues
 from bsd.transcripts.agents.entry import placeholder
 from bsd.transcripts.agents.format import TranscriptFormat, Value
 from bsd.transcripts.reader import Transcript, parse_entry
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ReadyLine:
     """A line with values that are ready."""
 
     characters: int  # of these values, without their placeholders
@@ -36,8 +36,8 @@ class ReadyValues:
         self.leave_from = maxsize
         self._survey = survey
         self._cache = cache
-        self._earlier = survey.waiting or Waiting(0, 0)
-        self._places: dict[int, _Place] = {}  # by line, in order
+        self._earlier = survey.waiting or WaitingValues(0, 0)
+        self._places: dict[int, _ReadyLine] = {}  # by line, in order
 
     def find(self, source: Transcript, fmt: TranscriptFormat, warm_until: float) -> None:
         """Find the values that would wait until `warm_until`."""
@@ -56,7 +56,7 @@ class ReadyValues:
                 if not option.shape.is_block and option.path in found
             )
             reached = self._survey.cache_seen(number).reached
-            self._places[row.index] = _Place(characters, reached)
+            self._places[row.index] = _ReadyLine(characters, reached)
 
     def _leaving(self, value: Value, stay: int) -> int:
         """Return the characters that leave the context with a value of which some stay."""

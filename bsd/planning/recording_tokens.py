@@ -44,6 +44,21 @@ class _Context(NamedTuple):
     lean: TextSize  # what bsd had extracted
 
 
+class _Contexts:
+    """The content of each request, in columns: a session may have many requests."""
+
+    def __init__(self, recording: Recording, sizes: RecordedSizes) -> None:
+        self._columns = [Sizes(sums=True) for _ in range(3)]
+        for context in _contexts(recording, sizes):
+            for column, size in zip(self._columns, context, strict=True):
+                column.append(size)
+
+    def from_call(self, start: int, end: int | None = None) -> Iterator[_Context]:
+        """Yield the contents of the requests of a range."""
+        for at in range(start, len(self._columns[0]) if end is None else end):
+            yield _Context(*(column[at] for column in self._columns))
+
+
 @dataclass(slots=True)
 class RecordedSizes:
     """The sizes that a reader has collected."""
@@ -57,7 +72,7 @@ class RecordedSizes:
 
 def set_tokens(recording: Recording, sizes: RecordedSizes) -> None:
     """Set all tokens of a recording, and its deviation."""
-    contexts = list(_contexts(recording, sizes))
+    contexts = _Contexts(recording, sizes)
     estimates = _estimates(recording, contexts)
     recording.deviation = _deviation(recording, contexts)
     _set_calls(recording, sizes, contexts, estimates)
@@ -171,11 +186,11 @@ def _time(call: ModelCall) -> float:
 
 
 def _estimates(
-    recording: Recording, contexts: Sequence[_Context], end: int | None = None
+    recording: Recording, contexts: _Contexts, end: int | None = None
 ) -> dict[str | None, Estimate]:
     """Return the estimate for each model, fitted to the calls before number `end`."""
     requests: defaultdict[str | None, Requests] = defaultdict(Requests)
-    for call, context in zip(recording.calls[:end], contexts, strict=False):
+    for call, context in zip(recording.calls[:end], contexts.from_call(0, end), strict=True):
         columns = requests[call.model]
         if call.usage is not None:
             sent = context.whole.less(context.lean)
@@ -202,12 +217,12 @@ def _prompt(context: _Context, estimate: Estimate) -> tuple[float, float]:
     return estimate.constant + whole, estimate.tokens(context.lean)
 
 
-def _deviation(recording: Recording, contexts: Sequence[_Context]) -> Deviation | None:
+def _deviation(recording: Recording, contexts: _Contexts) -> Deviation | None:
     """Fit the estimate to the first half of the calls, and measure it on the second half."""
     half = len(recording.calls) // 2
     estimates = _estimates(recording, contexts, half)
     shares = []
-    for call, context in zip(recording.calls[half:], contexts[half:], strict=True):
+    for call, context in zip(recording.calls[half:], contexts.from_call(half), strict=True):
         estimate = estimates.get(call.model)
         if estimate is None or call.usage is None:
             continue
@@ -227,7 +242,7 @@ def _is_odd(recorded: int, estimate: float) -> bool:
 def _set_calls(
     recording: Recording,
     sizes: RecordedSizes,
-    contexts: Sequence[_Context],
+    contexts: _Contexts,
     estimates: Mapping[str | None, Estimate],
 ) -> None:
     """Set the tokens of the calls, and leave out those that were no request of this context.
@@ -239,7 +254,9 @@ def _set_calls(
     needs_usage = 2 * charged >= len(recording.calls)
     calls: list[ModelCall] = []
     numbers: dict[int, int] = {}
-    for number, (call, context) in enumerate(zip(recording.calls, contexts, strict=True)):
+    for number, (call, context) in enumerate(
+        zip(recording.calls, contexts.from_call(0), strict=True)
+    ):
         estimate = estimates[call.model]
         prompt, lean = _prompt(context, estimate)
         is_odd = call.usage is not None and _is_odd(call.usage.prompt, prompt - lean)
@@ -249,7 +266,8 @@ def _set_calls(
             continue
         notes[NO_TIME] += call.time is None
         if call.usage is not None:
-            notes[SMALLER] += prompt - lean > _MUCH * call.usage.prompt
+            content = prompt - lean - estimate.constant
+            notes[SMALLER] += content > _MUCH * call.usage.prompt
         written = estimate.tokens(sizes.outputs[number])
         output = max(written, call.usage.output if call.usage else 0)
         numbers[number] = len(calls)

@@ -125,6 +125,7 @@ class _Player:
         """Play all calls, and return those from the arrival of bsd on."""
         for number, call in enumerate(self._recording.calls):
             occasion = self._timeline.occasions[number]
+            self._follow_broken_off(number)
             if self._order and occasion is not None and number >= self._timeline.first:
                 self._arrive()
                 self._use(occasion, number)
@@ -374,6 +375,15 @@ class _Player:
             cache=use,
         )
         self._cache.follow(answer)
+
+    def _follow_broken_off(self, number: int) -> None:
+        """Tell the daemon's account of a request before a call that broke off."""
+        time = self._timeline.broken_off[number]
+        if time is not None and self._order:
+            answer = EntryInfo(
+                None, "assistant", is_message=True, is_assistant=True, time_ms=time * 1000
+            )
+            self._cache.follow(answer)
 
     def _change_stretch(self, call: ModelCall) -> None:
         """Begin another context: the cache holds only the beginning that both contexts share."""

@@ -15,8 +15,10 @@ from math import isnan, nan
 from typing import NamedTuple
 
 from bsd.core.prices import CacheLife, Price, PriceTable, price_of
-from bsd.planning.recorded import LeaveColumns, ModelCall, Recording, Stretch
+from bsd.planning.recorded import TURNS, LeaveColumns, ModelCall, Recording, Stretch
+from bsd.transcripts.agents.format import Turn
 
+_BREAKS = TURNS.index(Turn.BREAKS)
 # Number of a call that does not come.
 NEVER = 1 << 62
 # Lifetime of a cache whose provider publishes none: the longest that any provider publishes.
@@ -125,43 +127,62 @@ class Timeline:
         self.cache_seen = 0 if conditions.assume_cache else min(shown.values(), default=NEVER)
         # Without usage nothing tells whether a cache is in use, and money is unknown.
         self.tells = conditions.assume_cache or any(call.usage is not None for call in calls)
-        self._shown = [None, *(_shows_warm(*pair) for pair in pairwise(calls))]
+        # Per call: when a request before it broke off, which has used the cache, too; None: none.
+        pairs = list(pairwise(calls))
+        first: list[None] = [None] if calls else []
+        self.broken_off = [*first, *(self._broken_off(*pair) for pair in pairs)]
+        self._gaps = [*first, *(self._gap(*pair, at) for at, pair in enumerate(pairs, 1))]
+        self._shown = [*first, *(_shows_warm(*pair) for pair in pairs)]
         self._missed = {} if conditions.assume_cache else self._missed_after()
         self.charged: list[Charged] = []
-        before_call: ModelCall | None = None
         for number, call in enumerate(calls):
             cached = conditions.assume_cache or call.provider in shown
-            self.charged.append(self._charge(number, call, before_call, cached=cached))
-            before_call = call
+            self.charged.append(self._charge(number, call, cached=cached))
         self.occasions = [
             self._occasion(number) if number else None for number in range(len(calls))
         ]
         self._orders: dict[int, list[tuple[int, int]]] = {}
 
+    def _broken_off(self, before: ModelCall, call: ModelCall) -> float | None:
+        """Return when the last request between two calls broke off; None: there is none."""
+        entries = self.recording.entries
+        found = (
+            entries.times[entry]
+            for entry in range(call.entry - 1, before.end - 1, -1)
+            if entries.turns[entry] == _BREAKS and not isnan(entries.times[entry])
+        )
+        return next(found, None)
+
+    def _gap(self, before: ModelCall, call: ModelCall, number: int) -> float | None:
+        """Return the seconds since the last use of the cache before a call; None: unknown.
+
+        0 if the clock went back.
+        """
+        asked = call.time if call.asked is None else call.asked
+        last = self.broken_off[number] or before.time
+        return None if last is None or asked is None else max(0.0, asked - last)
+
     def _missed_after(self) -> dict[str | None, float]:
         """Return the shortest time after which a request found the cache cold, by provider."""
         found: dict[str | None, float] = {}
         calls = self.recording.calls
-        for (before, call), is_warm in zip(pairwise(calls), self._shown[1:], strict=True):
-            gap = _gap(before, call)
+        for call, gap, is_warm in zip(calls, self._gaps, self._shown, strict=True):
             if is_warm is False and gap is not None and gap >= _SHORTEST_LIFE_SECONDS:
                 found[call.provider] = min(gap, found.get(call.provider, gap))
         return found
 
-    def _charge(
-        self, number: int, call: ModelCall, before: ModelCall | None, *, cached: bool
-    ) -> Charged:
-        """Return what a call costs; `before` is the call before it."""
+    def _charge(self, number: int, call: ModelCall, *, cached: bool) -> Charged:
+        """Return what a call costs."""
         price = None
         if call.time is not None:
             price = price_of(self.conditions.prices, call.provider, call.model, call.time)
         life, seconds = self._life(call, price)
-        gap = None if before is None else _gap(before, call)
+        gap = self._gaps[number]
         is_warm = None if self.conditions.assume_cache else self._shown[number]
         if is_warm is None:
             is_warm = gap is None or gap <= seconds
         dollars = nan
-        is_known = self.tells and (before is None or gap is not None or not cached)
+        is_known = self.tells and (number == 0 or gap is not None or not cached)
         if price is not None and call.time is not None and is_known:
             dollars = price.charged_at(call.time).input
         return Charged(
@@ -250,14 +271,6 @@ class Timeline:
                 for number, value in enumerate(leaves.values)
             )
         return known
-
-
-def _gap(before: ModelCall, call: ModelCall) -> float | None:
-    """Return the seconds between two calls, 0 if the clock went back; None: unknown."""
-    asked = call.time if call.asked is None else call.asked
-    if before.time is None or asked is None:
-        return None
-    return max(0.0, asked - before.time)
 
 
 def _shows_warm(before: ModelCall, call: ModelCall) -> bool | None:

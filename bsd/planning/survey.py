@@ -36,7 +36,7 @@ from bsd.planning.rules import (
 )
 from bsd.planning.timing import CacheState
 from bsd.planning.tokens import Meter
-from bsd.store.state import NO_ID, Accounted, CacheSeen, Checkpoint, Waiting
+from bsd.store.state import NO_ID, Accounted, CacheSeen, Checkpoint, WaitingValues
 from bsd.transcripts.agents.entry import MARKER, PLACEHOLDER_START, Entry, Marker, mentioned_ids
 from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat
 from bsd.transcripts.reader import Line, Transcript, is_too_large, parse_entry
@@ -294,7 +294,7 @@ class Survey:
         return self._since.cache if self._since else CacheSeen()
 
     @property
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitingValues | None:
         """The values before the checkpoint that wait."""
         return self._since.waiting if self._since else None
 
@@ -413,7 +413,7 @@ class Survey:
         return self._meter.rate()
 
     def checkpoint(
-        self, rows: int, offset: int, *, bound: bool, waiting: Waiting | None = None
+        self, rows: int, offset: int, *, bound: bool, waiting: WaitingValues | None = None
     ) -> Checkpoint:
         """Return the checkpoint after the first `rows` rows.
 
@@ -481,7 +481,9 @@ class FinalOutcomes:
             added; outcomes of values that wait count as final. None: they do not.
     """
 
-    def __init__(self, survey: Survey, policy: Policy, waiting: Waiting | None = None) -> None:
+    def __init__(
+        self, survey: Survey, policy: Policy, waiting: WaitingValues | None = None
+    ) -> None:
         self._survey, self._signed = survey, survey.signed
         self.waiting = waiting
         self._window = max((trigger.keep_recent for trigger in policy.triggers), default=0)
@@ -522,7 +524,7 @@ class FinalOutcomes:
             reached = self.waiting.reached
             if not self.waiting.characters:
                 reached = self._survey.cache_seen(self._rows).reached
-            self.waiting = Waiting(self.waiting.characters + waiting, reached)
+            self.waiting = WaitingValues(self.waiting.characters + waiting, reached)
         self._rows += 1
         self._shift += shift
         self._bound |= standing.prefix_bound

@@ -71,8 +71,8 @@ NO_SIZE = TextSize()
 class Sizes:
     """Sizes of entries, values or answers: a column for each part."""
 
-    def __init__(self) -> None:
-        self._columns = [array("I") for _ in NO_SIZE]
+    def __init__(self, *, sums: bool = False) -> None:
+        self._columns = [array("Q" if sums else "I") for _ in NO_SIZE]
 
     def append(self, size: TextSize) -> None:
         """Add the next size."""

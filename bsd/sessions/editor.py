@@ -22,7 +22,7 @@ from bsd.sessions.commit.exchange import GiveUp
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.protocol import CommitOutcome, commit
 from bsd.sessions.foreign import why_foreign
-from bsd.sessions.idle import IdlePolicy, NotIdle, RetryBudget, Waiting, busy
+from bsd.sessions.idle import IdlePolicy, NotIdle, RetryBudget, TimeLeft, busy
 from bsd.sessions.notes import Notes
 from bsd.sessions.session import OpenSession, Session
 from bsd.store.changed_lines import resolve_pending
@@ -127,19 +127,19 @@ class SessionEditor:
                     return
                 del plan, answer  # free a large plan before the next one is made
                 give_back_memory()
-                waiting = Waiting(self._budget)
+                waiting = TimeLeft(self._budget)
 
     @contextmanager
-    def _locked(self) -> Iterator[Waiting]:
+    def _locked(self) -> Iterator[TimeLeft]:
         """Hold bsd's lock of the session."""
-        session, waiting = self._session, Waiting(self._budget)
+        session, waiting = self._session, TimeLeft(self._budget)
         _log.trace("A session is edited", session=str(session))
         with session.lock(self._budget.wait, sleep=self._budget.sleep):
             if source := session.layout.source_of(session.name.agent):
                 secure(session.layout, source)
             yield waiting
 
-    def _carry_out(self, planner: Planner[T], worth: Worth | None, waiting: Waiting) -> Applied[T]:
+    def _carry_out(self, planner: Planner[T], worth: Worth | None, waiting: TimeLeft) -> Applied[T]:
         """Plan and commit, repeatedly, until a plan is committed or the budget is used up."""
         name = self._session.name
         while True:
@@ -161,7 +161,7 @@ class SessionEditor:
         planner: Planner[T],
         worth: Worth | None,
         path: Path,
-        waiting: Waiting,
+        waiting: TimeLeft,
     ) -> Applied[T]:
         session, now = self._session, self._budget.clock()
         self._inflight.refuse_known(path.parent)
@@ -195,7 +195,7 @@ class SessionEditor:
         return plan, outcome, answer
 
     def _commit(
-        self, change: Change, plan: Plan, source: TranscriptFile, waiting: Waiting
+        self, change: Change, plan: Plan, source: TranscriptFile, waiting: TimeLeft
     ) -> CommitOutcome:
         """Commit a plan. The store and the history are durable before its lines become visible."""
         session = self._session

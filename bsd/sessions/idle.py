@@ -59,7 +59,7 @@ class RetryBudget:
     told_idle: float | None = None
 
 
-class Waiting:
+class TimeLeft:
     """The time left of a budget, by the clock or, if the clock was set back, by the time slept."""
 
     def __init__(self, budget: RetryBudget) -> None:
@@ -209,7 +209,7 @@ class IdlePolicy:
             if not any(each.state in _ONCE_MORE for each in found):
                 break
 
-    def wait_for(self, names: list[SessionName], waiting: Waiting) -> None:
+    def wait_for(self, names: list[SessionName], waiting: TimeLeft) -> None:
         """Wait until all sessions are idle and no process has them open.
 
         Raises Busy if the budget is used up.

@@ -104,7 +104,7 @@ class Accounted:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingValues:
     """Values before a checkpoint that wait until the prompt cache is cold or a cut pays."""
 
     characters: int  # of these values, without their placeholders
@@ -126,7 +126,7 @@ class Checkpoint:
     bound: bool = False  # values before the place stay only because a signature covers them
     characters_per_token: float = 0.0  # 0: not known
     cache: CacheSeen = CacheSeen()  # from the entries before
-    waiting: Waiting | None = None  # None: all outcomes before the place are final
+    waiting: WaitingValues | None = None  # None: all outcomes before the place are final
     # Calls of bsd's tools before the place are to be tidied away once the prompt cache is cold.
     calls_wait: bool = False
     # Tests for further ids without listing them.
@@ -473,7 +473,7 @@ def _checkpoint(place: bytes, ids: _StoredIds) -> Checkpoint:
     members["own_calls"] = tuple(members["own_calls"])
     cache = members["cache"]
     members["cache"] = CacheSeen(**cache | {"usage": cache["usage"] and tuple(cache["usage"])})
-    members["waiting"] = members["waiting"] and Waiting(**members["waiting"])
+    members["waiting"] = members["waiting"] and WaitingValues(**members["waiting"])
     return Checkpoint(**members, ids=array("Q"), earlier=ids)
 
 

@@ -379,7 +379,7 @@ def test_from_a_checkpoint_on_the_same_waits_and_leaves(
             prompt += data.draw(st.sampled_from([-900, 0, 3, 1000]))
             usage = data.draw(cached_usage(prompt))
             if usage and sum(usage.values()):
-                model = data.draw(st.sampled_from(["claude-opus-4-6", "claude-opus-6", "x"]))
+                model = data.draw(st.sampled_from(["claude-opus-4-6", "claude-opus-6", "claude-x"]))
             entry["message"] |= {"usage": usage, "model": model}
             entry["timestamp"] = time_of(now)
         for session in (whole, by_parts, appended):

@@ -23,7 +23,7 @@ from bsd.store.state import (
     Checkpoints,
     Left,
     StateDb,
-    Waiting,
+    WaitingValues,
     guard,
 )
 from bsd.transcripts.change import Edit, Identity, Written, edited
@@ -282,7 +282,9 @@ def test_later_stamps_stand_for_what_was_before_the_first(before: bytes | None) 
     assert known == {"e1": {b'"1"': before, b'"2"': before, b'"3"': before}}
 
 
-FURTHER = replace(AT, index=1600, ids=array("Q", [6, 7]), earlier=None, waiting=Waiting(900, 70))
+FURTHER = replace(
+    AT, index=1600, ids=array("Q", [6, 7]), earlier=None, waiting=WaitingValues(900, 70)
+)
 
 
 def keep_both(state: StateDb, session: Path, places: Checkpoints) -> None:
