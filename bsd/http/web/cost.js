@@ -7,6 +7,7 @@ import { SessionCost } from "./cost_session.js";
 import { known, settingsTable, sumsOf } from "./cost_table.js";
 import { button, describe, fill, h, problem } from "./dom.js";
 import { bytes, count } from "./format.js";
+import { newest } from "./live.js";
 import { addressOf } from "./widgets.js";
 
 const PAUSE = 500; // milliseconds before a retry while another replay runs
@@ -66,10 +67,13 @@ class CostView {
         if (event.type === "config" || event.type === "again") this.loadConfig().catch(() => {});
     }
 
-    async loadConfig() {
-        this.config = await get("config");
-        this.draw?.();
-    }
+    loadConfig = newest(
+        () => get("config"),
+        (config) => {
+            this.config = config;
+            this.draw?.();
+        },
+    );
 
     async run() {
         this.stop.abort();
