@@ -348,8 +348,8 @@ def suggest(settings: Sequence[ReplayedSetting], grid: ReplayGrid) -> SettingSug
     if not able:
         least = min((one for one in settings if one.left_values), key=_wanted_share)
         reason = (
-            f"Each setting has more than {BOUND * 100:.0f} % of its values wanted again, or a session"
-            f" above {_MOST_COST * 100:.0f} %; this one has the fewest wanted again"
+            f"Each setting has more than {BOUND * 100:.0f} % of its values wanted again, or a"
+            f" session above {_MOST_COST * 100:.0f} %; this one has the fewest wanted again"
         )
         return _suggestion(least, grid, reason)
     best = min(able, key=_figure)
