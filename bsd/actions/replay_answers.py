@@ -258,6 +258,8 @@ class SessionReplay:
 
 # Values wanted again, as a share of the values that left: the most that a suggestion may have.
 BOUND = 0.1
+# The most that a session may cost under a suggestion, relative to no bsd: what the rule promises.
+_MOST_COST = 1.1
 _WORTH = 0.01  # a suggestion that saves less than this share more is not worth a change
 
 
@@ -337,16 +339,17 @@ def _share(part: float, whole: float) -> float | None:
 def suggest(settings: Sequence[ReplayedSetting], grid: ReplayGrid) -> SettingSuggestion | None:
     """Return the setting with the lowest cost of those whose values are rarely wanted again.
 
-    If no cost is known, the tokens count. None if no value would leave under any setting.
+    A setting under which a session costs a tenth more than without bsd is left out. If no cost is
+    known, the tokens count. None if no value would leave under any setting.
     """
-    able = [one for one in settings if one.left_values and _wanted_share(one) <= BOUND]
+    able = [one for one in settings if one.left_values and _is_able(one)]
     if not any(one.left_values for one in settings):
         return None
     if not able:
         least = min((one for one in settings if one.left_values), key=_wanted_share)
         reason = (
-            f"Under each setting more than {BOUND * 100:.0f} % of the values that left were wanted"
-            " again; under this one the fewest"
+            f"Each setting has more than {BOUND * 100:.0f} % of its values wanted again, or a"
+            f" session above {_MOST_COST * 100:.0f} %; this one has the fewest wanted again"
         )
         return _suggestion(least, grid, reason)
     best = min(able, key=_figure)
@@ -356,7 +359,13 @@ def suggest(settings: Sequence[ReplayedSetting], grid: ReplayGrid) -> SettingSug
         reason = f"The settings in force; no other ones save {_WORTH * 100:.0f} % of the {by} more"
         return _suggestion(present, grid, reason)
     reason = f"The lowest {by} with at most {BOUND * 100:.0f} % of the values wanted again"
+    if best.cost_share is not None:
+        reason += f" and no session above {_MOST_COST * 100:.0f} %"
     return _suggestion(best, grid, reason)
+
+
+def _is_able(one: ReplayedSetting) -> bool:
+    return _wanted_share(one) <= BOUND and (one.worst_cost_share or 0.0) <= _MOST_COST
 
 
 def _figure(one: ReplayedSetting) -> tuple[float, float]:

@@ -109,7 +109,7 @@ class PromptCache:
         if gap is not None and info.time_ms is not None:
             is_new_run |= gap > self._life_seconds(info.time_ms / 1000)
         has_missed = last is not None and 2 * usage.read < last.prompt
-        self._charge(info.time_ms, usage, is_cold=is_new_run and has_missed)
+        self._charge(info.time_ms, usage, last, is_cold=is_new_run and has_missed)
         missed_after = seen.missed_after
         if gap is not None and seen.calls and not seen.is_compacted and last is not None:
             if not usage.read and last.prompt >= _LEAST_CACHED and gap >= _SHORTEST_SECONDS:
@@ -152,17 +152,27 @@ class PromptCache:
             self.accounted = replace(self.accounted, removed=0, unseen=0)
             self._note_time(time_ms)
 
-    def _charge(self, time_ms: float | None, usage: Usage, *, is_cold: bool) -> None:
-        """Count a request that was not counted before, with what bsd's cuts have saved of it."""
+    def _charge(
+        self, time_ms: float | None, usage: Usage, seen: Usage | None, *, is_cold: bool
+    ) -> None:
+        """Count a request that was not counted before, with what bsd's cuts have saved of it.
+
+        `seen`: the request before it, if any.
+        """
         is_counted = self._is_counted(time_ms)
         self._note_time(time_ms)
         if is_counted or time_ms is None:
             return
         counted = self.accounted = replace(self.accounted, removed=self._removed(usage))
+        shrunk = seen.prompt - usage.prompt if seen else usage.prompt
+        if shrunk > 2 * counted.unseen + _MOST_GROWTH * self.seen.growth:
+            # More has left than bsd has taken out: the program goes on from an earlier entry, or
+            # this is another session. What bsd had taken out may have left as well.
+            counted = replace(counted, removed=0)
         price = self.price(time_ms / 1000)
         life = price.life(self.life_seen(time_ms / 1000)) if price else None
         if price is None:
-            self.accounted = replace(self.accounted, unseen=0)
+            self.accounted = replace(self.accounted, removed=counted.removed, unseen=0)
             return
         written = life.write if life else 1.0
         spent = usage.input + price.read * usage.read + written * usage.written
@@ -175,6 +185,7 @@ class PromptCache:
             self.accounted,
             spent=counted.spent + price.input * spent * with_cuts,
             saved=counted.saved + price.input * ((spent + more) * without - spent * with_cuts),
+            removed=counted.removed,
             unseen=0,
         )
 

@@ -159,6 +159,7 @@ class _RecordingReader:
         is_aside, is_answer = info.is_message and not info.may_be_last, False
         if is_aside:
             self._notes[ASIDE] += 1
+            self._groups.append(NO_ID)
         else:
             self._note_change(number, info)
             is_answer = self._follow_call(number, entry, info)

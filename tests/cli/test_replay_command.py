@@ -213,7 +213,9 @@ def test_a_suggestion_is_the_cheapest_setting_whose_values_are_rarely_wanted_aga
     names = ("tokens", "read", "written", "rewritten_tokens", "left_tokens", "cuts")
     zeros: dict[str, Any] = dict.fromkeys((*names, "wanted_again_tokens"), 0)
 
-    def suggested(*results: tuple[float, int]) -> tuple[int, tuple[str, ...], str]:
+    def suggested(
+        *results: tuple[float, int], worst: float = 1.0
+    ) -> tuple[int, tuple[str, ...], str]:
         settings = [
             ReplayedSetting(
                 **asdict(setting),
@@ -221,7 +223,7 @@ def test_a_suggestion_is_the_cheapest_setting_whose_values_are_rarely_wanted_aga
                 cost=None,
                 tokens_share=cost,
                 cost_share=cost,
-                worst_cost_share=None,
+                worst_cost_share=worst if setting.keep_recent == 10 else 1.0,
                 cuts_by_reason={},
                 left_values=100,
                 wanted_again=again,
@@ -238,5 +240,8 @@ def test_a_suggestion_is_the_cheapest_setting_whose_values_are_rarely_wanted_aga
     assert suggested((0.705, 0), (0.7, 9), (0.6, 11))[:2] == (3, ())  # not worth a change
     number, commands, reason = suggested((0.5, 60), (0.7, 30), (0.8, 40))
     assert (number, commands) == (10, take_10)
-    assert reason.startswith("Under each setting more than 10 % of the values")
+    assert reason.startswith("Each setting has more than 10 % of its values wanted again")
+    assert (
+        suggested((0.9, 0), (0.7, 9), (0.6, 11), worst=1.2)[0] == 3
+    )  # a session costs a fifth more
     assert suggest((), grid) is None

@@ -157,3 +157,28 @@ def test_a_signature_that_leaves_sets_free_what_it_bound() -> None:
     plan = session.extract(**ALL)
     assert (plan.complete, len(plan.edits)) == (True, 1)
     assert session.entry(1)["message"]["content"][0]["text"] == "[[extracted-e0]]"
+
+
+def test_after_results_of_calls_at_once_an_append_is_read_alone() -> None:
+    def turn(number: int) -> list[dict[str, Any]]:
+        at, before = f"t{number}", f"t{number - 1}b" if number else None
+        lines = calls_at_once()
+        for one in lines:
+            one["uuid"] = at + one["uuid"]
+            one["parentUuid"] = at + one["parentUuid"] if one["parentUuid"] else before
+            one["timestamp"] = time_of(NOW - MINUTE)
+            if one["type"] == "assistant":
+                one["message"]["id"] = at + one["message"]["id"]
+        return lines
+
+    session = Session(raw([one for number in range(5) for one in turn(number)]), CLAUDE_CODE)
+    before = extract(session, keep_recent=3)
+    for number in range(5, 9):
+        session.raw += raw(turn(number))
+        plan = extract(session, before=before, keep_recent=3)
+        assert plan.report.partial
+        assert plan.further is not None
+        assert before.further is not None
+        assert plan.further.index > before.further.index
+        assert plan.report.tokens_ready > before.report.tokens_ready
+        before = plan

@@ -244,16 +244,17 @@ def test_parts_of_an_answer_and_results_of_its_calls_are_no_branch() -> None:
         line("u", None, "user", text("go")),
         line("a1", "u", "assistant", use | {"id": "c1"}, id="m1", usage=usage, model="claude"),
         line("a2", "a1", "assistant", use | {"id": "c2"}, id="m1", usage=usage, model="claude"),
+        {**line("s1", "a2", "user", text("a sub-agent's prompt")), "isSidechain": True},
+        {**line("s2", "s1", "user", text("another one")), "isSidechain": True},
         line("r1", "a1", "user", results[0]),
         line("r2", "a2", "user", results[1]),
         line("b", "r2", "assistant", text("done"), id="m2", usage=usage, model="claude"),
-        {**line("s", "b", "user", text("a sub-agent's prompt")), "isSidechain": True},
     )
     found = record(raw, fmt=CLAUDE_CODE)
-    assert [(made.entry, made.end) for made in found.calls] == [(1, 3), (5, 6)]
+    assert [(made.entry, made.end) for made in found.calls] == [(1, 3), (7, 8)]
     assert [stretch.cause for stretch in found.stretches] == [Beginning.START]
-    assert found.notes == {ASIDE: 1, NO_TIME: 2}
-    assert (found.entries.tokens[6], found.entries.tokens[4] > 100) == (0, True)
+    assert found.notes == {ASIDE: 2, NO_TIME: 2}
+    assert (found.entries.tokens[3], found.entries.tokens[6] > 100) == (0, True)
 
 
 def test_turns_that_are_rolled_back_leave_the_context() -> None:

@@ -168,7 +168,7 @@ class Codex(TranscriptFormat):
 
     def title(self, entry: Entry) -> Title | None:
         payload = payload_of(entry)
-        what = payload.get("type")
+        what = text_of(payload.get("type"))
         if entry.get("type") == "event_msg":
             if what == "thread_name_updated":
                 return named(payload.get("thread_name"), Rank.GIVEN)
@@ -186,7 +186,7 @@ class Codex(TranscriptFormat):
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
         payload = payload_of(entry)
-        what = payload.get("type")
+        what = text_of(payload.get("type"))
         if entry.get("type") == "event_msg":
             return _shown(what, payload, at_least)
         if entry.get("type") != "response_item":

@@ -87,7 +87,7 @@ def fillings_of(entry: Entry) -> Iterator[Filling]:
 
 def _filling_of_message(payload: Entry, *, is_whole: bool) -> str | None:
     """Name the content of a message if neither a user nor the model wrote it."""
-    if payload.get("role") in _SETUP_ROLES:
+    if text_of(payload.get("role")) in _SETUP_ROLES:
         return SETUP
     content = payload.get("content")
     texts = texts_in(content)
@@ -115,7 +115,7 @@ def _seconds_of(holder: Entry) -> float | None:
             return secs + nanos / 1e9
     if type(milliseconds) is int and 0 <= milliseconds < 1000 * _MOST_SECONDS:
         return milliseconds / 1000
-    if holder.get("type") not in _RESULTS:
+    if text_of(holder.get("type")) not in _RESULTS:
         return None
     output = holder.get("output")
     for text in [output] if isinstance(output, str) else texts_in(output)[:1]:
@@ -127,8 +127,9 @@ def _seconds_of(holder: Entry) -> float | None:
 def started_thread(payload: Entry) -> StartedSubagent | None:
     """Return the thread that a call started, if an event or its result names it."""
     call, thread = text_of(payload.get("call_id")), None
-    if payload.get("type") == _STARTED:
+    what = text_of(payload.get("type"))
+    if what == _STARTED:
         thread = text_of(payload.get("new_thread_id"))
-    elif payload.get("type") in _RESULTS and isinstance(output := payload.get("output"), str):
+    elif what in _RESULTS and isinstance(output := payload.get("output"), str):
         thread = said[1] if (said := _STARTED_ID.match(output)) else None
     return StartedSubagent(call, thread) if call and thread else None

@@ -223,7 +223,7 @@ def says_something(block: object) -> bool:
         return block not in (None, "")
     if block.get("type") == "text":
         return bool(text_of(block.get("text")) and str(block["text"]).strip())
-    return block.get("type") not in _THINKING
+    return text_of(block.get("type")) not in _THINKING
 
 
 def proof_size(entry: Entry) -> int:
@@ -233,7 +233,7 @@ def proof_size(entry: Entry) -> int:
         size += len(text_of(payload_of(entry).get("encrypted_content")) or "")
     blocks = message_of(entry).get("content") if "message" in entry else None
     for block in blocks if isinstance(blocks, list) else ():
-        if isinstance(block, dict) and block.get("type") in _THINKING:
+        if isinstance(block, dict) and text_of(block.get("type")) in _THINKING:
             size += sum(len(text_of(block.get(key)) or "") for key in _PROOFS)
     return size
 

@@ -10,7 +10,7 @@ import pytest
 
 from bsd.core.sources import Source
 from bsd.transcripts.agents.codex import CODEX, KIND, CodexDay
-from bsd.transcripts.agents.entry import is_safe_id
+from bsd.transcripts.agents.entry import is_safe_id, proof_size
 from bsd.transcripts.agents.format import NotOurs, Shape, TranscriptFormat, Turn
 from bsd.transcripts.spans import format_path
 
@@ -289,3 +289,18 @@ def test_whose_an_archived_file_is(tmp_path: Path, name: str, agent: str | None)
     assert found == ([(agent, name)] if agent else [])
     program = KIND.program(source.path, source.path / "2026" / "05" / "01")
     assert program.is_session_file(name) is (agent is not None)
+
+
+@pytest.mark.parametrize("odd", [["message"], {"a": 1}, 7, None])
+def test_members_that_are_no_names_are_read_as_unknown(odd: object) -> None:
+    for entry in (
+        line("response_item", type=odd, output=LONG),
+        line("event_msg", type=odd),
+        item("message", role=odd, content=[{"type": odd, "text": LONG}]),
+    ):
+        assert CODEX.info(entry).kind
+        assert len(CODEX.values(entry, 500)) <= 1
+        assert len(list(CODEX.fillings(entry))) <= 1
+        assert CODEX.title(entry) is None
+    blocks = [{"type": odd, "thinkingSignature": LONG}, {"type": "thinking", "signature": "12345"}]
+    assert proof_size({"message": {"content": blocks}}) == 5
