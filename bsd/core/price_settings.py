@@ -117,6 +117,10 @@ class PriceSettings(_Table):
             raise ValueError("a row has `input`, `output` and `read`, or `lives`, or all of them")
         if self.valid_from and self.valid_to and self.valid_from > self.valid_to:
             raise ValueError("`valid_from` is not after `valid_to`")
+        if len({life.seconds for life in self.lives}) < len(self.lives):
+            raise ValueError("`seconds` of two `lives` are the same")
+        if len({step.above for step in self.steps}) < len(self.steps):
+            raise ValueError("`above` of two `steps` is the same")
         return self
 
 

@@ -481,6 +481,10 @@ lives = [{seconds = 60, write = 1}]
         ),
         ("lives = [{seconds = 0, write = 1}]", "row 2: lives.seconds: Input should be greater"),
         ("lives = [{seconds = 1, wirte = 1}]", "lives.wirte is not a known key; did you mean wr"),
+        (
+            "lives = [{seconds = 1, write = 1}, {seconds = 1, write = 2}]",
+            "row 2: `seconds` of two `lives` are the same",
+        ),
         ("peaks = [{begin = 5, end = 5, factor = 1}]", "row 2: peaks: `begin` is before `end`"),
     ],
 )
