@@ -48,7 +48,7 @@ def test_history_and_undo(bsd: Call, root: Path, alpha: Path) -> None:
     document = bsd("history", "main/alpha", "--json").document
     assert set(document) == {"session", "operations"}
     (extracted,) = document["operations"]
-    assert set(extracted) == HISTORY
+    assert set(extracted) == HISTORY | {"cut_reason"}
     assert (extracted["operation"], extracted["action"], extracted["actor"]) == (
         1,
         "extract",

@@ -18,7 +18,7 @@ from bsd.planning.survey import fingerprint
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.record import InFlightRecord
 from bsd.sessions.idle import RetryBudget
-from bsd.store.state import StateDb
+from bsd.store.state import Checkpoints, StateDb
 from bsd.transcripts.reader import TranscriptFile
 from tests.actions import performed
 from tests.actions.performed import Caller
@@ -174,4 +174,4 @@ def test_of_a_small_session_with_nothing_to_give_nothing_is_saved(
     result = caller.extract(NAME)
     assert (result.status, result.entries) == (Status.UNCHANGED, 0)
     with TranscriptFile(path) as source:
-        assert state.load(NAME, fingerprint(caller.config.current), source) is None
+        assert state.load(NAME, fingerprint(caller.config.current), source) == Checkpoints()
