@@ -349,6 +349,13 @@ def test_it_starts_at_login(claude_only: Machine, manager: FakeManager) -> None:
     assert manager.ran == []
 
 
+@pytest.fixture
+def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turning an agent off does not wait a minute for late lines in replaced versions."""
+    monkeypatch.setattr("bsd.actions.in_flight.replaced_versions", lambda layout, kind=None: 0)
+
+
+@pytest.mark.usefixtures("no_wait")
 def test_agents_that_are_all_off_are_not_called_set_up(claude_only: Machine) -> None:
     assert claude_only("init --yes").code == 0
     assert claude_only("agents off claude-code --yes").code == 0
@@ -358,6 +365,7 @@ def test_agents_that_are_all_off_are_not_called_set_up(claude_only: Machine) -> 
     assert "bsd manages none of these agents" in ended.out
 
 
+@pytest.mark.usefixtures("no_wait")
 def test_a_service_that_runs_is_started_again_when_an_agent_goes_off(
     claude_only: Machine, manager: FakeManager
 ) -> None:
