@@ -23,6 +23,7 @@ from bsd.planning.replay_settings import ReplayGrid, ReplaySetting
 from bsd.planning.replay_sums import InputSums, ReplayState, SessionSums, SettingSums
 from bsd.planning.replay_timeline import Timeline
 from bsd.planning.timing_words import reason_words
+from bsd.transcripts.agents.format import in_short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -504,7 +505,8 @@ def notes_of(
     if state.models:
         named = sorted(state.models, key=lambda model: -state.models[model])
         more = len(named) - _MOST_MODELS
-        listed = ", ".join(named[:_MOST_MODELS]) + (f" and {more:,} more" if more > 0 else "")
+        listed = ", ".join(map(in_short, named[:_MOST_MODELS]))
+        listed += f" and {more:,} more" if more > 0 else ""
         calls = sum(state.models.values())
         notes.append(
             f"The prices of {listed} are not known: no cost includes their {calls:,} calls"

@@ -113,10 +113,12 @@ def _retention(retention: Document, now: float) -> str:
     text = f"extracted content is kept {_how_long(retention)}"
     if retention["next_run"] is None:
         return text
+    when = spell_when(retention["next_run"], now)
+    if not retention["files"]:
+        return f"{text}; no file is due at the next run ({when})"
     going = f"{counted(retention['files'], 'file')} ({size(retention['bytes'])})"
     where = "move into the archive" if retention.get("archive", {}).get("on") else "be deleted"
-    what = f"{going} will {where}" if retention["files"] else "no file expires"
-    return f"{text}; {what} {spell_when(retention['next_run'], now)}"
+    return f"{text}; {going} will {where} {when}"
 
 
 def _how_long(retention: Document) -> str:
