@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,13 +31,15 @@ def _verify(unit: Path, directory: Path, *options: str) -> str:
     copy = directory / unit.name
     text = unit.read_text(encoding="utf-8").replace("/usr/bin/bsd", require_program("true"))
     copy.write_text(text, encoding="utf-8")
-    done = subprocess.run(
-        [require_program("systemd-analyze"), "verify", "--man=no", *options, str(copy)],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"XDG_RUNTIME_DIR": str(directory)},
-    )
+    # Other units of the machine name sockets in it, whose paths must be short.
+    with tempfile.TemporaryDirectory(dir="/tmp") as runtime:
+        done = subprocess.run(
+            [require_program("systemd-analyze"), "verify", "--man=no", *options, str(copy)],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"XDG_RUNTIME_DIR": runtime},
+        )
     return done.stdout + done.stderr
 
 
