@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,33 +10,27 @@ import pytest
 from tests.compat import claude_code
 from tests.compat.beside import Beside
 from tests.compat.claude_code import ClaudeCode, three_turns
-from tests.compat.install import (
-    NotInstalled,
-    find_codex,
-    find_pi,
-    find_programs,
-    wait_until_installed,
-)
+from tests.compat.install import find_codex, find_pi, find_programs
 from tests.compat.messages_api import Model, serving
-from tests.needs import without
+from tests.compat.needed import needed
 
 
 @pytest.fixture(scope="session")
 def node() -> str:
     """The Node program that runs pi; on a developer's machine without it, tests are skipped."""
-    return _found("pi", find_pi)
+    return needed("pi", find_pi)
 
 
 @pytest.fixture(scope="session")
 def codex_program() -> str:
     """The path of Codex's program; skips like `node`."""
-    return _found("Codex", find_codex)
+    return needed("Codex", find_codex)
 
 
 @pytest.fixture(scope="session")
 def programs() -> str:
     """The Node program of the newest pi, with Claude Code installed too; skips like `node`."""
-    return _found("Claude Code and pi", find_programs)
+    return needed("Claude Code and pi", find_programs)
 
 
 @pytest.fixture(scope="session")
@@ -77,11 +71,3 @@ def claude(claude_template: tuple[Beside, str], tmp_path: Path) -> ClaudeCode:
 def session(claude_template: tuple[Beside, str]) -> str:
     """The id of that session."""
     return claude_template[1]
-
-
-def _found(what: str, find: Callable[[], str]) -> str:
-    wait_until_installed()
-    try:
-        return find()
-    except NotInstalled as reason:
-        without(f"{what} from npm: {reason}")

