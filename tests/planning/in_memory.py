@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain, count
@@ -134,9 +134,13 @@ class Session:
         assert len(changed) <= len(plan.edits)
         return plan
 
-    def extract(self, now: float = NOW, **fields: Any) -> Plan:
+    def extract(
+        self, now: float = NOW, *, restored: Mapping[str, float] = {}, **fields: Any
+    ) -> Plan:
         return self.carry_out(
-            plan_extraction(self.source, self.fmt, config(**fields), now, self.shelf)
+            plan_extraction(
+                self.source, self.fmt, config(**fields), now, self.shelf, restored=restored
+            )
         )
 
     def restore(self, entry: str, keys: Iterable[str] | None = None, now: float = NOW) -> Restored:
