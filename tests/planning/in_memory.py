@@ -109,6 +109,7 @@ class Session:
         self.raw = raw
         self.fmt = fmt
         self.shelf = Shelf()
+        self.restored: Mapping[str, float] = {}  # by notes, in epoch milliseconds
 
     @property
     def source(self) -> BytesTranscript:
@@ -134,12 +135,10 @@ class Session:
         assert len(changed) <= len(plan.edits)
         return plan
 
-    def extract(
-        self, now: float = NOW, *, restored: Mapping[str, float] = {}, **fields: Any
-    ) -> Plan:
+    def extract(self, now: float = NOW, **fields: Any) -> Plan:
         return self.carry_out(
             plan_extraction(
-                self.source, self.fmt, config(**fields), now, self.shelf, restored=restored
+                self.source, self.fmt, config(**fields), now, self.shelf, restored=self.restored
             )
         )
 

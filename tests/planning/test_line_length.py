@@ -209,9 +209,10 @@ def test_a_restored_entry_is_protected_by_its_note() -> None:
     mine = session(result("e1", output=LONG))
     mine.extract(keep_recent=0)
     mine.restore("e1")
-    plan = mine.extract(restored={"e1": NOW * 1000 - 1000}, keep_recent=0)
-    assert plan.report.reasons == {Reason.RECENTLY_RESTORED: 1}
-    assert mine.extract(restored={"e1": NOW * 1000 - 601e3}, keep_recent=0).edits
+    mine.restored = {"e1": NOW * 1000 - 1000}
+    assert mine.extract(keep_recent=0).report.reasons == {Reason.RECENTLY_RESTORED: 1}
+    mine.restored = {"e1": NOW * 1000 - 601e3}
+    assert mine.extract(keep_recent=0).edits
 
 
 @pytest.mark.parametrize("line", [b'{"a":1}', b'{"a":1}\n', b'{"a":1\t }\r\n', b"{}"])
