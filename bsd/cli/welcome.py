@@ -183,6 +183,8 @@ def _facts(found: Overview) -> Iterator[tuple[str, str]]:
 def _would_leave(told: WouldLeave) -> str:
     if told.sessions and not told.read_sessions:
         return "not known: the sessions are too large to read quickly (`bsd extract --dry-run`)"
+    if told.values and not told.bytes_saved:
+        return f"{counted(told.values, 'value')} would be extracted from files that keep their size"
     if not told.bytes_saved:
         some = f", from a sample of {told.read_sessions:,} sessions" if told.is_sample else ""
         return f"no value would be extracted{some}"
@@ -205,7 +207,7 @@ def _deleted_soon(agent: AgentShare) -> str:
 
 def _next_step(found: Overview, *, runs: bool) -> str:
     """Return the last line: the next command, and the address of the page."""
-    if found.would_leave is not None and found.would_leave.bytes_saved:
+    if found.would_leave is not None and found.would_leave.values:
         step = "bsd extract"
     elif not runs:
         step = "bsd run"

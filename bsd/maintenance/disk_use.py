@@ -321,9 +321,9 @@ class SavedByHour:
         with suppress(*_BROKEN):
             change = json.loads(line)
             saved = _saved_by(change)
-            if saved:
+            tokens = change.get("tokensSaved")
+            if saved or tokens:
                 moment = datetime.fromisoformat(change["time"]).timestamp()
-                tokens = change.get("tokensSaved")
                 sums = self._hours.setdefault(int(moment // _HOUR) * _HOUR, {})
                 agent = str(change.get("agent", "")).partition(":")[0]
                 sums.setdefault(agent, _Sum()).add(

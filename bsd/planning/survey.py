@@ -70,6 +70,7 @@ _WHEN_OLD = frozenset(
         Reason.EXTRACT,
         Reason.VALUES_TOO_SMALL,
         Reason.PREFIX_BOUND,
+        Reason.NOT_SENT,
         Reason.TOO_LARGE_IN_MEMORY,
         "not_editable",
     )

@@ -211,16 +211,17 @@ class Overview {
     }
 
     wouldLeaveTile(left) {
-        const { bytes: all, bytes_saved: saved, read_sessions: read, sessions } = left;
+        const { bytes: all, bytes_saved: saved, read_sessions: read, sessions, values } = left;
         const isSample = read < sessions;
         const sample = isSample && `by a sample of ${number(read)} of ${count(sessions, "session")}`;
         const percent = saved > 0 && `${Math.round((100 * saved) / all)} % of all`;
-        const words = left.problem ?? [percent, sample].filter(Boolean).join(", ");
+        const same = !saved && values > 0 && `${count(values, "value")}, from files that keep their size`;
+        const words = left.problem ?? [percent, same, sample].filter(Boolean).join(", ");
         return [
             h("span", { class: "tile-name" }, "Would leave now"),
             h("strong", null, left.problem ? "–" : `${isSample && saved ? "≈ " : ""}${bytes(saved)}`),
             h("span", { class: "tile-more" }, words || "no value is due"),
-            saved > 0 &&
+            values > 0 &&
                 button("Extract now…", () => this.extract(), { class: "small writes", "data-focus": "extract" }),
         ];
     }
