@@ -139,8 +139,12 @@ class Codex:
 
     def legacy_thread(self, turns: int = 4) -> str:
         """Make a thread whose history is one file, in the form of earlier versions."""
+        return self.thread(turns, historyMode="legacy")
+
+    def thread(self, turns: int = 4, **how: str) -> str:
+        """Make a thread; without a `historyMode`, its history is paginated."""
         with self.server() as server:
-            thread = server.call("thread/start", historyMode="legacy")["thread"]["id"]
+            thread = server.call("thread/start", **how)["thread"]["id"]
             for number in range(turns):
                 server.turn(thread, f"please count {number}")
         self.rest()

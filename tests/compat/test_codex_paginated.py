@@ -37,11 +37,7 @@ class Thread:
 
     def __init__(self, codex: Codex, template: Path) -> None:
         self.codex = codex
-        with codex.server() as server:
-            self.id = str(server.call("thread/start")["thread"]["id"])
-            for number in range(TURNS):
-                server.turn(self.id, f"please count {number}")
-        codex.rest()
+        self.id = codex.thread(TURNS)
         self.name, self.old = codex.name(self.id), self.content
         self._template = template
         shutil.copytree(codex.home, template)
