@@ -200,7 +200,7 @@ class SessionCheck:
                 continue
             self._result.unmarked += len(marker.keys)
             self._marked[marker.ref] = entry_id, marker
-            if is_ours and own is None:
+            if is_ours and own is None and not fmt.keeps_length:  # else no room for a marker
                 self.unmarked.append(entry_id)
         for path in sorted(alone, key=str):
             name = standing_at(entry, path)

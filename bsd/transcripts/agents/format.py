@@ -203,6 +203,9 @@ class TranscriptFormat(ABC):
     # A copied session names its origins in headers, and its lines follow without gaps, so that the
     # place of each copied line is known.
     tells_origin: bool = False
+    # The program keeps byte offsets into its sessions. An edited line keeps its length: white space
+    # fills the room that extracted values leave, and bsd adds only its marker.
+    keeps_length: bool = False
     # A shorter time between a call and its result only measures the writing of the lines.
     least_call_seconds: float = 0.0
     # Members of a line whose names sound like a checksum or a number of bytes, but that bind
