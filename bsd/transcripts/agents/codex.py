@@ -12,7 +12,6 @@ in an error.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import time
@@ -23,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from bsd.core.errors import Busy
-from bsd.core.files import open_plain
 from bsd.core.layout import SessionName
 from bsd.core.locations import expand
 from bsd.core.sources import ProgramArchive
@@ -70,6 +68,7 @@ from bsd.transcripts.agents.program import (
     directory_below,
     is_sync_copy,
 )
+from bsd.transcripts.agents.program_locks import held, held_by, is_held, place_of
 from bsd.transcripts.agents.setup_files import (
     Addition,
     SetupCommands,
@@ -385,7 +384,6 @@ _ROLLOUT = re.compile(
 _QUIET_SECONDS = 10.0
 # For versions without locks: only an open file shows that they are at work.
 _UNLOCKED_QUIET_SECONDS = 60.0
-_LOCKS = Path("/proc/locks")
 _OPEN = "Codex has the thread open"
 _MOVING = "Codex is opening or closing a thread"
 
@@ -442,19 +440,9 @@ class CodexDay(AgentProgram):
         return _id(entry, payload_of(entry)) is not None
 
     def in_use(self, session: str) -> str | None:
-        """Return whether the thread's lock is held, according to the system's list of locks.
-
-        Taking the lock just to look could keep Codex out at that moment; only `lock` takes it.
-        """
+        """Return whether the thread's lock is held; only `lock` takes it."""
         path = self._thread_lock(session)
-        if path is None:
-            return None
-        try:
-            at = path.stat()
-            held = _LOCKS.read_bytes()
-        except OSError:  # no such lock or list: `lock` will find out
-            return None
-        return _OPEN if b" %b " % _place_of(at) in held else None
+        return _OPEN if path is not None and is_held(path) else None
 
     @contextmanager
     def lock(
@@ -473,35 +461,21 @@ class CodexDay(AgentProgram):
         if not self._locks.is_dir():
             yield
             return
-        with ExitStack() as held:
+        with ExitStack() as holding:
             try:
-                held.enter_context(_held(self._locks / ".coordination.lock", _MOVING))
+                holding.enter_context(held(self._locks / ".coordination.lock", _MOVING))
             except OSError as error:
                 why = f"Codex's locks are not as expected: {error.strerror}"
                 raise Busy(why, hint="check whether this is a newer version of Codex") from error
             thread = self._thread_lock(name.session)
             if thread is not None:
-                with suppress(FileNotFoundError), _held(thread, _OPEN):
+                with suppress(FileNotFoundError), held(thread, _OPEN):
                     pass  # from now on, no process can take it
             yield
 
     def _thread_lock(self, session: str) -> Path | None:
         found = _ROLLOUT.fullmatch(session)
         return self._locks / f"{found['thread']}.lock" if found else None
-
-
-@contextmanager
-def _held(path: Path, otherwise: str) -> Iterator[None]:
-    """Hold a lock of Codex, which bsd never creates; raises Busy, FileNotFoundError."""
-    fd = open_plain(path, os.O_RDWR)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Busy(otherwise, hint="again later") from None
-        yield
-    finally:
-        os.close(fd)  # this also releases the lock
 
 
 def _rollout(name: str) -> re.Match[str] | None:
@@ -533,21 +507,14 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
 def _locked_by(pid: int, locks: Path) -> set[str]:
     """Return the threads that a process has locked, according to the system's list of locks."""
     with suppress(OSError):
-        lines = [line.split() for line in _LOCKS.read_bytes().splitlines()]
-        # `1: FLOCK ADVISORY WRITE <pid> <major>:<minor>:<inode> 0 EOF`
-        held = {line[5] for line in lines if len(line) > 5 and line[4] == b"%d" % pid}
+        locked = held_by(pid)
         with os.scandir(locks) as found:
             return {
                 each.name.removesuffix(".lock")
                 for each in found
-                if _place_of(each.stat(follow_symlinks=False)) in held
+                if place_of(each.stat(follow_symlinks=False)) in locked
             }
     return set()
-
-
-def _place_of(at: os.stat_result) -> bytes:
-    """Return the name of a file in the system's list of locks."""
-    return f"{os.major(at.st_dev):02x}:{os.minor(at.st_dev):02x}:{at.st_ino}".encode()
 
 
 def _open_files(pid: int) -> list[Path]:
