@@ -30,13 +30,7 @@ from bsd.transcripts.agents.codex_lines import (
     fillings_of,
     started_thread,
 )
-from bsd.transcripts.agents.codex_locks import (
-    LOCKS,
-    hold_lock,
-    locked_by,
-    open_files,
-    place_of,
-)
+from bsd.transcripts.agents.codex_locks import locked_by, open_files
 from bsd.transcripts.agents.entry import (
     Entry,
     arguments_at,
@@ -74,6 +68,7 @@ from bsd.transcripts.agents.program import (
     directory_below,
     is_sync_copy,
 )
+from bsd.transcripts.agents.program_locks import held, is_held
 from bsd.transcripts.agents.setup_files import (
     Addition,
     SetupCommands,
@@ -464,19 +459,9 @@ class CodexDay(AgentProgram):
         return _id(entry, payload_of(entry)) is not None
 
     def in_use(self, session: str) -> str | None:
-        """Return whether the thread's lock is held, according to the system's list of locks.
-
-        Taking the lock just to look could keep Codex out at that moment; only `lock` takes it.
-        """
+        """Return whether the thread's lock is held; only `lock` takes it."""
         path = self._thread_lock(session)
-        if path is None:
-            return None
-        try:
-            at = path.stat()
-            held = LOCKS.read_bytes()
-        except OSError:  # no such lock or list: `lock` will find out
-            return None
-        return _OPEN if b" %b " % place_of(at) in held else None
+        return _OPEN if path is not None and is_held(path) else None
 
     @contextmanager
     def lock(
@@ -495,15 +480,15 @@ class CodexDay(AgentProgram):
         if not self._locks.is_dir():
             yield
             return
-        with ExitStack() as held:
+        with ExitStack() as holding:
             try:
-                held.enter_context(hold_lock(self._locks / ".coordination.lock", _MOVING))
+                holding.enter_context(held(self._locks / ".coordination.lock", _MOVING))
             except OSError as error:
                 why = f"Codex's locks are not as expected: {error.strerror}"
                 raise Busy(why, hint="check whether this is a newer version of Codex") from error
             thread = self._thread_lock(name.session)
             if thread is not None:
-                with suppress(FileNotFoundError), hold_lock(thread, _OPEN):
+                with suppress(FileNotFoundError), held(thread, _OPEN):
                     pass  # from now on, no process can take it
             yield
 
