@@ -21,9 +21,9 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bsd.core.files import LARGEST_NOTE, read_plain
 from bsd.core.locations import expand
@@ -48,14 +48,23 @@ from bsd.transcripts.agents.format import (
     Filling,
     NotOurs,
     Rank,
+    StartedSubagent,
     Title,
-    ToolCall,
     TranscriptFormat,
     Turn,
     Value,
     asked,
     named,
     path_text,
+)
+from bsd.transcripts.agents.parts import (
+    RESPONSE,
+    PartResult,
+    has_signature,
+    part_calls,
+    part_results,
+    part_texts,
+    part_values,
 )
 from bsd.transcripts.agents.program import (
     ENDING,
@@ -72,7 +81,7 @@ from bsd.transcripts.agents.setup_files import (
     SetupPart,
     tools_skill,
 )
-from bsd.transcripts.agents.values import leaf_values, text_value
+from bsd.transcripts.agents.values import leaf_values
 from bsd.transcripts.spans import ValuePath
 
 _TYPES = frozenset(("user", "assistant", "tool_result", "system"))
@@ -104,8 +113,9 @@ class Qwen(TranscriptFormat):
         kind = text_of(entry.get("type")) or "unknown"
         note = text_of(entry.get("subtype")) if kind == "system" else None
         message = {} if kind == "system" else message_of(entry)
-        parts = list(_parts(message.get("parts"), _PARTS))
-        calls = tuple(call for path, part in parts if (call := _call(part, path)))
+        parts = message.get("parts")
+        calls = part_calls(parts, _PARTS)
+        result = _result(entry, parts) if kind == "tool_result" else None
         is_assistant = kind == "assistant"
         return EntryInfo(
             id=text_of(entry.get("uuid")),
@@ -118,10 +128,10 @@ class Qwen(TranscriptFormat):
             role="toolResult" if kind == "tool_result" else kind if message else None,
             time_ms=entry_time_ms(entry),
             signed_by=_signed_by(entry, parts) if is_assistant else None,
-            is_compaction=note == _COMPACTION and bool(_history(entry)),
+            is_compaction=note == _COMPACTION and isinstance(_history(entry), list),
             calls=calls,
-            result_of=_result_of(entry, parts) if kind == "tool_result" else None,
-            result_tool=_result_tool(parts) if kind == "tool_result" else None,
+            result_of=result.id or None if result else None,
+            result_tool=result.name or None if result else None,
             cache=_cache_use(entry) if is_assistant else None,
         )
 
@@ -134,10 +144,10 @@ class Qwen(TranscriptFormat):
         values: list[Value] = []
         for key, value in entry.items():  # in the order of the line
             if key == "message":
-                own = kind == "user" and entry.get("subtype") in _ADDED
                 type_ = kind if isinstance(kind, str) else None
-                for path, part in _parts(message_of(entry).get("parts"), _PARTS):
-                    values += _part_values(part, path, type_, at_least, fixed=own)
+                sent = _sent(message_of(entry).get("parts"), _PARTS, type_, at_least)
+                is_added = kind == "user" and entry.get("subtype") in _ADDED
+                values += [replace(one, fixed=True) for one in sent] if is_added else sent
             elif key == "toolCallResult" and isinstance(value, dict):
                 shown = {"resultDisplay": value.get("resultDisplay")}
                 values += leaf_values(shown, (key,), "tool_result", at_least, display=True)
@@ -157,8 +167,10 @@ class Qwen(TranscriptFormat):
             return None
         if shown := text_of(payload.get("displayText")):
             return asked([shown])
-        parts = _parts(message_of(entry).get("parts"), _PARTS)
-        return asked([text for _, part in parts if (text := text_of(part.get("text")))])
+        return asked(part_texts(message_of(entry).get("parts")))
+
+    def why_unknown_form(self, entry: Entry) -> str | None:
+        return _unknown_version(entry) or super().why_unknown_form(entry)
 
     def origins(self, entry: Entry) -> tuple[str, ...]:
         own = text_of(entry.get("sessionId")) if "uuid" in entry else None
@@ -195,10 +207,22 @@ class Qwen(TranscriptFormat):
             return None
         return call, duration / 1000
 
+    def subagent(self, entry: Entry) -> StartedSubagent | None:
+        told = entry.get("toolCallResult")
+        if not isinstance(told, dict) or not isinstance(shown := told.get("resultDisplay"), dict):
+            return None
+        call, name = text_of(told.get("callId")), text_of(shown.get("subagentName"))
+        return StartedSubagent(call, f"agent-{_file_name(f'{name}-{call}')}") if call else None
+
     def tokens_before(self, entry: Entry) -> int | None:
         told = _payload(entry).get("info")
         tokens = told.get("originalTokenCount") if isinstance(told, dict) else None
         return tokens if type(tokens) is int else None
+
+
+def _file_name(agent: str) -> str:
+    """Return an id of a sub-agent as it stands in the name of its file."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", agent)
 
 
 def _payload(entry: Entry) -> Entry:
@@ -206,50 +230,21 @@ def _payload(entry: Entry) -> Entry:
     return payload if isinstance(payload, dict) else {}
 
 
-def _parts(parts: Any, path: ValuePath) -> Iterator[tuple[ValuePath, Entry]]:
-    """Yield each part of a content, with its path."""
-    for index, part in enumerate(parts if isinstance(parts, list) else ()):
-        if isinstance(part, dict):
-            yield (*path, index), part
+def _history(compaction: Entry) -> Any:
+    """Return the history that a compaction's line holds: a list of contents, if it is known."""
+    return _payload(compaction).get("compressedHistory")
 
 
-def _history(compaction: Entry) -> Iterator[tuple[ValuePath, Entry]]:
-    """Yield each part of the history in a compaction's line, with its path."""
-    history = _payload(compaction).get("compressedHistory")
-    for index, content in enumerate(history if isinstance(history, list) else ()):
-        if isinstance(content, dict):
-            yield from _parts(content.get("parts"), (*_HISTORY, index, "parts"))
-
-
-def _call(part: Entry, path: ValuePath) -> ToolCall | None:
-    call = part.get("functionCall")
-    if not isinstance(call, dict):
-        return None
-    here = (*path, "functionCall")
-    call_id, name = text_of(call.get("id")), text_of(call.get("name"))
-    return ToolCall(call_id or "", name or "", here, (*here, "args") if "args" in call else None)
-
-
-def _result(part: Entry) -> Entry:
-    result = part.get("functionResponse")
-    return result if isinstance(result, dict) else {}
-
-
-def _result_of(entry: Entry, parts: list[tuple[ValuePath, Entry]]) -> str | None:
-    """Return the id of the call that a line answers."""
+def _result(entry: Entry, parts: Any) -> PartResult:
+    """Return the result that a line holds. It may be known by `toolCallResult` alone."""
     told = entry.get("toolCallResult")
-    ids = [text_of(_result(part).get("id")) for _, part in parts]
-    ids.append(text_of(told.get("callId")) if isinstance(told, dict) else None)
-    return next(filter(None, ids), None)
+    call = text_of(told.get("callId")) if isinstance(told, dict) else None
+    found = next(part_results(parts, _PARTS), PartResult("", "", (), failed=False))
+    return found if found.id else found._replace(id=call or "")
 
 
-def _result_tool(parts: list[tuple[ValuePath, Entry]]) -> str | None:
-    return next(filter(None, (text_of(_result(part).get("name")) for _, part in parts)), None)
-
-
-def _signed_by(entry: Entry, parts: list[tuple[ValuePath, Entry]]) -> str | None:
-    is_signed = any(text_of(part.get("thoughtSignature")) for _, part in parts)
-    return (text_of(entry.get("model")) or "") if is_signed else None
+def _signed_by(entry: Entry, parts: Any) -> str | None:
+    return (text_of(entry.get("model")) or "") if has_signature(parts) else None
 
 
 def _turn(entry: Entry, kind: str, *, has_calls: bool) -> Turn:
@@ -275,10 +270,7 @@ def _values_of_note(entry: Entry, at_least: int) -> list[Value]:
     """List the values of a line of type `system`."""
     note, payload = entry.get("subtype"), _payload(entry)
     if note == _COMPACTION:
-        values: list[Value] = []
-        for path, part in _history(entry):
-            values += _part_values(part, path, "system", at_least, fixed=True)
-        return values
+        return _values_of_history(_history(entry), at_least)
     event = payload.get("uiEvent")
     if note != _TELEMETRY or not isinstance(event, dict):
         return []
@@ -287,25 +279,28 @@ def _values_of_note(entry: Entry, at_least: int) -> list[Value]:
     return leaf_values(repeated, path, "tool_result", at_least, display=True)
 
 
-def _part_values(
-    part: Entry, path: ValuePath, type_: str | None, at_least: int, *, fixed: bool
-) -> list[Value]:
-    """List the values of a part; `fixed`: its text must stay.
+def _values_of_history(history: Any, at_least: int) -> list[Value]:
+    """List the results and pictures in the history of a compaction; its texts must stay."""
+    values: list[Value] = []
+    for index, content in enumerate(history if isinstance(history, list) else ()):
+        if isinstance(content, dict):
+            path = (*_HISTORY, index, "parts")
+            values += _sent(content.get("parts"), path, None, at_least)
+    return [replace(value, fixed=True) if value.type is None else value for value in values]
 
-    Thinking must stay, too, and arguments of calls that have a signature.
+
+def _sent(parts: Any, path: ValuePath, type_: str | None, at_least: int) -> list[Value]:
+    """List the values in parts that are sent; thinking and what the model has signed must stay.
+
+    A picture in a result may leave: Qwen Code itself puts texts in place of some.
     """
-    if text := text_of(part.get("text")):
-        is_thought = part.get("thought") is True
-        stays = fixed or is_thought or "thoughtSignature" in part
-        kind = "thinking" if is_thought else type_
-        return [text_value((*path, "text"), text, kind, fixed=stays)]
-    call = part.get("functionCall")
-    if isinstance(call, dict) and "thoughtSignature" not in part:
-        given, where = call.get("args"), (*path, "functionCall", "args")
-        return leaf_values(given, where, "tool_call", at_least)
-    answer = _result(part).get("response")
-    where = (*path, "functionResponse", "response")
-    return leaf_values(answer, where, "tool_result", 1)
+    values = part_values(parts, path, type_, at_least)
+    return [
+        replace(
+            value, fixed=value.type == "thinking" or (value.fixed and RESPONSE not in value.path)
+        )
+        for value in values
+    ]
 
 
 QWEN = Qwen()
@@ -313,7 +308,7 @@ QWEN = Qwen()
 
 # --- detection ---
 
-_VERSION = re.compile(r"0\.[0-9]+\.")
+_VERSION = re.compile(r"0\.[0-9]+\..*|unknown")
 _LINES_LOOKED_AT = 400
 _MESSAGES_LOOKED_AT = 20
 
@@ -321,23 +316,24 @@ _MESSAGES_LOOKED_AT = 20
 def _detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
     """Recognise a session by its first lines; a single unknown line excludes it.
 
-    An excluded session is only read if at least one message has the known form.
+    An excluded session is only read if at least one line has the known form.
     """
-    why, known, is_understood = None, 0, False
+    why, messages, is_understood = None, 0, False
     for entry in first_entries(first_lines, _LINES_LOOKED_AT):
         problem = _misshapen(entry)
-        is_understood |= problem is None
-        known += problem is None and entry["type"] != "system"
-        why = why or problem or _unknown_version(entry)
-        if known == _MESSAGES_LOOKED_AT or (why and is_understood):
+        if problem is None:
+            is_understood = True
+            messages += entry["type"] != "system"
+            problem = _unknown_version(entry)
+        why = why or problem
+        if messages == _MESSAGES_LOOKED_AT or (why and is_understood):
             break
     if why is not None:
-        return NotOurs(why, QWEN if is_understood else None)
-    if known:
+        return NotOurs(why, QWEN if is_understood else None, is_unknown_form=is_understood)
+    if messages:
         return QWEN
-    return NotOurs(
-        "not a session of Qwen Code, or without messages", QWEN if is_understood else None
-    )
+    reads = QWEN if is_understood else None
+    return NotOurs("not a session of Qwen Code, or without messages", reads)
 
 
 def _misshapen(entry: Entry) -> str | None:
@@ -356,8 +352,9 @@ def _misshapen(entry: Entry) -> str | None:
 
 
 def _unknown_version(entry: Entry) -> str | None:
+    """Return why the version that a line states is not known; None if it is, or is not stated."""
     version = entry.get("version")
-    if isinstance(version, str) and (_VERSION.match(version) or version == "unknown"):
+    if version is None or (isinstance(version, str) and _VERSION.fullmatch(version)):
         return None
     return f"a session of Qwen Code of unknown version {version!r:.40}"
 
@@ -368,6 +365,7 @@ _SESSION_NAME = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-
 _SUBAGENT_NAME = re.compile(r"agent-[A-Za-z0-9_-]+")
 _RECORD = re.compile(r"([0-9]+)(?:-[0-9a-f]{8})?\.json")
 _PROGRAM = re.compile(r"(?:.*/)?qwen(?:-code)?(?:\.[cm]?js)?|.*/@qwen-code/qwen-code/.*")
+_MOST_WORDS = 5  # of its command line; options of Node stand before its name
 _SESSION_VARIABLE = "QWEN_CODE_SESSION_ID"
 # A process without a terminal leaves no sign while it works.
 _QUIET_SECONDS = 60.0
@@ -463,7 +461,13 @@ class QwenSubagents(QwenProject):
         return QwenProject.resume_command(self, self.directory.name, directory)
 
     def in_use(self, session: str) -> str | None:
-        return QwenProject.in_use(self, self.directory.name)
+        """A process with a terminal counts, even if idle: it may continue its sub-agents."""
+        if why := QwenProject.in_use(self, self.directory.name):
+            return why
+        for record in _records(self.projects.parent / "sessions"):
+            if record.session == self.directory.name and alive(record.pid):
+                return f"process {record.pid} may continue it"
+        return None
 
 
 def _owner(projects: Path, directory: Path) -> AgentProgram:
@@ -478,27 +482,36 @@ def _directory_of_project(path: str) -> str:
 
 def _at_work(projects: Path, process: Process) -> Iterator[Path]:
     """Yield the sessions of a process: from its own record, else the one that it gives children."""
-    found = _recorded_sessions(projects.parent / "sessions", process)
-    if not found and any(map(_PROGRAM.fullmatch, process.argv[:2])):
+    found = [
+        record.session
+        for record in _records(projects.parent / "sessions")
+        if record.pid == process.pid and record.start.endswith(str(process.started or ""))
+    ]
+    if not found and any(map(_PROGRAM.fullmatch, process.argv[:_MOST_WORDS])):
         found = [os.environ.get(_SESSION_VARIABLE, "")]
     for session in found:
         if _SESSION_NAME.fullmatch(session):
             yield from projects.glob(f"*/chats/{session}{ENDING}")
 
 
-def _recorded_sessions(records: Path, process: Process) -> list[str]:
-    """Return the sessions that a process names in its records of itself."""
-    sessions = []
+class _Record(NamedTuple):
+    """A process with a terminal, as it records itself."""
+
+    pid: int
+    start: str  # ends with the clock ticks after boot
+    session: str
+
+
+def _records(directory: Path) -> Iterator[_Record]:
     with suppress(OSError):
-        for name in sorted(os.listdir(records)):
+        for name in sorted(os.listdir(directory)):
             found = _RECORD.fullmatch(name)
-            if found is None or int(found[1]) != process.pid:
+            if found is None:
                 continue
             with suppress(OSError, ValueError, RecursionError):
-                said = json.loads(read_plain(records / name, LARGEST_NOTE))
+                said = json.loads(read_plain(directory / name, LARGEST_NOTE))
                 if isinstance(said, dict) and (session := text_of(said.get("sessionId"))):
-                    sessions.append(session)
-    return sessions
+                    yield _Record(int(found[1]), str(said.get("procStart")), session)
 
 
 def _usual_directory(environ: Mapping[str, str]) -> Path:
