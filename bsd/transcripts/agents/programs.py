@@ -61,6 +61,7 @@ KINDS: dict[str, str] = {
     "codex": "bsd.transcripts.agents.codex",
     "copilot": "bsd.transcripts.agents.copilot.program",
     "pi": "bsd.transcripts.agents.pi",
+    "qwen": "bsd.transcripts.agents.qwen",
 }
 
 
