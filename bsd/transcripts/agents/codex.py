@@ -99,6 +99,8 @@ _SHOWN = {
     "exec_command_end": ("stdout", "stderr", "aggregated_output", "formatted_output"),
     "patch_apply_end": ("stdout", "stderr", "changes"),
     "mcp_tool_call_end": ("result",),
+    "image_generation_end": ("result",),
+    "user_message": ("images",),  # the message itself is sent, with its pictures
 }
 # Never extracted from these events, at any depth: ids that tie them to others, and pictures.
 _NEVER = frozenset(("call_id", "turn_id", "data", "blob", "encrypted_content"))

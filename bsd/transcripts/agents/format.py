@@ -134,6 +134,7 @@ ATTACHMENTS = "attachments"
 # Kinds of content that is not sent to the model.
 PROGRAM_NOTES = "never sent: notes of the program"
 RESULT_COPIES = "never sent: copies of results"
+SUPERSEDED_SUMMARIES = "never sent: superseded compactions"
 TOKEN_COUNTS = "never sent: token counts"  # noqa: S105 - not a password
 EXTENSION_STATE = "never sent: state of extensions"
 
@@ -143,6 +144,9 @@ class Filling(NamedTuple):
 
     path: ValuePath  # empty: the whole line
     what: str  # the kind of content, for users
+    # The kind of content as soon as a later line has content of kind `what`: the program reads only
+    # the newest. None: it reads all.
+    superseded: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
