@@ -75,6 +75,7 @@ class Value:
     removes: tuple[ValuePath, ...] = ()  # members that are removed with it, without a placeholder
     text: str | None = None  # the current text; None: not a string, or not loaded
     fixed: bool = False  # read-only, because its program relies on it
+    once_superseded: bool = False  # it may leave only when its entry is superseded
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,9 @@ class EntryInfo:
     # context, and all their values count as `display`.
     supersedes: bool = False  # all earlier entries
     version_of: str | None = None  # earlier entries with the same value here: versions of this one
+    # Of these versions, the program may still read so many of the newest; 0: it may read all, now
+    # and from now on.
+    versions_read: int = 1
     is_compaction: bool = False
     # For a compaction: the earlier entries that stay in context, as a list of ids or as a range. If
     # only the first is named, the range ends at the compaction.
