@@ -265,6 +265,7 @@ class Standing:
     # Epoch seconds: its values in context wait until then for the provider's prompt cache to get
     # cold; None: they do not wait.
     warm_until: float | None = None
+    superseded: bool = False  # the program never reads it again: all its values count as `display`
 
 
 class Chosen(NamedTuple):
@@ -471,6 +472,8 @@ def _choose(
     now: float,
 ) -> Decision:
     """Apply rows 8 to 13; `window`, if set, replaces `keep_recent` by the entry's own number."""
+    if standing.superseded:
+        options = tuple(option._replace(display=True) for option in options)
     matched = [
         (option, option.trigger)
         for option in options

@@ -461,7 +461,9 @@ def standing_at(entry: dict[str, Any], path: ValuePath) -> str | None:
     or a user has changed the value since, and bsd leaves it as it is.
     """
     value = value_at(entry, path)
-    if isinstance(value, dict) and str(value.get("type")).endswith("text"):
+    if isinstance(value, dict) and (
+        value.keys() == {"text"} or str(value.get("type")).endswith("text")
+    ):
         value = value.get("text")
     return ends_in_placeholder(value) if isinstance(value, str) else None
 

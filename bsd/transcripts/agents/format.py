@@ -30,15 +30,18 @@ class Shape(StrEnum):
     WHOLE = "whole"  # an array, object or scalar becomes the placeholder string
     BLOCK = "block"  # a content block becomes a text block with the placeholder
     INPUT = "input"  # the same, in a format whose text blocks are called `input_text`
+    PART = "part"  # the same, in a format whose text blocks have no type: `{"text": …}`
 
     @property
     def is_block(self) -> bool:
-        return self is Shape.BLOCK or self is Shape.INPUT
+        return self is Shape.BLOCK or self is Shape.INPUT or self is Shape.PART
 
     def holding(self, string: bytes) -> bytes:
         """Return the JSON that replaces the value: a JSON string, or a block with it."""
         if not self.is_block:
             return string
+        if self is Shape.PART:
+            return b'{"text":%b}' % string
         kind = b"text" if self is Shape.BLOCK else b"input_text"
         return b'{"type":"%b","text":%b}' % (kind, string)
 
@@ -83,6 +86,7 @@ class ToolCall:
     name: str
     path: ValuePath
     arguments: ValuePath | None = None  # path of its arguments, if it has any
+    answered: bool = False  # the entry also holds its result
 
 
 class CacheUse(NamedTuple):
@@ -115,6 +119,10 @@ class EntryInfo:
     may_be_last: bool = True  # the next line may follow it
     is_note: bool = False  # a record of the program that no entry names as its parent
     rolls_back: int = 0  # number of latest turns that are rolled back
+    # Once this entry follows, the program never reads these earlier entries again. They are out of
+    # context, and all their values count as `display`.
+    supersedes: bool = False  # all earlier entries
+    version_of: str | None = None  # earlier entries with the same value here: versions of this one
     is_compaction: bool = False
     # For a compaction: the earlier entries that stay in context, as a list of ids or as a range. If
     # only the first is named, the range ends at the compaction.
