@@ -221,6 +221,7 @@ class Option(NamedTuple):
     custom: bool
     length: int  # characters, rounded down to the next limit of the settings
     trigger: Trigger | None  # the first trigger that fits
+    once_superseded: bool = False
 
     @property
     def is_thought(self) -> bool:
@@ -266,6 +267,7 @@ class Standing:
     # Epoch seconds: its values in context wait until then for the provider's prompt cache to get
     # cold; None: they do not wait.
     warm_until: float | None = None
+    superseded: bool = False  # the program never reads it again: all its values count as `display`
 
 
 class Chosen(NamedTuple):
@@ -345,6 +347,7 @@ def subject_of(  # noqa: PLR0913 - facts, each by its name
                 value.custom,
                 limits[bisect_right(limits, value.length) - 1],
                 next((trigger for trigger in fitting if trigger.fits_value(value)), None),
+                value.once_superseded,
             )
         )
     wish = entry.get(EXTRACTABLE)
@@ -398,6 +401,10 @@ def decide(subject: Subject, standing: Standing, policy: Policy, now: float) -> 
         due = _due_after_turn(subject, standing, policy) if reason is Reason.TURN_OPEN else None
         return Decision(reason, due_at=due)
     options = subject.options
+    if standing.superseded:
+        options = tuple(option._replace(display=True) for option in options)
+    elif any(option.once_superseded for option in options):
+        options = tuple(option for option in options if not option.once_superseded)
     if standing.last_turn:
         options = tuple(option for option in options if not option.is_thought)
     if subject.forced:

@@ -49,7 +49,7 @@ _MOST_WARNINGS = 100
 # Deeper than any `keep_recent` may reach (SPEC §4).
 _DEEP = 101
 # A standing in which only the entry itself can keep its values.
-_BEST_STANDING = Standing(position=maxsize, time_ms=-maxsize)
+_BEST_STANDING = Standing(position=maxsize, time_ms=-maxsize, superseded=True)
 # Final at any place in the session.
 _ANYWHERE = frozenset(
     (
@@ -157,7 +157,7 @@ class Survey:
         self.rows: list[Row] = []
         # Subject → (the one object for all equal subjects, whether it can leave now or later).
         self._subjects: dict[Subject, tuple[Subject, bool]] = {}
-        self._decisions: dict[tuple[int, bool, bool, bool], Decision] = {}
+        self._decisions: dict[tuple[int, bool, bool, bool, bool], Decision] = {}
         self._own_calls = dict.fromkeys(since.own_calls, 0) if since else {}  # id → line
         self._context = ContextWindow(policy.binds, since)
         self._last_turn = LastTurn(since.index if since and since.in_turn else None)
@@ -329,6 +329,7 @@ class Survey:
                 signed and context.is_bound(number),
                 last_turn.over_at(row.index),
                 warm_until if sent and row.index < leave_from else None,
+                context.superseded(number),
             )
             decision = self._decide(row.subject, standing)
             yield Judged(row, standing, decision, sent)
@@ -340,7 +341,7 @@ class Survey:
         if not is_deep or standing.duplicate or standing.turn_open:
             return decide(subject, standing, self._policy, self._now)
         waits = standing.warm_until is not None
-        key = id(subject), standing.last_turn, standing.prefix_bound, waits
+        key = id(subject), standing.last_turn, standing.prefix_bound, waits, standing.superseded
         known = self._decisions.get(key)
         if known is None:
             known = self._decisions[key] = decide(subject, standing, self._policy, self._now)
@@ -403,11 +404,13 @@ class Survey:
     def reaches_back(self) -> bool:
         """True if the entries that signatures bind, or that may wait, depend on earlier lines.
 
-        They do if a later entry takes entries before the checkpoint out of context, or back into
-        it, or if a signature binds values there that wait.
+        They do if a later entry supersedes the entries before the checkpoint, takes them out of
+        context, or back into it, or if a signature binds values there that wait.
         """
         since = self._since
         if since is not None and since.waiting and self.signed:
+            return True
+        if self._context.supersedes_earlier:
             return True
         if since is None or not (since.bound or self.signed or self.cache.seen.in_use):
             return False

@@ -405,8 +405,8 @@ def test_a_session_with_another_name_or_in_another_directory(
     kind: Kind, tmp_path: Path, clock: Clock
 ) -> None:
     home, caller, original = extracted(kind, tmp_path, clock)
-    moved = home.path.parent.with_name(f"{home.path.parent.name[:-1]}5")
-    moved.mkdir()
+    moved = home.other_place()
+    moved.mkdir(parents=True)
     renamed = home.path.rename(moved / home.path.name)
     set_idle(renamed)
     (found,) = (agent for agent, path in home.layout.session_dirs() if path == moved)

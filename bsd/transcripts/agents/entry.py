@@ -289,7 +289,7 @@ def tokens_of(entry: Entry) -> dict[str, int]:
 
     A missing total is the sum of the others.
     """
-    usage = message_of(entry).get("usage") or entry.get("usage") or _last_usage(entry)
+    usage = _usage_in(entry) or _last_usage(entry)
     if not isinstance(usage, dict):
         return {}
     found = {word: _first_count(usage, names) for word, names in _TOKENS.items()}
@@ -326,7 +326,7 @@ def sent_tokens(entry: Entry) -> Sent | None:
         thought = _first_count(last, ("reasoning_output_tokens",))
         tokens = _first_count(last, _TOKENS["input"]) + max(0, output - thought)
         return Sent(tokens, with_answer=True) if tokens else None
-    usage = message_of(entry).get("usage") or entry.get("usage")
+    usage = _usage_in(entry)
     if not isinstance(usage, dict):
         return None
     tokens = _first_count(usage, _TOKENS["input"])
@@ -355,7 +355,7 @@ def usage_of(entry: Entry) -> Usage | None:
 
     The entries of one answer (`answer_of`) repeat the same figures.
     """
-    usage = message_of(entry).get("usage") or entry.get("usage") or _last_usage(entry)
+    usage = _usage_in(entry) or _last_usage(entry)
     if not isinstance(usage, dict):
         return None
     sent, read, written, output = (
@@ -375,6 +375,28 @@ def provider_of(entry: Entry) -> str | None:
 
 def _counts_cached_as_input(usage: Mapping[str, Any]) -> bool:
     return "prompt_tokens" in usage or "cached_input_tokens" in usage
+
+
+def _usage_in(entry: Entry) -> Any:
+    usage = message_of(entry).get("usage") or entry.get("usage")
+    return _usage_metadata(entry) if usage is None and "usageMetadata" in entry else usage
+
+
+def _usage_metadata(entry: Entry) -> dict[str, int] | None:
+    """Return token counts in the form of Gemini's API under other names; None if there are none.
+
+    Thinking is part of the total only, and is charged as output.
+    """
+    told = entry["usageMetadata"]
+    if not isinstance(told, dict):
+        return None
+    prompt, total = (_first_count(told, (f"{name}TokenCount",)) for name in ("prompt", "total"))
+    return {
+        "prompt_tokens": prompt,
+        "cached_input_tokens": _first_count(told, ("cachedContentTokenCount",)),
+        "completion_tokens": max(total - prompt, _first_count(told, ("candidatesTokenCount",))),
+        "total_tokens": total,
+    }
 
 
 def _last_usage(entry: Entry) -> Any:
@@ -461,7 +483,9 @@ def standing_at(entry: dict[str, Any], path: ValuePath) -> str | None:
     or a user has changed the value since, and bsd leaves it as it is.
     """
     value = value_at(entry, path)
-    if isinstance(value, dict) and str(value.get("type")).endswith("text"):
+    if isinstance(value, dict) and (
+        value.keys() == {"text"} or str(value.get("type")).endswith("text")
+    ):
         value = value.get("text")
     return ends_in_placeholder(value) if isinstance(value, str) else None
 
