@@ -84,8 +84,10 @@ class ContextWindow:
         self._results = array("Q")  # rows: results of calls in answers of several entries
         self._compactions: dict[int, EntryInfo] = {}  # by row
         self._superseding: int | None = None  # the program reads no row before this one again
-        self._versions: dict[int, int] = {}  # hash of `version_of` → row of the newest version
-        self._superseded: set[int] = set()  # rows of older versions
+        # By hash of `version_of`: the rows of the first and the newest version.
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._superseded: set[int] = set()  # rows of older versions, and rows that were rewound
+        self._rewinds = False  # an entry rewinds to an earlier one
         # (row, event) pairs. A signature in an unparsed line has the row of the next entry.
         self._events: list[tuple[int, _Event]] = []
         self._binds = lru_cache(maxsize=128)(binds)
@@ -107,7 +109,7 @@ class ContextWindow:
         self._parents.append(self._parent_of(row, info))
         self._answers.append(id_hash(info.answer) if info.answer else NO_ID)
         follows_last = self._before is not None and info.parent == self._before[0]
-        self.goes_back = info.rolls_back > 0 or (
+        self.goes_back = bool(info.rolls_back or info.rewinds_to) or (
             info.turn is Turn.STARTS
             and info.names_parent
             and not (follows_last or self._is_next(info))
@@ -137,9 +139,16 @@ class ContextWindow:
             self._versions.clear()
         if info.version_of is not None:
             version = id_hash(info.version_of)
-            if (older := self._versions.get(version)) is not None:
-                self._superseded.add(older)
-            self._versions[version] = row
+            first, newest = self._versions.get(version, (row, row))
+            if newest != row:
+                self._superseded.add(newest)
+            self._versions[version] = first, row
+        if info.rewinds_to is not None:
+            self._rewinds = True
+            start = self._versions.get(id_hash(info.rewinds_to))
+            # An entry that is not found stands in the entry that superseded all others, if any.
+            first = 0 if self._superseding is None else self._superseding + 1
+            self._superseded.update(range(start[0] if start else first, row))
 
     def _is_next(self, info: EntryInfo) -> bool:
         """Return whether the first entry with an id follows the last one before it."""
@@ -259,8 +268,8 @@ class ContextWindow:
 
     @property
     def supersedes_earlier(self) -> bool:
-        """True if an entry after the checkpoint supersedes all entries before it."""
-        return self._since is not None and self._superseding is not None
+        """True if an entry after the checkpoint supersedes entries before it."""
+        return self._since is not None and (self._superseding is not None or self._rewinds)
 
     def leaf(self, rows: int) -> tuple[int, bool]:
         """Return the last id of the first rows, as a hash, and whether the path leads through it.

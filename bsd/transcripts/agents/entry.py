@@ -253,17 +253,26 @@ def other_text(entry: Entry) -> tuple[ValuePath, str] | None:
 
 # By bsd's name for each figure: the names that programs use in transcripts.
 _TOKENS: Mapping[str, tuple[str, ...]] = {
-    "input": ("input", "input_tokens", "inputTokens", "prompt_tokens"),
-    "output": ("output", "output_tokens", "outputTokens", "completion_tokens"),
+    "input": ("input", "input_tokens", "inputTokens", "prompt_tokens", "promptTokenCount"),
+    "output": (
+        *("output", "output_tokens", "outputTokens", "completion_tokens"),
+        "candidatesTokenCount",
+    ),
     "cache_read": (
         *("cacheRead", "cache_read_input_tokens", "cacheReadTokens", "cached_input_tokens"),
+        *("cached", "cachedContentTokenCount"),
     ),
     "cache_write": (
         *("cacheWrite", "cache_creation_input_tokens", "cacheWriteTokens"),
         "cache_write_input_tokens",
     ),
-    "total": ("totalTokens", "total_tokens", "total"),
+    "total": ("totalTokens", "total_tokens", "total", "totalTokenCount"),
 }
+
+# Tokens of thinking, where the output does not count them.
+_THOUGHTS = ("thoughts", "thoughtsTokenCount")
+# Figures of programs that count cached tokens as input, too.
+_CACHED_IN_INPUT = frozenset(("prompt_tokens", "cached_input_tokens", "cached", "promptTokenCount"))
 
 
 def model_of(entry: Entry) -> str | None:
@@ -281,7 +290,8 @@ _MOST_DOLLARS = 1e6  # no answer costs more; larger numbers, NaN and infinity ar
 
 def answer_of(entry: Entry) -> str | None:
     """Return the id of the answer that an entry is part of; each part repeats the token counts."""
-    return text_of(message_of(entry).get("id"))
+    own = text_of(message_of(entry).get("id"))
+    return text_of(entry.get("id")) if own is None and "tokens" in entry else own
 
 
 def tokens_of(entry: Entry) -> dict[str, int]:
@@ -289,12 +299,13 @@ def tokens_of(entry: Entry) -> dict[str, int]:
 
     A missing total is the sum of the others.
     """
-    usage = message_of(entry).get("usage") or entry.get("usage") or _last_usage(entry)
+    usage = _noted_usage(entry) or _last_usage(entry)
     if not isinstance(usage, dict):
         return {}
     found = {word: _first_count(usage, names) for word, names in _TOKENS.items()}
     if not any(found.values()):
         return {}
+    found["output"] += _first_count(usage, _THOUGHTS)
     found["total"] = found["total"] or sum(found.values())
     return found
 
@@ -326,7 +337,7 @@ def sent_tokens(entry: Entry) -> Sent | None:
         thought = _first_count(last, ("reasoning_output_tokens",))
         tokens = _first_count(last, _TOKENS["input"]) + max(0, output - thought)
         return Sent(tokens, with_answer=True) if tokens else None
-    usage = message_of(entry).get("usage") or entry.get("usage")
+    usage = _noted_usage(entry)
     if not isinstance(usage, dict):
         return None
     tokens = _first_count(usage, _TOKENS["input"])
@@ -355,13 +366,14 @@ def usage_of(entry: Entry) -> Usage | None:
 
     The entries of one answer (`answer_of`) repeat the same figures.
     """
-    usage = message_of(entry).get("usage") or entry.get("usage") or _last_usage(entry)
+    usage = _noted_usage(entry) or _last_usage(entry)
     if not isinstance(usage, dict):
         return None
     sent, read, written, output = (
         _first_count(usage, _TOKENS[name])
         for name in ("input", "cache_read", "cache_write", "output")
     )
+    output += _first_count(usage, _THOUGHTS)
     if _counts_cached_as_input(usage):
         sent = max(0, sent - read - written)
     found = Usage(sent, read, written, output)
@@ -373,8 +385,13 @@ def provider_of(entry: Entry) -> str | None:
     return text_of(message_of(entry).get("provider")) or text_of(entry.get("provider"))
 
 
+def _noted_usage(entry: Entry) -> Any:
+    usage = message_of(entry).get("usage") or entry.get("usage")
+    return usage or entry.get("tokens") or entry.get("usageMetadata")
+
+
 def _counts_cached_as_input(usage: Mapping[str, Any]) -> bool:
-    return "prompt_tokens" in usage or "cached_input_tokens" in usage
+    return not _CACHED_IN_INPUT.isdisjoint(usage)
 
 
 def _last_usage(entry: Entry) -> Any:

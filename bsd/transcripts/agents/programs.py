@@ -60,6 +60,7 @@ KINDS: dict[str, str] = {
     "claude-code": "bsd.transcripts.agents.claude_code.program",
     "codex": "bsd.transcripts.agents.codex",
     "pi": "bsd.transcripts.agents.pi",
+    "gemini": "bsd.transcripts.agents.gemini",
 }
 
 
