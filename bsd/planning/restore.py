@@ -303,7 +303,8 @@ class _Restorer:
     def named(self, located: Located, name: str) -> list[_Marked]:
         """Return the markers of an entry; if its placeholders name several, those of `name`."""
         marked = self.marked(located)
-        if name not in loose_placeholders(located.entry, self.fmt).values():
+        mentioned = loose_placeholders(located.entry, self.fmt).values()
+        if located.info.id == name or name not in mentioned:
             return marked
         return [one for each in marked if (one := each.only(located.entry, name)).paths]
 

@@ -1,7 +1,7 @@
 """A model behind the Gemini API on loopback: it makes the calls that a prompt names.
 
-Gemini CLI is its client. As in `messages_api`, whose `asking` writes the prompts, the answer depends
-only on the request: the calls of the newest prompt, one at a time, then a text.
+Gemini CLI is its client. As in `messages_api`, whose `asking` writes the prompts, the answer
+depends only on the request: the calls of the newest prompt, one at a time, then a text.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class GeminiModel:
             if request.get("tools"):
                 self.requests.append(request)
         calls, made = _wanted(request.get("contents", []))
-        parts = [{"text": f"That is all ({number})."}]
+        parts: list[Json] = [{"text": f"That is all ({number})."}]
         if request.get("tools") and made < len(calls):
             call = {"name": calls[made]["name"], "args": calls[made]["input"]}
             parts = [{"functionCall": {"id": f"call_{number:08}", **call}}]
