@@ -66,6 +66,10 @@ class LeftAlone(Conflict):
     """The transcript must not be edited by bsd; the message gives the reason."""
 
 
+class UnknownForm(LeftAlone):
+    """A program that bsd knows has written the transcript in a form that bsd does not know."""
+
+
 class Busy(Conflict):
     """A session is in use; the call may succeed later, after `again_in` seconds if known."""
 

@@ -302,7 +302,7 @@ def own_tool(name: str | None) -> bool:
     return name is not None and name.rpartition("__")[2].removeprefix("bsd_") in _OWN_TOOLS
 
 
-def subject_of(
+def subject_of(  # noqa: PLR0913 - facts, each by its name
     entry: Entry,
     info: EntryInfo,
     values: Iterable[Value],
@@ -311,6 +311,7 @@ def subject_of(
     *,
     own_result: bool = False,
     undone: bool = False,
+    restored_ms: float | None = None,
 ) -> Subject:
     """Return the subject of an entry.
 
@@ -319,6 +320,7 @@ def subject_of(
         limits: `policy.limits()`.
         own_result: it answers a call of one of bsd's tools.
         undone: its extraction was undone.
+        restored_ms: when it was restored (epoch milliseconds), unless its `_restored` tells.
     """
     fitting = [trigger for trigger in policy.triggers if trigger.fits_entry(entry, info)]
     away: Callable[[Value], bool] | None = None
@@ -356,7 +358,7 @@ def subject_of(
         pinned=wish is False,
         forced=wish is True,
         window=window,
-        restored_ms=time_ms(entry[RESTORED]) if RESTORED in entry else None,
+        restored_ms=time_ms(entry[RESTORED]) if RESTORED in entry else restored_ms,
         own_result=own_result or own_tool(info.result_tool),
         undone=undone,
     )

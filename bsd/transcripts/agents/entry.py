@@ -253,26 +253,17 @@ def other_text(entry: Entry) -> tuple[ValuePath, str] | None:
 
 # By bsd's name for each figure: the names that programs use in transcripts.
 _TOKENS: Mapping[str, tuple[str, ...]] = {
-    "input": ("input", "input_tokens", "inputTokens", "prompt_tokens", "promptTokenCount"),
-    "output": (
-        *("output", "output_tokens", "outputTokens", "completion_tokens"),
-        "candidatesTokenCount",
-    ),
+    "input": ("input", "input_tokens", "inputTokens", "prompt_tokens"),
+    "output": ("output", "output_tokens", "outputTokens", "completion_tokens"),
     "cache_read": (
         *("cacheRead", "cache_read_input_tokens", "cacheReadTokens", "cached_input_tokens"),
-        *("cached", "cachedContentTokenCount"),
     ),
     "cache_write": (
         *("cacheWrite", "cache_creation_input_tokens", "cacheWriteTokens"),
         "cache_write_input_tokens",
     ),
-    "total": ("totalTokens", "total_tokens", "total", "totalTokenCount"),
+    "total": ("totalTokens", "total_tokens", "total"),
 }
-
-# Tokens of thinking, where the output does not count them.
-_THOUGHTS = ("thoughts", "thoughtsTokenCount")
-# Figures of programs that count cached tokens as input, too.
-_CACHED_IN_INPUT = frozenset(("prompt_tokens", "cached_input_tokens", "cached", "promptTokenCount"))
 
 
 def model_of(entry: Entry) -> str | None:
@@ -299,13 +290,12 @@ def tokens_of(entry: Entry) -> dict[str, int]:
 
     A missing total is the sum of the others.
     """
-    usage = _noted_usage(entry) or _last_usage(entry)
+    usage = _usage_in(entry) or _last_usage(entry)
     if not isinstance(usage, dict):
         return {}
     found = {word: _first_count(usage, names) for word, names in _TOKENS.items()}
     if not any(found.values()):
         return {}
-    found["output"] += _first_count(usage, _THOUGHTS)
     found["total"] = found["total"] or sum(found.values())
     return found
 
@@ -337,7 +327,7 @@ def sent_tokens(entry: Entry) -> Sent | None:
         thought = _first_count(last, ("reasoning_output_tokens",))
         tokens = _first_count(last, _TOKENS["input"]) + max(0, output - thought)
         return Sent(tokens, with_answer=True) if tokens else None
-    usage = _noted_usage(entry)
+    usage = _usage_in(entry)
     if not isinstance(usage, dict):
         return None
     tokens = _first_count(usage, _TOKENS["input"])
@@ -366,14 +356,13 @@ def usage_of(entry: Entry) -> Usage | None:
 
     The entries of one answer (`answer_of`) repeat the same figures.
     """
-    usage = _noted_usage(entry) or _last_usage(entry)
+    usage = _usage_in(entry) or _last_usage(entry)
     if not isinstance(usage, dict):
         return None
     sent, read, written, output = (
         _first_count(usage, _TOKENS[name])
         for name in ("input", "cache_read", "cache_write", "output")
     )
-    output += _first_count(usage, _THOUGHTS)
     if _counts_cached_as_input(usage):
         sent = max(0, sent - read - written)
     found = Usage(sent, read, written, output)
@@ -385,13 +374,45 @@ def provider_of(entry: Entry) -> str | None:
     return text_of(message_of(entry).get("provider")) or text_of(entry.get("provider"))
 
 
-def _noted_usage(entry: Entry) -> Any:
-    usage = message_of(entry).get("usage") or entry.get("usage")
-    return usage or entry.get("tokens") or entry.get("usageMetadata")
-
-
 def _counts_cached_as_input(usage: Mapping[str, Any]) -> bool:
-    return not _CACHED_IN_INPUT.isdisjoint(usage)
+    return "prompt_tokens" in usage or "cached_input_tokens" in usage
+
+
+def _usage_in(entry: Entry) -> Any:
+    usage = message_of(entry).get("usage") or entry.get("usage")
+    if usage is not None:
+        return usage
+    return _usage_metadata(entry) if "usageMetadata" in entry else _tokens(entry.get("tokens"))
+
+
+def _usage_metadata(entry: Entry) -> dict[str, int] | None:
+    """Return token counts in the form of Gemini's API under other names; None if there are none.
+
+    Thinking is part of the total only, and is charged as output.
+    """
+    told = entry["usageMetadata"]
+    if not isinstance(told, dict):
+        return None
+    prompt, total = (_first_count(told, (f"{name}TokenCount",)) for name in ("prompt", "total"))
+    return {
+        "prompt_tokens": prompt,
+        "cached_input_tokens": _first_count(told, ("cachedContentTokenCount",)),
+        "completion_tokens": max(total - prompt, _first_count(told, ("candidatesTokenCount",))),
+        "total_tokens": total,
+    }
+
+
+def _tokens(told: Any) -> dict[str, int] | None:
+    """Return the token counts of Gemini CLI under other names; None if there are none."""
+    if not isinstance(told, dict):
+        return None
+    output, thoughts = (_first_count(told, (name,)) for name in ("output", "thoughts"))
+    return {
+        "prompt_tokens": _first_count(told, ("input",)),
+        "cached_input_tokens": _first_count(told, ("cached",)),
+        "completion_tokens": output + thoughts,
+        "total_tokens": _first_count(told, ("total",)),
+    }
 
 
 def _last_usage(entry: Entry) -> Any:

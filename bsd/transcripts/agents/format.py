@@ -14,6 +14,7 @@ from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
 from bsd.transcripts.agents.entry import Entry, Usage, is_placeholder, text_of
+from bsd.transcripts.agents.unknown_forms import binding_member
 from bsd.transcripts.spans import ValuePath, value_at
 
 # SPEC §3, "type of a value"; None is a value without type, to which only a `*` rule applies.
@@ -169,6 +170,10 @@ class NotOurs:
     reason: str
     reads: TranscriptFormat | None = None  # the format that understands its lines, if any
     hint: str | None = None  # how the user can make it a file that bsd changes, if possible
+    # The program's own file in a form that bsd does not know, such as one of a newer version; the
+    # daemon then tells the user to update bsd. False for files of other programs, empty files, and
+    # forms that bsd knows and leaves alone. The reason names the version, if the file states it.
+    is_unknown_form: bool = False
 
 
 # Members that tie entries, calls and results together, anywhere in a message.
@@ -201,8 +206,25 @@ class TranscriptFormat(ABC):
     # A copied session names its origins in headers, and its lines follow without gaps, so that the
     # place of each copied line is known.
     tells_origin: bool = False
+    # The program keeps byte offsets into its sessions. An edited line keeps its length: white space
+    # fills the room that extracted values leave, and bsd adds only its marker.
+    keeps_length: bool = False
     # A shorter time between a call and its result only measures the writing of the lines.
     least_call_seconds: float = 0.0
+    # Members of a line whose names sound like a checksum or a number of bytes, but that bind
+    # nothing that bsd changes.
+    unbound_members: frozenset[str] = frozenset()
+
+    def why_unknown_form(self, entry: Entry) -> str | None:
+        """Return why a line has a form that bsd does not know; None if it has not.
+
+        bsd calls it for each line that it reads in order to edit, and leaves the session alone if
+        there is a reason. Formats with a version in each line, or in headers between lines, check
+        it here, and call this method too. A line of an unknown type is no reason: it stays byte for
+        byte.
+        """
+        name = binding_member(entry, self.unbound_members)
+        return None if name is None else f"a line with the unknown member {name!r:.40}"
 
     @abstractmethod
     def info(self, entry: Entry) -> EntryInfo:

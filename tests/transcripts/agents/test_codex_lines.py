@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bsd.core.sources import Source
-from bsd.transcripts.agents.codex import CODEX, KIND, CodexDay
+from bsd.transcripts.agents.codex import CODEX, CODEX_PAGINATED, KIND, CodexDay
 from bsd.transcripts.agents.entry import is_safe_id, proof_size
 from bsd.transcripts.agents.format import NotOurs, Shape, TranscriptFormat, Turn
 from bsd.transcripts.spans import format_path
@@ -204,6 +204,15 @@ def test_threads_are_told_by_their_header() -> None:
     assert (
         detected(line("session_meta", id="t", cli_version="0.2.0", history_mode="legacy")) is CODEX
     )
+    for paginated in ({"history_mode": "paginated"}, {"history_base": {"end": 1}}):
+        header = line("session_meta", id="t", cli_version="0.169.0", **paginated)
+        assert detected(header) is detected(META, header) is CODEX_PAGINATED
+    shown = event("item_completed", item={"id": "i", "aggregated_output": LONG})
+    output = item(
+        "custom_tool_call_output", call_id="c", output=[{"type": "input_text", "text": LONG}] * 2
+    )
+    assert [value.fixed for value in CODEX_PAGINATED.values(shown)] == [True]
+    assert [value.fixed for value in CODEX_PAGINATED.values(output)] == [False, False]
     assert detected(META, META) is CODEX  # a fork begins with the header of its origin
 
 
@@ -220,8 +229,8 @@ def test_threads_are_told_by_their_header() -> None:
         [line("session_meta", id="t")],
         [line("session_meta", cli_version="0.1.0")],
         [line("session_meta", id="t", cli_version="1.0.0")],
-        [line("session_meta", id="t", cli_version="0.1.0", history_mode="paginated")],
-        [META, line("session_meta", id="t", cli_version="0.1.0", history_base={"end": 1})],
+        [line("session_meta", id="t", cli_version="0.1.0", history_mode="new")],
+        [line("session_meta", id="t", cli_version="0.1.0", history_mode=["paginated"])],
         [{"type": "session", "version": 3}],
     ],
 )
