@@ -220,6 +220,7 @@ class Option(NamedTuple):
     custom: bool
     length: int  # characters, rounded down to the next limit of the settings
     trigger: Trigger | None  # the first trigger that fits
+    once_superseded: bool = False
 
     @property
     def is_thought(self) -> bool:
@@ -345,6 +346,7 @@ def subject_of(  # noqa: PLR0913 - facts, each by its name
                 value.custom,
                 limits[bisect_right(limits, value.length) - 1],
                 next((trigger for trigger in fitting if trigger.fits_value(value)), None),
+                value.once_superseded,
             )
         )
     wish = entry.get(EXTRACTABLE)
@@ -398,6 +400,10 @@ def decide(subject: Subject, standing: Standing, policy: Policy, now: float) -> 
         due = _due_after_turn(subject, standing, policy) if reason is Reason.TURN_OPEN else None
         return Decision(reason, due_at=due)
     options = subject.options
+    if standing.superseded:
+        options = tuple(option._replace(display=True) for option in options)
+    elif any(option.once_superseded for option in options):
+        options = tuple(option for option in options if not option.once_superseded)
     if standing.last_turn:
         options = tuple(option for option in options if not option.is_thought)
     if subject.forced:
@@ -474,8 +480,6 @@ def _choose(
     now: float,
 ) -> Decision:
     """Apply rows 8 to 13; `window`, if set, replaces `keep_recent` by the entry's own number."""
-    if standing.superseded:
-        options = tuple(option._replace(display=True) for option in options)
     matched = [
         (option, option.trigger)
         for option in options

@@ -49,7 +49,7 @@ _MOST_WARNINGS = 100
 # Deeper than any `keep_recent` may reach (SPEC §4).
 _DEEP = 101
 # A standing in which only the entry itself can keep its values.
-_BEST_STANDING = Standing(position=maxsize, time_ms=-maxsize)
+_BEST_STANDING = Standing(position=maxsize, time_ms=-maxsize, superseded=True)
 # Final at any place in the session.
 _ANYWHERE = frozenset(
     (

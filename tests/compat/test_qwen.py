@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.compat.beside import placeholders
-from tests.compat.messages_api import Model, asking
+from tests.compat.messages_api import Model
 from tests.compat.qwen import QwenCode
 
 pytestmark = pytest.mark.compat

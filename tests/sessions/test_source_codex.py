@@ -19,8 +19,8 @@ from tests.actions import performed
 from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_caller
 from tests.transcripts.agents.sources import CODEX
-from tests.transcripts.agents.sources.codex import codex_lines, codex_meta
-from tests.transcripts.agents.sources.tree import Home, away
+from tests.transcripts.agents.sources.codex import codex_line, codex_lines, codex_meta, codex_turn
+from tests.transcripts.agents.sources.tree import Home, away, raw, without_restored
 
 
 @pytest.fixture
@@ -130,3 +130,53 @@ def test_a_thread_with_an_unknown_history_is_refused(tmp_path: Path, clock: Cloc
     result = make_caller(home.layout, clock).extract(home.name)
     assert result.status is Status.LEFT_ALONE
     assert "of mode 'new'" in (result.reason or "")
+
+
+def compaction(number: int, **more: Any) -> dict[str, Any]:
+    said = {"type": "input_text", "text": f"compacted {number} " * 80}
+    history = [{"type": "message", "role": "user", "content": [said]}]
+    return codex_line(number, "compacted", message="", replacement_history=history, **more)
+
+
+def compactions_left(home: Home) -> list[int]:
+    """Return the numbers of the compactions that are still whole."""
+    found = [json.loads(line) for line in home.path.read_bytes().splitlines()]
+    texts = [
+        line["payload"]["replacement_history"][0]["content"][0]["text"]
+        for line in found
+        if line["type"] == "compacted"
+    ]
+    return [int(text.split()[1]) for text in texts if text.startswith("compacted")]
+
+
+def test_only_the_newest_two_compactions_stay_whole(codex: Home, clock: Clock) -> None:
+    with codex.path.open("ab") as file:
+        file.write(raw([compaction(100), compaction(101), *codex_turn(110)]))
+    old, caller = codex.path.read_bytes(), make_caller(codex.layout, clock)
+    assert caller.extract(codex.name).status is Status.EXTRACTED
+    assert compactions_left(codex) == [100, 101]
+    more = raw([compaction(130), *codex_turn(140)])
+    with codex.path.open("ab") as file:
+        file.write(more)
+    set_idle(codex.path)
+    assert caller.extract(codex.name).status is Status.EXTRACTED
+    assert compactions_left(codex) == [101, 130]
+    assert performed.restore_all(caller, codex.name).status is Status.RESTORED
+    assert without_restored(codex.path.read_bytes()) == old + more
+
+
+@pytest.mark.parametrize("marker", ["rolled back", "references"])
+def test_compactions_that_codex_may_read_again_stay_whole(
+    tmp_path: Path, clock: Clock, marker: str
+) -> None:
+    rolled_back = codex_line(150, "event_msg", type="thread_rolled_back", num_turns=1)
+    last = (
+        [rolled_back, *codex_turn(160)]
+        if marker == "rolled back"
+        else [compaction(150, replacement_history_entries=[])]
+    )
+    numbers = [100, 101, 102, 103]
+    lines = [*codex_lines(), *map(compaction, numbers), *codex_turn(110), *last]
+    home = Home.of(CODEX, tmp_path, lines)
+    assert make_caller(home.layout, clock).extract(home.name).status is Status.EXTRACTED
+    assert compactions_left(home)[:4] == numbers

@@ -5,8 +5,9 @@ names, which tell Codex the day to which they return, so bsd treats them as sess
 
 Every line is `{timestamp, type, payload}` and has no id. bsd names a line by the ids that tie it to
 other lines, or by its time. Lines of threads with paginated history keep their lengths. bsd never
-changes reasoning, compactions, states, and messages of users and models, nor an unfinished last
-turn: a turn that is not complete, not aborted, and has not ended in an error.
+changes reasoning, states, and messages of users and models, nor compactions that Codex may read
+again, nor an unfinished last turn: a turn that is not complete, not aborted, and has not ended in
+an error.
 """
 
 from __future__ import annotations
@@ -31,6 +32,14 @@ from bsd.transcripts.agents.codex_lines import (
     started_thread,
 )
 from bsd.transcripts.agents.codex_locks import locked_by, open_files
+from bsd.transcripts.agents.codex_values import (
+    RESULTS as _RESULTS,
+)
+from bsd.transcripts.agents.codex_values import (
+    compactions_read,
+    history_values,
+    picture_values,
+)
 from bsd.transcripts.agents.entry import (
     Entry,
     arguments_at,
@@ -47,7 +56,6 @@ from bsd.transcripts.agents.format import (
     Filling,
     NotOurs,
     Rank,
-    Shape,
     StartedSubagent,
     Title,
     ToolCall,
@@ -83,7 +91,6 @@ _HEADER = "session_meta"
 _PAYLOAD = ("payload",)
 
 _CALLS = frozenset(("function_call", "custom_tool_call", "local_shell_call"))
-_RESULTS = frozenset(("function_call_output", "custom_tool_call_output"))
 _STARTS = frozenset(("user_message", "task_started", "turn_started"))
 _CLOSES = frozenset(("task_complete", "turn_complete"))
 _ABORTED, _ERROR = "turn_aborted", "error"
@@ -91,6 +98,7 @@ _ABORTED, _ERROR = "turn_aborted", "error"
 _BESIDE_A_TURN = frozenset(("thread_rollback_failed", "active_turn_not_steerable"))
 _ROLLS_BACK = "thread_rolled_back"
 _ITEM = "item_completed"
+_COMPACTED = "compacted"
 _TURN, _USAGE = "turn_context", "token_count"
 
 # Texts of events that are shown to users and never sent.
@@ -98,6 +106,8 @@ _SHOWN = {
     "exec_command_end": ("stdout", "stderr", "aggregated_output", "formatted_output"),
     "patch_apply_end": ("stdout", "stderr", "changes"),
     "mcp_tool_call_end": ("result",),
+    "image_generation_end": ("result",),
+    "user_message": ("images",),  # the message itself is sent, with its pictures
 }
 # Never extracted from these events, at any depth: ids that tie them to others, and pictures.
 _NEVER = frozenset(("call_id", "turn_id", "data", "blob", "encrypted_content"))
@@ -133,7 +143,9 @@ class Codex(TranscriptFormat):
             role="toolResult" if is_item and what in _RESULTS else role,
             time_ms=entry_time_ms(entry),
             rolls_back=_rolled_back(payload) if what == _ROLLS_BACK else 0,
-            is_compaction=kind == "compacted",
+            is_compaction=kind == _COMPACTED,
+            version_of=kind if kind == _COMPACTED else None,
+            versions_read=compactions_read(payload) if kind == _COMPACTED else 1,
             calls=_calls(payload) if is_item and what in _CALLS else (),
             result_of=text_of(payload.get("call_id")) if is_item and what in _RESULTS else None,
             cache=None if is_item else _cache_use(kind, what, entry, payload),
@@ -188,11 +200,13 @@ class Codex(TranscriptFormat):
         what = text_of(payload.get("type"))
         if entry.get("type") == "event_msg":
             return _shown(what, payload, at_least)
+        if entry.get("type") == _COMPACTED:
+            return history_values(payload, at_least)
         if entry.get("type") != "response_item":
             return []
         if what in _RESULTS:
             path = (*_PAYLOAD, "output")
-            return result_values(payload.get("output"), path, "input_text", _picture)
+            return result_values(payload.get("output"), path, "input_text", picture_values)
         if what == "message":
             return _said(payload.get("content"), "content", text_of(payload.get("role")))
         if what == "reasoning":
@@ -313,15 +327,8 @@ def _said(blocks: Any, key: str, type_: str | None) -> list[Value]:
         path = (*_PAYLOAD, key, index)
         if text := text_of(block.get("text")):
             values.append(text_value((*path, "text"), text, type_, fixed=True))
-        values += _picture(block, path, type_)
+        values += picture_values(block, path, type_)
     return values
-
-
-def _picture(block: Entry, path: ValuePath, type_: str | None) -> list[Value]:
-    url = text_of(block.get("image_url"))
-    if block.get("type") != "input_image" or url is None or not url.startswith("data:"):
-        return []
-    return [Value(path, Shape.INPUT, type_, display=False, length=len(url))]
 
 
 class CodexPaginated(Codex):
