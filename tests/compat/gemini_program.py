@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +35,22 @@ class GeminiCli:
     program: tuple[str, ...]
     model: GeminiModel
 
-    def run(self, prompt: str, *options: str) -> Json:
-        """Let it answer a prompt without a terminal; return its last request."""
-        self.beside.run(*self.program, *_OPTIONS, *options, "--prompt", prompt)
-        return self.model.requests[-1]
+    def copy_to(self, top: Path) -> GeminiCli:
+        """Copy the home to another place."""
+        return replace(self, beside=self.beside.copy_to(top))
 
-    def resume(self, prompt: str) -> Json:
-        """Let it continue its only session; return its last request.
+    def run(self, prompt: str, *options: str) -> list[Json]:
+        """Let it answer a prompt without a terminal; return the contents that it sent last.
+
+        The home has the same name in all of them.
+        """
+        self.beside.run(*self.program, *_OPTIONS, *options, "--prompt", prompt)
+        sent = json.dumps(self.model.contents()).replace(str(self.beside.home), "HOME")
+        contents: list[Json] = json.loads(sent)
+        return contents
+
+    def resume(self, prompt: str) -> list[Json]:
+        """Let it continue its only session; return the contents that it sent last.
 
         It makes a file of its own for each resumed session, whose name has the current minute.
         """
