@@ -20,7 +20,7 @@ from bsd.planning.originals import Return, nothing_away, original_of, restored_o
 from bsd.planning.plan import Plan
 from bsd.store.entry_notes import Noting, Stamp
 from bsd.store.history import TouchedLine
-from bsd.store.markers import NEEDLES, Markers, away_paths, loose_placeholders
+from bsd.store.markers import NEEDLES, Markers, away_paths, copied_markers, loose_placeholders
 from bsd.store.originals import Missing, OriginalStore
 from bsd.transcripts.agents.entry import MARKER, RESTORED, Entry, Marker, standing_at
 from bsd.transcripts.agents.format import TranscriptFormat
@@ -393,13 +393,15 @@ class _Restorer:
         if not restored:
             return line
         left = tuple(key for key in marker.keys if key in marked.away and key not in restored)
+        remove = copied_markers(entry, back.replace)
         if not marked.in_line and Marker.of(entry):
-            new = back.apply(line.raw)  # the line's marker names other extracted values
+            new = back.apply(line.raw, remove=remove)  # its marker names other extracted values
         elif left:
             rest = Marker(marker.ref, marker.hash, marker.size, left, marker.at)
-            new = back.apply(line.raw, put={MARKER: rest.to_json()})
+            new = back.apply(line.raw, remove=remove, put={MARKER: rest.to_json()})
         else:
-            new = back.apply(line.raw, remove=[(MARKER,)] if marked.in_line else [])
+            own = [(MARKER,)] if marked.in_line else []
+            new = back.apply(line.raw, remove=[*remove, *own])
         if self.fmt.keeps_length:
             try:
                 new = as_long(line.raw, new)

@@ -8,7 +8,7 @@ names, if its own entry is proved to be a copy of that line (`provenance`); othe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from sys import maxsize
@@ -324,6 +324,23 @@ def keys_of(entry: Entry, marker: Marker) -> Iterator[ValuePath]:
 def away_paths(entry: Entry, marker: Marker) -> dict[str, ValuePath]:
     """Return those keys of a marker whose placeholder still stands, with their paths."""
     return {key: path for key, path in paths_of(marker.keys).items() if standing_at(entry, path)}
+
+
+def copied_markers(entry: Entry, paths: Collection[ValuePath]) -> list[ValuePath]:
+    """Return the paths of markers that a program copied into an entry, if their values come back.
+
+    Args:
+        entry: an entry with copies of other entries inside.
+        paths: paths of the values that come back.
+    """
+    holders = {path[:end] for path in paths for end in range(1, len(path))}
+    found = []
+    for holder in sorted(holders, key=str):
+        inner = value_at(entry, holder)
+        marker = Marker.of(inner) if isinstance(inner, dict) else None
+        if marker and all((*holder, *key) in paths for key in away_paths(inner, marker).values()):
+            found.append((*holder, MARKER))
+    return found
 
 
 def stored_line(

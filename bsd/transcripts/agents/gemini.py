@@ -459,12 +459,15 @@ def _owner(tmp: Path, directory: Path) -> AgentProgram:
 
 
 def _detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
-    first = next(first_entries(first_lines), None)
-    if first is None or not _is_header(first):
+    """Recognise a session by its header; the first messages must fit too."""
+    entries = first_entries(first_lines)
+    header = next(entries, None)
+    if header is None or not _is_header(header):
         return NotOurs("not a session of Gemini CLI, or an empty one")
-    if text_of(first.get("projectHash")) is None or "messages" in first:
-        return NotOurs("a session of Gemini CLI of unknown form", GEMINI)
-    return GEMINI
+    fits = text_of(header.get("projectHash")) is not None and "messages" not in header
+    if fits and all("id" not in entry or text_of(entry.get("type")) for entry in entries):
+        return GEMINI
+    return NotOurs("a session of Gemini CLI of unknown form", GEMINI, is_unknown_form=True)
 
 
 def _session_id(path: Path) -> str | None:
