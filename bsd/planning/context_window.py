@@ -84,8 +84,11 @@ class ContextWindow:
         self._results = array("Q")  # rows: results of calls in answers of several entries
         self._compactions: dict[int, EntryInfo] = {}  # by row
         self._superseding: int | None = None  # the program reads no row before this one again
-        self._versions: dict[int, int] = {}  # hash of `version_of` → row of the newest version
+        # Hash of `version_of` → rows of the newest versions, which the program may still read.
+        self._versions: dict[int, tuple[int, ...]] = {}
         self._superseded: set[int] = set()  # rows of older versions
+        self._reads_all_versions = False
+        self._versions_before = False  # versions of an entry may also be before the checkpoint
         # (row, event) pairs. A signature in an unparsed line has the row of the next entry.
         self._events: list[tuple[int, _Event]] = []
         self._binds = lru_cache(maxsize=128)(binds)
@@ -136,10 +139,13 @@ class ContextWindow:
             self._superseding = row
             self._versions.clear()
         if info.version_of is not None:
-            version = id_hash(info.version_of)
-            if (older := self._versions.get(version)) is not None:
-                self._superseded.add(older)
-            self._versions[version] = row
+            version, read = id_hash(info.version_of), info.versions_read
+            rows = (*self._versions.get(version, ()), row)
+            self._reads_all_versions |= read < 1
+            self._versions_before |= info.is_compaction
+            self._superseded.update(rows[:-read])
+            self._versions[version] = rows[-read:]
+        self._reads_all_versions |= info.rolls_back > 0
 
     def _is_next(self, info: EntryInfo) -> bool:
         """Return whether the first entry with an id follows the last one before it."""
@@ -224,9 +230,9 @@ class ContextWindow:
 
     def superseded(self, row: int) -> bool:
         """Return whether the program never reads an entry again."""
-        return row in self._superseded or (
-            self._superseding is not None and row < self._superseding
-        )
+        if self._superseding is not None and row < self._superseding:
+            return True
+        return row in self._superseded and not self._reads_all_versions
 
     def covered(self, row: int) -> bool:
         """Return whether a later signature covers an entry, in context or not."""
@@ -259,8 +265,10 @@ class ContextWindow:
 
     @property
     def supersedes_earlier(self) -> bool:
-        """True if an entry after the checkpoint supersedes all entries before it."""
-        return self._since is not None and self._superseding is not None
+        """True if an entry after the checkpoint may supersede entries before it."""
+        if self._since is None:
+            return False
+        return self._superseding is not None or self._versions_before
 
     def leaf(self, rows: int) -> tuple[int, bool]:
         """Return the last id of the first rows, as a hash, and whether the path leads through it.
@@ -291,7 +299,7 @@ class ContextWindow:
                 row = self._row_before(row)
         sent = passed[:] if sent is None else sent
         self._add_siblings(sent)
-        for one in self._superseded:
+        for one in self._superseded if not self._reads_all_versions else ():
             sent[one] = False
         return _Way(passed, sent, compacted, row == _EARLIER)
 

@@ -14,6 +14,7 @@ from pydantic import Field
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import Conflict, Invalid
 from bsd.core.formatting import iso_utc
+from bsd.planning.line_length import as_long
 from bsd.planning.locate import Located, locate_copies, name_of
 from bsd.planning.originals import Return, nothing_away, original_of, restored_of
 from bsd.planning.plan import Plan
@@ -26,7 +27,7 @@ from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import Line, Transcript, parse_entry
 from bsd.transcripts.spans import ValuePath, names_value, paths_of
-from bsd.transcripts.splice import SpliceError, edit, encode_string
+from bsd.transcripts.splice import NoRoom, SpliceError, edit, encode_string
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 
@@ -44,6 +45,9 @@ UNAVAILABLE = {
     Missing.UNREADABLE: "[Content unavailable - {}]",
 }
 _NOT_IN_FILE = "[Content unavailable - not in the extracted file]"
+# Hints for a line that must keep its length, if the rest of its marker or its values do not fit.
+_WHOLE = "restore all values of the entry at once"
+_COPY = "`bsd restore-all AGENT/SESSION --to FILE` writes a copy with the values"
 _LEFT_ALONE = "[Content unavailable - the line cannot be edited: {}]"
 
 
@@ -125,9 +129,9 @@ def plan_restore(
         answer, line = restorer.restore(located, marked, wanted)
         answers.append(answer)
         if answer.keys_restored:
-            edits.append(_stamped(line, located.line, now))
+            edits.append(_stamped(fmt, line, located.line, now))
     answer = next((one for one in answers if one.restored), answers[0])
-    return _plan(source, edits, answers), answer
+    return _plan(source, fmt, edits, answers), answer
 
 
 def plan_restore_all(
@@ -157,11 +161,11 @@ def plan_restore_all(
             continue
         answers.append(answer)
         if answer.keys_restored:
-            edits.append(_stamped(line, before, now))
+            edits.append(_stamped(fmt, line, before, now))
             new_bytes += len(edits[-1].new)
         if progress:
             progress(before.offset + len(before.raw))
-    return _plan(source, edits, answers, complete=complete), tuple(answers)
+    return _plan(source, fmt, edits, answers, complete=complete), tuple(answers)
 
 
 def restored_lines(
@@ -171,7 +175,7 @@ def restored_lines(
 
     A line with extracted values comes with the answer for its entry, another line with None.
     """
-    restorer = _Restorer(source, fmt, stored, 0.0)
+    restorer = _Restorer(source, fmt, stored, 0.0, in_place=False)
     for before in source.lines():
         answer, line = restorer.try_to_restore(before)
         yield line.raw, answer
@@ -238,12 +242,16 @@ def _nothing_away(located: Located, marked: Sequence[_Marked]) -> Conflict:
 
 @dataclass(slots=True)
 class _Restorer:
-    """Restores values in the entries of one session; `now` is in epoch seconds."""
+    """Restores values in the entries of one session; `now` is in epoch seconds.
+
+    `in_place`: lines keep their lengths if the format requires that; a copy may be longer.
+    """
 
     source: Transcript
     fmt: TranscriptFormat
     stored: OriginalStore
     now: float
+    in_place: bool = True
     markers: Markers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -316,7 +324,8 @@ class _Restorer:
             except SpliceError as error:
                 if not among_many:
                     raise
-                answer.unavailable.update(dict.fromkeys(away, _LEFT_ALONE.format(error)))
+                why = "; ".join(filter(None, (error.message, error.hint)))
+                answer.unavailable.update(dict.fromkeys(away, _LEFT_ALONE.format(why)))
         return answer, line
 
     def _restore_values(
@@ -345,6 +354,13 @@ class _Restorer:
             new = back.apply(line.raw, put={MARKER: rest.to_json()})
         else:
             new = back.apply(line.raw, remove=[(MARKER,)] if marked.in_line else [])
+        if self.fmt.keeps_length:
+            try:
+                new = as_long(line.raw, new)
+            except NoRoom as error:
+                if self.in_place:
+                    hint = _WHOLE if left else _COPY
+                    raise SpliceError(error.message, hint=hint) from error
         # Keeps the value that the new `_restored` replaces.
         answer.stamp = answer.stamp or Stamp(
             answer.entry_id,
@@ -358,19 +374,29 @@ class _Restorer:
         return replace(line, raw=new)
 
 
-def _stamped(line: Line, before: Line, now: float) -> Edit:
-    """Return the edit of a restored line, with a new `_restored`."""
-    new = edit(line.raw, put={RESTORED: encode_string(iso_utc(now))})
+def _stamped(fmt: TranscriptFormat, line: Line, before: Line, now: float) -> Edit:
+    """Return the edit of a restored line, with a new `_restored` if lines may become longer.
+
+    In other formats only the note about the entry (`Stamp`) protects it.
+    """
+    new = line.raw
+    if not fmt.keeps_length:
+        new = edit(new, put={RESTORED: encode_string(iso_utc(now))})
     return Edit(before.offset, len(before.raw), new)
 
 
 def _plan(
-    source: Transcript, edits: list[Edit], answers: list[Restored], *, complete: bool = True
+    source: Transcript,
+    fmt: TranscriptFormat,
+    edits: list[Edit],
+    answers: list[Restored],
+    *,
+    complete: bool = True,
 ) -> Plan:
     touched = [TouchedLine(one.index, one.entry_id) for one in answers if one.keys_restored]
     values = sum(len(answer.keys_restored) for answer in answers)
     noting = Noting(stamps=tuple(one.stamp for one in answers if one.stamp))
-    plan = Plan.of("restore", source.identity, edits, touched, values=values)
+    plan = Plan.of("restore", source, fmt, edits, touched, values=values)
     return replace(plan, complete=complete, noting=noting)
 
 
@@ -398,9 +424,10 @@ def plan_remark(
             continue
         try:
             new = edit(line.raw, put={MARKER: found[0].to_json()})
-        except SpliceError:  # a line that is never edited
+            new = as_long(line.raw, new) if fmt.keeps_length else new
+        except SpliceError:  # a line that is never edited, or without room for a marker
             continue
         edits.append(Edit(line.offset, len(line.raw), new))
         touched.append(TouchedLine(line.index, located.info.id))
     names = tuple(name_of(one.entry_id, one.index) for one in touched)
-    return Plan.of("remark", source.identity, edits, touched), names
+    return Plan.of("remark", source, fmt, edits, touched), names

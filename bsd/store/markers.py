@@ -28,7 +28,7 @@ from bsd.transcripts.agents.entry import (
 from bsd.transcripts.agents.format import EntryInfo, TranscriptFormat
 from bsd.transcripts.reader import Transcript, parse_entry, parse_kept
 from bsd.transcripts.spans import ValuePath, format_path, is_present, paths_of, value_at
-from bsd.transcripts.splice import SpliceError, edit, find
+from bsd.transcripts.splice import SpliceError, edit, find, with_length
 
 # A line without these bytes holds no marker and no placeholder.
 NEEDLES = (b'"_extracted"', b"[[extracted-")
@@ -318,5 +318,7 @@ def _made_of_copies(
             with suppress(SpliceError):
                 values = {path: copy[slice(*span)] for path, span in find(copy, paths).items()}
                 made = edit(raw, replace=values, remove=remove, reinsert=gone, original=copy)
+                if fmt.keeps_length:
+                    made = with_length(made, marker.size)
                 if digest(made) == marker.hash:
                     yield made

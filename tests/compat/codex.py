@@ -180,10 +180,11 @@ class AppServer:
         self._in.flush()
         return self._wait(lambda came: came.get("id") == number and "method" not in came)
 
-    def turn(self, thread: str, text: str) -> None:
-        """Run a whole turn."""
-        said = {"type": "text", "text": text, "text_elements": []}
-        self.call("turn/start", threadId=thread, input=[said])
+    def turn(self, thread: str, text: str, *pictures: str) -> None:
+        """Run a whole turn; pictures are data URLs."""
+        said: list[Json] = [{"type": "text", "text": text, "text_elements": []}]
+        said += [{"type": "image", "url": url} for url in pictures]
+        self.call("turn/start", threadId=thread, input=said)
         self.completed()
 
     def completed(self) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.compat.beside import placeholders
-from tests.compat.messages_api import Model, asking
+from tests.compat.messages_api import Model
 from tests.compat.qwen import QwenCode
 from tests.compat.requests import extracted_in
 from tests.compat.test_own_session import parted, server

@@ -76,6 +76,7 @@ class Value:
     removes: tuple[ValuePath, ...] = ()  # members that are removed with it, without a placeholder
     text: str | None = None  # the current text; None: not a string, or not loaded
     fixed: bool = False  # read-only, because its program relies on it
+    once_superseded: bool = False  # it may leave only when its entry is superseded
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,9 @@ class EntryInfo:
     # context, and all their values count as `display`.
     supersedes: bool = False  # all earlier entries
     version_of: str | None = None  # earlier entries with the same value here: versions of this one
+    # Of these versions, the program may still read so many of the newest; 0: it may read all, now
+    # and from now on.
+    versions_read: int = 1
     is_compaction: bool = False
     # For a compaction: the earlier entries that stay in context, as a list of ids or as a range. If
     # only the first is named, the range ends at the compaction.
@@ -143,6 +147,7 @@ ATTACHMENTS = "attachments"
 # Kinds of content that is not sent to the model.
 PROGRAM_NOTES = "never sent: notes of the program"
 RESULT_COPIES = "never sent: copies of results"
+SUPERSEDED_SUMMARIES = "never sent: superseded compactions"
 TOKEN_COUNTS = "never sent: token counts"  # noqa: S105 - not a password
 EXTENSION_STATE = "never sent: state of extensions"
 
@@ -152,6 +157,9 @@ class Filling(NamedTuple):
 
     path: ValuePath  # empty: the whole line
     what: str  # the kind of content, for users
+    # The kind of content as soon as a later line has content of kind `what`: the program reads only
+    # the newest. None: it reads all.
+    superseded: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +211,9 @@ class TranscriptFormat(ABC):
     # A copied session names its origins in headers, and its lines follow without gaps, so that the
     # place of each copied line is known.
     tells_origin: bool = False
+    # The program keeps byte offsets into its sessions. An edited line keeps its length: white space
+    # fills the room that extracted values leave, and bsd adds only its marker.
+    keeps_length: bool = False
     # A shorter time between a call and its result only measures the writing of the lines.
     least_call_seconds: float = 0.0
     # Members of a line whose names sound like a checksum or a number of bytes, but that bind

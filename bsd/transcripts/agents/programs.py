@@ -59,6 +59,7 @@ if TYPE_CHECKING:  # start-up stays fast, since most calls load no settings
 KINDS: dict[str, str] = {
     "claude-code": "bsd.transcripts.agents.claude_code.program",
     "codex": "bsd.transcripts.agents.codex",
+    "copilot": "bsd.transcripts.agents.copilot.program",
     "pi": "bsd.transcripts.agents.pi",
     "qwen": "bsd.transcripts.agents.qwen",
 }

@@ -11,7 +11,7 @@ import re
 from collections.abc import Container, Iterable
 from functools import lru_cache
 
-# The name of such a member has at least one of these words: `lineHash`, `prev_sha256`, `byteLength`.
+# The name of such a member has one of these words: `lineHash`, `prev_sha256`, `byteLength`.
 _BINDING = re.compile(
     r"(?:checksum|hash|hashes|digest|hmac|signature|integrity|offset|length|bytes?"
     r"|crc[0-9]*[a-z]?|(?:sha|md|blake|xxh)[0-9]+[a-z]?|xxhash[0-9]*)"
