@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
+import struct
+import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.compat import messages_api
 from tests.compat.beside import placeholders
-from tests.compat.messages_api import Model
+from tests.compat.messages_api import Model, asking
 from tests.compat.qwen import QwenCode
 from tests.compat.requests import extracted_in
 from tests.compat.test_own_session import parted, server
@@ -99,6 +104,49 @@ def test_its_model_gets_a_text_back_in_its_own_session_and_a_fork_gets_all_back(
     qwen.beside.restore_all()
     assert path.read_bytes() == original + grown[len(lean) :]
     assert contents(original, path) <= contents(fork.read_bytes(), fork)
+
+
+@pytest.mark.soak
+def test_pictures_sub_agents_and_compactions(
+    qwen: QwenCode, path: Path, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(messages_api._USAGE, "input_tokens", 90_000)  # enough to compress
+    picture = qwen.beside.work / "picture.png"
+    picture.write_bytes(noise(60))
+    task = asking("Count.", ("run_shell_command", {"command": "seq 900", "is_background": False}))
+    asked = {"description": "count", "prompt": task, "subagent_type": "general-purpose"}
+    calls = (("read_file", {"file_path": str(picture)}), ("agent", asked))
+    qwen.run(asking("Look.", *calls), "--resume", path.stem)
+    [part] = set(qwen.beside.files()) - {path}
+    listed = {row["session"] for row in qwen.beside.bsd("sessions")["sessions"]}
+    assert f"{path.stem}/{part.stem}" in {name.rpartition(":")[2] for name in listed}
+    original, of_part = path.read_bytes(), part.read_bytes()
+    before = resumed(qwen, path, model)
+    assert '"type": "image"' in json.dumps(before)
+    qwen.beside.extract()
+    assert len(part.read_bytes()) < len(of_part)
+    assert '"type": "image"' not in json.dumps(resumed(qwen, path, model))
+    qwen.run("/compress", "--resume", path.stem)
+    assert b'"subtype":"chat_compression"' in path.read_bytes()
+    before = resumed(qwen, path, model)
+    assert len(json.dumps(before["messages"])) < 20_000
+    qwen.beside.extract()
+    assert resumed(qwen, path, model) == before
+    assert not model.refused
+    qwen.beside.restore_all()
+    assert path.read_bytes().startswith(original)
+    assert part.read_bytes() == of_part
+
+
+def noise(side: int) -> bytes:
+    """Return a picture that does not compress."""
+    rows = b"".join(b"\0" + random.Random(row).randbytes(3 * side) for row in range(side))
+    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
 
 
 def a_result(before: bytes, lean: bytes) -> tuple[str, str]:
