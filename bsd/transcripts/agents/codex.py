@@ -27,6 +27,7 @@ from bsd.core.files import open_plain
 from bsd.core.layout import SessionName
 from bsd.core.locations import expand
 from bsd.core.sources import ProgramArchive
+from bsd.transcripts.agents.codex_directory import directory_files
 from bsd.transcripts.agents.codex_lines import (
     BEFORE_A_PROMPT,
     call_seconds,
@@ -588,4 +589,5 @@ KIND = SourceKind(
     title="Codex",
     usual_directory=directory_below("CODEX_HOME", ".codex", "sessions"),
     additions=_additions,
+    directory_files=directory_files,
 )
