@@ -22,6 +22,7 @@ from bsd.maintenance.vanished import vanished_sessions
 from bsd.sessions.session import Session
 from bsd.store.snapshots import archive_directories
 from bsd.transcripts.agents.entry import MARKER
+from bsd.transcripts.agents.opening import has_transcript
 from bsd.transcripts.agents.programs import elsewhere
 from bsd.transcripts.reader import parse_entry
 
@@ -66,7 +67,7 @@ def session_beginning_with(layout: Layout, text: str) -> SessionName | None:
     if slash:
         whole = SessionName.parse(text)
         with suppress(NotFound):  # the text may hold only the beginning of an agent's name
-            if os.path.lexists(layout.transcript(whole)):
+            if has_transcript(layout, whole):
                 return whole
         remains = _has_remains(layout, whole)
     else:

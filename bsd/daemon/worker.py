@@ -6,7 +6,6 @@ threads.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +29,7 @@ from bsd.daemon.queue import Failed, Finished, TryLater, Verdict
 from bsd.daemon.state import DaemonState
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.timing_words import words
+from bsd.transcripts.agents.opening import stat_transcript
 from bsd.transcripts.change import Written
 
 _log: BoundLogger = structlog.get_logger(module="worker")
@@ -243,7 +243,7 @@ class Worker:
         with suppress(OSError, BsdError):
             if self._state.layout.excluded(name):
                 return None
-            return Written.of(os.lstat(self._state.layout.transcript(name)))
+            return Written.of(stat_transcript(self._state.layout, name))
         return None
 
     def _forget(self, name: SessionName) -> Verdict:

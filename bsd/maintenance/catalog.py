@@ -27,6 +27,7 @@ from bsd.store.search import Known, SearchIndex, ask
 from bsd.store.state import Left
 from bsd.store.statistics import Statistics, TakenOut
 from bsd.transcripts.agents.installed import nothing_configured
+from bsd.transcripts.agents.opening import has_transcript, stat_transcript
 from bsd.transcripts.agents.program import (
     ENDING,
     SYNC_COPY,
@@ -287,8 +288,10 @@ def _agent(layout: Layout, name: str, away: _Files) -> AgentInfo:
     except BsdError as error:
         return AgentInfo(name, 0, error.message)
     program = program_of(layout, name)
-    if database := program.database():
-        return AgentInfo(name, found, f"its sessions are in {database}: left alone", sqlite=True)
+    database = program.database()
+    if database is not None:
+        note = f"its sessions are in {database.path}: read only"
+        return AgentInfo(name, found, database.problem or note, sqlite=True)
     told = [
         program.registry().problem,
         _passed_over(layout, name),
@@ -365,6 +368,10 @@ def _session_files(
         pass
     except OSError as error:
         raise os_problem(error, f"reading {error.filename or directory}") from error
+    if (database := program.database()) is not None:
+        rows = {} if database.problem else database.sessions()
+        files = [one for one in files if one[0] not in rows]
+        files += [each for each in rows.items() if not exclusions.session(agent, each[0])]
     if others := away.get(agent):
         there = {session for session, _ in files}
         files += [one for one in _sessions_among(others, is_listed) if one[0] not in there]
@@ -432,7 +439,7 @@ def describe(
 def waits(layout: Layout, name: SessionName) -> Left | None:
     """Return the daemon's note about a session that waits for its prompt cache."""
     with suppress(OSError):  # the file has just been deleted
-        return Titles(layout, only=name).waits(name, layout.session_file(name).lstat())
+        return Titles(layout, only=name).waits(name, stat_transcript(layout, name))
     return None
 
 
@@ -443,7 +450,7 @@ def resume_command(layout: Layout, name: SessionName) -> str | None:
         return None
     directory = None
     with suppress(BsdError, OSError):  # the file has just been deleted
-        stat = layout.session_file(name).lstat()
+        stat = stat_transcript(layout, name)
         directory = Titles(layout, only=name).of(name, stat).directory
     return program.resume_command(name.session, directory)
 
@@ -504,11 +511,13 @@ def family(layout: Layout, head: SessionName) -> list[Member]:
 
 def children(layout: Layout, head: SessionName) -> list[str]:
     """Return the names of the descendants that exist and would be deleted as well."""
-    return [
-        str(member.name)
-        for member in family(layout, head)[1:]
-        if layout.transcript(member.name).exists()
-    ]
+    return [str(member.name) for member in family(layout, head)[1:] if _exists(layout, member.name)]
+
+
+def _exists(layout: Layout, name: SessionName) -> bool:
+    with suppress(BsdError):
+        return has_transcript(layout, name)
+    return False
 
 
 def _children(registry: Registry, parent: SessionName) -> Iterator[SessionName]:

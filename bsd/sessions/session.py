@@ -24,15 +24,18 @@ from bsd.core.locks import own_lock
 from bsd.core.logs import BoundLogger
 from bsd.store.history import History
 from bsd.store.originals import SessionStore
+from bsd.transcripts.agents.database import SessionDatabase
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
+from bsd.transcripts.agents.opening import database_with, open_file, open_transcript
 from bsd.transcripts.agents.program import ENDING, AgentProgram
 from bsd.transcripts.agents.programs import program_of
-from bsd.transcripts.reader import Transcript, TranscriptFile
+from bsd.transcripts.reader import InBlocks, Transcript, TranscriptFile
 
 _log: BoundLogger = structlog.get_logger(module="session")
 
 # Hints about sessions that bsd leaves alone.
 _READABLE = "read it with `bsd show`, or update bsd; nothing in it is changed"
+_NO_PLAIN_FILE = "its program keeps it in a form that bsd does not edit"
 _UNREADABLE = "update bsd, or leave it out with the setting `exclude`; nothing in it is changed"
 
 
@@ -76,6 +79,8 @@ class Session:
                 that they can come back.
         """
         self.layout.refuse_excluded(self.name)
+        if database_with(self.layout, self.name) is not None:
+            return
         self.layout.session_file(self.name)
         self._refuse_no_session(unless_stored=unless_stored)
 
@@ -103,15 +108,17 @@ class Session:
             LeftAlone: bsd does not edit the session.
             NotFound, Forbidden: there is no such file, or it lies outside.
         """
+        if database := self.program.database():  # reading a session from it takes long
+            raise LeftAlone(self._why_read_only(database), hint=_READABLE)
         source, fmt, left_alone = self.open_to_read(path)
-        if left_alone is not None:
-            source.close()
-            raise LeftAlone(left_alone, hint=_READABLE)
-        return source, fmt
+        if left_alone is None and isinstance(source, TranscriptFile):
+            return source, fmt
+        source.close()
+        raise LeftAlone(left_alone or _NO_PLAIN_FILE, hint=_READABLE)
 
     def open_to_read(
         self, path: Path | None = None
-    ) -> tuple[TranscriptFile, TranscriptFormat, str | None]:
+    ) -> tuple[InBlocks, TranscriptFormat, str | None]:
         """Open the transcript, also if bsd does not edit it, and detect its format.
 
         Returns:
@@ -123,12 +130,13 @@ class Session:
         """
         _log.trace("A session is opened", session=str(self))
         self.layout.refuse_excluded(self.name)
-        if database := self.program.database():
-            hint = "read them with their program; nothing in the database is changed"
-            raise LeftAlone(f"the sessions of {self.name.agent} are in {database}", hint=hint)
-        path = path or self.path
-        self._refuse_no_session(unless_stored=True)
-        source = TranscriptFile(path)
+        database = database_with(self.layout, self.name)
+        if database is None:
+            path = path or self.path
+            self._refuse_no_session(unless_stored=True)
+        source = open_file(path) if path else open_transcript(self.layout, self.name)
+        database = database or self.program.database()
+        read_only = None if database is None else self._why_read_only(database)
         try:
             found = self.program.detect(line.raw for line in source.lines())
         except BaseException:  # leave no file open after an error
@@ -140,15 +148,18 @@ class Session:
             told = {"bytes": known.size, "mtime_ns": known.mtime_ns, "dialect": found_as}
             _log.debug(f"Session {self} is read", session=str(self), **told)
         if not isinstance(found, NotOurs):
-            return source, found, None
+            return source, found, read_only
         if found.reads is not None:
-            return source, found.reads, found.reason
+            return source, found.reads, read_only or found.reason
         source.close()
         raise LeftAlone(found.reason, hint=found.hint or _UNREADABLE)
 
+    def _why_read_only(self, database: SessionDatabase) -> str:
+        return f"the sessions of {self.name.agent} are in {database.path}: {database.left_alone}"
+
     def opened(
         self,
-        source: TranscriptFile,
+        source: InBlocks,
         fmt: TranscriptFormat,
         now: float,
         config: ConfigService,

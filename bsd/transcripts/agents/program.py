@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from bsd.core.layout import SessionName
 from bsd.core.locations import expand
 from bsd.core.sources import ProgramArchive, Route
+from bsd.transcripts.agents.database import SessionDatabase
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
@@ -235,8 +236,8 @@ class AgentProgram(ABC):
         """Return whether an entry has an id: two equal lines are then one entry, written twice."""
         return "id" in entry or "__id" in entry
 
-    def database(self) -> Path | None:
-        """Return the database that holds its sessions, if they are no longer files."""
+    def database(self) -> SessionDatabase | None:
+        """Return the database that holds its sessions; None if they are files."""
         return None
 
     # --- signs that the program is at work ---
