@@ -18,18 +18,21 @@ import structlog
 
 from bsd.core.config import PruningConfig
 from bsd.core.config_file import ConfigService
-from bsd.core.errors import LeftAlone
+from bsd.core.errors import LeftAlone, NotRecognised, UnknownForm
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.core.logs import BoundLogger
 from bsd.store.history import History
 from bsd.store.originals import SessionStore
+from bsd.transcripts.agents.entry import first_entries
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
 from bsd.transcripts.agents.program import ENDING, AgentProgram
 from bsd.transcripts.agents.programs import program_of
-from bsd.transcripts.reader import Transcript, TranscriptFile
+from bsd.transcripts.reader import Transcript, TranscriptFile, parse_entry
 
 _log: BoundLogger = structlog.get_logger(module="session")
+
+_END_BYTES = 32 << 10  # of a session, in which its last lines are judged
 
 # Hints about sessions that bsd leaves alone.
 _READABLE = "read it with `bsd show`, or update bsd; nothing in it is changed"
@@ -103,11 +106,11 @@ class Session:
             LeftAlone: bsd does not edit the session.
             NotFound, Forbidden: there is no such file, or it lies outside.
         """
-        source, fmt, left_alone = self.open_to_read(path)
-        if left_alone is not None:
-            source.close()
-            raise LeftAlone(left_alone, hint=_READABLE)
-        return source, fmt
+        source, found = self._open(path)
+        if isinstance(found, NotOurs):
+            with source:
+                raise _left_alone(found, source)
+        return source, found
 
     def open_to_read(
         self, path: Path | None = None
@@ -121,6 +124,16 @@ class Session:
             LeftAlone: bsd does not understand its lines.
             NotFound, Forbidden: there is no such file, or it lies outside.
         """
+        source, found = self._open(path)
+        if not isinstance(found, NotOurs):
+            return source, found, None
+        if found.reads is not None:
+            return source, found.reads, found.reason
+        with source:
+            raise _left_alone(found, source)
+
+    def _open(self, path: Path | None) -> tuple[TranscriptFile, TranscriptFormat | NotOurs]:
+        """Open the transcript, and detect its format; raises as `open_to_read`."""
         _log.trace("A session is opened", session=str(self))
         self.layout.refuse_excluded(self.name)
         if database := self.program.database():
@@ -131,6 +144,8 @@ class Session:
         source = TranscriptFile(path)
         try:
             found = self.program.detect(line.raw for line in source.lines())
+            if not isinstance(found, NotOurs) and (why := _why_unknown_at_end(source, found)):
+                found = NotOurs(why, found, is_unknown_form=True)
         except BaseException:  # leave no file open after an error
             source.close()
             raise
@@ -139,12 +154,7 @@ class Session:
             known = source.identity
             told = {"bytes": known.size, "mtime_ns": known.mtime_ns, "dialect": found_as}
             _log.debug(f"Session {self} is read", session=str(self), **told)
-        if not isinstance(found, NotOurs):
-            return source, found, None
-        if found.reads is not None:
-            return source, found.reads, found.reason
-        source.close()
-        raise LeftAlone(found.reason, hint=found.hint or _UNREADABLE)
+        return source, found
 
     def opened(
         self,
@@ -167,6 +177,31 @@ class Session:
         Entering it raises Busy after `wait` seconds.
         """
         return own_lock(self.layout, self.name, wait, sleep=sleep)
+
+
+def _why_unknown_at_end(source: Transcript, fmt: TranscriptFormat) -> str | None:
+    """Return why the last lines have a form that bsd does not know; None if they have not.
+
+    The program may have been updated while the session was in use, and its first lines are then in
+    the former form.
+    """
+    size = source.identity.size
+    start = max(0, size - _END_BYTES)
+    lines = source.read(start, size - start).split(b"\n")
+    entries = (parse_entry(line) for line in lines[start > 0 :] if line)
+    return next((why for each in entries if each and (why := fmt.why_unknown_form(each))), None)
+
+
+def _left_alone(found: NotOurs, source: Transcript) -> LeftAlone:
+    """Return the error for a session that bsd does not edit, of the class that tells the cause."""
+    hint = found.hint or (_UNREADABLE if found.reads is None else _READABLE)
+    if found.is_unknown_form:
+        return UnknownForm(found.reason, hint=found.hint)
+    fmt = found.reads
+    first = first_entries(line.raw for line in source.lines())
+    is_recognised = fmt is not None and any(fmt.info(entry).is_message for entry in first)
+    error = LeftAlone if is_recognised or found.hint else NotRecognised
+    return error(found.reason, hint=hint)
 
 
 def format_of(source: Transcript, program: AgentProgram) -> TranscriptFormat | None:
@@ -217,10 +252,11 @@ class SessionReader:
         self._to_edit = to_edit
 
     def __enter__(self) -> OpenSession:
-        self._file, fmt, left_alone = self._session.open_to_read()
-        if left_alone is not None and self._to_edit:
-            self._file.close()
-            raise LeftAlone(left_alone, hint=_READABLE)
+        left_alone = None
+        if self._to_edit:
+            self._file, fmt = self._session.open()
+        else:
+            self._file, fmt, left_alone = self._session.open_to_read()
         return self._session.opened(self._file, fmt, self._now, self._config, left_alone)
 
     def __exit__(self, *_: object) -> None:
