@@ -56,6 +56,7 @@ from bsd.store.originals import SessionStore
 from bsd.store.snapshot_parts import SnapshotReader
 from bsd.store.snapshots import CopiesUse, Snapshot, copies_use
 from bsd.transcripts.agents.format import NotOurs
+from bsd.transcripts.agents.opening import stat_transcript
 from bsd.transcripts.agents.programs import program_of
 
 MOST_GONE = 1000  # sessions of one list
@@ -262,7 +263,7 @@ def _not_found(layout: Layout, name: SessionName) -> CopiedSession:
     """Return the outcome for a named session that cannot be copied, with the reason."""
     try:
         layout.refuse_excluded(name)
-        layout.session_file(name).lstat()
+        stat_transcript(layout, name)
         problem: BsdError = LeftAlone(
             f"bsd cannot copy {name}: another root serves its agent, or its sessions are in a"
             " database",

@@ -28,6 +28,7 @@ from bsd.sessions.commit.late import list_orphans
 from bsd.store.archive import SessionArchive
 from bsd.store.originals import SessionStore
 from bsd.store.snapshots import archive_directories
+from bsd.transcripts.agents.opening import has_transcript
 
 _MOST_NAMED = 3
 
@@ -154,7 +155,7 @@ def _no_files(layout: Layout) -> list[tuple[SessionName, Path]]:
 def keeps_values(layout: Layout, name: SessionName) -> bool:
     """Return True if a file exists at the session's path and bsd stores values of the session."""
     try:
-        if not os.path.lexists(layout.transcript(name)):
+        if not has_transcript(layout, name):
             return False
         archive = SessionArchive(layout.archive_dir(name))
         return bool(SessionStore(layout, name).refs() or archive.packs())

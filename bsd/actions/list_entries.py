@@ -28,6 +28,7 @@ from bsd.sessions.session import OpenSession
 from bsd.store.originals import Missing, SessionStore
 from bsd.transcripts.agents.entry import Entry, Marker
 from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.opening import stat_transcript
 from bsd.transcripts.agents.values import media_of
 from bsd.transcripts.damage import DamagedLines
 from bsd.transcripts.reader import parse_entry
@@ -278,7 +279,7 @@ def show_session(
     layout = context.layout
     page = list_entries(context, session, limit=limit) if limit else Entries((), 0, None)
     try:
-        stat = layout.session_file(session).lstat()
+        stat = stat_transcript(layout, session)
     except FileNotFoundError:
         raise layout.no_session(session) from None
     [row] = listed(layout, [catalog.describe(layout, session, stat)], time.time())

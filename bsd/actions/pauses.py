@@ -11,6 +11,7 @@ from bsd.core.formatting import MINUTE, parse_duration
 from bsd.core.layout import Layout, SessionName, check_name
 from bsd.core.pauses import PauseInfo, begin_pause, pauses_of
 from bsd.core.pauses import end_pause as end_pause_of
+from bsd.transcripts.agents.opening import require_transcript
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def _refuse_unknown(layout: Layout, name: str) -> None:
     if "/" in name:
         session = SessionName.parse(name)
         layout.refuse_excluded(session)
-        layout.session_file(session)
+        require_transcript(layout, session)
         return
     check_name(name, "agent")
     is_source = any(name == source.name for source in layout.sources)

@@ -61,8 +61,9 @@ from bsd.store.recipes import Place
 from bsd.store.snapshot_parts import SnapshotReader
 from bsd.store.snapshots import snapshots_of
 from bsd.transcripts.agents.entry import MARKER
+from bsd.transcripts.agents.opening import open_transcript
 from bsd.transcripts.agents.programs import program_of
-from bsd.transcripts.reader import Line, TranscriptFile
+from bsd.transcripts.reader import Line
 
 _HASH = re.compile(r"[0-9a-f]{8,16}")
 _HINT = "`bsd secrets` lists them"
@@ -421,7 +422,7 @@ def _named_in(layout: Layout, name: SessionName, hashes: frozenset[str]) -> froz
         return hashes
     named: set[str] = set()
     try:
-        with TranscriptFile(layout.session_file(name)) as source:
+        with open_transcript(layout, name) as source:
             for line in source.lines_holding(MARKER.encode()):
                 named.update(each for each in hashes if each.encode() in line.raw)
     except NotFound:

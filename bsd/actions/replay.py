@@ -45,6 +45,7 @@ from bsd.planning.replay_settings import SUGGESTED_LISTS, ReplayGrid, replay_gri
 from bsd.planning.replay_sums import ReplayState
 from bsd.planning.replay_timeline import Conditions, Timeline
 from bsd.sessions.session import Session
+from bsd.transcripts.agents.opening import stat_transcript
 from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import Line, Transcript
 
@@ -197,7 +198,7 @@ def _named(context: ActionContext, sessions: tuple[SessionName, ...]) -> Session
     found = []
     for name in dict.fromkeys(sessions):
         try:
-            size = context.layout.session_file(name).lstat().st_size
+            size = stat_transcript(context.layout, name).st_size
         except (BsdError, OSError):
             size = 0  # reading it reports the problem
         found.append(SampledSession(name, program_name(context.layout, name.agent), size, 0))

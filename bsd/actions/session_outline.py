@@ -28,9 +28,10 @@ from bsd.planning.session_outline import (
 from bsd.sessions.session import OpenSession
 from bsd.store.originals import Missing
 from bsd.transcripts.agents.entry import Entry, Marker, entry_time_ms, first_entries
+from bsd.transcripts.agents.opening import open_transcript, stat_transcript
 from bsd.transcripts.agents.program import ENDING, Registry
 from bsd.transcripts.agents.programs import program_of
-from bsd.transcripts.reader import Line, TranscriptFile
+from bsd.transcripts.reader import Line
 
 # Limit for transcripts of sub-agents that are read to find the sub-agents that they started.
 _MOST_READ = 64 << 20  # bytes
@@ -249,7 +250,7 @@ class _Names:
                     yield from ((name, stat) for name, stat in found if name != head)
         for member in self._parents:
             with suppress(OSError, BsdError):
-                yield member, layout.session_file(member).lstat()
+                yield member, stat_transcript(layout, member)
 
     def may_have_more(self, calls: Collection[SessionName], parent: SessionName) -> bool:
         """Return True if a session may have started sub-agents whose call is not known yet."""
@@ -266,7 +267,7 @@ class _Names:
             elif name is None and self._source is not None:
                 name = self._elsewhere.get(session)
             if name is not None and name not in self.listed and name != self._head:
-                self.listed[name] = self._layout.session_file(name).lstat()
+                self.listed[name] = stat_transcript(self._layout, name)
         return name if name in self.listed else None
 
     @cached_property
@@ -325,7 +326,7 @@ class _Meters:
 
 def _started_ms(layout: Layout, name: SessionName) -> float | None:
     """Return the time of a session's first entry in milliseconds since 1970; None: unknown."""
-    with suppress(OSError, BsdError), TranscriptFile(layout.session_file(name)) as source:
+    with suppress(OSError, BsdError), open_transcript(layout, name) as source:
         times = map(entry_time_ms, first_entries(line.raw for line in source.lines()))
         return next((at for at in times if at is not None), None)
     return None

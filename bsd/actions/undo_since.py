@@ -36,6 +36,7 @@ from bsd.planning.undo_effect import UndoEffect, sum_of
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.idle import IdlePolicy, busy
 from bsd.store.history import Act, History, Operation, undone_entries
+from bsd.transcripts.agents.opening import stat_transcript
 
 _DAEMON = "daemon"
 _EXTRACT = "extract"
@@ -201,7 +202,7 @@ def _order_since(times: Sequence[str], begins: str, latest: str) -> tuple[int, i
 
 def _size(context: ActionContext, name: SessionName) -> int:
     try:
-        return context.layout.session_file(name).stat().st_size
+        return stat_transcript(context.layout, name).st_size
     except (BsdError, OSError):  # reading the session reports the problem
         return 0
 

@@ -17,6 +17,7 @@ from bsd.cli.stopping import Stopped
 from bsd.core.errors import BsdError, Busy, ConfigError, Invalid, NotFound
 from bsd.core.layout import Layout, SessionName
 from bsd.planning.result import SessionResult, Status
+from bsd.transcripts.agents.opening import require_transcript, stat_transcript
 
 Action = Callable[[ActionContext, SessionName], SessionResult]
 
@@ -90,7 +91,7 @@ def _leave_deleted_alone(action: Action) -> Action:
 def is_there(layout: Layout, name: SessionName) -> bool:
     """Return whether a session's file exists; True if that cannot be determined."""
     try:
-        layout.session_file(name)
+        require_transcript(layout, name)
     except NotFound:
         return False
     except BsdError:
@@ -150,7 +151,7 @@ class _SessionRun:
 
 def _size(layout: Layout, name: SessionName) -> int:
     try:
-        return layout.session_file(name).stat().st_size
+        return stat_transcript(layout, name).st_size
     except (BsdError, OSError):  # the action reports the problem
         return 0
 

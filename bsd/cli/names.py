@@ -22,6 +22,7 @@ from bsd.maintenance.vanished import vanished_sessions
 from bsd.sessions.session import Session
 from bsd.store.snapshots import archive_directories
 from bsd.transcripts.agents.entry import MARKER
+from bsd.transcripts.agents.opening import has_transcript
 from bsd.transcripts.agents.programs import elsewhere
 from bsd.transcripts.reader import parse_entry
 
@@ -66,7 +67,7 @@ def session_beginning_with(layout: Layout, text: str) -> SessionName | None:
     if slash:
         whole = SessionName.parse(text)
         with suppress(NotFound):  # the text may hold only the beginning of an agent's name
-            if os.path.lexists(layout.transcript(whole)):
+            if has_transcript(layout, whole):
                 return whole
         remains = _has_remains(layout, whole)
     else:
@@ -141,7 +142,8 @@ def _matching(
     """Return the names that begin with the typed text; exact matches exclude longer names.
 
     If there are none, case is ignored. Without `slash`, the text is the beginning of a session's
-    name alone, and `agent` holds it.
+    name alone, and `agent` holds it; if no session has such a name, it is the beginning of the name
+    of a directory with only one session.
     """
     if not slash:
         agent, session = "", agent
@@ -158,7 +160,11 @@ def _matching(
         found = [name for name in found if spelled(name.session) == begins] or found
         if found:
             return found
-    return []
+    if slash:
+        return []
+    alone = list(catalog.only_sessions(names))
+    found = [name for directory, name in alone if directory == session]
+    return found or [name for directory, name in alone if directory.startswith(session)]
 
 
 def _only(text: str, what: str, found: Sequence[SessionName]) -> SessionName | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -17,6 +16,7 @@ from bsd.core.layout import SessionName
 from bsd.daemon.enqueue import Urgency
 from bsd.daemon.scan import sessions_by_stat
 from bsd.daemon.state import DaemonState
+from bsd.transcripts.agents.opening import stat_transcript
 from bsd.transcripts.change import Written
 
 _log = structlog.stdlib.get_logger(module="cron")
@@ -73,7 +73,7 @@ class AutoCron:
         waiting = self._state.waiting.copy()  # other threads change it
         for name in sorted(waiting, key=lambda name: waiting[name].cold_at or 0.0):
             with suppress(BsdError, OSError):  # the session was deleted
-                yield name, Written.of(os.lstat(self._state.layout.transcript(name)))
+                yield name, Written.of(stat_transcript(self._state.layout, name))
 
     def _begin(self, due: Mapping[SessionName, Written], urgency: Urgency) -> None:
         now, wall = self._state.clocks.steady(), self._state.clocks.wall()

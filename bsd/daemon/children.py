@@ -36,6 +36,7 @@ from bsd.core.price_list import PriceSources
 from bsd.daemon import tasks
 from bsd.daemon.child import BEGAN, ChildSetup, Message, Stopping, TaskRequest, TaskResult
 from bsd.sessions.commit.inflight import InFlight
+from bsd.transcripts.agents.opening import stat_transcript
 
 _log = structlog.stdlib.get_logger(module="children")
 
@@ -227,7 +228,7 @@ class Children:
 
     def _size(self, session: SessionName) -> int:
         with suppress(OSError, BsdError):
-            return self._layout.transcript(session).lstat().st_size
+            return stat_transcript(self._layout, session).st_size
         return 0
 
     def _converse(self, child: _Child, request: TaskRequest, handlers: Handlers) -> TaskResult:

@@ -10,7 +10,7 @@ from functools import partial
 import structlog
 
 from bsd.core.clock import check_clock
-from bsd.core.errors import LeftAlone, Unavailable
+from bsd.core.errors import BsdError, LeftAlone, Unavailable
 from bsd.core.layout import SessionName
 from bsd.daemon import child_tasks
 from bsd.daemon.child import Stopping
@@ -19,6 +19,7 @@ from bsd.daemon.directories import find_directories
 from bsd.daemon.state import DaemonState
 from bsd.maintenance.retention import WHAT_IS_NEW, RetentionRun, in_plain_words
 from bsd.planning.timing_members import wait_of
+from bsd.transcripts.agents.opening import has_transcript
 from bsd.transcripts.agents.programs import elsewhere, has_served, secure
 
 _log = structlog.stdlib.get_logger(module="daemon")
@@ -158,7 +159,10 @@ class JobRunner:
         return done.sessions + len(done.gone), done.complete or not done.sessions
 
     def _is_there(self, name: SessionName) -> bool:
-        return os.path.lexists(self._state.layout.transcript(name))
+        try:
+            return has_transcript(self._state.layout, name)
+        except BsdError:  # it cannot be told
+            return True
 
     def claim_sources(self) -> None:
         """Record at each source that this root serves it, if the root has served it before."""

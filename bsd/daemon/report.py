@@ -92,10 +92,7 @@ class DaemonReport:
         problems += state.mounts.problems()
         if state.config.problem:
             problems.append(state.config.problem.message)
-        not_understood = (
-            *state.not_understood.unknown_forms(),
-            *self._unrecognised.answer()["found"],
-        )
+        forms = [*state.not_understood.unknown_forms(), *self._unrecognised.answer()["found"]]
         well: Literal["ok", "degraded"] = "degraded" if late or problems else "ok"
         health = Health(
             status=well if state.phase == "running" else state.phase,

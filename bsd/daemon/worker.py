@@ -6,7 +6,6 @@ threads.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +29,7 @@ from bsd.daemon.queue import Failed, Finished, TryLater, Verdict
 from bsd.daemon.state import DaemonState
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.timing_words import words
+from bsd.transcripts.agents.opening import stat_transcript
 from bsd.transcripts.change import Written
 
 _log: BoundLogger = structlog.get_logger(module="worker")
@@ -130,6 +130,7 @@ class Worker:
                         urgent=name in urgent,
                         asked=urgent.get(name) is Urgency.ASKED,
                         told_idle=state.enqueuer.told_idle(name),
+                        since_unpaid=state.savings.since_unpaid(name, now),
                     )
                     for name in order
                 ],
@@ -205,6 +206,8 @@ class Worker:
             due.append(state.savings.due(name) or now)
         else:
             state.savings.clear(name)
+        if result.status is Status.EXTRACTED and not result.bytes_saved:
+            state.savings.note_unpaid(name, now)
         state.note_waiting(name, result.wait)
         if result.due_at is not None:
             due.append(now + max(0.0, result.due_at - state.clocks.wall()))
@@ -245,7 +248,7 @@ class Worker:
         with suppress(OSError, BsdError):
             if self._state.layout.excluded(name):
                 return None
-            return Written.of(os.lstat(self._state.layout.transcript(name)))
+            return Written.of(stat_transcript(self._state.layout, name))
         return None
 
     def _forget(self, name: SessionName) -> Verdict:

@@ -236,7 +236,7 @@ class _BringBack:
         program = program_of(layout, name.agent)
         if database := program.database():
             raise LeftAlone(
-                f"the sessions of {name.agent} are in {database} now",
+                f"the sessions of {name.agent} are in {database.path} now",
                 hint="`bsd archive show` prints it",
             )
         if not program.is_session_file(f"{name.session}{ENDING}"):

@@ -27,6 +27,7 @@ from bsd.store.search import Known, SearchIndex, ask
 from bsd.store.state import Left
 from bsd.store.statistics import Statistics, TakenOut
 from bsd.transcripts.agents.installed import nothing_configured
+from bsd.transcripts.agents.opening import has_transcript, stat_transcript
 from bsd.transcripts.agents.program import (
     ENDING,
     SYNC_COPY,
@@ -287,8 +288,10 @@ def _agent(layout: Layout, name: str, away: _Files) -> AgentInfo:
     except BsdError as error:
         return AgentInfo(name, 0, error.message)
     program = program_of(layout, name)
-    if database := program.database():
-        return AgentInfo(name, found, f"its sessions are in {database}: left alone", sqlite=True)
+    database = program.database()
+    if database is not None:
+        note = f"its sessions are in {database.path}: read only"
+        return AgentInfo(name, found, database.problem or note, sqlite=True)
     told = [
         program.registry().problem,
         _passed_over(layout, name),
@@ -365,6 +368,10 @@ def _session_files(
         pass
     except OSError as error:
         raise os_problem(error, f"reading {error.filename or directory}") from error
+    if (database := program.database()) is not None:
+        rows = {} if database.problem else database.sessions()
+        files = [one for one in files if one[0] not in rows]
+        files += [each for each in rows.items() if not exclusions.session(agent, each[0])]
     if others := away.get(agent):
         there = {session for session, _ in files}
         files += [one for one in _sessions_among(others, is_listed) if one[0] not in there]
@@ -432,7 +439,7 @@ def describe(
 def waits(layout: Layout, name: SessionName) -> Left | None:
     """Return the daemon's note about a session that waits for its prompt cache."""
     with suppress(OSError):  # the file has just been deleted
-        return Titles(layout, only=name).waits(name, layout.session_file(name).lstat())
+        return Titles(layout, only=name).waits(name, stat_transcript(layout, name))
     return None
 
 
@@ -443,7 +450,7 @@ def resume_command(layout: Layout, name: SessionName) -> str | None:
         return None
     directory = None
     with suppress(BsdError, OSError):  # the file has just been deleted
-        stat = layout.session_file(name).lstat()
+        stat = stat_transcript(layout, name)
         directory = Titles(layout, only=name).of(name, stat).directory
     return program.resume_command(name.session, directory)
 
@@ -463,6 +470,8 @@ def _stored(layout: Layout, name: SessionName) -> TakenOut:
 def find_session(layout: Layout, text: str) -> SessionName:
     """Resolve `agent/session`, or a session id that only one agent has (seeds 000, 001).
 
+    A session that is the only one in its directory also goes by the name of the directory.
+
     Raises:
         NotFound: no agent has a session of this id.
         Invalid: several agents have such a session, or the name is not valid.
@@ -470,13 +479,29 @@ def find_session(layout: Layout, text: str) -> SessionName:
     if "/" in text:
         return SessionName.parse(text)
     check_name(text, "session")
-    found = [name for name in names(layout) if name.session == text]
+    every = list(names(layout))
+    found = [name for name in every if name.session == text]
+    found = found or [name for directory, name in only_sessions(every) if directory == text]
     if len(found) == 1:
         return found[0]
     if found:
         listed = ", ".join(map(str, found))
         raise Invalid(f"several agents have a session {text}", hint=f"one of {listed}")
     raise NotFound(f"there is no session {text}", hint="`bsd sessions` lists them")
+
+
+def only_sessions(names: Iterable[SessionName]) -> Iterator[tuple[str, SessionName]]:
+    """Yield each session that is the only one in its directory, with the directory's name.
+
+    Directories of the root are left out: they have the names of agents, not of sessions.
+    """
+    by_agent: dict[str, list[SessionName]] = {}
+    for name in names:
+        by_agent.setdefault(name.agent, []).append(name)
+    for agent, own in by_agent.items():
+        _, is_in_source, directory = agent.rpartition(":")
+        if is_in_source and len(own) == 1:
+            yield directory, own[0]
 
 
 # --- children of sessions ---
@@ -504,11 +529,13 @@ def family(layout: Layout, head: SessionName) -> list[Member]:
 
 def children(layout: Layout, head: SessionName) -> list[str]:
     """Return the names of the descendants that exist and would be deleted as well."""
-    return [
-        str(member.name)
-        for member in family(layout, head)[1:]
-        if layout.transcript(member.name).exists()
-    ]
+    return [str(member.name) for member in family(layout, head)[1:] if _exists(layout, member.name)]
+
+
+def _exists(layout: Layout, name: SessionName) -> bool:
+    with suppress(BsdError):
+        return has_transcript(layout, name)
+    return False
 
 
 def _children(registry: Registry, parent: SessionName) -> Iterator[SessionName]:

@@ -28,10 +28,11 @@ from bsd.store.snapshots import (
     snapshots_in,
     snapshots_of,
 )
+from bsd.transcripts.agents.opening import database_with, open_transcript, stat_transcript
 from bsd.transcripts.agents.program import AgentProgram
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.change import Written
-from bsd.transcripts.reader import InBlocks, Transcript, TranscriptFile, parse_entry
+from bsd.transcripts.reader import InBlocks, Transcript, parse_entry
 
 _LINES_READ = 50
 _HINT = "`bsd archive list` shows the copies"
@@ -47,7 +48,8 @@ def is_deleted(layout: Layout, name: SessionName) -> bool:
         os.stat(
             source.path if source else layout.agents
         )  # an unmounted directory must not make its sessions look deleted
-        os.lstat(layout.transcript(name))
+        if database_with(layout, name) is None:
+            os.lstat(layout.transcript(name))
     except (FileNotFoundError, NotADirectoryError):
         return source is None or source.path.is_dir()
     except (BsdError, OSError):  # a link out of the root, a directory without access
@@ -133,7 +135,7 @@ def deleted_parts(layout: Layout, head: SessionName) -> list[Snapshot]:
 def open_or_snapshot(layout: Layout, name: SessionName) -> InBlocks:
     """Open a session, or its latest snapshot if it is deleted; raises NotFound, Forbidden, Busy."""
     try:
-        return TranscriptFile(layout.session_file(name))
+        return open_transcript(layout, name)
     except NotFound:
         if is_deleted(layout, name):
             trashed = {each for each, _ in transcripts(layout)}
@@ -169,10 +171,10 @@ def _is_deleted(layout: Layout, snapshot: Snapshot, trashed: set[SessionName]) -
     if layout.excluded(snapshot.name):  # excluded sessions are not opened
         return False
     try:
-        path = layout.session_file(snapshot.name)
-        if Written.of(path.lstat()) == snapshot.transcript.was.written:
+        found = stat_transcript(layout, snapshot.name)
+        if Written.of(found) == snapshot.transcript.was.written:
             return False
-        with TranscriptFile(path) as source:
+        with open_transcript(layout, snapshot.name) as source:
             origin = origin_of(source, program_of(layout, snapshot.name.agent))
             return origin != snapshot.origin and not has_grown(snapshot, source)
     except (BsdError, OSError):

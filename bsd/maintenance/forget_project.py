@@ -17,6 +17,7 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePath
 
 from bsd.core.audit import AuditLog
@@ -34,8 +35,8 @@ from bsd.store.entry_notes import FORGOTTEN
 from bsd.store.index import INDEX_FILE, session_named_in
 from bsd.store.search import SearchIndex, ask
 from bsd.store.snapshots import snapshots_in, snapshots_of
+from bsd.transcripts.agents.opening import open_file, open_transcript
 from bsd.transcripts.agents.programs import program_of
-from bsd.transcripts.reader import TranscriptFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +238,9 @@ def _directories_of(
     """
     program = program_of(layout, name.agent)
     found = {copy.working_directory for copy in snapshots_of(layout, name)}
-    paths = [place.transcript for each, place in trashed if each == name]
-    with suppress(NotFound):
-        paths.append(layout.session_file(name))
-    for path in paths:
-        with suppress(NotFound), TranscriptFile(path) as source:
+    opened = [partial(open_file, place.transcript) for each, place in trashed if each == name]
+    for open_it in (*opened, partial(open_transcript, layout, name)):
+        with suppress(NotFound), open_it() as source:
             found.add(ends_in(source, program).directory)
     return set(filter(None, found))
 

@@ -15,6 +15,7 @@ from bsd.maintenance.deleted_sessions import is_deleted
 from bsd.maintenance.titles import Ends, Titles
 from bsd.store.search import ask
 from bsd.store.snapshots import snapshots_of
+from bsd.transcripts.agents.opening import stat_transcript
 from bsd.transcripts.agents.program import ENDING
 from bsd.transcripts.agents.programs import program_of
 
@@ -62,5 +63,5 @@ def _describe(
 
 
 def _ends_of(layout: Layout, name: SessionName) -> Ends:
-    stat = layout.session_file(name).lstat()
+    stat = stat_transcript(layout, name)
     return Titles(layout, only=name).of(name, stat)

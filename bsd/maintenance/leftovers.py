@@ -27,6 +27,7 @@ from bsd.store.contents import Contents, contents_of
 from bsd.store.originals import SessionStore
 from bsd.store.snapshots import snapshots_of
 from bsd.transcripts.agents.entry import first_entries
+from bsd.transcripts.agents.opening import database_with, open_transcript
 from bsd.transcripts.agents.program import ENDING
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.reader import TranscriptFile
@@ -141,7 +142,7 @@ def is_there(layout: Layout, name: SessionName) -> bool:
     Raises BsdError if that cannot be determined, because callers delete content if it is False.
     """
     try:
-        return files.is_there(layout.transcript(name))
+        return database_with(layout, name) is not None or files.is_there(layout.transcript(name))
     except NotFound:  # no source has such an agent
         return False
     except OSError as error:
@@ -195,7 +196,7 @@ class _KnownSessions:
         try:
             directory = self._layout.sessions_dir(name.agent)
             if database := program_of(self._layout, name.agent).database():
-                yield f"the sessions of {name.agent} are in {database} now"
+                yield f"the sessions of {name.agent} are in {database.path} now"
             os.scandir(directory).close()
         except (FileNotFoundError, NotADirectoryError):
             if ":" in name.agent and self._layout.source_of(name.agent) is None:
@@ -216,7 +217,7 @@ class _KnownSessions:
 
     def _ids_in(self, name: SessionName) -> set[str]:
         """Return the ids of the conversations that a session is or comes from, by its entries."""
-        with suppress(BsdError, OSError), TranscriptFile(self._layout.session_file(name)) as source:
+        with suppress(BsdError, OSError), open_transcript(self._layout, name) as source:
             entries = first_entries(line.raw for line in source.lines())
             named = map(program_of(self._layout, name.agent).conversations, entries)
             return next(filter(None, named), set())

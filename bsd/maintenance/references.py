@@ -28,14 +28,20 @@ from bsd.store.markers import NEEDLES, Markers, stored_line
 from bsd.store.originals import Missing, SessionStore
 from bsd.store.snapshot_parts import SnapshotReader
 from bsd.store.snapshots import Snapshot, snapshots_of
+from bsd.transcripts.agents.database import SessionDatabase
 from bsd.transcripts.agents.entry import MARKER, Entry, Marker, entry_key, mentioned_ids
 from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.opening import (
+    database_with,
+    has_transcript,
+    open_file,
+    open_transcript,
+)
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import (
     InBlocks,
     Transcript,
-    TranscriptFile,
     parse_entry,
     parse_kept,
 )
@@ -54,10 +60,13 @@ class ReferringSession:
     history: Path
     store: Path | None = None  # the store in the trash; None: the session's usual store
     snapshot: Snapshot | None = None  # only for a deleted session
+    database: SessionDatabase | None = None  # which holds the session instead of the transcript
 
     def open(self) -> InBlocks:
         """Open the transcript or the snapshot."""
-        return SnapshotReader(self.snapshot) if self.snapshot else TranscriptFile(self.transcript)
+        if self.database is not None:
+            return self.database.open(self.name.session)
+        return SnapshotReader(self.snapshot) if self.snapshot else open_file(self.transcript)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +100,10 @@ class References:
         for _, problem in catalog.unreadable(layout):
             raise problem
         for agent in self._agents():
-            found = [(name, layout.transcript(name)) for name in catalog.names(layout, agent)]
-            for name, path in (*found, *catalog.renamed_by_program(layout, agent)):
+            for name in catalog.names(layout, agent):
+                path, history = layout.transcript(name), layout.history_dir(name)
+                yield ReferringSession(name, path, history, database=database_with(layout, name))
+            for name, path in catalog.renamed_by_program(layout, agent):
                 yield ReferringSession(name, path, layout.history_dir(name))
         for snapshot in deleted_sessions(layout, strictly=True):
             name, directory = snapshot.name, snapshot.directory
@@ -245,7 +256,7 @@ def sessions_with_entries(layout: Layout, name: SessionName, entries: Sequence[s
         return []
     for other in catalog.names(layout):
         if other != name and layout.source_of(other.agent) == mine:
-            with suppress(BsdError, OSError), TranscriptFile(layout.session_file(other)) as source:
+            with suppress(BsdError, OSError), open_transcript(layout, other) as source:
                 if _holds(layout, other, source, entries):
                     found.append(str(other))
     for snapshot in deleted_sessions(layout):
@@ -263,13 +274,12 @@ def sessions_like(layout: Layout, name: SessionName, snapshot: Snapshot | None) 
     `snapshot`: read the messages from this snapshot; None: from the transcript, or from the latest
     snapshot if there is no transcript.
     """
-    path = layout.transcript(name)
     with suppress(BsdError, OSError):
-        if snapshot is None and not path.is_file():
+        if snapshot is None and not has_transcript(layout, name):
             snapshot = next(iter(snapshots_of(layout, name)), None)
             if snapshot is None:
                 return []
-        with SnapshotReader(snapshot) if snapshot else TranscriptFile(path) as source:
+        with SnapshotReader(snapshot) if snapshot else open_transcript(layout, name) as source:
             fmt = format_of(source, program_of(layout, name.agent))
             parsed = (parse_entry(line.raw) for line in islice(source.lines(), _LINES_READ))
             infos = (fmt.info(entry) for entry in parsed if fmt and entry is not None)
@@ -350,7 +360,7 @@ def _parts(layout: Layout, name: SessionName) -> Iterator[tuple[str, InBlocks]]:
         if parent_of(layout, program_of(layout, agent.name)) == str(name):
             for part in catalog.names(layout, agent.name):
                 with suppress(BsdError, OSError):
-                    yield str(part), TranscriptFile(layout.session_file(part))
+                    yield str(part), open_transcript(layout, part)
     for snapshot in deleted_sessions(layout):
         if snapshot.parent == str(name):
             yield snapshot.id, SnapshotReader(snapshot)

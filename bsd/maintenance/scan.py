@@ -32,6 +32,7 @@ from bsd.store.search_filter import NO_FILTER, ROLES, SearchFilter, SearchPlace
 from bsd.store.search_words import Matcher, indexable
 from bsd.transcripts.agents.entry import Entry, entry_id
 from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.opening import stat_transcript
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.agents.values import all_words_of, part_words, words_at
 from bsd.transcripts.reader import parse_entry
@@ -114,7 +115,7 @@ class FullScan:
             return False
         if not is_gone:
             with suppress(NotFound, FileNotFoundError):
-                return wanted.has(session, self.layout.session_file(session).lstat())
+                return wanted.has(session, stat_transcript(self.layout, session))
             return False
         copies = (copy for copy in deleted_sessions(self.layout, session.agent))
         directories = (copy.working_directory for copy in copies if copy.name == session)

@@ -38,6 +38,7 @@ from bsd.store.search_deletion import drop_for_good
 from bsd.store.search_filter import NO_FILTER, SearchFilter
 from bsd.store.search_rows import FoundRow
 from bsd.store.search_words import Matcher, Snippet, indexable, match_expression, terms_of
+from bsd.transcripts.agents.opening import stat_transcript
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.agents.touched import PathPattern
 from bsd.transcripts.reader import InBlocks, Line
@@ -415,7 +416,7 @@ def by_title(
                 layout, agent, since=wanted.since, until=wanted.until
             ):
                 with suppress(OSError, BsdError):  # just deleted
-                    if fits(name, title) and sessions.has(name, layout.session_file(name).lstat()):
+                    if fits(name, title) and sessions.has(name, stat_transcript(layout, name)):
                         yield name, title
         if wanted.of_gone is not False:
             for name, title, directory in _titles_in_index(layout, terms, agent, wanted):

@@ -111,7 +111,7 @@ def _beside_sessions(layout: Layout) -> Iterator[Path]:
             with suppress(BsdError, OSError):
                 directories.add(everything.sessions_dir(agent.name))
                 if database := program_of(everything, agent.name).database():
-                    yield from (Path(f"{database}{end}") for end in _SQLITE)
+                    yield from (Path(f"{database.path}{end}") for end in _SQLITE)
     for directory in sorted(directories):
         with suppress(OSError):
             paths = (directory / name for name in sorted(os.listdir(directory)))

@@ -21,9 +21,11 @@ from bsd.store.originals import Missing, SessionStore, digest
 from bsd.transcripts import splice
 from bsd.transcripts.agents.entry import Entry, Marker, is_placeholder, standing_at
 from bsd.transcripts.agents.format import EntryInfo, NotOurs, TranscriptFormat
+from bsd.transcripts.agents.opening import open_transcript, require_transcript
+from bsd.transcripts.agents.program import ENDING
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.damage import DamageCount, DamagedLines
-from bsd.transcripts.reader import Line, TranscriptFile, is_too_large, parse_entry
+from bsd.transcripts.reader import Line, is_too_large, parse_entry
 from bsd.transcripts.spans import ValuePath, format_path, parse_path, value_at
 
 _REPAIR = "bsd verify --repair"
@@ -119,7 +121,8 @@ class SessionCheck:
         repair: bool,
         expired_before: str = "",
     ) -> None:
-        self._path = layout.session_file(name)
+        require_transcript(layout, name)
+        self._layout = layout
         self._program = program_of(layout, name.agent)
         self._name = name
         self._store = SessionStore(layout, name)
@@ -132,7 +135,7 @@ class SessionCheck:
 
     def check(self) -> None:
         """Check everything; raises BsdError, OSError."""
-        if why := self._program.why_no_session(self._path.name):
+        if why := self._program.why_no_session(f"{self._name.session}{ENDING}"):
             message = f"bsd has extracted values from it, but it is not a session: {why}"
             hint = f"`bsd restore-all {self._name}` puts the values back"
             found = Finding("no_session", str(self._name), message, hint=hint, harmless=True)
@@ -153,7 +156,7 @@ class SessionCheck:
 
     def check_lines(self) -> None:
         """Check every placeholder and marker."""
-        with TranscriptFile(self._path) as source:
+        with open_transcript(self._layout, self._name) as source:
             found = self._program.detect(line.raw for line in source.lines())
             is_ours = not isinstance(found, NotOurs)
             self._fmt = fmt = found.reads if isinstance(found, NotOurs) else found
@@ -189,15 +192,18 @@ class SessionCheck:
         info = fmt.info(entry)
         entry_id = info.id or f"#{line.index}"
         own, alone = Marker.of(entry), set(loose_placeholders(entry, fmt))
+        whole = markers.of(entry, info, line.index, copied=False)
         for marker in markers.of(entry, info, line.index):
             alone -= set(keys_of(entry, marker))
             self._result.placeholders += len(marker.keys)
             if marker == own:
                 self._check_marker(entry_id, line.raw, entry, marker, fmt)
                 continue
-            self._result.unmarked += len(marker.keys)
             self._marked[marker.ref] = entry_id, marker
-            if is_ours and own is None:
+            if marker not in whole:  # of values that the program copied from other entries
+                continue
+            self._result.unmarked += len(marker.keys)
+            if is_ours and own is None and not fmt.keeps_length:  # else no room for a marker
                 self.unmarked.append(entry_id)
         for path in sorted(alone, key=str):
             name = standing_at(entry, path)

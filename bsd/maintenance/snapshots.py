@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -51,10 +52,11 @@ from bsd.store.snapshots import (
     snapshots_of,
     write_snapshot,
 )
+from bsd.transcripts.agents.opening import open_file, open_transcript, stat_transcript
 from bsd.transcripts.agents.program import ENDING, AgentProgram
 from bsd.transcripts.agents.programs import elsewhere, program_of
 from bsd.transcripts.change import Identity, Written
-from bsd.transcripts.reader import TranscriptFile
+from bsd.transcripts.reader import InBlocks, TranscriptFile
 
 _log = structlog.stdlib.get_logger(module="archive")
 
@@ -128,6 +130,14 @@ class _Candidate:
     renamed: Path | None = None
     deleted_at: float = math.inf  # when its program deletes it, epoch seconds
 
+    def open(self, layout: Layout) -> InBlocks:
+        """Open the transcript."""
+        return open_file(self.renamed) if self.renamed else open_transcript(layout, self.name)
+
+    def stat(self, layout: Layout) -> os.stat_result:
+        """Return the state of the transcript."""
+        return self.renamed.lstat() if self.renamed else stat_transcript(layout, self.name)
+
 
 def take_snapshots(
     layout: Layout,
@@ -167,7 +177,7 @@ def take_snapshots(
 def retake_snapshot(layout: Layout, name: SessionName, budget: RetryBudget) -> bool:
     """Replace the damaged snapshot of an existing session; return False if that fails."""
     try:
-        status = layout.session_file(name).lstat()
+        status = stat_transcript(layout, name)
     except (BsdError, OSError):
         return False
     run = _Run(layout, budget, SnapshotScope())
@@ -312,13 +322,12 @@ class _Run:
             not_idle = None if candidate.renamed else self.idle_policy.why_not(name, to_read=True)
             if not_idle is not None:
                 raise busy(name, not_idle)
-            path = candidate.renamed or layout.session_file(name)
-            with TranscriptFile(path) as source:
+            with candidate.open(layout) as source:
                 written = source.identity.written
                 if written != candidate.written and not is_wanted_now:
                     raise Busy(f"session {name} has just been written to", hint="again later")
                 now = self.budget.clock()
-                copying = _SessionCopying(layout, candidate, path, source, now, self.stopping)
+                copying = _SessionCopying(layout, candidate, source, now, self.stopping)
                 copying.run(check=check)
         self.versions.note(layout.store_name(name), written)
         self.totals.sessions += 1
@@ -381,7 +390,7 @@ def _agents(layout: Layout) -> Iterator[str]:
         others = {source.name for source in layout.sources if elsewhere(layout, source)}
         for agent in catalog.agents(layout):
             source = layout.source_of(agent.name)
-            if not (agent.sqlite or (source is not None and source.name in others)):
+            if not (source is not None and source.name in others):
                 yield agent.name
 
 
@@ -426,8 +435,7 @@ def _used_before_bsd(layout: Layout, candidate: _Candidate) -> float | None:
         history = layout.history_dir(candidate.name).lstat()
         if history.st_mtime_ns < candidate.written.mtime_ns:
             return None
-        path = candidate.renamed or layout.session_file(candidate.name)
-        with TranscriptFile(path) as source:
+        with candidate.open(layout) as source:
             newest = ends_in(source, program).newest_ms
     except (BsdError, OSError):  # never changed by bsd, or copying will report the problem
         return None
@@ -443,8 +451,7 @@ class _SessionCopying:
 
     layout: Layout
     candidate: _Candidate
-    path: Path
-    source: TranscriptFile
+    source: InBlocks
     now: float
     stopping: Callable[[], bool]
     program: AgentProgram = field(init=False)
@@ -468,9 +475,11 @@ class _SessionCopying:
         directory = snapshot_directory(self.layout, name, origin)
         before = self._before(directory)
         with PartWriter(directory, now, check=check) as writer:
-            files = [self._file(f"{name.session}{ENDING}", self.path, self.source, before, writer)]
+            transcript = f"{name.session}{ENDING}"
+            status = self.candidate.stat(self.layout)
+            files = [self._file(transcript, status, self.source, before, writer)]
             files += self._belongings(before, writer)
-            _refuse_changed(self.path, self.source)
+            _refuse_changed(str(name), self.candidate.stat(self.layout), self.source)
             writer.finish()
         self.packed = writer.taken
         ends = ends_in(self.source, self.program)
@@ -517,8 +526,8 @@ class _SessionCopying:
             try:
                 with TranscriptFile(path) as source:
                     below = str(path.relative_to(top))
-                    file = self._file(below, path, source, before, writer)
-                    _refuse_changed(path, source)
+                    file = self._file(below, path.lstat(), source, before, writer)
+                    _refuse_changed(str(path), path.lstat(), source)
                     yield file
             except Busy:
                 raise
@@ -532,16 +541,16 @@ class _SessionCopying:
     def _file(
         self,
         below: str,
-        path: Path,
-        source: TranscriptFile,
+        status: os.stat_result,
+        source: InBlocks,
         before: dict[str, SnapshotFile],
         writer: PartWriter,
     ) -> SnapshotFile:
-        status = path.lstat()
         was = before.get(below)
         if was is not None and not writer.has(was.parts):
             was = None  # a pack of the file is damaged or missing
-        if was is not None and path != self.path and was.was.written == source.identity.written:
+        is_beside = source is not self.source
+        if was is not None and is_beside and was.was.written == source.identity.written:
             parts = was.parts
         else:
             parts = unchanged_parts(source, was) if was else ()
@@ -551,13 +560,13 @@ class _SessionCopying:
         mode = status.st_mode & 0o777
         return SnapshotFile(below, source.identity, mode, status.st_uid, status.st_gid, parts)
 
-    def _lines(self, source: TranscriptFile, start: int) -> Iterator[bytes]:
+    def _lines(self, source: InBlocks, start: int) -> Iterator[bytes]:
         for line in source.lines(start):
             if self.stopping():
                 raise Busy("bsd stops", hint="again later")
             yield line.raw
 
 
-def _refuse_changed(path: Path, source: TranscriptFile) -> None:
-    if Identity.of(path.lstat()) != source.identity:
-        raise Busy(f"{path} changed while it was read", hint="again later")
+def _refuse_changed(called: str, status: os.stat_result, source: InBlocks) -> None:
+    if Identity.of(status) != source.identity:
+        raise Busy(f"{called} changed while it was read", hint="again later")

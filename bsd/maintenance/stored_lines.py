@@ -28,6 +28,7 @@ from bsd.store.originals import SessionStore
 from bsd.store.pack import Pack, PackDamaged
 from bsd.store.snapshots import packs_in, snapshot_directories
 from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.opening import stat_transcript
 from bsd.transcripts.agents.programs import program_of
 
 _TRANSCRIPT, _STORE, _PACKS, _COPIES, _UNDO = range(5)
@@ -187,7 +188,7 @@ class StoredLineReader:
         layout, size = self.layout, 0
         if _TRANSCRIPT in self.parts:
             with suppress(BsdError, OSError):
-                size = layout.transcript(name).lstat().st_size
+                size = stat_transcript(layout, name).st_size
         directories = ((_STORE, layout.store_dir(name)), (_PACKS, layout.archive_dir(name)))
         for part, directory in directories:
             with suppress(OSError):

@@ -41,6 +41,7 @@ from bsd.store.originals import APART
 from bsd.store.pack import UNFINISHED, Pack, PackDamaged
 from bsd.store.snapshots import Snapshot, archive_directories, read_snapshot
 from bsd.transcripts.agents.entry import entry_id
+from bsd.transcripts.agents.opening import require_transcript
 from bsd.transcripts.reader import parse_kept
 
 _log = structlog.stdlib.get_logger(module="retention")
@@ -299,7 +300,7 @@ class HistoryFiles(_IndexedFiles):
         names = (session_named_in(place / name) for name in lasting)
         name = next(filter(None, names), None) or _apparent_name(place)
         try:
-            layout.session_file(name)
+            require_transcript(layout, name)
         except NotFound:
             return True
         except BsdError:  # unknown, so the notes stay

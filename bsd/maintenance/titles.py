@@ -22,10 +22,11 @@ from bsd.store.state import Left, state_at
 from bsd.store.statistics import NOTHING_OUT, TakenOut, out_of
 from bsd.transcripts.agents.entry import MARKER
 from bsd.transcripts.agents.format import NotOurs, Rank, Title, TranscriptFormat, better
+from bsd.transcripts.agents.opening import open_transcript
 from bsd.transcripts.agents.program import ENDING, AgentProgram
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.change import Written, packed
-from bsd.transcripts.reader import Transcript, TranscriptFile, parse_entry
+from bsd.transcripts.reader import Transcript, parse_entry
 
 _T = TypeVar("_T")
 
@@ -152,7 +153,7 @@ def _remember(
 def _count_markers(layout: Layout, name: SessionName) -> TakenOut | None:
     found = NOTHING_OUT
     try:
-        with TranscriptFile(layout.session_file(name)) as source:
+        with open_transcript(layout, name) as source:
             for line in source.lines_holding(f'"{MARKER}"'.encode()):
                 if (entry := parse_entry(line.raw)) is not None:
                     found += out_of(entry, len(line.raw))
@@ -174,7 +175,7 @@ def when(ends: Ends, stat: os.stat_result) -> float:
 
 def _read_ends(layout: Layout, name: SessionName) -> Ends:
     try:
-        with TranscriptFile(layout.session_file(name)) as source:
+        with open_transcript(layout, name) as source:
             return ends_in(source, program_of(layout, name.agent))
     except (BsdError, OSError):  # opening the session reports the problem
         return Ends()

@@ -223,7 +223,7 @@ class Trash:
         program = program_of(self.layout, name.agent)
         hint = "delete them with the program that owns them"
         if database := program.database():
-            raise LeftAlone(f"the sessions of {name.agent} are in {database}", hint=hint)
+            raise LeftAlone(f"the sessions of {name.agent} are in {database.path}", hint=hint)
         stands = is_there(self.layout, name)
         if stands:
             Session(self.layout, name).refuse_no_session()

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from bsd.core import processes
 from bsd.core.errors import BsdError, Forbidden, Invalid
-from bsd.core.files import holds
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.catalog import find_session
 from bsd.store.contents import contents_of
 from bsd.store.index import INDEX_FILE, session_named_in
 from bsd.transcripts.agents.entry import placeholder
+from bsd.transcripts.agents.opening import open_transcript, require_transcript
 from bsd.transcripts.agents.program import Process
 from bsd.transcripts.agents.programs import at_work, in_use
 
@@ -98,7 +98,7 @@ class Scope:
             return self._unnamed(layout, entry)
         if self.agent is not None and "/" not in text:
             name = SessionName(self.agent, text)
-            layout.session_file(name)
+            require_transcript(layout, name)
             return name
         name = find_session(layout, text)
         if self.agent is not None and name.agent != self.agent:
@@ -147,11 +147,15 @@ def _required(among: Sequence[SessionName], why: str) -> Invalid:
 
 
 def mentions(layout: Layout, name: SessionName, entry: str) -> bool:
-    """Return True if the file of a session can be read and contains the id of an entry."""
-    try:
-        return holds(layout.session_file(name), entry.encode("utf-8", "surrogatepass"))
-    except BsdError:
-        return False
+    """Return True if a session can be read and contains the id of an entry."""
+    with suppress(BsdError, OSError):
+        return _holds(layout, name, entry.encode("utf-8", "surrogatepass"))
+    return False
+
+
+def _holds(layout: Layout, name: SessionName, needle: bytes) -> bool:
+    with open_transcript(layout, name) as source:
+        return next(source.lines_holding(needle), None) is not None
 
 
 def sessions_with_placeholder(
@@ -171,6 +175,6 @@ def sessions_with_placeholder(
         with suppress(BsdError):
             if name is None or agent not in (None, name.agent):
                 continue
-            if holds(layout.session_file(name), stands):
+            if _holds(layout, name, stands):
                 found.add(name)
     return sorted(found)

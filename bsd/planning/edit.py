@@ -131,7 +131,7 @@ def plan_edit(
         changed=tuple(format_path(path) for path in changes.paths),
     )
     touched = [TouchedLine(answer.index, answer.entry_id) for _ in edits]
-    return Plan.of("edit", source.identity, edits, touched, values=len(changes.paths)), answer
+    return Plan.of("edit", source, fmt, edits, touched, values=len(changes.paths)), answer
 
 
 def becoming(text: str) -> Wish:
@@ -499,7 +499,7 @@ def plan_set_extractable(
     )
     touched = [TouchedLine(answer.index, answer.entry_id) for _ in edits]
     freed = Noting(freed=(answer.entry_id,) if answer.entry_id else ())
-    plan = Plan.of("set_extractable", source.identity, edits, touched)
+    plan = Plan.of("set_extractable", source, fmt, edits, touched)
     return replace(plan, noting=freed), answer
 
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise
@@ -50,7 +50,7 @@ _MOST_WARNINGS = 100
 # Deeper than any `keep_recent` may reach (SPEC §4).
 _DEEP = 101
 # A standing in which only the entry itself can keep its values.
-_BEST_STANDING = Standing(position=maxsize, time_ms=-maxsize)
+_BEST_STANDING = Standing(position=maxsize, time_ms=-maxsize, superseded=True)
 # Final at any place in the session.
 _ANYWHERE = frozenset(
     (
@@ -71,6 +71,7 @@ _WHEN_OLD = frozenset(
         Reason.EXTRACT,
         Reason.VALUES_TOO_SMALL,
         Reason.PREFIX_BOUND,
+        Reason.NOT_SENT,
         Reason.TOO_LARGE_IN_MEMORY,
         "not_editable",
     )
@@ -130,6 +131,7 @@ class Survey:
         keep_names: bool = False,
         since: Checkpoint | None = None,
         undone: Container[str] = (),
+        restored: Mapping[str, float] = {},
         mtime: float | None = None,
         turn_over: bool = False,
         prices: PriceTable | None = None,
@@ -142,6 +144,7 @@ class Survey:
         self._keep_names = keep_names
         self._since = since
         self._undone = undone
+        self._restored = restored
         self._source: Transcript | None = None
         self._mtime = mtime
         self._turn_over = turn_over
@@ -176,6 +179,7 @@ class Survey:
         progress: Progress | None = None,
         since: Checkpoint | None = None,
         undone: Container[str] = (),
+        restored: Mapping[str, float] = {},
         turn_over: bool = False,
         prices: PriceTable | None = None,
         accounted: Accounted | None = None,
@@ -186,7 +190,7 @@ class Survey:
             keep_names: also keep the ids of entries that cannot be extracted.
             progress: called with the bytes that were read so far.
             since: a checkpoint of the session to start at, instead of the first line.
-            undone: ids of entries whose extraction was undone.
+            undone, restored: as in `plan_extraction`.
             turn_over: treat the last turn as ended, whether or not its entries show an end.
             prices, accounted: as in `PromptCache`.
 
@@ -200,6 +204,7 @@ class Survey:
             keep_names=keep_names,
             since=since,
             undone=undone,
+            restored=restored,
             mtime=source.identity.mtime,
             turn_over=turn_over,
             prices=prices,
@@ -254,8 +259,10 @@ class Survey:
             values,
             self._policy,
             self._limits,
-            own_result=info.result_of in self._own_calls,
+            own_result=info.result_of in self._own_calls
+            or any(call.answered and own_tool(call.name) for call in info.calls),
             undone=info.id in self._undone,
+            restored_ms=self._restored.get(info.id or ""),
         )
         known = self._subjects.get(subject)
         if known is None:

@@ -416,7 +416,8 @@ class _Undoing:
     def plan(self, *, complete: bool) -> Plan:
         plan = Plan.of(
             "undo",
-            self._source.identity,
+            self._source,
+            self._fmt,
             self._edits,
             self.touched,
             values=self._operation.act.values,

@@ -21,7 +21,8 @@ from bsd.sessions.notes import expired_before
 from bsd.sessions.session import Session
 from bsd.store.contents import contents_of
 from bsd.transcripts.agents.entry import MARKER, Marker
-from bsd.transcripts.reader import Transcript, TranscriptFile, parse_entry
+from bsd.transcripts.agents.opening import open_transcript
+from bsd.transcripts.reader import Transcript, parse_entry
 
 _NEEDLE = f'"{MARKER}"'.encode()
 
@@ -43,7 +44,7 @@ def why_foreign(session: Session, source: Transcript | None = None) -> LeftAlone
     if layout.source_of(name.agent) is None or _has_originals(session):
         return None
     if source is None:
-        with TranscriptFile(layout.session_file(name)) as opened:
+        with open_transcript(layout, name) as opened:
             markers = list(_markers(opened))
     else:
         markers = list(_markers(source))

@@ -24,11 +24,13 @@ from bsd.core.locks import own_lock
 from bsd.core.logs import BoundLogger
 from bsd.store.history import History
 from bsd.store.originals import SessionStore
+from bsd.transcripts.agents.database import SessionDatabase
 from bsd.transcripts.agents.entry import first_entries
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
+from bsd.transcripts.agents.opening import database_with, open_file, open_transcript
 from bsd.transcripts.agents.program import ENDING, AgentProgram
 from bsd.transcripts.agents.programs import program_of
-from bsd.transcripts.reader import Transcript, TranscriptFile, parse_entry
+from bsd.transcripts.reader import InBlocks, Transcript, TranscriptFile, parse_entry
 
 _log: BoundLogger = structlog.get_logger(module="session")
 
@@ -36,6 +38,7 @@ _END_BYTES = 32 << 10  # of a session, in which its last lines are judged
 
 # Hints about sessions that bsd leaves alone.
 _READABLE = "read it with `bsd show`, or update bsd; nothing in it is changed"
+_NO_PLAIN_FILE = "its program keeps it in a form that bsd does not edit"
 _UNREADABLE = "update bsd, or leave it out with the setting `exclude`; nothing in it is changed"
 
 
@@ -79,6 +82,8 @@ class Session:
                 that they can come back.
         """
         self.layout.refuse_excluded(self.name)
+        if database_with(self.layout, self.name) is not None:
+            return
         self.layout.session_file(self.name)
         self._refuse_no_session(unless_stored=unless_stored)
 
@@ -106,15 +111,20 @@ class Session:
             LeftAlone: bsd does not edit the session.
             NotFound, Forbidden: there is no such file, or it lies outside.
         """
-        source, found = self._open(path)
-        if isinstance(found, NotOurs):
+        if database := self.program.database():  # reading a session from it takes long
+            raise LeftAlone(self._why_read_only(database), hint=_READABLE)
+        source, found, read_only = self._open(path)
+        if read_only is None and isinstance(found, NotOurs):
             with source:
                 raise _left_alone(found, source)
-        return source, found
+        if not (read_only or isinstance(found, NotOurs)) and isinstance(source, TranscriptFile):
+            return source, found
+        source.close()
+        raise LeftAlone(read_only or _NO_PLAIN_FILE, hint=_READABLE)
 
     def open_to_read(
         self, path: Path | None = None
-    ) -> tuple[TranscriptFile, TranscriptFormat, str | None]:
+    ) -> tuple[InBlocks, TranscriptFormat, str | None]:
         """Open the transcript, also if bsd does not edit it, and detect its format.
 
         Returns:
@@ -124,28 +134,34 @@ class Session:
             LeftAlone: bsd does not understand its lines.
             NotFound, Forbidden: there is no such file, or it lies outside.
         """
-        source, found = self._open(path)
+        source, found, read_only = self._open(path)
         if not isinstance(found, NotOurs):
-            return source, found, None
+            return source, found, read_only
         if found.reads is not None:
-            return source, found.reads, found.reason
+            return source, found.reads, read_only or found.reason
         with source:
             raise _left_alone(found, source)
 
-    def _open(self, path: Path | None) -> tuple[TranscriptFile, TranscriptFormat | NotOurs]:
-        """Open the transcript, and detect its format; raises as `open_to_read`."""
+    def _open(self, path: Path | None) -> tuple[InBlocks, TranscriptFormat | NotOurs, str | None]:
+        """Open the transcript, and detect its format; raises as `open_to_read`.
+
+        Returns:
+            The transcript, its format, and why bsd only reads a transcript in a database, or None.
+        """
         _log.trace("A session is opened", session=str(self))
         self.layout.refuse_excluded(self.name)
-        if database := self.program.database():
-            hint = "read them with their program; nothing in the database is changed"
-            raise LeftAlone(f"the sessions of {self.name.agent} are in {database}", hint=hint)
-        path = path or self.path
-        self._refuse_no_session(unless_stored=True)
-        source = TranscriptFile(path)
+        database = database_with(self.layout, self.name)
+        if database is None:
+            path = path or self.path
+            self._refuse_no_session(unless_stored=True)
+        source = open_file(path) if path else open_transcript(self.layout, self.name)
+        database = database or self.program.database()
+        read_only = None if database is None else self._why_read_only(database)
         try:
             found = self.program.detect(line.raw for line in source.lines())
-            if not isinstance(found, NotOurs) and (why := _why_unknown_at_end(source, found)):
-                found = NotOurs(why, found, is_unknown_form=True)
+            if read_only is None and isinstance(found, TranscriptFormat):
+                why = _why_unknown_at_end(source, found)
+                found = NotOurs(why, found, is_unknown_form=True) if why else found
         except BaseException:  # leave no file open after an error
             source.close()
             raise
@@ -154,11 +170,14 @@ class Session:
             known = source.identity
             told = {"bytes": known.size, "mtime_ns": known.mtime_ns, "dialect": found_as}
             _log.debug(f"Session {self} is read", session=str(self), **told)
-        return source, found
+        return source, found, read_only
+
+    def _why_read_only(self, database: SessionDatabase) -> str:
+        return f"the sessions of {self.name.agent} are in {database.path}: {database.left_alone}"
 
     def opened(
         self,
-        source: TranscriptFile,
+        source: InBlocks,
         fmt: TranscriptFormat,
         now: float,
         config: ConfigService,
@@ -252,6 +271,7 @@ class SessionReader:
         self._to_edit = to_edit
 
     def __enter__(self) -> OpenSession:
+        self._file: InBlocks
         left_alone = None
         if self._to_edit:
             self._file, fmt = self._session.open()

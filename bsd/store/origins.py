@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 
 from bsd.core.errors import BsdError
-from bsd.core.layout import Layout, SessionName, check_name
+from bsd.core.layout import Layout, SessionName
 from bsd.transcripts.agents.format import NotOurs
-from bsd.transcripts.agents.program import ENDING
+from bsd.transcripts.agents.opening import open_transcript, require_transcript
 from bsd.transcripts.agents.programs import program_of
-from bsd.transcripts.reader import TranscriptFile, parse_entry
+from bsd.transcripts.reader import parse_entry
 
 _MOST_LINES = 400  # of a transcript; records of the program may precede the first message
 _MOST_GENERATIONS = 16
@@ -48,28 +47,24 @@ def is_origin(layout: Layout, other: SessionName, name: SessionName) -> bool:
 def _ids_in(layout: Layout, name: SessionName) -> tuple[set[str], set[str]]:
     """Return the ids of a session, and the ids of its origins in all generations."""
     own, origins = set(ids_of(layout, name)), set[str]()
-    try:
-        path = layout.session_file(name)
-    except BsdError:
-        return own, origins
-    paths, seen = [path], {path}
+    names, seen = [name], {name}
     for _ in range(_MOST_GENERATIONS):
-        named = [ids for each in paths for ids in _named_in(layout, name.agent, each)]
-        if paths == [path]:
+        named = [ids for each in names for ids in _named_in(layout, each)]
+        if names == [name]:
             own.update(ids[0] for ids in named[:1])
         found = {one for ids in named for one in ids} - own
         origins |= found
-        paths = [each for one in sorted(found) if (each := _beside(path, one)) not in seen]
-        seen.update(paths)
-        if not paths:
+        names = [each for one in sorted(found) if (each := _beside(name, one)) not in seen]
+        seen.update(names)
+        if not names:
             break
     return own, origins
 
 
-def _named_in(layout: Layout, agent: str, path: Path) -> Iterator[tuple[str, ...]]:
+def _named_in(layout: Layout, name: SessionName) -> Iterator[tuple[str, ...]]:
     """Yield the origins that the first lines of a transcript name; none if it is unreadable."""
-    with suppress(BsdError, OSError), TranscriptFile(path) as source:
-        found = program_of(layout, agent).detect(line.raw for line in source.lines())
+    with suppress(BsdError, OSError), open_transcript(layout, name) as source:
+        found = program_of(layout, name.agent).detect(line.raw for line in source.lines())
         fmt = found.reads if isinstance(found, NotOurs) else found
         if fmt is None:
             return
@@ -78,13 +73,14 @@ def _named_in(layout: Layout, agent: str, path: Path) -> Iterator[tuple[str, ...
                 yield ids
 
 
-def _beside(path: Path, session: str) -> Path:
-    with suppress(BsdError):  # not a valid name, so there is no file
-        return path.with_name(f"{check_name(session, 'session')}{ENDING}")
-    return path
+def _beside(name: SessionName, session: str) -> SessionName:
+    with suppress(BsdError):  # not a valid name, so there is no such session
+        return SessionName(name.agent, session)
+    return name
 
 
 def _is_there(layout: Layout, name: SessionName) -> bool:
     with suppress(BsdError):
-        return bool(layout.session_file(name))
+        require_transcript(layout, name)
+        return True
     return False

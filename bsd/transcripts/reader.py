@@ -159,22 +159,13 @@ class InBlocks(ABC):
         """Fill `view` with the bytes from `offset`; raises ChangedWhileReading."""
 
 
-class TranscriptFile(InBlocks):
-    """An open session file; symbolic links and special files are refused.
+class _Descriptor(InBlocks):
+    """A session that is read through an open descriptor; `called` names it in messages."""
 
-    Several iterators may be in use at once. Raises NotFound, Forbidden, BsdError.
-    """
-
-    def __init__(self, path: Path, *, block: int = BLOCK) -> None:
-        self._path = path
-        self._fd = -1
-        try:
-            self._fd = _opened(path)
-            state = os.fstat(self._fd)
-        except OSError as error:
-            self.close()
-            _raise_cannot_open(path, error)
-        super().__init__(Identity.of(state), block)
+    def __init__(self, descriptor: int, identity: Identity, called: str, block: int) -> None:
+        super().__init__(identity, block)
+        self._fd = descriptor
+        self._called = called
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -207,13 +198,43 @@ class TranscriptFile(InBlocks):
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: OSError) -> BsdError:
-        return os_problem(error, f"reading {self._path}")
+        return os_problem(error, f"reading {self._called}")
 
     def _changed(self) -> ChangedWhileReading:
         return ChangedWhileReading(
-            f"{self._path} changed while it was read: it is shorter than before",
+            f"{self._called} changed while it was read: it is shorter than before",
             hint="run the same command again when no other program rewrites the session",
         )
+
+
+class TranscriptFile(_Descriptor):
+    """An open session file; symbolic links and special files are refused.
+
+    Several iterators may be in use at once. Raises NotFound, Forbidden, BsdError.
+    """
+
+    def __init__(self, path: Path, *, block: int = BLOCK) -> None:
+        self._fd = -1
+        try:
+            self._fd = _opened(path)
+            state = os.fstat(self._fd)
+        except OSError as error:
+            self.close()
+            _raise_cannot_open(path, error)
+        super().__init__(self._fd, Identity.of(state), str(path), block)
+
+
+class TranscriptCopy(_Descriptor):
+    """The lines of a session that its program keeps in another form, written to a temporary file.
+
+    Args:
+        descriptor: the temporary file, which `close` closes.
+        state: the state of the session (`stat_transcript`); its size is that of the copy.
+        called: the name of the session's file or database in messages.
+    """
+
+    def __init__(self, descriptor: int, state: os.stat_result, called: str) -> None:
+        super().__init__(descriptor, Identity.of(state), called, BLOCK)
 
 
 class BytesTranscript(InBlocks):

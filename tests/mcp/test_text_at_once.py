@@ -178,12 +178,12 @@ def test_a_session_that_is_never_changed_is_read(tmp_path: Path) -> None:
     context, (entry, *_) = extracted_home(home)
     header, rest = home.path.read_bytes().split(b"\n", 1)
     meta = json.loads(header)
-    meta["payload"]["history_mode"] = "paginated"
+    meta["payload"]["history_mode"] = "new"
     home.path.write_bytes(json.dumps(meta).encode() + b"\n" + rest)
     set_idle(home.path)
     answer = call_tool(context, "restore", Scope(session=home.name), entry_id=entry)
     assert answer["inline"] == "not in this program"
-    assert "paginated history" in answer["note"]
+    assert "of mode 'new'" in answer["note"]
     assert all(text and "[[" not in text for text in answer["texts"].values())
 
 

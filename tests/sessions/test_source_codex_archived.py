@@ -227,7 +227,7 @@ def test_an_archive_of_which_nothing_can_be_said_now_loses_no_session(
     assert [each.kind for each in scan.problems] == [Trouble.NO_ACCESS]
 
 
-def test_a_thread_taken_back_to_an_earlier_turn_is_listed_with_its_reason(
+def test_a_thread_taken_back_to_an_earlier_turn_has_two_files_that_are_edited(
     home: Home, clock: Clock
 ) -> None:
     """The thread continues in a second file, whose name holds the thread's id and a suffix."""
@@ -236,6 +236,5 @@ def test_a_thread_taken_back_to_an_earlier_turn_is_listed_with_its_reason(
     path.write_bytes(raw([codex_meta(history_mode="paginated"), *codex_lines()[1:]]))
     set_idle(path)
     assert set(catalog.names(home.layout)) == {home.name, name}
-    result = make_caller(home.layout, clock).extract(name)
-    assert result.status is Status.LEFT_ALONE
-    assert "paginated" in (result.reason or "")
+    for one in (home.name, name):
+        assert make_caller(home.layout, clock).extract(one).status is Status.EXTRACTED

@@ -281,7 +281,8 @@ _MOST_DOLLARS = 1e6  # no answer costs more; larger numbers, NaN and infinity ar
 
 def answer_of(entry: Entry) -> str | None:
     """Return the id of the answer that an entry is part of; each part repeats the token counts."""
-    return text_of(message_of(entry).get("id"))
+    own = text_of(message_of(entry).get("id"))
+    return text_of(entry.get("id")) if own is None and "tokens" in entry else own
 
 
 def tokens_of(entry: Entry) -> dict[str, int]:
@@ -289,7 +290,7 @@ def tokens_of(entry: Entry) -> dict[str, int]:
 
     A missing total is the sum of the others.
     """
-    usage = message_of(entry).get("usage") or entry.get("usage") or _last_usage(entry)
+    usage = _usage_in(entry) or _last_usage(entry)
     if not isinstance(usage, dict):
         return {}
     found = {word: _first_count(usage, names) for word, names in _TOKENS.items()}
@@ -326,7 +327,7 @@ def sent_tokens(entry: Entry) -> Sent | None:
         thought = _first_count(last, ("reasoning_output_tokens",))
         tokens = _first_count(last, _TOKENS["input"]) + max(0, output - thought)
         return Sent(tokens, with_answer=True) if tokens else None
-    usage = message_of(entry).get("usage") or entry.get("usage")
+    usage = _usage_in(entry)
     if not isinstance(usage, dict):
         return None
     tokens = _first_count(usage, _TOKENS["input"])
@@ -355,7 +356,7 @@ def usage_of(entry: Entry) -> Usage | None:
 
     The entries of one answer (`answer_of`) repeat the same figures.
     """
-    usage = message_of(entry).get("usage") or entry.get("usage") or _last_usage(entry)
+    usage = _usage_in(entry) or _last_usage(entry)
     if not isinstance(usage, dict):
         return None
     sent, read, written, output = (
@@ -375,6 +376,43 @@ def provider_of(entry: Entry) -> str | None:
 
 def _counts_cached_as_input(usage: Mapping[str, Any]) -> bool:
     return "prompt_tokens" in usage or "cached_input_tokens" in usage
+
+
+def _usage_in(entry: Entry) -> Any:
+    usage = message_of(entry).get("usage") or entry.get("usage")
+    if usage is not None:
+        return usage
+    return _usage_metadata(entry) if "usageMetadata" in entry else _tokens(entry.get("tokens"))
+
+
+def _usage_metadata(entry: Entry) -> dict[str, int] | None:
+    """Return token counts in the form of Gemini's API under other names; None if there are none.
+
+    Thinking is part of the total only, and is charged as output.
+    """
+    told = entry["usageMetadata"]
+    if not isinstance(told, dict):
+        return None
+    prompt, total = (_first_count(told, (f"{name}TokenCount",)) for name in ("prompt", "total"))
+    return {
+        "prompt_tokens": prompt,
+        "cached_input_tokens": _first_count(told, ("cachedContentTokenCount",)),
+        "completion_tokens": max(total - prompt, _first_count(told, ("candidatesTokenCount",))),
+        "total_tokens": total,
+    }
+
+
+def _tokens(told: Any) -> dict[str, int] | None:
+    """Return the token counts of Gemini CLI under other names; None if there are none."""
+    if not isinstance(told, dict):
+        return None
+    output, thoughts = (_first_count(told, (name,)) for name in ("output", "thoughts"))
+    return {
+        "prompt_tokens": _first_count(told, ("input",)),
+        "cached_input_tokens": _first_count(told, ("cached",)),
+        "completion_tokens": output + thoughts,
+        "total_tokens": _first_count(told, ("total",)),
+    }
 
 
 def _last_usage(entry: Entry) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
@@ -76,6 +76,7 @@ class Value:
     removes: tuple[ValuePath, ...] = ()  # members that are removed with it, without a placeholder
     text: str | None = None  # the current text; None: not a string, or not loaded
     fixed: bool = False  # read-only, because its program relies on it
+    once_superseded: bool = False  # it may leave only when its entry is superseded
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,10 @@ class EntryInfo:
     # context, and all their values count as `display`.
     supersedes: bool = False  # all earlier entries
     version_of: str | None = None  # earlier entries with the same value here: versions of this one
+    # Of these versions, the program may still read so many of the newest; 0: it may read all, now
+    # and from now on.
+    versions_read: int = 1
+    rewinds_to: str | None = None  # the first entry with this `version_of`, and all since
     is_compaction: bool = False
     # For a compaction: the earlier entries that stay in context, as a list of ids or as a range. If
     # only the first is named, the range ends at the compaction.
@@ -143,6 +148,7 @@ ATTACHMENTS = "attachments"
 # Kinds of content that is not sent to the model.
 PROGRAM_NOTES = "never sent: notes of the program"
 RESULT_COPIES = "never sent: copies of results"
+SUPERSEDED_SUMMARIES = "never sent: superseded compactions"
 TOKEN_COUNTS = "never sent: token counts"  # noqa: S105 - not a password
 EXTENSION_STATE = "never sent: state of extensions"
 
@@ -152,6 +158,9 @@ class Filling(NamedTuple):
 
     path: ValuePath  # empty: the whole line
     what: str  # the kind of content, for users
+    # The kind of content as soon as a later line has content of kind `what`: the program reads only
+    # the newest. None: it reads all.
+    superseded: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +195,9 @@ TIES = frozenset(
 # Members in which the result of a call says whether the call failed.
 _ERROR_FLAGS = (("isError",), ("is_error",), ("message", "isError"), ("message", "is_error"))
 # Tools that run their argument in a shell, with any prefix before their names.
-_SHELLS = frozenset(("exec", "bash", "shell", "terminal", "run_command", "execute_command"))
+_SHELLS = frozenset(
+    ("exec", "bash", "shell", "terminal", "run_command", "execute_command", "run_shell_command")
+)
 # Tools that write a file, and the names of the argument with its path.
 _WRITERS = frozenset(("write", "create", "write_file", "create_file", "file_write"))
 _PATHS = ("path", "file_path", "filePath", "filename", "file")
@@ -203,6 +214,9 @@ class TranscriptFormat(ABC):
     # A copied session names its origins in headers, and its lines follow without gaps, so that the
     # place of each copied line is known.
     tells_origin: bool = False
+    # The program keeps byte offsets into its sessions. An edited line keeps its length: white space
+    # fills the room that extracted values leave, and bsd adds only its marker.
+    keeps_length: bool = False
     # A shorter time between a call and its result only measures the writing of the lines.
     least_call_seconds: float = 0.0
     # Members of a line whose names sound like a checksum or a number of bytes, but that bind
@@ -245,6 +259,13 @@ class TranscriptFormat(ABC):
     def renews_id(self, entry: Entry, was: str) -> bool:
         """Return whether a program may have rewritten the entry of id `was` as this entry."""
         return False
+
+    def value_name(self, entry: Entry, path: ValuePath) -> Hashable | None:
+        """Return a name that a value keeps where its program copies it into another entry.
+
+        None: it has no such name, and stands in another entry only if the whole entry was copied.
+        """
+        return None
 
     def title(self, entry: Entry) -> Title | None:
         """Return the title that an entry gives its session: a name, or the first prompt."""

@@ -39,14 +39,15 @@ def part_values(
 ) -> list[Value]:
     """List the values in parts, in their order.
 
-    Texts, thinking and media of any length are listed. Values of a signed part, and media inside a
-    response (which may hold nothing else), are `fixed`; arguments of a signed call are not listed.
+    Texts, results, thinking and media of any length are listed. Values of a signed part, and media
+    inside a response (which may hold nothing else), are `fixed`; arguments of a signed call are not
+    listed.
 
     Args:
         parts: a list of parts, one part, or a string.
         path: its path.
         type_: the type of texts and media that are neither thinking nor of a tool.
-        at_least: least number of characters of a string in arguments and responses.
+        at_least: least number of characters of a string in arguments.
         display: the program never sends these parts.
     """
     values: list[Value] = []
@@ -65,7 +66,7 @@ def part_values(
             where = (*here, CALL, "args")
             values += leaf_values(args, where, "tool_call", at_least, display=display)
         if isinstance(response := part.get(RESPONSE), dict):
-            values += _response_values(response, (*here, RESPONSE), at_least, display=display)
+            values += _response_values(response, (*here, RESPONSE), display=display)
     return values
 
 
@@ -131,11 +132,9 @@ def _media(
     return [Value(path, Shape.PART, type_, display=display, length=len(data), fixed=fixed)]
 
 
-def _response_values(
-    response: Entry, path: ValuePath, at_least: int, *, display: bool
-) -> list[Value]:
+def _response_values(response: Entry, path: ValuePath, *, display: bool) -> list[Value]:
     content, where = response.get("response"), (*path, "response")
-    values = leaf_values(content, where, "tool_result", at_least, display=display)
+    values = leaf_values(content, where, "tool_result", 1, display=display)
     for part, here in _parts(response.get("parts"), (*path, "parts")):
         if isinstance(part, dict) and isinstance(media := part.get(MEDIA), dict):
             values += _media(media, here, "tool_result", display=display, fixed=True)

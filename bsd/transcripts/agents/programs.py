@@ -59,7 +59,10 @@ if TYPE_CHECKING:  # start-up stays fast, since most calls load no settings
 KINDS: dict[str, str] = {
     "claude-code": "bsd.transcripts.agents.claude_code.program",
     "codex": "bsd.transcripts.agents.codex",
+    "copilot": "bsd.transcripts.agents.copilot.program",
     "pi": "bsd.transcripts.agents.pi",
+    "gemini": "bsd.transcripts.agents.gemini",
+    "qwen": "bsd.transcripts.agents.qwen",
 }
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from bsd.transcripts.agents.openclaw.home import is_session_file, sqlite_database
+from bsd.transcripts.agents.openclaw.database import database_of
+from bsd.transcripts.agents.openclaw.home import is_session_file
 from bsd.transcripts.agents.openclaw.registry import read_registry, running
 
 UUID = "0f0e0d0c-1111-2222-3333-444455556666"
@@ -121,10 +122,12 @@ def database(agent: Path, *statements: str, wal: bool = False) -> Path:
 
 
 def test_an_agent_of_the_sqlite_era_is_recognised_without_a_trace(tmp_path: Path) -> None:
-    table = "CREATE TABLE transcript_events (session_id, seq, event_json)"
+    table = "CREATE TABLE transcript_events (session_id, seq, event_json, created_at)"
     path = database(tmp_path / "spaced ?#%41 agent", table, wal=True)
     before = sorted(path.parent.iterdir())
-    assert sqlite_database(tmp_path / "spaced ?#%41 agent") == path
+    found = database_of(tmp_path / "spaced ?#%41 agent")
+    assert found is not None
+    assert (found.path, found.problem) == (path, None)
     assert sorted(path.parent.iterdir()) == before
 
 
@@ -135,16 +138,18 @@ def test_a_table_that_is_still_in_the_log_is_seen(tmp_path: Path) -> None:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("CREATE TABLE transcript_events (session_id)")
         connection.commit()
-        assert sqlite_database(tmp_path) == path
+        found = database_of(tmp_path)
+        assert found is not None
+        assert found.path == path
 
 
 def test_other_databases_and_garbage_are_not_the_sqlite_era(tmp_path: Path) -> None:
-    assert sqlite_database(tmp_path) is None
+    assert database_of(tmp_path) is None
     path = database(tmp_path, "CREATE TABLE auth (x)")
-    assert sqlite_database(tmp_path) is None
+    assert database_of(tmp_path) is None
     for content in (b"", b"garbage", b"SQLite format 3\0garbage transcript_events"):
         path.write_bytes(content)
-        assert sqlite_database(tmp_path) is None
+        assert database_of(tmp_path) is None
     path.unlink()
     path.mkdir()
-    assert sqlite_database(tmp_path) is None
+    assert database_of(tmp_path) is None

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import re
 import shlex
-import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from bsd.core.errors import BsdError
-from bsd.core.files import plain_stream
 from bsd.core.layout import Layout, SessionName, check_name
+from bsd.transcripts.agents.database import SessionDatabase
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
+from bsd.transcripts.agents.openclaw.database import database_of
 from bsd.transcripts.agents.openclaw.format import detect, header_ids
 from bsd.transcripts.agents.openclaw.lock import SessionLock, inspect_lock
 from bsd.transcripts.agents.openclaw.registry import (
@@ -101,8 +100,8 @@ class RootAgent(AgentProgram):
     def conversations(self, entry: Entry) -> set[str]:
         return header_ids(entry)
 
-    def database(self) -> Path | None:
-        return sqlite_database(self._directory)
+    def database(self) -> SessionDatabase | None:
+        return database_of(self._directory)
 
     def in_use(self, session: str) -> str | None:
         return running(self._directory, session)
@@ -161,43 +160,3 @@ def is_session_file(name: str) -> bool:
     except BsdError:
         return False
     return True
-
-
-_SQLITE_MAGIC = b"SQLite format 3\0"
-_EVENTS = "transcript_events"
-_WAL_LOOK = 8 * 1024 * 1024
-
-
-def sqlite_database(agent_dir: Path) -> Path | None:
-    """Return the database that holds this agent's sessions, if they have moved to SQLite.
-
-    The decision depends on the database, not on the version of the program. The database is opened
-    as an immutable file, so that no lock, journal or shared memory is created. Entries that a fresh
-    database still has only in its write-ahead log are found by their text.
-    """
-    path = agent_dir / "agent" / "openclaw-agent.sqlite"
-    try:
-        with plain_stream(path) as file:
-            if file.read(len(_SQLITE_MAGIC)) != _SQLITE_MAGIC:
-                return None
-    except OSError:
-        return None
-    return path if _has_events(path) or _log_mentions_events(path) else None
-
-
-def _has_events(path: Path) -> bool:
-    uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
-    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-    try:
-        with closing(sqlite3.connect(uri, uri=True)) as database:
-            return database.execute(query, (_EVENTS,)).fetchone() is not None
-    except sqlite3.Error:
-        return False
-
-
-def _log_mentions_events(path: Path) -> bool:
-    try:
-        with plain_stream(path.with_name(path.name + "-wal")) as file:
-            return _EVENTS.encode() in file.read(_WAL_LOOK)
-    except OSError:
-        return False

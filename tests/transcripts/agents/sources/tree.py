@@ -38,6 +38,7 @@ class Kind:
     lines: Callable[[], list[dict[str, Any]]]
     recorded: str  # which files of the recorded transcripts are its own
     reads: Callable[[bytes], list[dict[str, Any]]]  # a model of its reader
+    below: str = ""  # the fixed end of `directory`, which is no part of an agent's name
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,16 @@ class Home:
     @property
     def source(self) -> Path:
         return self.layout.sources[0].path
+
+    def place(self, name: str) -> Path:
+        """The directory of the agent that is called `name` in the last step of its own name."""
+        own = self.path.parents[len(Path(self.kind.below).parts)]
+        return own.with_name(name) / self.kind.below
+
+    def other_place(self) -> Path:
+        """The directory of another agent."""
+        own = self.path.parents[len(Path(self.kind.below).parts)]
+        return self.place(f"{own.name[:-1]}5")
 
     @classmethod
     def of(cls, kind: Kind, top: Path, content: Path | Iterable[dict[str, Any]]) -> Home:
@@ -106,7 +117,7 @@ def away(old: bytes, new: bytes) -> int:
 def _check_stand_in(was: Any, now: Any) -> None:
     if isinstance(now, dict):  # a block of text replaces a block of media
         assert isinstance(was, dict)
-        assert now["type"].endswith("text")
+        assert now.get("type", "text").endswith("text")
         now = now["text"]
     assert isinstance(now, str)
     assert now.startswith("[[extracted-")

@@ -1,0 +1,402 @@
+"""Sessions that a program keeps in a SQLite database, which bsd reads and never writes.
+
+A session in a database is read as the lines that it would have in a file. Its state is a made
+`os.stat_result`, which changes with every change of the session as that of a file does. What is
+particular to a program's tables stands in the program's module.
+
+bsd delays no writer: it reads rows in short batches, each a read transaction of its own, and holds
+no connection between two calls. It creates no file in a directory that it may not write to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import stat
+import tempfile
+import threading
+import time
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+from urllib.parse import quote
+
+from bsd.core.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, Unavailable, os_problem
+from bsd.core.files import NotPlain, plain_file
+from bsd.core.layout import check_name
+from bsd.transcripts.reader import InBlocks, TranscriptCopy
+
+BATCH_BYTES = 4 << 20  # of rows that a read transaction returns
+
+_LOGS_AHEAD = 2  # in byte 18 of the header: the database has a write-ahead log
+_WAIT_SECONDS = 2.0  # for a lock; the writers of a write-ahead log lock no reader out
+_TRIES = 3
+# A file that is written again within this time may keep its mtime.
+_UNCERTAIN_NS = 50_000_000
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+
+
+class _NoDatabase(Unavailable):
+    """The file is not a SQLite database."""
+
+
+class SessionVersion(NamedTuple):
+    """A state of one session in a database.
+
+    Attributes:
+        session: the session's id.
+        last: the number of its last row; further rows get higher numbers.
+        token: changes if other rows than the further ones changed.
+        time_ms: the time of the last change, in milliseconds since 1970.
+    """
+
+    session: str
+    last: int
+    token: str
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    version: SessionVersion
+    stat: os.stat_result
+
+
+class _FileState(NamedTuple):
+    """The state of the database's file and of its write-ahead log."""
+
+    file: tuple[int, int, int, int]
+    log: tuple[int, int, int, int] | None
+    newest_ns: int
+
+
+class SessionDatabase(ABC):
+    """The sessions in one database. Objects are shared by threads (`shared_database`).
+
+    All methods raise Busy if another process locks the database, and Unavailable or Forbidden if it
+    cannot be read.
+    """
+
+    # The rule for edits, as a sentence: its sessions are read only.
+    left_alone: str
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        self._seen: tuple[_FileState, int] | None = None  # and the time at which it was read
+        self._problem: str | None = None
+        self._tables: frozenset[str] = frozenset()
+        self._known: dict[str, _Known] = {}
+        self._copy: tuple[str, os.stat_result, BinaryIO] | None = None
+
+    # --- what a program's module tells ---
+
+    @abstractmethod
+    def find_problem(self, connection: sqlite3.Connection) -> str | None:
+        """Return why the sessions cannot be read (a newer schema); None if they can."""
+
+    @abstractmethod
+    def versions(self, connection: sqlite3.Connection) -> Iterator[SessionVersion]:
+        """Yield the state of each session that has at least one row."""
+
+    @abstractmethod
+    def measure(
+        self, connection: sqlite3.Connection, version: SessionVersion, after: int | None
+    ) -> int:
+        """Return the size of a session's lines in bytes, line ends included.
+
+        `after`: only the lines after this row; None: all.
+        """
+
+    @abstractmethod
+    def lines(self, connection: sqlite3.Connection, version: SessionVersion) -> Iterator[bytes]:
+        """Yield the lines of a session up to the row `version.last`, each with its line end."""
+
+    # --- for readers ---
+
+    @property
+    def problem(self) -> str | None:
+        """Why no session of the database can be read; None if they can be, or if it is busy."""
+        try:
+            self._refresh()
+        except Busy:
+            return None
+        except BsdError as error:
+            return error.message
+        return self._problem
+
+    def has_table(self, name: str) -> bool:
+        """Return whether the database has a table of this name; True if that cannot be told."""
+        try:
+            self._refresh()
+        except (NotFound, Forbidden, _NoDatabase):
+            return False
+        except BsdError:
+            return True
+        return name in self._tables
+
+    def sessions(self) -> Mapping[str, os.stat_result]:
+        """Return the state of each session by its id; empty if there is a `problem`."""
+        with self._lock:
+            self._refresh()
+            return {session: known.stat for session, known in self._known.items()}
+
+    def find(self, session: str) -> os.stat_result | None:
+        """Return the state of a session; None if the database does not have it."""
+        with self._lock:
+            self._refresh()
+            known = self._known.get(session)
+            return None if known is None else known.stat
+
+    def open(self, session: str) -> InBlocks:
+        """Open a session's lines for reading; raises NotFound."""
+        for _ in range(_TRIES):
+            with self._lock:
+                self._refresh()
+                known = self._known.get(session)
+                if known is None:
+                    if self._problem is not None:
+                        raise LeftAlone(self._problem)
+                    raise NotFound(f"there is no session {session} in {self.path}")
+                if self._copy is None or self._copy[:2] != (session, known.stat):
+                    self._forget_copy()
+                    copy = self._written(known)
+                    if copy is None:  # it changed meanwhile
+                        continue
+                    self._copy = session, known.stat, copy
+                descriptor = os.dup(self._copy[2].fileno())
+                return TranscriptCopy(descriptor, known.stat, f"{session} in {self.path}")
+        raise Busy(f"session {session} in {self.path} changes all the time", hint="again later")
+
+    @contextmanager
+    def connected(self) -> Iterator[sqlite3.Connection]:
+        """Open the database for reading. No error of SQLite leaves the `with` block."""
+        state = _state_of(self.path)
+        uri, is_quiet = self._uri(state)
+        try:
+            # Threads take turns by the lock of this object or have a connection each.
+            database = sqlite3.connect(
+                uri, uri=True, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            with closing(database) as connection:
+                connection.text_factory = bytes
+                for setting in ("query_only = ON", "trusted_schema = OFF"):
+                    connection.execute(f"PRAGMA {setting}")
+                yield connection
+        except sqlite3.Error as error:
+            raise self._told(error) from error
+        if is_quiet and _state_of(self.path) != state:
+            raise Busy(f"{self.path} changed while it was read", hint="again later")
+
+    # --- how it does it ---
+
+    def _uri(self, state: _FileState) -> tuple[str, bool]:
+        """Return SQLite's name of the database, and whether it must not change meanwhile.
+
+        A database whose write-ahead log is empty is read as a file that does not change: otherwise
+        SQLite would create a log and shared memory beside it.
+        """
+        uri = f"file:{quote(str(self.path.absolute()))}?mode=ro"
+        if not _logs_ahead(self.path):
+            return uri, False
+        has_memory = os.path.lexists(f"{self.path}-shm")
+        if state.log is None or (state.log[2] == 0 and not has_memory):
+            return f"{uri}&immutable=1", True
+        if not has_memory and not os.access(self.path.parent, os.W_OK):
+            raise Unavailable(
+                f"{self.path} has a write-ahead log without its index (-shm), and"
+                f" {self.path.parent} cannot be written to",
+                hint="start the program that owns it once, or run bsd as its user",
+            )
+        return uri, False
+
+    def _told(self, error: sqlite3.Error) -> BsdError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _BUSY:
+            return Busy(f"{self.path} is locked by another process", hint="again later")
+        kind = _NoDatabase if code == sqlite3.SQLITE_NOTADB else Unavailable
+        return kind(
+            f"{self.path} cannot be read: {error}",
+            hint="check it with its program; bsd never writes to it",
+        )
+
+    def _refresh(self) -> None:
+        """Read the states of all sessions again if the database's files changed."""
+        with self._lock:
+            for left in reversed(range(_TRIES)):
+                state = _state_of(self.path)
+                if self._seen is not None and self._seen[0] == state:  # noqa: SIM102
+                    if state.newest_ns + _UNCERTAIN_NS < self._seen[1]:
+                        return
+                began = time.time_ns()
+                try:
+                    self._read_states()
+                except Busy:
+                    self._seen = None
+                    if not left:
+                        raise
+                    continue
+                except BaseException:
+                    self._seen, self._known = None, {}
+                    self._forget_copy()
+                    raise
+                self._seen = state, began
+                return
+
+    def _read_states(self) -> None:
+        file = os.stat(self.path)
+        with self.connected() as connection:
+            self._tables = tables_of(connection)
+            self._problem = self.find_problem(connection)
+            found = [] if self._problem else list(self.versions(connection))
+            known: dict[str, _Known] = {}
+            for version in found:
+                if not _is_name(version.session):
+                    continue
+                before = self._known.get(version.session)
+                if before is None or before.version != version:
+                    size = self._size(connection, version, before)
+                    before = _Known(version, _made_stat(version, size, file))
+                known[version.session] = before
+            self._known = known
+
+    def _size(
+        self, connection: sqlite3.Connection, version: SessionVersion, before: _Known | None
+    ) -> int:
+        if before is None or before.version.token != version.token:
+            return self.measure(connection, version, None)
+        if before.version.last > version.last:
+            return self.measure(connection, version, None)
+        return before.stat.st_size + self.measure(connection, version, before.version.last)
+
+    def _written(self, known: _Known) -> BinaryIO | None:
+        """Write a session's lines into a temporary file; None if the session changed meanwhile."""
+        # The file has no name, and is closed by `_forget_copy`.
+        file = tempfile.TemporaryFile(prefix="bsd-session-")  # noqa: SIM115
+        try:
+            size = 0
+            with self.connected() as connection:
+                for line in self.lines(connection, known.version):
+                    size += file.write(line)
+                now = {one.session: one for one in self.versions(connection)}
+            file.flush()
+        except OSError as error:
+            file.close()
+            raise os_problem(error, f"copying a session of {self.path}") from error
+        except BaseException:
+            file.close()
+            raise
+        after = now.get(known.version.session)
+        if after is None or after.token != known.version.token or size != known.stat.st_size:
+            file.close()
+            self._seen, self._known = None, {}
+            return None
+        return file
+
+    def _forget_copy(self) -> None:
+        if self._copy is not None:
+            self._copy[2].close()
+            self._copy = None
+
+
+def _is_name(session: str) -> bool:
+    with suppress(BsdError):
+        return bool(check_name(session, "session"))
+    return False
+
+
+def _made_stat(version: SessionVersion, size: int, file: os.stat_result) -> os.stat_result:
+    """Return the state of a session as that of a file; `file`: the state of the database."""
+    inode = int.from_bytes(hashlib.sha256(version.session.encode()).digest()[:7])
+    told = f"{version.last} {version.token} {size}".encode()
+    # A time in milliseconds has room for a checksum of everything else that changes.
+    time_ns = max(0, version.time_ms) * 1_000_000 + zlib.crc32(told) % 1_000_000
+    seconds = time_ns / 1e9
+    whole = time_ns // 1_000_000_000
+    return os.stat_result(
+        (
+            stat.S_IFREG | 0o400,
+            inode,
+            file.st_dev,
+            1,
+            file.st_uid,
+            file.st_gid,
+            size,
+            whole,
+            whole,
+            whole,
+            seconds,
+            seconds,
+            seconds,
+            time_ns,
+            time_ns,
+            time_ns,
+        )
+    )
+
+
+def _state_of(path: Path) -> _FileState:
+    """Return the state of a database's files; raises Forbidden, NotFound, Unavailable."""
+    found = _plain(path)
+    if found is None:
+        raise NotFound(f"there is no file {path}", hint="`bsd sessions` lists sessions")
+    log = _plain(Path(f"{path}-wal"))
+    _plain(Path(f"{path}-shm"))
+    newest = max(each.st_mtime_ns for each in (found, log) if each is not None)
+    return _FileState(_key(found), None if log is None else _key(log), newest)
+
+
+def _plain(path: Path) -> os.stat_result | None:
+    try:
+        found = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise os_problem(error, f"looking at {path}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise Forbidden(f"{path} is not a regular file", hint="bsd reads plain files only")
+    return found
+
+
+def _key(found: os.stat_result) -> tuple[int, int, int, int]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _logs_ahead(path: Path) -> bool:
+    try:
+        with plain_file(path) as file:
+            header = file.read(20)
+    except NotPlain:
+        raise Forbidden(f"{path} is not a regular file") from None
+    except OSError as error:
+        raise os_problem(error, f"reading {path}") from error
+    return len(header) > 18 and header[18] == _LOGS_AHEAD
+
+
+def tables_of(connection: sqlite3.Connection) -> frozenset[str]:
+    """Return the names of all tables."""
+    names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    return frozenset(text_in(name) for [name] in names)
+
+
+def columns_of(connection: sqlite3.Connection, table: str) -> frozenset[str]:
+    """Return the names of a table's columns; empty if there is no such table."""
+    rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
+    return frozenset(text_in(name) for [name] in rows)
+
+
+def text_in(value: object) -> str:
+    """Return a value of a row as text; empty for any other type."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
+
+
+@lru_cache(maxsize=1024)
+def shared_database(kind: type[SessionDatabase], path: Path) -> SessionDatabase:
+    """Return the object of a database, which is the same for all callers in this process."""
+    return kind(path)
