@@ -130,6 +130,8 @@ def _sample() -> dict[str, Any]:
                 "problem": None,
             }
         ],
+        "unknown_forms": [],
+        "unrecognised": [],
         "unserved": [],
         "not_copied": [],
         "room": {"free": 90 << 30, "size": 500 << 30},
