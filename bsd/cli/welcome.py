@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # `bsd --help` does without them
     from bsd.actions.setup import WouldLeave
 
 _LARGEST = 5  # sessions
+_LEAST_DIRECTORY = 100 << 20  # bytes; smaller directories of programs are not named
 # The slow parts are limited to these times, so that the answer comes within about 2 seconds.
 _FILLS_SECONDS, _LEAVES_SECONDS = 0.8, 0.8
 _MARKERS_BUDGET = 32 << 20  # bytes of sessions that are read for their extracted values
@@ -124,6 +125,17 @@ def _tell_agents(found: Overview) -> None:
     for agent in found.agents:
         if agent.left_alone:
             _say_wrapped(f"{agent.title}: {agent.left_alone}")
+        if others := _other_files(agent):
+            _say_wrapped(others)
+
+
+def _other_files(agent: AgentShare) -> str:
+    """Return what else fills the program's directory; empty if its sessions fill most of it."""
+    in_all = sum(files.bytes for files in agent.directory)
+    if in_all < _LEAST_DIRECTORY or in_all < 2 * agent.bytes:
+        return ""
+    largest = ", ".join(f"{files.what} {size(files.bytes)}" for files in agent.directory[:3])
+    return f"{agent.title}: its directory takes {size(in_all)}: {largest}"
 
 
 def _row(one: AgentShare | ProjectShare, title: str) -> tuple[str, ...]:

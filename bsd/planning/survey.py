@@ -253,7 +253,8 @@ class Survey:
             values,
             self._policy,
             self._limits,
-            own_result=info.result_of in self._own_calls,
+            own_result=info.result_of in self._own_calls
+            or any(call.answered and own_tool(call.name) for call in info.calls),
             undone=info.id in self._undone,
             restored_ms=self._restored.get(info.id or ""),
         )

@@ -16,6 +16,7 @@ const SHOWN_FILLS = 5;
 // Prefixes of the names of parts, in the order of their colours.
 const FILLS = ["tool results", "thinking", "arguments of calls", "images", "assistant text", "user text", "never sent"];
 const LEAST_SHARE = 0.01;
+const ADVISED = 10 << 20; // bytes: larger files of a program come with advice
 
 export async function overviewView(page) {
     const view = new Overview(page);
@@ -336,6 +337,9 @@ class Overview {
             ...(agent.more_projects > 0
                 ? [[h("span", { class: "project note" }, `and ${count(agent.more_projects, "more project")}`), "", "", "", "", ""]]
                 : []),
+            ...(agent.directory ?? []).map(({ what, advice, bytes: size }) => [
+                h("span", { class: "project" }, what, size > ADVISED && h("span", { class: "note block" }, advice)),
+                ...["", bytes(size), "", "", ""]]),
         ]);
         this.agents.hidden = !rows.length;
         fill(
