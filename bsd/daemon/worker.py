@@ -130,6 +130,7 @@ class Worker:
                         urgent=name in urgent,
                         asked=urgent.get(name) is Urgency.ASKED,
                         told_idle=state.enqueuer.told_idle(name),
+                        since_unpaid=state.savings.since_unpaid(name, now),
                     )
                     for name in order
                 ],
@@ -203,6 +204,8 @@ class Worker:
             due.append(state.savings.due(name) or now)
         else:
             state.savings.clear(name)
+        if result.status is Status.EXTRACTED and not result.bytes_saved:
+            state.savings.note_unpaid(name, now)
         state.note_waiting(name, result.wait)
         if result.due_at is not None:
             due.append(now + max(0.0, result.due_at - state.clocks.wall()))

@@ -86,7 +86,9 @@ class ContextWindow:
         self._superseding: int | None = None  # the program reads no row before this one again
         # Hash of `version_of` → rows of the newest versions, which the program may still read.
         self._versions: dict[int, tuple[int, ...]] = {}
-        self._superseded: set[int] = set()  # rows of older versions
+        self._first_versions: dict[int, int] = {}  # the same → row of the first version
+        self._superseded: set[int] = set()  # rows of older versions, and rows that were rewound
+        self._rewinds = False  # an entry rewinds to an earlier one
         self._reads_all_versions = False
         self._versions_before = False  # versions of an entry may also be before the checkpoint
         # (row, event) pairs. A signature in an unparsed line has the row of the next entry.
@@ -110,7 +112,7 @@ class ContextWindow:
         self._parents.append(self._parent_of(row, info))
         self._answers.append(id_hash(info.answer) if info.answer else NO_ID)
         follows_last = self._before is not None and info.parent == self._before[0]
-        self.goes_back = info.rolls_back > 0 or (
+        self.goes_back = bool(info.rolls_back or info.rewinds_to) or (
             info.turn is Turn.STARTS
             and info.names_parent
             and not (follows_last or self._is_next(info))
@@ -138,6 +140,7 @@ class ContextWindow:
         if info.supersedes:
             self._superseding = row
             self._versions.clear()
+            self._first_versions.clear()
         if info.version_of is not None:
             version, read = id_hash(info.version_of), info.versions_read
             rows = (*self._versions.get(version, ()), row)
@@ -145,7 +148,14 @@ class ContextWindow:
             self._versions_before |= info.is_compaction
             self._superseded.update(rows[:-read])
             self._versions[version] = rows[-read:]
+            self._first_versions.setdefault(version, row)
         self._reads_all_versions |= info.rolls_back > 0
+        if info.rewinds_to is not None:
+            self._rewinds = True
+            # An entry that is not found stands in the entry that superseded all others, if any.
+            first = 0 if self._superseding is None else self._superseding + 1
+            start = self._first_versions.get(id_hash(info.rewinds_to), first)
+            self._superseded.update(range(start, row))
 
     def _is_next(self, info: EntryInfo) -> bool:
         """Return whether the first entry with an id follows the last one before it."""
@@ -268,7 +278,7 @@ class ContextWindow:
         """True if an entry after the checkpoint may supersede entries before it."""
         if self._since is None:
             return False
-        return self._superseding is not None or self._versions_before
+        return self._superseding is not None or self._rewinds or self._versions_before
 
     def leaf(self, rows: int) -> tuple[int, bool]:
         """Return the last id of the first rows, as a hash, and whether the path leads through it.

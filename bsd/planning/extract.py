@@ -247,6 +247,8 @@ class _Extraction:
             self._due_at = min(decision.due_at, self._due_at or decision.due_at)
         if decision.reason is not Reason.EXTRACT:
             self._leave(outcome, decision.reason)
+        elif self._fmt.keeps_length and not outcome.sent:  # neither bytes nor tokens would be saved
+            self._leave(outcome, Reason.NOT_SENT)
         elif self._memory >= self._budget_bytes:
             self._complete = False
             self._final.stop(outcome)
@@ -361,7 +363,8 @@ class _Extraction:
         # Not `in`: it first tries the bytes as a number, and raises and catches an error each time.
         some_away = marked or raw.find(_PLACEHOLDER) >= 0
         if some_away and (entry := parse_entry(raw)) is not None:
-            markers = self._markers.of(entry, self._fmt.info(entry), row.index)
+            # Placeholders of copied values stay: they name the originals of other entries.
+            markers = self._markers.of(entry, self._fmt.info(entry), row.index, copied=False)
             if len(markers) == 1:
                 return self._original_of_marked(outcome, raw, entry, markers[0], first)
             # A line has no room for several markers, and a foreign `_extracted` stays.

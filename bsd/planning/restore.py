@@ -15,14 +15,14 @@ from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import Conflict, Invalid
 from bsd.core.formatting import iso_utc
 from bsd.planning.line_length import as_long
-from bsd.planning.locate import Located, locate_copies, name_of
+from bsd.planning.locate import Located, locate_copied_values, locate_copies, name_of
 from bsd.planning.originals import Return, nothing_away, original_of, restored_of
 from bsd.planning.plan import Plan
 from bsd.store.entry_notes import Noting, Stamp
 from bsd.store.history import TouchedLine
-from bsd.store.markers import NEEDLES, Markers, away_paths
+from bsd.store.markers import NEEDLES, Markers, away_paths, copied_markers, loose_placeholders
 from bsd.store.originals import Missing, OriginalStore
-from bsd.transcripts.agents.entry import MARKER, RESTORED, Marker
+from bsd.transcripts.agents.entry import MARKER, RESTORED, Entry, Marker, standing_at
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import Line, Transcript, parse_entry
@@ -105,7 +105,7 @@ def plan_restore(
     """Plan the return of one entry's values.
 
     If several lines are copies of the entry, each of them gets its values back; the answer is that
-    of the first restored line.
+    of the first restored line. So do other entries into which the program copied these values.
 
     Args:
         keys: names of the values, whole or by a segment; none means all.
@@ -119,18 +119,21 @@ def plan_restore(
     copies = locate_copies(source, fmt, entry)
     restorer = _Restorer(source, fmt, stored, now)
     edits, answers = [], []
-    of_copies = [(located, restorer.marked(located)) for located in copies]
+    of_copies = [(located, restorer.named(located, entry)) for located in copies]
+    own = {located.line.index for located, some in of_copies if any(one.away for one in some)}
+    of_copies += restorer.copied_values(copies, entry)
     of_copies = [(each, some) for each, some in of_copies if any(one.away for one in some)]
     if not of_copies:
         raise _nothing_away(copies[0], restorer.marked(copies[0]))
     # Copies may differ in their extracted values.
-    wanted = _matching([one for _, some in of_copies for one in some], keys) if keys else None
-    for located, marked in of_copies:
+    wanted = _matching(fmt, of_copies, keys) if keys else None
+    for located, marked in sorted(of_copies, key=lambda each: each[0].line.index):
         answer, line = restorer.restore(located, marked, wanted)
         answers.append(answer)
         if answer.keys_restored:
             edits.append(_stamped(fmt, line, located.line, now))
-    answer = next((one for one in answers if one.restored), answers[0])
+    of_entry = [one for one in answers if one.index in own] or answers
+    answer = next((one for one in of_entry if one.restored), of_entry[0])
     return _plan(source, fmt, edits, answers), answer
 
 
@@ -212,20 +215,39 @@ class _Marked:
     away: frozenset[str]  # keys with a placeholder in the line
     in_line: bool  # the line has this marker
 
+    def only(self, entry: Entry, name: str) -> _Marked:
+        """Return this without the values whose placeholders do not name the entry `name`."""
+        paths = {key: at for key, at in self.paths.items() if standing_at(entry, at) == name}
+        return replace(self, paths=paths, away=self.away & paths.keys())
 
-def _matching(marked: Sequence[_Marked], names: Iterable[str]) -> frozenset[str]:
+
+def _matching(
+    fmt: TranscriptFormat,
+    of_copies: Iterable[tuple[Located, Sequence[_Marked]]],
+    names: Iterable[str],
+) -> frozenset[str]:
     """Return the keys that match names, whole or by a segment: `message.content[2].text`, `text`.
 
-    Raises Invalid if a name matches no key.
+    Includes the keys of values that the program copied from matching ones. Raises Invalid if a name
+    matches no key.
     """
-    paths = [(key, path) for one in marked for key, path in one.paths.items()]
-    meant = {name: {key for key, path in paths if names_value(name, path)} for name in names}
-    if unknown := [name for name, keys in meant.items() if not keys]:
+    known = [
+        (key, path, fmt.value_name(located.entry, path))
+        for located, marked in of_copies
+        for one in marked
+        for key, path in one.paths.items()
+    ]
+    meant = {name: {one for one in known if names_value(name, one[1])} for name in names}
+    if unknown := [name for name, found in meant.items() if not found]:
         raise Invalid(
             f"the entry has no extracted key {', '.join(unknown)}",
-            hint=f"its keys: {', '.join(key for key, _ in paths)}",
+            hint=f"its keys: {', '.join(key for key, _, _ in known)}",
         )
-    return frozenset().union(*meant.values())
+    matching = frozenset().union(*meant.values())
+    copied = {name for *_, name in matching} - {None}
+    return frozenset(
+        key for key, path, name in known if (key, path, name) in matching or name in copied
+    )
 
 
 def _nothing_away(located: Located, marked: Sequence[_Marked]) -> Conflict:
@@ -269,6 +291,30 @@ class _Restorer:
             )
             for marker in self.markers.of(located.entry, located.info, located.line.index)
         ]
+
+    def copied_values(
+        self, copies: Sequence[Located], entry: str
+    ) -> list[tuple[Located, list[_Marked]]]:
+        """Return the entries into which the program copied values of an entry, without the others.
+
+        Args:
+            copies: the lines of the entry.
+            entry: its name as the user typed it; if no line has this id, the id in placeholders.
+        """
+        mentioned = loose_placeholders(copies[0].entry, self.fmt).values()
+        name = entry if entry in mentioned else copies[0].info.id
+        if name is None:
+            return []
+        others = locate_copied_values(self.source, self.fmt, name, copies)
+        return [(located, self.named(located, name)) for located in others]
+
+    def named(self, located: Located, name: str) -> list[_Marked]:
+        """Return the markers of an entry; if its placeholders name several, those of `name`."""
+        marked = self.marked(located)
+        mentioned = loose_placeholders(located.entry, self.fmt).values()
+        if located.info.id == name or name not in mentioned:
+            return marked
+        return [one for each in marked if (one := each.only(located.entry, name)).paths]
 
     def try_to_restore(self, line: Line) -> tuple[Restored | None, Line]:
         """Restore a line, without an error if it cannot be edited.
@@ -347,13 +393,15 @@ class _Restorer:
         if not restored:
             return line
         left = tuple(key for key in marker.keys if key in marked.away and key not in restored)
+        remove = copied_markers(entry, back.replace)
         if not marked.in_line and Marker.of(entry):
-            new = back.apply(line.raw)  # the line's marker names other extracted values
+            new = back.apply(line.raw, remove=remove)  # its marker names other extracted values
         elif left:
             rest = Marker(marker.ref, marker.hash, marker.size, left, marker.at)
-            new = back.apply(line.raw, put={MARKER: rest.to_json()})
+            new = back.apply(line.raw, remove=remove, put={MARKER: rest.to_json()})
         else:
-            new = back.apply(line.raw, remove=[(MARKER,)] if marked.in_line else [])
+            own = [(MARKER,)] if marked.in_line else []
+            new = back.apply(line.raw, remove=[*remove, *own])
         if self.fmt.keeps_length:
             try:
                 new = as_long(line.raw, new)
@@ -419,7 +467,7 @@ def plan_remark(
         # A marker without keys counts as lost.
         if located is None or Marker.of(located.entry) is not None or located.info.is_header:
             continue
-        found = markers.of(located.entry, located.info, line.index)
+        found = markers.of(located.entry, located.info, line.index, copied=False)
         if len(found) != 1:
             continue
         try:

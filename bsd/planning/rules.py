@@ -204,6 +204,7 @@ class Reason(StrEnum):
     VALUES_TOO_SMALL = "values_too_small"
     PREFIX_BOUND = "prefix_bound"
     CACHE_WARM = "cache_warm"
+    NOT_SENT = "not_sent"
     TOO_LARGE_IN_MEMORY = "too_large_in_memory"
     EXTRACT = "extract"
 
@@ -299,8 +300,10 @@ class Decision:
 @lru_cache(maxsize=256)
 def own_tool(name: str | None) -> bool:
     """Return whether a tool is bsd's, under any prefix of an MCP client."""
-    # Most clients write `mcp__bsd__restore`, some `bsd_restore`.
-    return name is not None and name.rpartition("__")[2].removeprefix("bsd_") in _OWN_TOOLS
+    if name is None:
+        return False
+    # Most clients write `mcp__bsd__restore`, some `bsd_restore` or `mcp_bsd_restore`.
+    return name.rpartition("__")[2].removeprefix("mcp_").removeprefix("bsd_") in _OWN_TOOLS
 
 
 def subject_of(  # noqa: PLR0913 - facts, each by its name

@@ -70,6 +70,7 @@ _WHEN_OLD = frozenset(
         Reason.EXTRACT,
         Reason.VALUES_TOO_SMALL,
         Reason.PREFIX_BOUND,
+        Reason.NOT_SENT,
         Reason.TOO_LARGE_IN_MEMORY,
         "not_editable",
     )
@@ -252,7 +253,8 @@ class Survey:
             values,
             self._policy,
             self._limits,
-            own_result=info.result_of in self._own_calls,
+            own_result=info.result_of in self._own_calls
+            or any(call.answered and own_tool(call.name) for call in info.calls),
             undone=info.id in self._undone,
             restored_ms=self._restored.get(info.id or ""),
         )

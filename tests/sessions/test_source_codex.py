@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bsd.actions.overview import overview
 from bsd.core.errors import Busy
 from bsd.core.filesystem import strength
 from bsd.planning.result import Status
@@ -180,3 +181,18 @@ def test_compactions_that_codex_may_read_again_stay_whole(
     home = Home.of(CODEX, tmp_path, lines)
     assert make_caller(home.layout, clock).extract(home.name).status is Status.EXTRACTED
     assert compactions_left(home)[:4] == numbers
+
+
+def test_the_overview_says_what_fills_the_directory(codex: Home, clock: Clock) -> None:
+    home = codex.path.parents[4]
+    for name in ("logs_2.sqlite", "logs_2.sqlite-wal", "state_5.sqlite", "archived_sessions/a"):
+        (home / name).parent.mkdir(exist_ok=True)
+        (home / name).write_bytes(b"x" * (1 << 20))
+    (home / "other.sqlite").write_bytes(b"x" * (1 << 22))
+    [agent] = overview(make_caller(codex.layout, clock)).agents
+    found = {files.what: (files.bytes, bool(files.advice)) for files in agent.directory}
+    assert found["log (logs_2.sqlite)"] == (2 << 20, True)
+    assert found["list of threads (state_5.sqlite)"] == (1 << 20, False)
+    assert found["archived threads (archived_sessions)"][0] >= 1 << 20
+    assert set(found) - {"threads (sessions)"} == set(list(found)[:3])  # the largest first
+    assert 0 < found["threads (sessions)"][0] < 1 << 20

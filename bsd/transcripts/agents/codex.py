@@ -25,6 +25,7 @@ from bsd.core.errors import Busy
 from bsd.core.layout import SessionName
 from bsd.core.locations import expand
 from bsd.core.sources import ProgramArchive
+from bsd.transcripts.agents.codex_directory import directory_files
 from bsd.transcripts.agents.codex_lines import (
     BEFORE_A_PROMPT,
     call_seconds,
@@ -552,4 +553,5 @@ KIND = SourceKind(
     title="Codex",
     usual_directory=directory_below("CODEX_HOME", ".codex", "sessions"),
     additions=_additions,
+    directory_files=directory_files,
 )

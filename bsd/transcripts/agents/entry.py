@@ -281,7 +281,8 @@ _MOST_DOLLARS = 1e6  # no answer costs more; larger numbers, NaN and infinity ar
 
 def answer_of(entry: Entry) -> str | None:
     """Return the id of the answer that an entry is part of; each part repeats the token counts."""
-    return text_of(message_of(entry).get("id"))
+    own = text_of(message_of(entry).get("id"))
+    return text_of(entry.get("id")) if own is None and "tokens" in entry else own
 
 
 def tokens_of(entry: Entry) -> dict[str, int]:
@@ -379,7 +380,9 @@ def _counts_cached_as_input(usage: Mapping[str, Any]) -> bool:
 
 def _usage_in(entry: Entry) -> Any:
     usage = message_of(entry).get("usage") or entry.get("usage")
-    return _usage_metadata(entry) if usage is None and "usageMetadata" in entry else usage
+    if usage is not None:
+        return usage
+    return _usage_metadata(entry) if "usageMetadata" in entry else _tokens(entry.get("tokens"))
 
 
 def _usage_metadata(entry: Entry) -> dict[str, int] | None:
@@ -396,6 +399,19 @@ def _usage_metadata(entry: Entry) -> dict[str, int] | None:
         "cached_input_tokens": _first_count(told, ("cachedContentTokenCount",)),
         "completion_tokens": max(total - prompt, _first_count(told, ("candidatesTokenCount",))),
         "total_tokens": total,
+    }
+
+
+def _tokens(told: Any) -> dict[str, int] | None:
+    """Return the token counts of Gemini CLI under other names; None if there are none."""
+    if not isinstance(told, dict):
+        return None
+    output, thoughts = (_first_count(told, (name,)) for name in ("output", "thoughts"))
+    return {
+        "prompt_tokens": _first_count(told, ("input",)),
+        "cached_input_tokens": _first_count(told, ("cached",)),
+        "completion_tokens": output + thoughts,
+        "total_tokens": _first_count(told, ("total",)),
     }
 
 

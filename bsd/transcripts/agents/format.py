@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
@@ -127,6 +127,7 @@ class EntryInfo:
     # Of these versions, the program may still read so many of the newest; 0: it may read all, now
     # and from now on.
     versions_read: int = 1
+    rewinds_to: str | None = None  # the first entry with this `version_of`, and all since
     is_compaction: bool = False
     # For a compaction: the earlier entries that stay in context, as a list of ids or as a range. If
     # only the first is named, the range ends at the compaction.
@@ -194,7 +195,9 @@ TIES = frozenset(
 # Members in which the result of a call says whether the call failed.
 _ERROR_FLAGS = (("isError",), ("is_error",), ("message", "isError"), ("message", "is_error"))
 # Tools that run their argument in a shell, with any prefix before their names.
-_SHELLS = frozenset(("exec", "bash", "shell", "terminal", "run_command", "execute_command"))
+_SHELLS = frozenset(
+    ("exec", "bash", "shell", "terminal", "run_command", "execute_command", "run_shell_command")
+)
 # Tools that write a file, and the names of the argument with its path.
 _WRITERS = frozenset(("write", "create", "write_file", "create_file", "file_write"))
 _PATHS = ("path", "file_path", "filePath", "filename", "file")
@@ -256,6 +259,13 @@ class TranscriptFormat(ABC):
     def renews_id(self, entry: Entry, was: str) -> bool:
         """Return whether a program may have rewritten the entry of id `was` as this entry."""
         return False
+
+    def value_name(self, entry: Entry, path: ValuePath) -> Hashable | None:
+        """Return a name that a value keeps where its program copies it into another entry.
+
+        None: it has no such name, and stands in another entry only if the whole entry was copied.
+        """
+        return None
 
     def title(self, entry: Entry) -> Title | None:
         """Return the title that an entry gives its session: a name, or the first prompt."""

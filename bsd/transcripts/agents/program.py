@@ -346,6 +346,14 @@ class HookCall:
     tell_model: Callable[[str], dict[str, Any]] | None = None
 
 
+class FilesOfProgram(NamedTuple):
+    """Files in a program's directory that count together in the disk use of the directory."""
+
+    what: str  # for users
+    paths: tuple[Path, ...]  # files, and directories with everything below them
+    advice: str | None = None  # how users can get the space back, as a sentence
+
+
 class SourceKind(NamedTuple):
     """A program whose directory may be a source."""
 
@@ -367,6 +375,9 @@ class SourceKind(NamedTuple):
     )
     # Reads the call of a hook from its JSON; None: bsd has no use for this call.
     read_hook: Callable[[Mapping[str, Any]], HookCall | None] = lambda _: None
+    # Yields what fills the program's directory, its sessions too, by the source's directory. Empty:
+    # nothing but sessions is worth naming.
+    directory_files: Callable[[Path], Iterable[FilesOfProgram]] = lambda _: ()
     # Returns bsd's additions to the program's own files; None: there are none.
     additions: Callable[[SetupCommands, Mapping[str, str]], list[Addition]] | None = None
 

@@ -117,7 +117,7 @@ def away(old: bytes, new: bytes) -> int:
 def _check_stand_in(was: Any, now: Any) -> None:
     if isinstance(now, dict):  # a block of text replaces a block of media
         assert isinstance(was, dict)
-        assert now["type"].endswith("text")
+        assert now.get("type", "text").endswith("text")
         now = now["text"]
     assert isinstance(now, str)
     assert now.startswith("[[extracted-")
