@@ -35,6 +35,7 @@ _log: BoundLogger = structlog.get_logger(module="session")
 
 # Hints about sessions that bsd leaves alone.
 _READABLE = "read it with `bsd show`, or update bsd; nothing in it is changed"
+_IN_DATABASE = "read it with `bsd show`; nothing in the database is changed"
 _NO_PLAIN_FILE = "its program keeps it in a form that bsd does not edit"
 _UNREADABLE = "update bsd, or leave it out with the setting `exclude`; nothing in it is changed"
 
@@ -51,7 +52,12 @@ class Session:
 
     @property
     def path(self) -> Path:
-        """The transcript's present path, a regular file; raises NotFound, Forbidden."""
+        """The transcript's present path, a regular file, to edit it.
+
+        Raises NotFound, Forbidden; LeftAlone if the session is in a database.
+        """
+        if (database := database_with(self.layout, self.name)) is not None:
+            raise LeftAlone(self._why_read_only(database), hint=_IN_DATABASE)
         return self.layout.session_file(self.name)
 
     @cached_property
@@ -109,7 +115,7 @@ class Session:
             NotFound, Forbidden: there is no such file, or it lies outside.
         """
         if database := self.program.database():  # reading a session from it takes long
-            raise LeftAlone(self._why_read_only(database), hint=_READABLE)
+            raise LeftAlone(self._why_read_only(database), hint=_IN_DATABASE)
         source, fmt, left_alone = self.open_to_read(path)
         if left_alone is None and isinstance(source, TranscriptFile):
             return source, fmt
@@ -132,7 +138,7 @@ class Session:
         self.layout.refuse_excluded(self.name)
         database = database_with(self.layout, self.name)
         if database is None:
-            path = path or self.path
+            path = path or self.layout.session_file(self.name)
             self._refuse_no_session(unless_stored=True)
         source = open_file(path) if path else open_transcript(self.layout, self.name)
         database = database or self.program.database()
@@ -231,7 +237,8 @@ class SessionReader:
         self._file, fmt, left_alone = self._session.open_to_read()
         if left_alone is not None and self._to_edit:
             self._file.close()
-            raise LeftAlone(left_alone, hint=_READABLE)
+            hint = _READABLE if self._session.program.database() is None else _IN_DATABASE
+            raise LeftAlone(left_alone, hint=hint)
         return self._session.opened(self._file, fmt, self._now, self._config, left_alone)
 
     def __exit__(self, *_: object) -> None:
