@@ -38,6 +38,7 @@ _END_BYTES = 32 << 10  # of a session, in which its last lines are judged
 
 # Hints about sessions that bsd leaves alone.
 _READABLE = "read it with `bsd show`, or update bsd; nothing in it is changed"
+_IN_DATABASE = "read it with `bsd show`; nothing in the database is changed"
 _NO_PLAIN_FILE = "its program keeps it in a form that bsd does not edit"
 _UNREADABLE = "update bsd, or leave it out with the setting `exclude`; nothing in it is changed"
 
@@ -54,7 +55,12 @@ class Session:
 
     @property
     def path(self) -> Path:
-        """The transcript's present path, a regular file; raises NotFound, Forbidden."""
+        """The transcript's present path, a regular file, to edit it.
+
+        Raises NotFound, Forbidden; LeftAlone if the session is in a database.
+        """
+        if (database := database_with(self.layout, self.name)) is not None:
+            raise LeftAlone(self._why_read_only(database), hint=_IN_DATABASE)
         return self.layout.session_file(self.name)
 
     @cached_property
@@ -112,7 +118,7 @@ class Session:
             NotFound, Forbidden: there is no such file, or it lies outside.
         """
         if database := self.program.database():  # reading a session from it takes long
-            raise LeftAlone(self._why_read_only(database), hint=_READABLE)
+            raise LeftAlone(self._why_read_only(database), hint=_IN_DATABASE)
         source, found, read_only = self._open(path)
         if read_only is None and isinstance(found, NotOurs):
             with source:
@@ -152,7 +158,7 @@ class Session:
         self.layout.refuse_excluded(self.name)
         database = database_with(self.layout, self.name)
         if database is None:
-            path = path or self.path
+            path = path or self.layout.session_file(self.name)
             self._refuse_no_session(unless_stored=True)
         source = open_file(path) if path else open_transcript(self.layout, self.name)
         database = database or self.program.database()
