@@ -236,6 +236,12 @@ class AgentProgram(ABC):
         """Return whether an entry has an id: two equal lines are then one entry, written twice."""
         return "id" in entry or "__id" in entry
 
+    def keeps_offsets(self, first_lines: Iterable[bytes]) -> bool:
+        """Return whether the program keeps byte offsets into a file with these first lines."""
+        found = self.detect(first_lines)
+        fmt = found.reads if isinstance(found, NotOurs) else found
+        return fmt is not None and fmt.keeps_length
+
     def database(self) -> SessionDatabase | None:
         """Return the database that holds its sessions; None if they are files."""
         return None

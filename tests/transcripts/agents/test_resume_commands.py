@@ -130,7 +130,7 @@ def test_a_long_list_opens_no_session_that_the_index_knows(
     home = claude_home(tmp_path)
     caller = caller_of(home.layout)
     search_all(caller, "do it")
-    monkeypatch.setattr("bsd.maintenance.titles.TranscriptFile", _refuse)
+    monkeypatch.setattr("bsd.maintenance.titles.open_transcript", _refuse)
     [row] = list_all_sessions(caller).sessions
     assert row.resume == f"cd {shlex.quote(ODD)} && claude --resume {home.name.session}"
 
