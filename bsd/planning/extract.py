@@ -247,6 +247,8 @@ class _Extraction:
             self._due_at = min(decision.due_at, self._due_at or decision.due_at)
         if decision.reason is not Reason.EXTRACT:
             self._leave(outcome, decision.reason)
+        elif self._fmt.keeps_length and not outcome.sent:  # neither bytes nor tokens would be saved
+            self._leave(outcome, Reason.NOT_SENT)
         elif self._memory >= self._budget_bytes:
             self._complete = False
             self._final.stop(outcome)

@@ -12,6 +12,8 @@ from tests.compat.needed import node_modules
 
 SESSIONS = ".qwen/projects"
 _OPTIONS = ("--auth-type", "anthropic", "--model", "claude-opus-4-5", "--yolo")
+# The program would start itself again, with a larger heap.
+_QUICK = {"QWEN_CODE_NO_RELAUNCH": "true"}
 _SETTINGS = {
     "general": {"enableAutoUpdate": False},
     "memory": {"enableManagedAutoMemory": False},  # it would ask the model, too
@@ -30,10 +32,12 @@ class QwenCode:
     def at(cls, node: str, top: Path, work: Path, model: Model) -> QwenCode:
         """Return Qwen Code in an empty home, with a root of bsd."""
         env = {"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "nobody's"}
+        env |= _QUICK | {"NODE_COMPILE_CACHE": str(work.parent / "compiled")}
         beside = Beside(top, "qwen", SESSIONS, work, env)
-        (beside.source.parent / "settings.json").write_text(json.dumps(_SETTINGS))
         package = node_modules("Qwen Code", "qwen") / "@qwen-code" / "qwen-code"
-        return cls(beside, (node, str(package / "cli-entry.js")))
+        qwen = cls(beside, (node, str(package / "cli.js")))
+        qwen.settings.write_text(json.dumps(_SETTINGS))
+        return qwen
 
     def copy_to(self, top: Path) -> QwenCode:
         """Copy the home with its sessions."""
@@ -43,20 +47,31 @@ class QwenCode:
         """Let Qwen Code answer a prompt without a terminal."""
         self.beside.run(*self.program, *_OPTIONS, *options, "-p", prompt)
 
-    def three_turns(self) -> Path:
-        """Make a session of three turns; values of all but the last may leave."""
+    @property
+    def settings(self) -> Path:
+        """The user's settings."""
+        return self.beside.source.parent / "settings.json"
+
+    def chats(self) -> list[Path]:
+        """The files of all sessions but those of sub-agents."""
+        return [path for path in self.beside.files() if path.parent.name == "chats"]
+
+    def two_turns(self) -> Path:
+        """Make a session with results of several kinds."""
         work = self.beside.work
         book, page = work / "book.txt", work / "page.txt"
         book.write_text("".join(f"{n} a line of a file that somebody reads\n" for n in range(300)))
-        read = ("read_file", {"file_path": str(book)})
-        count = ("run_shell_command", {"command": "seq 1 600", "is_background": False})
-        fail = ("run_shell_command", {"command": "seq 900; exit 3", "is_background": False})
-        write = ("write_file", {"file_path": str(page), "content": "A page. " * 100})
-        edit = {"file_path": str(page), "old_string": "A page. " * 50, "new_string": "B " * 200}
-        self.run(asking("Read.", read, count, write))
-        [path] = self.beside.files()
-        long = "Once more; " + "and mind what I have said about it. " * 30
-        self.run(asking(long, ("edit", edit), fail), "--resume", path.stem)
-        self.run("Thank you.", "--continue")
-        assert self.beside.files() == [path]
+        end = "A page. " * 50
+        edit = {"file_path": str(page), "old_string": f"{end}The end.", "new_string": "B " * 200}
+        calls = (
+            ("read_file", {"file_path": str(book)}),
+            ("run_shell_command", {"command": "seq 1 600", "is_background": False}),
+            ("write_file", {"file_path": str(page), "content": f"{end}{end}The end."}),
+            ("edit", edit),
+            ("run_shell_command", {"command": "seq 900; exit 3", "is_background": False}),
+        )
+        self.run(asking("Read.", *calls))
+        [path] = self.chats()
+        self.run("Once more; " + "and mind what I have said about it. " * 30, "--resume", path.stem)
+        assert self.chats() == [path]
         return path

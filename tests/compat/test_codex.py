@@ -240,7 +240,7 @@ def test_a_fork_gets_everything_back(codex: Codex, parent: str) -> None:
     assert [line["payload"] for line in lines(now)[1 : len(parents) + 1]] == parents
 
 
-def test_a_migrated_thread_keeps_placeholders_and_is_left_alone(codex: Codex) -> None:
+def test_a_migrated_thread_keeps_placeholders_without_room_for_values(codex: Codex) -> None:
     thread, old, name = extracted(codex)
     taken = codex.file(thread).read_bytes()
     codex.run("migrate-rollouts", "--apply")
@@ -250,9 +250,10 @@ def test_a_migrated_thread_keeps_placeholders_and_is_left_alone(codex: Codex) ->
     assert lines(now)[0]["payload"]["history_mode"] == "paginated"
     assert listed(codex) == {name: None}
     codex.rest()
-    result = caller(codex).extract(name)
-    assert result.status is Status.LEFT_ALONE
-    assert "paginated" in (result.reason or "")
+    assert caller(codex).extract(name).status is Status.UNCHANGED
+    result = performed.restore_all(caller(codex), name)
+    assert len(result.unavailable) == now.count(AWAY)
+    assert all("--to FILE" in why for why in result.unavailable.values())
     assert codex.file(thread).read_bytes() == now
     found = verify(codex.layout)
     assert found.placeholders == now.count(AWAY)
@@ -266,22 +267,6 @@ def test_a_migrated_thread_keeps_placeholders_and_is_left_alone(codex: Codex) ->
         content = performed.extracted_content(caller(codex), name, entry)["content"]
         assert set(content.values()) <= texts
         assert content
-
-
-def test_a_thread_taken_back_to_an_earlier_turn_has_a_second_file(codex: Codex) -> None:
-    with codex.server() as server:
-        thread = server.call("thread/start")["thread"]["id"]
-        for number in range(2):
-            server.turn(thread, f"please count {number}")
-        turns = server.call("thread/turns/list", threadId=thread)["data"]
-        server.call("thread/revert", threadId=thread, beforeTurnId=turns[0]["id"])
-        server.turn(thread, "again")
-    codex.rest()
-    names = listed(codex)
-    assert len(names) == len(codex.files()) == 2
-    assert all(thread in name.session for name in names)
-    for name in names:
-        assert caller(codex).extract(name).status is Status.LEFT_ALONE
 
 
 @pytest.mark.parametrize("archived", [False, True], ids=["in its place", "archived"])

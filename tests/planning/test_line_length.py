@@ -119,6 +119,18 @@ def test_a_value_that_is_shorter_than_marker_and_placeholder_stays() -> None:
     assert mine.raw.splitlines()[0] == old.splitlines()[0]
 
 
+def test_a_value_that_is_no_longer_sent_stays() -> None:
+    mine = session(
+        result("e1", output=LONG), {"__id": "k", "type": "compaction"}, result("e2", output=LONG)
+    )
+    assert mine.extract(keep_recent=0).report.reasons == {
+        Reason.NOT_SENT: 1,
+        Reason.TYPE_NOT_MATCHED: 1,
+        Reason.EXTRACT: 1,
+    }
+    assert LONG in mine.entry(0)["output"]
+
+
 def test_values_come_back_one_by_one_while_the_marker_has_room() -> None:
     mine = session(result("e1", output=LONG, text=LONG + "!"))
     old = mine.raw

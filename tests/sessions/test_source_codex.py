@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bsd.actions.overview import overview
 from bsd.core.errors import Busy
 from bsd.core.filesystem import strength
 from bsd.planning.result import Status
@@ -125,6 +126,23 @@ def test_lines_of_a_thread_with_byte_offsets_stay_where_they_are(
     assert home.path.read_bytes() == lean
 
 
+@pytest.mark.parametrize("mode", ["legacy", "paginated"])
+def test_late_lines_move_no_line_of_a_thread_with_byte_offsets(
+    tmp_path: Path, clock: Clock, mode: str
+) -> None:
+    home = Home.of(CODEX, tmp_path, [codex_meta(history_mode=mode), *codex_lines()[1:]])
+    make_caller(home.layout, clock).extract(home.name)
+    [displaced] = home.layout.inflight.glob("*.file")
+    lean, late, since = home.path.read_bytes(), b'{"late":1}\n', b'{"since":1}\n'
+    for path, line in ((displaced, late), (home.path, since)):
+        with path.open("ab") as file:
+            file.write(line)
+    clock.ahead += 120
+    assert [each.lines for each in make_caller(home.layout, clock).recover()] == [1]
+    added = since + late if mode == "paginated" else late + since
+    assert home.path.read_bytes() == lean + added
+
+
 def test_a_thread_with_an_unknown_history_is_refused(tmp_path: Path, clock: Clock) -> None:
     home = Home.of(CODEX, tmp_path, [codex_meta(history_mode="new"), *codex_lines()[1:]])
     result = make_caller(home.layout, clock).extract(home.name)
@@ -180,3 +198,18 @@ def test_compactions_that_codex_may_read_again_stay_whole(
     home = Home.of(CODEX, tmp_path, lines)
     assert make_caller(home.layout, clock).extract(home.name).status is Status.EXTRACTED
     assert compactions_left(home)[:4] == numbers
+
+
+def test_the_overview_says_what_fills_the_directory(codex: Home, clock: Clock) -> None:
+    home = codex.path.parents[4]
+    for name in ("logs_2.sqlite", "logs_2.sqlite-wal", "state_5.sqlite", "archived_sessions/a"):
+        (home / name).parent.mkdir(exist_ok=True)
+        (home / name).write_bytes(b"x" * (1 << 20))
+    (home / "other.sqlite").write_bytes(b"x" * (1 << 22))
+    [agent] = overview(make_caller(codex.layout, clock)).agents
+    found = {files.what: (files.bytes, bool(files.advice)) for files in agent.directory}
+    assert found["log (logs_2.sqlite)"] == (2 << 20, True)
+    assert found["list of threads (state_5.sqlite)"] == (1 << 20, False)
+    assert found["archived threads (archived_sessions)"][0] >= 1 << 20
+    assert set(found) - {"threads (sessions)"} == set(list(found)[:3])  # the largest first
+    assert 0 < found["threads (sessions)"][0] < 1 << 20

@@ -36,6 +36,7 @@ _PAYLOAD = ("payload",)
 # Names for the content of lines, and of the items in them, that count as a whole.
 _LINES = {
     "session_meta": SETUP,
+    "token_usage_record": TOKEN_COUNTS,
     "turn_context": "never sent: settings of turns",
     "world_state": "state of the program",
 }

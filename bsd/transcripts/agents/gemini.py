@@ -95,6 +95,7 @@ class Gemini(TranscriptFormat):
 
     name = "gemini"
     parent_key = None
+    unbound_members = frozenset(("projectHash",))  # of the project's path
 
     def info(self, entry: Entry) -> EntryInfo:
         if _SET in entry:

@@ -13,16 +13,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bsd.core.layout import SessionName
 from bsd.core.locations import expand
 from bsd.core.sources import ProgramArchive, Route
-from bsd.transcripts.agents.database import SessionDatabase
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
 from bsd.transcripts.agents.setup_files import Addition, SetupCommands
+
+if TYPE_CHECKING:
+    from bsd.transcripts.agents.database import SessionDatabase
 
 ENDING = ".jsonl"
 
@@ -236,6 +238,12 @@ class AgentProgram(ABC):
         """Return whether an entry has an id: two equal lines are then one entry, written twice."""
         return "id" in entry or "__id" in entry
 
+    def keeps_offsets(self, first_lines: Iterable[bytes]) -> bool:
+        """Return whether the program keeps byte offsets into a file with these first lines."""
+        found = self.detect(first_lines)
+        fmt = found.reads if isinstance(found, NotOurs) else found
+        return fmt is not None and fmt.keeps_length
+
     def database(self) -> SessionDatabase | None:
         """Return the database that holds its sessions; None if they are files."""
         return None
@@ -346,6 +354,14 @@ class HookCall:
     tell_model: Callable[[str], dict[str, Any]] | None = None
 
 
+class FilesOfProgram(NamedTuple):
+    """Files in a program's directory that count together in the disk use of the directory."""
+
+    what: str  # for users
+    paths: tuple[Path, ...]  # files, and directories with everything below them
+    advice: str | None = None  # how users can get the space back, as a sentence
+
+
 class SourceKind(NamedTuple):
     """A program whose directory may be a source."""
 
@@ -367,6 +383,9 @@ class SourceKind(NamedTuple):
     )
     # Reads the call of a hook from its JSON; None: bsd has no use for this call.
     read_hook: Callable[[Mapping[str, Any]], HookCall | None] = lambda _: None
+    # Yields what fills the program's directory, its sessions too, by the source's directory. Empty:
+    # nothing but sessions is worth naming.
+    directory_files: Callable[[Path], Iterable[FilesOfProgram]] = lambda _: ()
     # Returns bsd's additions to the program's own files; None: there are none.
     additions: Callable[[SetupCommands, Mapping[str, str]], list[Addition]] | None = None
 
