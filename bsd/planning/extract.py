@@ -138,7 +138,7 @@ def plan_extraction(  # noqa: PLR0913 - options, each by name
         if tell:
             tell(outcome)
         if progress and number % _PROGRESS_ENTRIES == 0:
-            progress(source.identity.size)  # all is read; planning goes on
+            progress(source.size)  # all is read; planning goes on
         extraction.treat(number, outcome)
     if timing is None and (cut := extraction.cut(cache)) is not None:
         when = config.when if may_wait else None
@@ -446,7 +446,7 @@ class _Extraction:
             timing: why values in context leave or wait; None: none does.
             since: the checkpoint before all values that wait.
         """
-        survey, size = self._survey, self._source.identity.size
+        survey, size = self._survey, self._source.size
         if survey.too_large:
             self._reasons[Reason.TOO_LARGE_IN_MEMORY] += survey.too_large
         report = Report(
