@@ -497,6 +497,7 @@ class _SessionCopying:
             left_out=tuple(self.left_out),
             working_directory=ends.directory,
             gone_at=now if self.candidate.renamed else None,
+            owns_directory=self.program.owns_directory,
         )
         write_snapshot(snapshot)
         writer.drop_damaged()
