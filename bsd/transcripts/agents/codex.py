@@ -128,6 +128,7 @@ class Codex(TranscriptFormat):
     ties = TIES | {"ordinal"}
     tells_origin = True
     least_call_seconds = 0.01  # some versions write a call and its result together
+    unbound_members = frozenset(("comp_hash",))  # of a turn's settings
 
     def why_unknown_form(self, entry: Entry) -> str | None:
         kind, payload = entry.get("type"), payload_of(entry)

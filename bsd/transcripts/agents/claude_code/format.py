@@ -83,6 +83,8 @@ _NOT_TYPED = re.compile(
     re.DOTALL,
 )
 
+# Members of records of requests, which the program keeps although their parts have left.
+_REQUEST_HASHES = frozenset(("hash", "shapeHash", "requestDigest"))
 # The beginning of a background task's report. On resume, the program searches the texts of all user
 # lines, and sends each report again that it does not find there.
 _NOTIFICATION = "<task-notification>"
@@ -104,14 +106,14 @@ class ClaudeCode(TranscriptFormat):
     parent_key = "parentUuid"
     ties = TIES | {"uuid", "parentUuid", "logicalParentUuid", "sessionId"}
     origin_members = frozenset(("forkedFrom",))
-    # Of records of requests, in which they name parts; see `records`.
-    unbound_members = frozenset(("hash", "shapeHash"))
 
     def why_unknown_form(self, entry: Entry) -> str | None:
         kind = entry.get("type")
         why = None
         if kind in _MESSAGES:
             why = self.misshapen(entry, kind) or _unknown_version(entry)
+        elif is_record(kind):
+            entry = {key: entry[key] for key in entry if key not in _REQUEST_HASHES}
         why = why or super().why_unknown_form(entry)
         return f"{_UNKNOWN}: {why}" if why else None
 
