@@ -44,7 +44,6 @@ from bsd.transcripts.agents.setup_files import (
     tools_skill,
 )
 
-_VERSIONS = (2, 3)
 _STOPS = ("stop", "length")  # values of `stopReason` in an answer that ends its turn
 _SESSION = re.compile(r"[A-Za-z0-9_@:+-][A-Za-z0-9._@:+-]*")  # any valid session name
 _QUIET_SECONDS = 60.0
@@ -114,8 +113,9 @@ class PiProject(AgentProgram):
         found = detect(lines)
         if found is OPENCLAW:
             header = next(first_entries(lines))
-            if header.get("version") not in _VERSIONS or text_of(header.get("id")) is None:
-                return NotOurs(f"a session of {self.called} of unknown form", self.form)
+            if text_of(header.get("id")) is None:
+                why = f"a session of {self.called} of unknown form: its header has no id"
+                return NotOurs(why, self.form, is_unknown_form=True)
             return self.form
         if isinstance(found, NotOurs) and found.reads is None:  # its header may come later
             further = detect(chain(lines, others))
