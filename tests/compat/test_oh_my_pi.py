@@ -16,6 +16,8 @@ from tests.compat.test_own_session import a_tool_result, parted, server
 
 pytestmark = pytest.mark.compat
 
+# Members of a request: places that depend on sizes, and the id of the session.
+_BESIDE = frozenset(("cache_control", "metadata"))
 # A call that ends when the tools over MCP are there: oh-my-pi does not wait for them.
 _LOGGED = "until grep -qs 'MCP prompt commands refreshed' ~/.omp/logs/*.log; do sleep 0.1; done"
 CONNECTED = ("bash", {"command": f'timeout 60 sh -c "{_LOGGED}"'})
@@ -23,11 +25,11 @@ CONNECTED = ("bash", {"command": f'timeout 60 sh -c "{_LOGGED}"'})
 
 @pytest.fixture(scope="module")
 def template(served: Model, tmp_path_factory: pytest.TempPathFactory) -> tuple[OhMyPi, str]:
-    """A home of oh-my-pi with a session of two turns, and the session's path; for copies."""
+    """A home of oh-my-pi with a session, and the session's path; for copies."""
     top = tmp_path_factory.mktemp("omp")
     served.thinks = False
     omp = OhMyPi.at(top / "template", top / "work", served)
-    return omp, str(omp.two_turns().relative_to(omp.beside.top))
+    return omp, str(omp.one_turn().relative_to(omp.beside.top))
 
 
 @pytest.fixture
@@ -53,13 +55,13 @@ def resumed(omp: OhMyPi, path: Path, model: Model) -> Any:
 
 
 def without_cache(request: Any) -> Any:
-    """Return a request without the places up to which it is cached, which depend on sizes."""
+    """Return a request without its session, and without the places up to which it is cached."""
     if isinstance(request, dict):
-        return {k: without_cache(v) for k, v in request.items() if k != "cache_control"}
+        return {k: without_cache(v) for k, v in request.items() if k not in _BESIDE}
     return [*map(without_cache, request)] if isinstance(request, list) else request
 
 
-def test_it_sends_the_same_without_what_is_never_sent_and_all_comes_back(
+def test_it_sends_the_same_without_what_is_never_sent_and_forks_get_all_back(
     omp: OhMyPi, path: Path, model: Model
 ) -> None:
     original = path.read_bytes()
@@ -73,28 +75,31 @@ def test_it_sends_the_same_without_what_is_never_sent_and_all_comes_back(
     omp.beside.extract()
     lean = path.read_bytes()
     assert lean.splitlines()[0] == original.splitlines()[0]
-    assert extracted_in(before, resumed(omp, path, model)) == placeholders(lean) - shown > 0
+    files = omp.beside.files()
+    omp.run("And now?", "--fork", str(path))
+    after = without_cache(model.requests[-1])
+    fork = omp.beside.the_new_file(files)
+    assert placeholders(fork.read_bytes()) == placeholders(lean)
+    assert path.read_bytes() == lean
+    assert extracted_in(before, after) == placeholders(lean) - shown > 0
     assert not model.refused
     omp.beside.restore_all()
     assert path.read_bytes() == original
+    lines = fork.read_bytes().splitlines()
+    assert [line for line in original.splitlines()[2:] if line not in lines] == []
 
 
-def test_its_model_gets_a_text_back_in_its_own_session_and_a_fork_gets_all_back(
+def test_its_model_gets_a_text_back_in_its_own_session(
     omp: OhMyPi, path: Path, model: Model
 ) -> None:
     original = path.read_bytes()
     omp.beside.extract()
     lean = path.read_bytes()
     entry, text = a_tool_result(original, lean)
-    before = omp.beside.files()
-    omp.run("Otherwise?", "--fork", str(path))
-    fork = omp.beside.the_new_file(before)
-    assert placeholders(fork.read_bytes()) == placeholders(lean)
     servers = {"mcpServers": {"bsd": server(omp.beside.root)}}
     (omp.beside.source.parent / "mcp.json").write_text(json.dumps(servers))
     given_to = {"entry": entry, "inline": True}
     device = {"path": "xd://mcp__bsd_restore_remote", "content": json.dumps(given_to)}
-    omp.beside.rest()
     omp.run(asking("What was it?", CONNECTED, ("write", device)), "--resume", str(path))
     answer, given = parted(model.results()[-1])
     assert given.strip() == text
@@ -104,8 +109,6 @@ def test_its_model_gets_a_text_back_in_its_own_session_and_a_fork_gets_all_back(
     assert grown.startswith(lean), "nothing of it was changed"
     omp.beside.restore_all()
     assert path.read_bytes() == original + grown[len(lean) :]
-    lines = fork.read_bytes().splitlines()
-    assert [line for line in original.splitlines()[2:] if line not in lines] == []
 
 
 @pytest.mark.soak
