@@ -445,7 +445,7 @@ def describe(
         title=registry.title(name.session) or ends.title,
         label=entry.key if entry else None,
         status=status_of(layout, name, entry),
-        parent=entry.parent if entry else None,
+        parent=entry.parent if entry else ends.parent,
         extracted_entries=there.entries,
         extracted_bytes=there.content,
         saved_bytes=out and out.saved,

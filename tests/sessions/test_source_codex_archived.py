@@ -83,7 +83,8 @@ def test_an_archived_thread_is_the_session_that_it_was(
     entry = next(
         row["id"] for row in performed.context(caller, home.name)["entries"] if row["extracted"]
     )
-    assert LONG in performed.extracted_content(caller, home.name, entry)["content"].values()
+    [text] = performed.extracted_content(caller, home.name, entry)["content"].values()
+    assert LONG in text
     performed.restore(caller, home.name, entry)
     performed.undo(caller, home.name)
     performed.undo(caller, home.name)
