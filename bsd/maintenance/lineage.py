@@ -25,7 +25,7 @@ _MOST_FILES = 1000  # that one session continues, one after another
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class BegunElsewhere:
     """The beginning of a session: the first `end` bytes of another session's file.
 
     `session`: None if there is neither a file of the id nor a copy in the archive.
@@ -72,7 +72,7 @@ class OpenBeginning(InBlocks):
         view[:] = self._source.read(offset, len(view))
 
 
-def beginning_of(layout: Layout, name: SessionName, source: Transcript) -> Beginning | None:
+def beginning_of(layout: Layout, name: SessionName, source: Transcript) -> BegunElsewhere | None:
     """Return the beginning of a session in another file; None if it has none.
 
     `source`: the open session `name`.
@@ -82,7 +82,9 @@ def beginning_of(layout: Layout, name: SessionName, source: Transcript) -> Begin
     entry = None if first is None else parse_entry(first.raw)
     fmt = None if entry is None else format_of(source, program)
     begun = None if entry is None or fmt is None else fmt.continues(entry)
-    return begun and Beginning(begun.session, begun.end, _session_of(layout, name, begun.session))
+    return begun and BegunElsewhere(
+        begun.session, begun.end, _session_of(layout, name, begun.session)
+    )
 
 
 def begins_in(layout: Layout, name: SessionName, source: Transcript) -> BeginsIn | None:

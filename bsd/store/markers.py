@@ -267,7 +267,9 @@ def copied_paths(
     names = {path: fmt.value_name(entry, path) for path in paths}
     if all(name is None for name in names.values()) or fmt.info(entry).id == fmt.info(original).id:
         return {}
-    there = {fmt.value_name(original, value.path): value.path for value in fmt.values(original, 1)}
+    # From 2 characters on, an object may be one value; before, it is listed by its strings.
+    values = [*fmt.values(original, 1), *fmt.values(original, 2)]
+    there = {fmt.value_name(original, value.path): value.path for value in values}
     return {path: there[name] for path, name in names.items() if name is not None and name in there}
 
 

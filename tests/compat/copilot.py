@@ -88,7 +88,9 @@ class Copilot:
         return forked
 
 
-def at(modules: Path, top: Path, work: Path, model: Model, user: list[str] | None = None) -> Copilot:
+def at(
+    modules: Path, top: Path, work: Path, model: Model, user: list[str] | None = None
+) -> Copilot:
     """Return the program in an empty home, with a root of bsd."""
     env = {
         "COPILOT_OFFLINE": "true",
@@ -140,7 +142,9 @@ def differing(one: Any, other: Any) -> list[tuple[str, Any, Any]]:
         if isinstance(was, dict) and isinstance(now, dict) and was.keys() == now.keys():
             waiting += [(f"{path}.{key}", was[key], now[key]) for key in was]
         elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
-            waiting += [(f"{path}[{n}]", *pair) for n, pair in enumerate(zip(was, now, strict=True))]
+            waiting += [
+                (f"{path}[{n}]", *pair) for n, pair in enumerate(zip(was, now, strict=True))
+            ]
         elif was != now:
             found.append((path, was, now))
     return found

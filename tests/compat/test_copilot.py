@@ -97,9 +97,7 @@ def test_only_placeholders_differ_in_a_request_and_all_comes_back(
     assert program.request(session)["messages"][:-3] == request_before["messages"][:-1]
 
 
-def test_its_model_gets_the_text_in_the_same_turn(
-    program: Copilot, session: str
-) -> None:
+def test_its_model_gets_the_text_in_the_same_turn(program: Copilot, session: str) -> None:
     path = program.path(session)
     before = path.read_bytes()
     program.beside.extract()

@@ -569,14 +569,14 @@ def test_a_session_that_cannot_be_read_is_not_held_open(
             opened.append(self)
             raise ChangedWhileReading("it is shorter than before")
 
-    monkeypatch.setattr(session, "TranscriptFile", Shrinking)
+    monkeypatch.setattr(session, "open_file", Shrinking)
     for open_it in (Session(layout, NAME).open, Session(layout, NAME).open_to_read):
         with pytest.raises(ChangedWhileReading):
             open_it()
     assert [one._fd for one in opened] == [-1, -1]
 
 
-@pytest.mark.parametrize("moment", ["rest.strength", "rest.in_use", "session.TranscriptFile"])
+@pytest.mark.parametrize("moment", ["rest.strength", "rest.in_use", "session.open_file"])
 def test_a_directory_that_goes_meanwhile_takes_the_session_along(
     layout: Layout, caller: Caller, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

@@ -137,7 +137,10 @@ def test_the_decision_table_holds(home: Home, clock: Clock) -> None:
     assert reasons(home, clock, keep_recent=0)["extract"] == 1
 
 
-_RESULTS = (*(b'"tool_result"', b'"function_call_output"', b'"toolResult"', b'"functionResponse"'),)
+_RESULTS = (
+    *(b'"tool_result"', b'"function_call_output"', b'"toolResult"', b'"functionResponse"'),
+    b'"tool.execution_complete"',
+)
 
 
 def test_a_last_turn_that_is_not_finished_is_never_touched(home: Home, clock: Clock) -> None:
@@ -163,7 +166,7 @@ def test_a_last_turn_that_is_not_finished_is_never_touched(home: Home, clock: Cl
 
 
 def _is_prompt(line: dict[str, Any]) -> bool:
-    message = line.get("message", line)
+    message = line.get("message", line.get("data", line))
     content = message.get("content", message.get("parts"))
     text = content if isinstance(content, str) else json.dumps(content)
     return "do it" in text or line.get("payload", {}).get("type") == "user_message"
@@ -209,7 +212,8 @@ def test_a_person_may_change_texts_and_nothing_that_ties_entries(home: Home, clo
         if row["type"] == "tool_result"
     )
     document = json.loads(performed.show_entry(caller, home.name, entry).text)
-    ties = {"codex": ("payload", "call_id"), "pi": ("parentId",), "gemini": ("id",)}
+    ties = {"codex": ("payload", "call_id"), "gemini": ("id",)}
+    ties |= dict.fromkeys(("pi", "copilot"), ("parentId",))
     tie = ties.get(home.kind.kind)
     with pytest.raises(Invalid):
         performed.edit(caller, home.name, entry, setting([(tie or ("parentUuid",), "another")]))

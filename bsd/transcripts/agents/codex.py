@@ -131,6 +131,18 @@ class Codex(TranscriptFormat):
     ties = TIES | {"ordinal"}
     tells_origin = True
     least_call_seconds = 0.01  # some versions write a call and its result together
+    unbound_members = frozenset(("comp_hash",))  # of a turn's settings
+
+    def why_unknown_form(self, entry: Entry) -> str | None:
+        kind, payload = entry.get("type"), payload_of(entry)
+        if (
+            isinstance(kind, str)
+            and kind in _KINDS
+            and not (payload and text_of(entry.get("timestamp")))
+        ):
+            return f"{_UNKNOWN} form: a line without payload or timestamp"
+        why = _unfit(payload) if kind == _HEADER else None
+        return why or super().why_unknown_form(entry) or super().why_unknown_form(payload)
 
     def info(self, entry: Entry) -> EntryInfo:
         kind, payload = text_of(entry.get("type")) or "unknown", payload_of(entry)
@@ -365,6 +377,7 @@ CODEX, CODEX_PAGINATED = Codex(), CodexPaginated()
 # --- detection ---
 
 _VERSION = re.compile(r"0\.[0-9]+\.")
+_UNKNOWN = "a rollout of unknown"  # how the reasons for unknown forms begin
 _MODES = (None, "legacy", "paginated")
 _KINDS = frozenset((_HEADER, "response_item", "event_msg", "turn_context", "compacted"))
 
@@ -381,17 +394,18 @@ def _detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         if not isinstance(kind, str) or not isinstance(payload, dict):
             problem = "not a rollout of Codex, or a rollout of an older form"
         elif text_of(entry.get("timestamp")) is None:
-            problem = "a rollout of unknown form: a line without timestamp"
+            problem = f"{_UNKNOWN} form: a line without timestamp"
         else:
             is_understood |= kind in _KINDS
             if kind == _HEADER:
                 has_header, problem = True, _unfit(payload)
                 fmt = CODEX_PAGINATED if _is_paginated(payload) else fmt
             elif not has_header:
-                problem = "a rollout of unknown form: it does not begin with session_meta"
+                problem = f"{_UNKNOWN} form: it does not begin with session_meta"
         why = why or problem
     if why is not None:
-        return NotOurs(why, fmt if is_understood else None)
+        is_unknown = why.startswith(_UNKNOWN)
+        return NotOurs(why, fmt if is_understood else None, is_unknown_form=is_unknown)
     return fmt if has_header else NotOurs("not a rollout, or an empty rollout")
 
 
@@ -400,14 +414,14 @@ def _is_paginated(meta: Entry) -> bool:
 
 
 def _unfit(meta: Entry) -> str | None:
-    """Return why the header excludes a thread from edits; None if it does not."""
+    """Return why a header has a form that bsd does not know; None if it has not."""
     mode = meta.get("history_mode")
     if mode not in _MODES:
-        return f"a rollout of unknown form: its history is of mode {mode!r:.40}"
+        return f"{_UNKNOWN} form: its history is of mode {mode!r:.40}"
     version = meta.get("cli_version")
     if text_of(meta.get("id")) is None or not isinstance(version, str):
-        return "a rollout of unknown form: its header has no id or version"
-    return None if _VERSION.match(version) else f"a rollout of unknown version {version!r:.40}"
+        return f"{_UNKNOWN} form: its header has no id or version"
+    return None if _VERSION.match(version) else f"{_UNKNOWN} version {version!r:.40}"
 
 
 # --- directories: sessions/YYYY/MM/DD/rollout-*.jsonl, and beside sessions/ thread-writer-locks/,

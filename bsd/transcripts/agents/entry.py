@@ -273,6 +273,7 @@ def model_of(entry: Entry) -> str | None:
         or text_of(entry.get("model"))
         or text_of(entry.get("modelId"))
         or text_of(payload_of(entry).get("model"))
+        or text_of(_record_of(entry).get("model"))
     )
 
 
@@ -290,7 +291,7 @@ def tokens_of(entry: Entry) -> dict[str, int]:
 
     A missing total is the sum of the others.
     """
-    usage = _usage_in(entry) or _last_usage(entry)
+    usage = _usage_in(entry) or _last_usage(entry) or _usage_in_record(entry)
     if not isinstance(usage, dict):
         return {}
     found = {word: _first_count(usage, names) for word, names in _TOKENS.items()}
@@ -383,6 +384,25 @@ def _usage_in(entry: Entry) -> Any:
     if usage is not None:
         return usage
     return _usage_metadata(entry) if "usageMetadata" in entry else _tokens(entry.get("tokens"))
+
+
+def _record_of(entry: Entry) -> Entry:
+    """Return the request of a sub-agent or of the session that Copilot records in a line."""
+    if entry.get("type") != "session.usage_record":  # as in most formats
+        return {}
+    data = entry.get("data")
+    usage = data.get("usage") if isinstance(data, dict) else None
+    return usage if isinstance(usage, dict) else {}
+
+
+def _usage_in_record(entry: Entry) -> dict[str, int]:
+    """Return the token counts of such a request; its input includes cached tokens."""
+    if not (told := _record_of(entry)):
+        return {}
+    names = ("cacheReadTokens", "cacheWriteTokens", "outputTokens")
+    usage = {name: _first_count(told, (name,)) for name in names}
+    cached = usage["cacheReadTokens"] + usage["cacheWriteTokens"]
+    return {**usage, "inputTokens": max(0, _first_count(told, ("inputTokens",)) - cached)}
 
 
 def _usage_metadata(entry: Entry) -> dict[str, int] | None:

@@ -75,7 +75,7 @@ def database_with(layout: Layout, name: SessionName) -> SessionDatabase | None:
         return None
     problem = database.problem
     if problem is None:
-        return database if database.find(name.session) is not None else None
+        return database if database.has(name.session) else None
     if os.path.lexists(layout.transcript(name)):
         return None
     raise LeftAlone(problem, hint="update bsd; nothing in the database is changed")

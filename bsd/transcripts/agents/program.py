@@ -13,16 +13,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bsd.core.layout import SessionName
 from bsd.core.locations import expand
 from bsd.core.sources import ProgramArchive, Route
-from bsd.transcripts.agents.database import SessionDatabase
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
 from bsd.transcripts.agents.setup_files import Addition, SetupCommands
+
+if TYPE_CHECKING:
+    from bsd.transcripts.agents.database import SessionDatabase
 
 ENDING = ".jsonl"
 COMPRESSED = ".zst"  # follows `ENDING` if a program has compressed the transcript
@@ -247,6 +249,12 @@ class AgentProgram(ABC):
     def is_named(self, entry: Entry) -> bool:
         """Return whether an entry has an id: two equal lines are then one entry, written twice."""
         return "id" in entry or "__id" in entry
+
+    def keeps_offsets(self, first_lines: Iterable[bytes]) -> bool:
+        """Return whether the program keeps byte offsets into a file with these first lines."""
+        found = self.detect(first_lines)
+        fmt = found.reads if isinstance(found, NotOurs) else found
+        return fmt is not None and fmt.keeps_length
 
     def database(self) -> SessionDatabase | None:
         """Return the database that holds its sessions; None if they are files."""

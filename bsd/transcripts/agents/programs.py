@@ -100,6 +100,12 @@ def program_of(layout: Layout, agent: str) -> AgentProgram:
     return RootAgent(layout, agent)
 
 
+def title_of(layout: Layout, agent: str) -> str:
+    """Return the name of the program of an agent's sessions, as users write it."""
+    source = layout.source_of(agent)
+    return kind_of(source.kind).title if source else SETUP.title
+
+
 def in_use(layout: Layout, name: SessionName) -> str | None:
     """Return why a session counts as in use by its program; None if it does not."""
     return program_of(layout, name.agent).in_use(name.session)

@@ -88,6 +88,11 @@ class Copilot(TranscriptFormat):
     name = "copilot"
     parent_key = None
 
+    def why_unknown_form(self, entry: Entry) -> str | None:
+        if entry.get("type") == _HEADER and (why := _unfit(_data(entry))):
+            return why
+        return super().why_unknown_form(entry)
+
     def info(self, entry: Entry) -> EntryInfo:
         kind, data = text_of(entry.get("type")) or "unknown", _data(entry)
         is_aside = _is_aside(entry)
@@ -380,21 +385,16 @@ COPILOT = Copilot()
 
 def detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
     """Recognise a session by its first line; all other first lines must fit too."""
-    has_header, is_understood = False, False
     why: NotOurs | None = None
+    has_header, is_understood = False, False
     for entry in first_entries(first_lines):
         problem, is_unknown = None, False
         if not _is_event(entry):
             problem = "not a session of Copilot CLI, or of an unknown form"
         elif entry["type"] == _HEADER:
-            is_understood = True
-            version = _data(entry).get("version")
-            if version != _VERSION:
-                problem = f"a session of Copilot CLI of unknown version {version!r:.40}"
-                is_unknown = True
-            elif text_of(_data(entry).get("sessionId")) is None:
-                problem, is_unknown = "a session of Copilot CLI without an id", True
-            has_header = True
+            has_header = is_understood = True
+            problem = _unfit(_data(entry))
+            is_unknown = problem is not None
         elif not has_header:
             problem = "it does not begin with session.start, as sessions of Copilot CLI do"
             is_understood |= entry["type"] in _MESSAGES
@@ -407,3 +407,12 @@ def detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
 def _is_event(entry: Entry) -> bool:
     texts = all(text_of(entry.get(key)) for key in ("type", "id", "timestamp"))
     return texts and isinstance(entry.get("data"), dict)
+
+
+def _unfit(header: Entry) -> str | None:
+    """Return why the header excludes a session from edits; None if it does not."""
+    version = header.get("version")
+    if version != _VERSION:
+        program = text_of(header.get("copilotVersion"))
+        return f"a session of unknown version {version!r:.40}, by Copilot CLI {program!r:.40}"
+    return None if text_of(header.get("sessionId")) else "a session of Copilot CLI without an id"

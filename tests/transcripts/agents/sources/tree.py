@@ -38,6 +38,7 @@ class Kind:
     lines: Callable[[], list[dict[str, Any]]]
     recorded: str  # which files of the recorded transcripts are its own
     reads: Callable[[bytes], list[dict[str, Any]]]  # a model of its reader
+    is_alone: bool = False  # each session has a directory of its own
     below: str = ""  # the fixed end of `directory`, which is no part of an agent's name
 
 
@@ -63,6 +64,16 @@ class Home:
         """The directory of another agent."""
         own = self.path.parents[len(Path(self.kind.below).parts)]
         return self.place(f"{own.name[:-1]}5")
+
+    def second(self) -> tuple[SessionName, Path]:
+        """The name and path of another session, in the same directory if possible."""
+        stem = self.path.stem
+        path = self.path.with_name(f"{stem[:-1]}f{self.path.suffix}")
+        if self.kind.is_alone:
+            path = self.other_place() / self.path.name
+        agent = self.layout.sources[0].agent_at(path.parent)
+        assert agent is not None
+        return SessionName(agent, path.stem), path
 
     @classmethod
     def of(cls, kind: Kind, top: Path, content: Path | Iterable[dict[str, Any]]) -> Home:
