@@ -47,7 +47,7 @@ from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName, inside
 from bsd.core.locks import OwnLock, own_lock
 from bsd.maintenance.crash_journal import read_journal, write_journal
-from bsd.maintenance.deleted_sessions import deleted_parts
+from bsd.maintenance.deleted_sessions import deleted_parts, is_deleted
 from bsd.maintenance.project_memory import MemoryFile, MissingMemory, missing_memory
 from bsd.maintenance.relocate import remove_file, remove_tree
 from bsd.planning.uninstall import plan_leaving
@@ -59,7 +59,7 @@ from bsd.store.history import History
 from bsd.store.originals import SessionStore
 from bsd.store.root_records import RootRecords
 from bsd.store.snapshot_parts import SnapshotReader
-from bsd.store.snapshots import Snapshot, SnapshotFile, write_snapshot
+from bsd.store.snapshots import Snapshot, SnapshotFile, snapshots_of, write_snapshot
 from bsd.transcripts.agents.program import ENDING, AgentProgram, PutBack
 from bsd.transcripts.agents.programs import program_of, secure
 from bsd.transcripts.change import Edit
@@ -169,6 +169,8 @@ def bring_back(
 ) -> BroughtBack:
     """Put a deleted session back in its place, together with the sessions that are parts of it.
 
+    Deleted sessions in whose files it begins come back too, since its program reads them.
+
     Args:
         layout: the root.
         head: the snapshot of the session.
@@ -183,7 +185,37 @@ def bring_back(
         Busy, Forbidden, LeftAlone, Unavailable.
     """
     budget = budget or RetryBudget()
-    return _BringBack(layout, head, renamed or head.name, actor, budget, after_step).run()
+    before = _beginnings(layout, head)
+    for copy in reversed(before):
+        _BringBack(layout, copy, copy.name, actor, budget, after_step).run()
+    answer = _BringBack(layout, head, renamed or head.name, actor, budget, after_step).run()
+    advice = _lacking(layout, before[-1] if before else head)
+    return replace(
+        answer,
+        sessions=[*answer.sessions, *(str(copy.name) for copy in before)],
+        advice="; ".join(filter(None, (answer.advice, advice))) or None,
+    )
+
+
+def _beginnings(layout: Layout, head: Snapshot) -> list[Snapshot]:
+    """Return the copies of deleted sessions in whose files a session begins, its own first."""
+    found: list[Snapshot] = []
+    copy = head
+    while copy.begins_in is not None:
+        name = SessionName.parse(copy.begins_in)
+        copies = snapshots_of(layout, name) if is_deleted(layout, name) else []
+        if not copies or name in {head.name, *(each.name for each in found)}:
+            break
+        copy = max(copies, key=lambda each: each.transcript.was.mtime_ns)
+        found.append(copy)
+    return found
+
+
+def _lacking(layout: Layout, copy: Snapshot) -> str | None:
+    """Return the warning that the file in which a session begins is missing, or None."""
+    if copy.begins_in is None or not is_deleted(layout, SessionName.parse(copy.begins_in)):
+        return None
+    return f"its program cannot continue it: it begins in {copy.begins_in}, which is gone"
 
 
 @dataclass(slots=True)

@@ -100,6 +100,7 @@ class Snapshot:
     working_directory: str | None = None  # the first working directory
     gone_at: float | None = None  # time at which a run first found the session deleted
     owns_directory: bool = False  # as in `AgentProgram`
+    begins_in: str | None = None  # the session in whose file it begins
 
     @property
     def id(self) -> str:
@@ -183,6 +184,19 @@ def snapshots_in(archive: Path, *, strictly: bool = False) -> list[Snapshot]:
         return []
 
 
+def sessions_needed_by_copies(layout: Layout) -> dict[str, set[SessionName]]:
+    """Return the sessions in whose files others begin, with these others, as their copies say.
+
+    A copy of the others cannot be continued without a copy of the session.
+    """
+    found: dict[str, set[SessionName]] = {}
+    for archive in archive_directories(layout):
+        for snapshot in snapshots_in(archive):
+            if snapshot.begins_in is not None:
+                found.setdefault(snapshot.begins_in, set()).add(snapshot.name)
+    return found
+
+
 def _read_all(archive: Path, *, strictly: bool) -> list[Snapshot]:
     found: list[Snapshot] = []
     for directory in snapshot_directories(archive):
@@ -245,6 +259,8 @@ def write_snapshot(snapshot: Snapshot) -> None:
     }
     if snapshot.owns_directory:
         document["owns_directory"] = True
+    if snapshot.begins_in is not None:
+        document["begins_in"] = snapshot.begins_in
     document[_CHECKSUM] = _checksum(document)
     data = orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n"
     write_private(snapshot.directory / _MANIFEST, data)
@@ -301,6 +317,7 @@ def _parse(directory: Path, document: Any) -> Snapshot:
         ),  # older versions wrote none
         gone_at=None if document["gone_at"] is None else moment(document["gone_at"]),
         owns_directory=owns_directory,
+        begins_in=text_or_none(document.get("begins_in")),
     )
 
 

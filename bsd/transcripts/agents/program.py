@@ -247,6 +247,10 @@ class AgentProgram(ABC):
         """Return the ids of the conversation, and of its origin, that a header or entry names."""
         return set()
 
+    def files_of(self, session_id: str) -> Iterator[str]:
+        """Yield the names of the files of the session with this id, in any of its directories."""
+        yield from ()
+
     def is_named(self, entry: Entry) -> bool:
         """Return whether an entry has an id: two equal lines are then one entry, written twice."""
         return "id" in entry or "__id" in entry
