@@ -108,6 +108,8 @@ def _locate(
         return found
     if copy := _by_placeholder(source, fmt, name):
         return [copy]
+    if result := _by_call(source, fmt, name):
+        return [result]
     if header:
         first = next(entries(source.lines(), fmt), None)
         if first and first.info.is_header and name in {first.info.id, first.entry.get("id")}:
@@ -155,6 +157,15 @@ def _by_placeholder(source: Transcript, fmt: TranscriptFormat, name: str) -> Loc
     for located in entries(source.lines_holding(wanted), fmt):
         if name in loose_placeholders(located.entry, fmt).values():
             return located
+    return None
+
+
+def _by_call(source: Transcript, fmt: TranscriptFormat, call_id: str) -> Located | None:
+    """Return the entry with the result of a call: a model knows the call's id, not the entry's."""
+    for lines in map(source.lines_holding, _spellings(call_id)):
+        for located in entries(lines, fmt):
+            if located.info.result_of == call_id:
+                return located
     return None
 
 

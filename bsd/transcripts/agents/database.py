@@ -35,7 +35,7 @@ from bsd.transcripts.reader import InBlocks, TranscriptCopy
 BATCH_BYTES = 4 << 20  # of rows that a read transaction returns
 
 _LOGS_AHEAD = 2  # in byte 18 of the header: the database has a write-ahead log
-_WAIT_SECONDS = 2.0  # for a lock; the writers of a write-ahead log lock no reader out
+_WAIT_SECONDS = 0.5  # for a lock; the writers of a write-ahead log lock no reader out
 _TRIES = 3
 # A file that is written again within this time may keep its mtime.
 _UNCERTAIN_NS = 50_000_000
