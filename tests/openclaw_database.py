@@ -66,8 +66,13 @@ def conversation(session: str, *texts: str) -> list[bytes]:
     """Return events of a session: each text is a prompt, with a call, its result and an answer."""
     entries: list[dict[str, Any]] = [{"type": "session", "version": 4, "id": session, "cwd": "/w"}]
     for number, text in enumerate(texts):
-        call = {"type": "toolCall", "id": f"call-{number}", "name": "exec", "arguments": {"n": 1}}
-        result = {"role": "toolResult", "toolCallId": f"call-{number}", "toolName": "exec"}
+        call = {
+            "type": "toolCall",
+            "id": f"call_{number:08}",
+            "name": "exec",
+            "arguments": {"n": 1},
+        }
+        result = {"role": "toolResult", "toolCallId": f"call_{number:08}", "toolName": "exec"}
         messages: list[dict[str, Any]] = [
             {"role": "user", "content": text},
             {"role": "assistant", "content": [call], "stopReason": "toolUse"},

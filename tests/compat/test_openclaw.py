@@ -19,6 +19,7 @@ from bsd.actions.export import ExportFormat, export_session
 from bsd.actions.list_sessions import list_all_sessions
 from bsd.actions.search import search_extracted
 from bsd.core.layout import Layout, SessionName
+from bsd.core.zstd import zstd
 from bsd.maintenance import catalog
 from bsd.mcp.restoring import restore_with_text
 from bsd.planning.result import Status
@@ -148,12 +149,18 @@ def test_a_real_session_is_read_as_its_events(openclaw: OpenClaw, session: Sessi
     path = database_path(openclaw.layout.root)
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         connection.text_factory = bytes
-        query = "SELECT event_json FROM transcript_events WHERE session_id = ? ORDER BY seq"
-        events = [event for [event] in connection.execute(query, (session.session,))]
+        query = (
+            "SELECT event_json, event_zstd FROM transcript_events WHERE session_id = ? ORDER BY seq"
+        )
+        rows = connection.execute(query, (session.session,)).fetchall()
+    events = [text or zstd.decompress(packed) for text, packed in rows]
+    assert any(packed is not None for _, packed in rows)
     with open_transcript(openclaw.layout, session) as source:
         assert [line.raw for line in source.lines()] == [event + b"\n" for event in events]
-    row = next(row for row in list_all_sessions(make_caller(openclaw.layout, Clock())).sessions)
-    assert (row.label, row.model) == ("agent:main:main", "mock-1")
+    listed = list_all_sessions(make_caller(openclaw.layout, Clock())).sessions
+    [row] = [row for row in listed if row.session == str(session)]
+    assert row.label == "agent:main:main"
+    assert (row.title or "").startswith("Look at the notes.")
 
 
 def test_what_the_model_lost_comes_back_by_the_id_of_its_call(

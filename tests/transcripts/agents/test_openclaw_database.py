@@ -191,13 +191,13 @@ def test_the_result_that_the_host_has_cleared_is_found_by_its_call(layout: Layou
     caller = make_caller(layout, Clock())
     [hit] = search_extracted(caller, NAME, "needle").results
     assert hit.entry_id == "s1-7"
-    for entry in ("call-1", "s1-7"):
+    for entry in ("call_00000001", "call00000001", "s1-7"):
         found = restore_with_text(caller, NAME, entry)
         assert list(found.texts.values()) == ["out of second needle"]
         assert found.inline is Inline.NEVER
         assert "database" not in (found.note or "").partition("never changed")[0]
     with pytest.raises(NotFound):
-        restore_with_text(caller, NAME, "call-9")
+        restore_with_text(caller, NAME, "call00000009")
 
 
 def test_values_that_bsd_extracted_before_the_import_are_still_needed(layout: Layout) -> None:
