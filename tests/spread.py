@@ -18,7 +18,10 @@ _CLAUDE_CODE = "claude: ClaudeCode"
 _SHARED = {"from tests.compat.pi import": "tests/compat/pi", _CLAUDE_CODE: "tests/compat"}
 # The order of start: tests of Claude Code, half the time of a whole run, one after the other in one
 # process; then tests of a browser and of other programs; then the other long tests.
-_FIRST = ("claude-code", "web", "compat", "test_debian.py", "chaos", "packaging", "daemon", "crash")
+_FIRST = (
+    *("claude-code", "web", "compat", "test_release.py"),
+    *("chaos", "packaging", "daemon", "crash"),
+)
 
 
 @cache

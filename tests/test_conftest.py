@@ -136,6 +136,6 @@ def test_what_a_test_is_given_to_a_worker_with(test: str, unit: str) -> None:
 
 
 def test_what_takes_long_begins_early() -> None:
-    modules = [_PAGE, "tests/packaging/test_debian.py", _KILL, "tests/test_sample.py"]
+    modules = [_PAGE, "tests/packaging/test_release.py", _KILL, "tests/test_sample.py"]
     ranks = [rank(_TOP / module) for module in modules]
     assert ranks == sorted(set(ranks))

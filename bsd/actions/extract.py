@@ -21,7 +21,9 @@ from bsd.sessions.commit.protocol import CommitOutcome
 from bsd.sessions.editor import Worth, left_as
 from bsd.sessions.session import OpenSession, Session
 from bsd.store.changed_lines import undone_in
+from bsd.store.entry_notes import latest
 from bsd.store.state import Accounted, Checkpoints, StateDb, guard, state_at
+from bsd.transcripts.agents.entry import time_ms
 from bsd.transcripts.reader import Transcript
 
 _log = structlog.stdlib.get_logger(module="session")
@@ -190,6 +192,7 @@ class _ExtractionRun:
             # then, in a way that does not protect values from extraction.
             config = config.model_copy(update={"enabled": False})
         undone = undone_in(source, opened.history)
+        restored = _restored_in(opened) if opened.format.keeps_length else {}
         self._since = Checkpoints()
         if self._state and not (self._by_hand and undone):
             self._since = self._usable(
@@ -211,6 +214,7 @@ class _ExtractionRun:
             since=self._since.first,
             further=self._since.further,
             undone=undone,
+            restored=restored,
             by_hand=self._by_hand,
             turn_over=self._turn_over,
             waits=self._waits,
@@ -275,6 +279,12 @@ class _ExtractionRun:
             pass
         elif places != self._since or outcome is not None:
             self._state.save(self._name, self._fingerprint, left, self._guards, places)
+
+
+def _restored_in(opened: OpenSession) -> dict[str, float]:
+    """Return when entries were restored, by id, in epoch milliseconds, as the notes tell."""
+    times = latest(opened.history.entry_notes.stamps()).items()
+    return {entry_id: time for entry_id, at in times if (time := time_ms(at)) is not None}
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:

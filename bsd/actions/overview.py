@@ -26,6 +26,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.sources import Source
 from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import deleted_sessions
+from bsd.maintenance.disk_use import FilesInDirectory, directory_use
 from bsd.maintenance.snapshots import SOON_SECONDS, deletion_of
 from bsd.maintenance.titles import Titles
 from bsd.planning.session_fills import Fill
@@ -93,6 +94,11 @@ class AgentShare:
     left_alone: Annotated[
         str | None, Field(description="Why bsd only reads these sessions"), OMIT_EMPTY
     ] = None
+    directory: Annotated[
+        tuple[FilesInDirectory, ...],
+        Field(description="What fills the program's directory, the largest first"),
+        OMIT_EMPTY,
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +269,12 @@ class _Program:
             projects=tuple(_project_share(each, titles) for each in named[:_MOST_PROJECTS]),
             more_projects=max(0, len(named) - _MOST_PROJECTS),
             left_alone=self.left_alone,
+            directory=tuple(
+                files
+                for source in layout.sources
+                if source.kind == self.kind
+                for files in directory_use(source)
+            ),
         )
 
 

@@ -88,7 +88,7 @@ def restore_entries(
     refused: dict[str, str] = {}
 
     def plan(opened: OpenSession) -> tuple[Plan, list[Restored]]:
-        revised, answers = Revised(opened.transcript), []
+        revised, answers = Revised(opened.transcript, opened.format), []
         refused.clear()
         for entry in dict.fromkeys(entries):
             try:

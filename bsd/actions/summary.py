@@ -11,10 +11,11 @@ from pydantic import Field
 
 from bsd.actions.context import ActionContext
 from bsd.actions.session_outline import metered
-from bsd.core.answers import Internal
+from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.formatting import format_duration, iso_utc
 from bsd.core.layout import SessionName
 from bsd.maintenance.catalog import resume_command
+from bsd.maintenance.disk_use import FilesInDirectory, directory_use
 from bsd.planning.session_fills import Fill
 from bsd.planning.session_outline import ContextInOutline
 from bsd.store.markers import stored_line
@@ -160,6 +161,11 @@ class Summary:
         ContextInOutline | None,
         Field(description="The content that the model is sent if the session continues"),
     ] = None
+    directory: Annotated[
+        tuple[FilesInDirectory, ...],
+        Field(description="What fills the directory of the session's program, the largest first"),
+        OMIT_EMPTY,
+    ] = ()
 
 
 def summarize(
@@ -190,6 +196,7 @@ def summarize_session(context: ActionContext, session: SessionName) -> Summary:
         at, left_alone = iso_utc(opened.now), opened.left_alone
         with metered(context, opened) as meter:
             parts = meter.parts()
+    source = context.layout.source_of(session.agent)
     return Summary(
         session_id=session.session,
         agent=session.agent,
@@ -200,6 +207,7 @@ def summarize_session(context: ActionContext, session: SessionName) -> Summary:
         resume=resume_command(context.layout, session),
         fills=tuple(sorted(parts.fills, key=lambda fill: -fill.bytes)),
         context=parts.context,
+        directory=directory_use(source) if source else (),
     )
 
 

@@ -105,6 +105,8 @@ def tell_agent(agent: AgentInit) -> None:
 def _leaves(told: WouldLeave) -> str:
     if told.sessions and not told.read_sessions:
         return "its sessions are too large to tell quickly how much would be extracted"
+    if told.values and not told.bytes_saved:
+        return f"{counted(told.values, 'value')} would be extracted from files that keep their size"
     percent = share(told.bytes_saved, told.bytes)
     if not told.is_sample:
         return f"{size(told.bytes_saved)} ({percent}) would be extracted by default"

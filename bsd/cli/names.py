@@ -142,7 +142,8 @@ def _matching(
     """Return the names that begin with the typed text; exact matches exclude longer names.
 
     If there are none, case is ignored. Without `slash`, the text is the beginning of a session's
-    name alone, and `agent` holds it.
+    name alone, and `agent` holds it; if no session has such a name, it is the beginning of the name
+    of a directory with only one session.
     """
     if not slash:
         agent, session = "", agent
@@ -159,7 +160,11 @@ def _matching(
         found = [name for name in found if spelled(name.session) == begins] or found
         if found:
             return found
-    return []
+    if slash:
+        return []
+    alone = list(catalog.only_sessions(names))
+    found = [name for directory, name in alone if directory == session]
+    return found or [name for directory, name in alone if directory.startswith(session)]
 
 
 def _only(text: str, what: str, found: Sequence[SessionName]) -> SessionName | None:

@@ -48,6 +48,7 @@ MEANINGS = {
     "values_too_small": "no value is long enough (min_value_length)",
     "prefix_bound": "the signature of later thinking covers them (prefix_bound)",
     "cache_warm": "the prompt cache of its provider is warm (when)",
+    "not_sent": "no longer sent, in a session whose file would not get smaller",
     "too_large_in_memory": "so many values in one line that reading it takes too much memory",
 }
 

@@ -34,6 +34,7 @@ from bsd.core.layout import SessionName
 from bsd.planning.session_outline import ContextInOutline
 from bsd.planning.timing_words import timing_in, wait_words
 
+_LEAST_ADVISED = 10 << 20  # bytes; smaller files of a program are listed without advice
 _LEAST_SHARE = 0.001  # of a session; smaller kinds of content are not listed
 _TITLE, _WIDE_TITLE = 60, 200  # characters of a title in a table; on a terminal it is cut to fit
 
@@ -235,6 +236,17 @@ def _tell_fills(found: Summary) -> None:
         )
 
 
+def _tell_directory(found: Summary) -> None:
+    if not found.directory:
+        return
+    say("\nThe directory of its program by size")
+    rows = [(size(files.bytes), files.what) for files in found.directory]
+    print_table(("size", "content"), rows, right=("size",))
+    for files in found.directory:
+        if files.advice and files.bytes >= _LEAST_ADVISED:
+            note(f"{files.what}: {files.advice}")
+
+
 def tell_summary(found: Summary) -> None:
     summary = found.summary
     counts = (
@@ -260,6 +272,7 @@ def tell_summary(found: Summary) -> None:
             for line in lines:
                 say(f"  - {line}")
     _tell_fills(found)
+    _tell_directory(found)
     if found.damaged.count:
         note(found.damaged.in_words())
     if found.left_alone is not None:

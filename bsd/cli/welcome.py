@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # `bsd --help` does without them
     from bsd.actions.setup import WouldLeave
 
 _LARGEST = 5  # sessions
+_LEAST_DIRECTORY = 100 << 20  # bytes; smaller directories of programs are not named
 # The slow parts are limited to these times, so that the answer comes within about 2 seconds.
 _FILLS_SECONDS, _LEAVES_SECONDS = 0.8, 0.8
 _MARKERS_BUDGET = 32 << 20  # bytes of sessions that are read for their extracted values
@@ -124,6 +125,17 @@ def _tell_agents(found: Overview) -> None:
     for agent in found.agents:
         if agent.left_alone:
             _say_wrapped(f"{agent.title}: {agent.left_alone}")
+        if others := _other_files(agent):
+            _say_wrapped(others)
+
+
+def _other_files(agent: AgentShare) -> str:
+    """Return what else fills the program's directory; empty if its sessions fill most of it."""
+    in_all = sum(files.bytes for files in agent.directory)
+    if in_all < _LEAST_DIRECTORY or in_all < 2 * agent.bytes:
+        return ""
+    largest = ", ".join(f"{files.what} {size(files.bytes)}" for files in agent.directory[:3])
+    return f"{agent.title}: its directory takes {size(in_all)}: {largest}"
 
 
 def _row(one: AgentShare | ProjectShare, title: str) -> tuple[str, ...]:
@@ -183,6 +195,8 @@ def _facts(found: Overview) -> Iterator[tuple[str, str]]:
 def _would_leave(told: WouldLeave) -> str:
     if told.sessions and not told.read_sessions:
         return "not known: the sessions are too large to read quickly (`bsd extract --dry-run`)"
+    if told.values and not told.bytes_saved:
+        return f"{counted(told.values, 'value')} would be extracted from files that keep their size"
     if not told.bytes_saved:
         some = f", from a sample of {told.read_sessions:,} sessions" if told.is_sample else ""
         return f"no value would be extracted{some}"
@@ -205,7 +219,7 @@ def _deleted_soon(agent: AgentShare) -> str:
 
 def _next_step(found: Overview, *, runs: bool) -> str:
     """Return the last line: the next command, and the address of the page."""
-    if found.would_leave is not None and found.would_leave.bytes_saved:
+    if found.would_leave is not None and found.would_leave.values:
         step = "bsd extract"
     elif not runs:
         step = "bsd run"

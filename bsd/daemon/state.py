@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from bsd.daemon.loops import Beats, Clocks, Loop
 from bsd.daemon.queue import WorkQueue
 from bsd.daemon.scan import Scan
 from bsd.daemon.status import Events
+from bsd.daemon.unknown_forms import NotUnderstood
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.rules import Reason
 from bsd.planning.survey import fingerprint
@@ -219,11 +221,15 @@ class IdleSessions:
 
 
 class PendingSavings:
-    """The sessions that wait for larger savings, with the start of the wait, in steady seconds."""
+    """The sessions that wait for larger savings, with the start of the wait, in steady seconds.
+
+    It also keeps the last commit of each session that saved tokens and no bytes, for an hour.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._since: dict[SessionName, float] = {}
+        self._unpaid: dict[SessionName, float] = {}
 
     def __len__(self) -> int:
         """Return the number of sessions that wait for larger savings."""
@@ -243,7 +249,21 @@ class PendingSavings:
         """Return when the oldest saving of a session will have waited long enough; None: none."""
         with self._lock:
             since = self._since.get(name)
+            since = since if since is None else self._unpaid.get(name, since)
         return None if since is None else since + LONGEST_WAIT_SECONDS
+
+    def note_unpaid(self, name: SessionName, now: float) -> None:
+        """Record a commit that saved no bytes."""
+        with self._lock:
+            self._unpaid = {
+                each: at for each, at in self._unpaid.items() if now - at < LONGEST_WAIT_SECONDS
+            }
+            self._unpaid[name] = now
+
+    def since_unpaid(self, name: SessionName, now: float) -> float:
+        """Return the seconds since the last commit that saved no bytes; infinite if none."""
+        with self._lock:
+            return now - self._unpaid.get(name, -inf)
 
     def clear(self, name: SessionName) -> None:
         """Record that no saving of a session waits any more: it was committed or deleted."""
@@ -275,6 +295,7 @@ class DaemonState:
         self.beats = Beats()
         self.events = Events(self.clocks.wall)
         self.ledger = Ledger()
+        self.not_understood = NotUnderstood(self.layout)
         self.state_db = state_at(self.layout.state_db)
         self.idle_sessions = IdleSessions(self.state_db, self.config)
         self.savings = PendingSavings()

@@ -9,6 +9,7 @@ import logging
 import time
 from contextlib import suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from bsd.core.layout import SessionName
 from bsd.daemon.child import Child, Stopping
 from bsd.planning.plan import Plan
 from bsd.planning.result import SessionResult
-from bsd.planning.worth import is_worth_writing
+from bsd.planning.worth import LONGEST_WAIT_SECONDS, is_worth_writing
 from bsd.sessions.commit.displaced import Recovered
 
 _log = structlog.stdlib.get_logger(module="worker")
@@ -39,6 +40,7 @@ class ToLook(NamedTuple):
     urgent: bool
     asked: bool = False
     told_idle: float | None = None
+    since_unpaid: float = inf
 
 
 # The result for one session: the answer of `look_into`, or the error that it raised.
@@ -67,6 +69,7 @@ def look_into_several(child: Child, wanted: list[ToLook]) -> list[Looked]:
                 urgent=one.urgent,
                 asked=one.asked,
                 told_idle=one.told_idle,
+                since_unpaid=one.since_unpaid,
             )
             looked.append(result)
         except Stopping:
@@ -84,6 +87,7 @@ def look_into(
     urgent: bool,
     asked: bool = False,
     told_idle: float | None = None,
+    since_unpaid: float = inf,
 ) -> SessionResult | None:
     """Execute calls of bsd's tools in a session, or extract its due values.
 
@@ -95,6 +99,7 @@ def look_into(
         urgent: commit even the smallest saving.
         asked: a person asked for it: no value waits for the prompt cache to get cold.
         told_idle: when its program reported the session as idle (epoch seconds).
+        since_unpaid: seconds since the last commit of the session that saved no bytes.
 
     Returns:
         The result of the extraction; None if executed calls have changed the session.
@@ -111,7 +116,7 @@ def look_into(
             entries = plan.report.reasons.total()
             _log.debug(f"Processing session {name}, {entries} entries to check")
         told = True
-        return urgent or is_worth(plan, waited)
+        return asked or is_worth(plan, waited, since_unpaid, urgent=urgent)
 
     extraction = partial(
         child.extract,
@@ -131,17 +136,22 @@ def look_into(
     return result
 
 
-def is_worth(plan: Plan, waited: float) -> bool:
+def is_worth(plan: Plan, waited: float, since_unpaid: float = inf, *, urgent: bool = False) -> bool:
     """Return True if a plan is to be committed now.
 
     This limits write amplification: small savings wait until they are worth writing the whole file,
-    or until the oldest has waited for `LONGEST_WAIT_SECONDS`.
+    or until the oldest has waited for `LONGEST_WAIT_SECONDS`. Plans that save no bytes wait until
+    the last of them is so long ago, urgent or not.
 
     Args:
         waited: seconds for which the oldest saving has waited.
+        since_unpaid: seconds since the last commit of the session that saved no bytes.
+        urgent: commit even the smallest saving.
     """
     report = plan.report
-    if not plan.edits or is_worth_writing(report.bytes_saved, report.bytes_after, waited):
+    if plan.edits and not report.bytes_saved:
+        return since_unpaid >= LONGEST_WAIT_SECONDS
+    if urgent or not plan.edits or is_worth_writing(report.bytes_saved, report.bytes_after, waited):
         return True
     return any(mark in edit.new for edit in plan.edits for mark in _ASKED_FOR)
 

@@ -130,6 +130,7 @@ class Worker:
                         urgent=name in urgent,
                         asked=urgent.get(name) is Urgency.ASKED,
                         told_idle=state.enqueuer.told_idle(name),
+                        since_unpaid=state.savings.since_unpaid(name, now),
                     )
                     for name in order
                 ],
@@ -171,6 +172,7 @@ class Worker:
             return self._forget(name)
         self._publish(name, result)
         state = self._state
+        opens_again = state.not_understood.worked(name, result, before)
         match result.status:
             case Status.BUSY:
                 return self._later(result.again_in, result.error)
@@ -178,7 +180,8 @@ class Worker:
                 return Failed(result.reason or "it failed")
             case Status.LEFT_ALONE:
                 state.scan.note(name, before)
-                state.idle_sessions.left(name, before, None)
+                if not opens_again:
+                    state.idle_sessions.left(name, before, None)
                 state.savings.clear(name)
                 state.note_waiting(name, None)
                 return Finished()
@@ -203,6 +206,8 @@ class Worker:
             due.append(state.savings.due(name) or now)
         else:
             state.savings.clear(name)
+        if result.status is Status.EXTRACTED and not result.bytes_saved:
+            state.savings.note_unpaid(name, now)
         state.note_waiting(name, result.wait)
         if result.due_at is not None:
             due.append(now + max(0.0, result.due_at - state.clocks.wall()))
@@ -250,6 +255,7 @@ class Worker:
         """Forget a deleted or excluded session; if it appears again, it counts as new."""
         self._state.scan.forget(name)
         self._state.ledger.forget(name)
+        self._state.not_understood.forget(name)
         self._state.savings.clear(name)
         self._state.note_waiting(name, None)
         return Finished()

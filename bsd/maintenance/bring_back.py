@@ -474,7 +474,7 @@ def _create(name: str, directory: int) -> int:
 
 def _edited(source: InBlocks, edits: Iterable[Edit]) -> Iterator[bytes]:
     at = 0
-    for edit in (*edits, Edit(source.identity.size, 0, b"")):
+    for edit in (*edits, Edit(source.size, 0, b"")):
         for start in range(at, edit.offset, _BLOCK):
             yield source.read(start, min(_BLOCK, edit.offset - start))
         yield edit.new

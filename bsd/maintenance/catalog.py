@@ -375,7 +375,28 @@ def _session_files(
     if others := away.get(agent):
         there = {session for session, _ in files}
         files += [one for one in _sessions_among(others, is_listed) if one[0] not in there]
+    source = layout.source_of(agent)
+    if source is not None and source.compresses:
+        files += _compressed(layout, agent, away, {session for session, _ in files})
     return files
+
+
+def _compressed(
+    layout: Layout, agent: str, away: _Files, there: Collection[str]
+) -> Iterator[_File]:
+    """Yield the sessions that the agent's program has compressed, without those in `there`."""
+    directory, program = layout.sessions_dir(agent), program_of(layout, agent)
+    exclusions, found = layout.exclusions(), list[os.DirEntry[str]]()
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as items:
+        found += items
+    known = set(there)
+    for item in (*found, *away.get(agent, ())):
+        session = program.compressed_session(item.name)
+        if session is None or session in known or exclusions.session(agent, session):
+            continue
+        if (stat := _stat_of_file(item)) is not None:
+            known.add(session)
+            yield session, stat
 
 
 def _sessions_among(
@@ -470,6 +491,8 @@ def _stored(layout: Layout, name: SessionName) -> TakenOut:
 def find_session(layout: Layout, text: str) -> SessionName:
     """Resolve `agent/session`, or a session id that only one agent has (seeds 000, 001).
 
+    A session that is the only one in its directory also goes by the name of the directory.
+
     Raises:
         NotFound: no agent has a session of this id.
         Invalid: several agents have such a session, or the name is not valid.
@@ -477,13 +500,29 @@ def find_session(layout: Layout, text: str) -> SessionName:
     if "/" in text:
         return SessionName.parse(text)
     check_name(text, "session")
-    found = [name for name in names(layout) if name.session == text]
+    every = list(names(layout))
+    found = [name for name in every if name.session == text]
+    found = found or [name for directory, name in only_sessions(every) if directory == text]
     if len(found) == 1:
         return found[0]
     if found:
         listed = ", ".join(map(str, found))
         raise Invalid(f"several agents have a session {text}", hint=f"one of {listed}")
     raise NotFound(f"there is no session {text}", hint="`bsd sessions` lists them")
+
+
+def only_sessions(names: Iterable[SessionName]) -> Iterator[tuple[str, SessionName]]:
+    """Yield each session that is the only one in its directory, with the directory's name.
+
+    Directories of the root are left out: they have the names of agents, not of sessions.
+    """
+    by_agent: dict[str, list[SessionName]] = {}
+    for name in names:
+        by_agent.setdefault(name.agent, []).append(name)
+    for agent, own in by_agent.items():
+        _, is_in_source, directory = agent.rpartition(":")
+        if is_in_source and len(own) == 1:
+            yield directory, own[0]
 
 
 # --- children of sessions ---

@@ -1,4 +1,7 @@
-"""The bytes that bsd takes and saves on disk: the totals, and the savings by hour (audit log)."""
+"""The bytes that bsd takes and saves on disk: the totals, and the savings by hour (audit log).
+
+Also the bytes of the directories in which agents' programs keep their sessions.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from bsd.core.errors import BsdError, os_problem
 from bsd.core.files import LARGEST_RECORD, TooLarge, plain_file
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout
+from bsd.core.sources import Source
 from bsd.maintenance.archive_limit import USUAL_RATIO, archive_use
 from bsd.maintenance.catalog import with_stats
 from bsd.maintenance.titles import Titles
@@ -28,6 +32,7 @@ from bsd.sessions.commit.inflight import InFlight
 from bsd.store.index import INDEX_FILE
 from bsd.store.snapshots import archive_directories, snapshot_directories
 from bsd.store.statistics import NOTHING_OUT, TakenOut
+from bsd.transcripts.agents.programs import kind_of
 
 _DISK_BLOCK = 512  # the unit of st_blocks, on every system
 
@@ -131,6 +136,29 @@ def _all_out(layout: Layout, budget: int) -> tuple[TakenOut, int]:
         uncounted += out is None
         total += out or NOTHING_OUT
     return total, uncounted
+
+
+@dataclass(frozen=True, slots=True)
+class FilesInDirectory:
+    """Files in the directory of an agent's program, and their allocated bytes."""
+
+    what: Annotated[str, Field(description="Their content, with the name of the file or directory")]
+    bytes: int
+    advice: Annotated[
+        str | None, Field(description="How you get the space back; null: bsd has no advice")
+    ]
+
+
+def directory_use(source: Source) -> tuple[FilesInDirectory, ...]:
+    """Return what fills the directory of a source's program, the largest first.
+
+    Files whose stat fails count as 0. Empty if the program names no files.
+    """
+    found = (
+        FilesInDirectory(files.what, sum(map(_taken, files.paths)), files.advice)
+        for files in kind_of(source.kind).directory_files(source.path)
+    )
+    return tuple(sorted((use for use in found if use.bytes), key=lambda use: -use.bytes))
 
 
 def _database(file: Path) -> list[Path]:
@@ -321,9 +349,9 @@ class SavedByHour:
         with suppress(*_BROKEN):
             change = json.loads(line)
             saved = _saved_by(change)
-            if saved:
+            tokens = change.get("tokensSaved")
+            if saved or tokens:
                 moment = datetime.fromisoformat(change["time"]).timestamp()
-                tokens = change.get("tokensSaved")
                 sums = self._hours.setdefault(int(moment // _HOUR) * _HOUR, {})
                 agent = str(change.get("agent", "")).partition(":")[0]
                 sums.setdefault(agent, _Sum()).add(

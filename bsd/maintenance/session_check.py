@@ -192,15 +192,18 @@ class SessionCheck:
         info = fmt.info(entry)
         entry_id = info.id or f"#{line.index}"
         own, alone = Marker.of(entry), set(loose_placeholders(entry, fmt))
+        whole = markers.of(entry, info, line.index, copied=False)
         for marker in markers.of(entry, info, line.index):
             alone -= set(keys_of(entry, marker))
             self._result.placeholders += len(marker.keys)
             if marker == own:
                 self._check_marker(entry_id, line.raw, entry, marker, fmt)
                 continue
-            self._result.unmarked += len(marker.keys)
             self._marked[marker.ref] = entry_id, marker
-            if is_ours and own is None:
+            if marker not in whole:  # of values that the program copied from other entries
+                continue
+            self._result.unmarked += len(marker.keys)
+            if is_ours and own is None and not fmt.keeps_length:  # else no room for a marker
                 self.unmarked.append(entry_id)
         for path in sorted(alone, key=str):
             name = standing_at(entry, path)

@@ -555,7 +555,7 @@ class _SessionCopying:
         else:
             parts = unchanged_parts(source, was) if was else ()
             start = sum(part.size for part in parts)
-            self.read += source.identity.size - start
+            self.read += source.size - start
             parts += tuple(map(writer.add, split_into_parts(self._lines(source, start))))
         mode = status.st_mode & 0o777
         return SnapshotFile(below, source.identity, mode, status.st_uid, status.st_gid, parts)

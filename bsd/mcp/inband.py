@@ -158,7 +158,7 @@ class InBand:
         deque(watched.lines(), maxlen=0)
         calls = watched.due_calls()
         layout = replace(self._context.layout, bound_to=self._name)
-        revised = Revised(opened.transcript)
+        revised = Revised(opened.transcript, opened.format)
         bound = replace(opened, transcript=revised, store=SessionStore(layout, self._name))
         names = names_of(layout, self._name)
         return _Round(self._context, bound, revised, names).answer(calls)

@@ -83,6 +83,14 @@ class ContextWindow:
         self._names_parents = False  # entries name their parents
         self._results = array("Q")  # rows: results of calls in answers of several entries
         self._compactions: dict[int, EntryInfo] = {}  # by row
+        self._superseding: int | None = None  # the program reads no row before this one again
+        # Hash of `version_of` → rows of the newest versions, which the program may still read.
+        self._versions: dict[int, tuple[int, ...]] = {}
+        self._first_versions: dict[int, int] = {}  # the same → row of the first version
+        self._superseded: set[int] = set()  # rows of older versions, and rows that were rewound
+        self._rewinds = False  # an entry rewinds to an earlier one
+        self._reads_all_versions = False
+        self._versions_before = False  # versions of an entry may also be before the checkpoint
         # (row, event) pairs. A signature in an unparsed line has the row of the next entry.
         self._events: list[tuple[int, _Event]] = []
         self._binds = lru_cache(maxsize=128)(binds)
@@ -104,14 +112,15 @@ class ContextWindow:
         self._parents.append(self._parent_of(row, info))
         self._answers.append(id_hash(info.answer) if info.answer else NO_ID)
         follows_last = self._before is not None and info.parent == self._before[0]
-        self.goes_back = info.rolls_back > 0 or (
+        self.goes_back = bool(info.rolls_back or info.rewinds_to) or (
             info.turn is Turn.STARTS
             and info.names_parent
             and not (follows_last or self._is_next(info))
         )
         if self._compactions and info.may_be_last and info.parent is not None and not follows_last:
             self._events.append((row, _Event.BRANCH))
-        if info.is_compaction:
+        self._note_superseded(row, info)
+        if info.is_compaction or info.supersedes:
             self._compactions[row] = info
             self._events.append((row, _Event.COMPACTION))
         elif info.signed_by is not None and self._binds(info.signed_by):
@@ -126,6 +135,27 @@ class ContextWindow:
             self._before, self._gap = (info.id, row), False
         if info.may_be_last:
             self._last = row
+
+    def _note_superseded(self, row: int, info: EntryInfo) -> None:
+        if info.supersedes:
+            self._superseding = row
+            self._versions.clear()
+            self._first_versions.clear()
+        if info.version_of is not None:
+            version, read = id_hash(info.version_of), info.versions_read
+            rows = (*self._versions.get(version, ()), row)
+            self._reads_all_versions |= read < 1
+            self._versions_before |= info.is_compaction
+            self._superseded.update(rows[:-read])
+            self._versions[version] = rows[-read:]
+            self._first_versions.setdefault(version, row)
+        self._reads_all_versions |= info.rolls_back > 0
+        if info.rewinds_to is not None:
+            self._rewinds = True
+            # An entry that is not found stands in the entry that superseded all others, if any.
+            first = 0 if self._superseding is None else self._superseding + 1
+            start = self._first_versions.get(id_hash(info.rewinds_to), first)
+            self._superseded.update(range(start, row))
 
     def _is_next(self, info: EntryInfo) -> bool:
         """Return whether the first entry with an id follows the last one before it."""
@@ -208,6 +238,12 @@ class ContextWindow:
         """Return whether an entry is before the latest compaction and not kept by it."""
         return row < self._way.compacted and not self._way.sent[row]
 
+    def superseded(self, row: int) -> bool:
+        """Return whether the program never reads an entry again."""
+        if self._superseding is not None and row < self._superseding:
+            return True
+        return row in self._superseded and not self._reads_all_versions
+
     def covered(self, row: int) -> bool:
         """Return whether a later signature covers an entry, in context or not."""
         return bool(self._covered[row])
@@ -226,11 +262,23 @@ class ContextWindow:
         """True if entries after the checkpoint may change which earlier entries are in context."""
         if self._since is None:
             return False
-        if self._compactions or self._rolls_far or self.leaf(0)[1] is not self._since.on_way:
+        if (
+            self.supersedes_earlier
+            or self._compactions
+            or self._rolls_far
+            or self.leaf(0)[1] is not self._since.on_way
+        ):
             return True
         # A result follows its call, so that results of calls at once begin no branch.
         others = self._far.keys() - set(self._results)
         return any(self._row_of(self._far[row]) is None for row in others)
+
+    @property
+    def supersedes_earlier(self) -> bool:
+        """True if an entry after the checkpoint may supersede entries before it."""
+        if self._since is None:
+            return False
+        return self._superseding is not None or self._rewinds or self._versions_before
 
     def leaf(self, rows: int) -> tuple[int, bool]:
         """Return the last id of the first rows, as a hash, and whether the path leads through it.
@@ -261,6 +309,8 @@ class ContextWindow:
                 row = self._row_before(row)
         sent = passed[:] if sent is None else sent
         self._add_siblings(sent)
+        for one in self._superseded if not self._reads_all_versions else ():
+            sent[one] = False
         return _Way(passed, sent, compacted, row == _EARLIER)
 
     def _row_before(self, row: int) -> int:

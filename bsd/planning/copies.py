@@ -69,6 +69,6 @@ def _merged(one: Any, other: Any, entry_id: str, depth: int) -> Any:
 def _is_away(value: Any, entry_id: str) -> bool:
     """Return whether a value is this entry's placeholder, or the text block in place of a block."""
     text = value
-    if isinstance(value, dict) and value.keys() == {"type", "text"}:
+    if isinstance(value, dict) and value.keys() in ({"type", "text"}, {"text"}):
         text = value["text"]
     return isinstance(text, str) and ends_in_placeholder(text) == entry_id

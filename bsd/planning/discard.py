@@ -150,7 +150,7 @@ def plan_discard(
     in_order = sorted(chosen, key=lambda one: one.index)
     edits = [one.edit for one in in_order if one.edit]
     touched = [TouchedLine(one.index, one.entry_id) for one in in_order]
-    return change_plan(source, action, edits, touched, changed, warnings, conversation.rate)
+    return change_plan(source, fmt, action, edits, touched, changed, warnings, conversation.rate)
 
 
 def _unfit(

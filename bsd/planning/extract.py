@@ -12,6 +12,7 @@ from sys import maxsize
 from bsd.core.config import PruningConfig
 from bsd.core.formatting import iso_utc
 from bsd.core.prices import PriceTable
+from bsd.planning.line_length import as_long
 from bsd.planning.originals import OriginalLine, Return, original_of, same_values
 from bsd.planning.plan import Plan, Report, Saving
 from bsd.planning.ready import ReadyValues, cut_at, timing_without_wait
@@ -29,6 +30,7 @@ from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import MOST_EXTRA_EDITED, Transcript, is_too_large, parse_entry
 from bsd.transcripts.spans import ValuePath
 from bsd.transcripts.splice import (
+    NoRoom,
     SpliceError,
     Stood,
     edit,
@@ -65,6 +67,7 @@ def plan_extraction(  # noqa: PLR0913 - options, each by name
     since: Checkpoint | None = None,
     further: Checkpoint | None = None,
     undone: Collection[str] = (),
+    restored: Mapping[str, float] = {},
     by_hand: bool = False,
     turn_over: bool = False,
     waits: bool = False,
@@ -84,6 +87,8 @@ def plan_extraction(  # noqa: PLR0913 - options, each by name
         further: a checkpoint after `since` and after values that wait. Reading begins there unless
             these values leave now.
         undone: ids of entries whose extraction was undone. They stay unless `by_hand` is set.
+        restored: when entries without a `_restored` of their own were restored, by id, in epoch
+            milliseconds.
         turn_over: treat the last turn as ended, whether or not its entries show an end.
         waits: keep values in context in the session until the rule of `timing` says that they
             leave. Without it they leave now.
@@ -101,6 +106,7 @@ def plan_extraction(  # noqa: PLR0913 - options, each by name
         keep_names=tell is not None,
         progress=progress,
         undone=() if by_hand else undone,
+        restored=restored,
         turn_over=turn_over,
         prices=prices,
         accounted=accounted,
@@ -131,7 +137,7 @@ def plan_extraction(  # noqa: PLR0913 - options, each by name
         if tell:
             tell(outcome)
         if progress and number % _PROGRESS_ENTRIES == 0:
-            progress(source.identity.size)  # all is read; planning goes on
+            progress(source.size)  # all is read; planning goes on
         extraction.treat(number, outcome)
     if timing is None and (cut := extraction.cut(cache)) is not None:
         when = config.when if may_wait else None
@@ -241,6 +247,8 @@ class _Extraction:
             self._due_at = min(decision.due_at, self._due_at or decision.due_at)
         if decision.reason is not Reason.EXTRACT:
             self._leave(outcome, decision.reason)
+        elif self._fmt.keeps_length and not outcome.sent:  # neither bytes nor tokens would be saved
+            self._leave(outcome, Reason.NOT_SENT)
         elif self._memory >= self._budget_bytes:
             self._complete = False
             self._final.stop(outcome)
@@ -251,6 +259,8 @@ class _Extraction:
                 self._extract(outcome, raw)
             except _LeaveAlone as refusal:
                 self._leave(outcome, refusal.reason)
+            except NoRoom:  # placeholders and marker are longer than the values
+                self._leave(outcome, Reason.VALUES_TOO_SMALL)
             except SpliceError:
                 self._leave(outcome, NOT_EDITABLE)
 
@@ -288,6 +298,7 @@ class _Extraction:
         marker = Marker(original.ref, original.hash, original.size, keys, self._at)
         put = {MARKER: marker.to_json()}
         line, stood = edit_and_measure(raw, replace=new, remove=decision.removes, put=put)
+        line = self._as_long(raw, line)
         if is_too_large(line, MOST_EXTRA_EDITED):  # the marker names too many values
             raise _LeaveAlone(Reason.TOO_LARGE_IN_MEMORY)
         sizes = self._note_savings(outcome, new, stood)
@@ -315,6 +326,10 @@ class _Extraction:
         in_memory = len(keep.line) if isinstance(keep.line, bytes) else 0
         self._memory += _COST + len(line) + in_memory
 
+    def _as_long(self, raw: bytes, line: bytes) -> bytes:
+        """Return the new form of a line, with its old length if the format requires that."""
+        return as_long(raw, line) if self._fmt.keeps_length else line
+
     def _note_savings(
         self, outcome: Judged, new: Mapping[ValuePath, bytes], stood: Mapping[ValuePath, Stood]
     ) -> list[int]:
@@ -325,8 +340,9 @@ class _Extraction:
             sizes.append(was.size)
             sums = self._savings[value.type or "other"]
             sums[0] += 1
-            sums[1] += was.length - len(stand_in)
-            sums[1] += sum(stood[path].length for path in value.removes)
+            if not self._fmt.keeps_length:
+                sums[1] += was.length - len(stand_in)
+                sums[1] += sum(stood[path].length for path in value.removes)
             # Providers charge an image by its pixels, which its characters do not show.
             if outcome.sent and not (value.display or value.shape.is_block):
                 characters = was.characters - text_sizes(stand_in)[1]
@@ -347,7 +363,8 @@ class _Extraction:
         # Not `in`: it first tries the bytes as a number, and raises and catches an error each time.
         some_away = marked or raw.find(_PLACEHOLDER) >= 0
         if some_away and (entry := parse_entry(raw)) is not None:
-            markers = self._markers.of(entry, self._fmt.info(entry), row.index)
+            # Placeholders of copied values stay: they name the originals of other entries.
+            markers = self._markers.of(entry, self._fmt.info(entry), row.index, copied=False)
             if len(markers) == 1:
                 return self._original_of_marked(outcome, raw, entry, markers[0], first)
             # A line has no room for several markers, and a foreign `_extracted` stays.
@@ -377,7 +394,7 @@ class _Extraction:
         paths = away_paths(entry, marker)
         unmarked = [(MARKER,)] if outcome.row.subject.marked else []
         if not paths:  # other text has replaced all extracted values
-            return self._in_new_file(first, edit(raw, remove=unmarked), {})
+            return self._in_new_file(first, self._as_long(raw, edit(raw, remove=unmarked)), {})
         original = original_of(raw, entry, marker, self._fmt, self._stored)
         if original is Missing.FOREIGN:  # never replace a placeholder by another
             raise _LeaveAlone(Reason.ALREADY_EXTRACTED)
@@ -388,7 +405,9 @@ class _Extraction:
             raise _LeaveAlone(STORED_MISSING)
         away = {key: back.sizes[path] for key, path in paths.items()}
         used = self._use_again(marker.ref, marker.hash, raw, outcome.decision, away)
-        return used or self._in_new_file(first, back.apply(raw, remove=unmarked), away)
+        if used:
+            return used
+        return self._in_new_file(first, self._as_long(raw, back.apply(raw, remove=unmarked)), away)
 
     def _use_again(
         self,
@@ -426,7 +445,7 @@ class _Extraction:
             timing: why values in context leave or wait; None: none does.
             since: the checkpoint before all values that wait.
         """
-        survey, size = self._survey, self._source.identity.size
+        survey, size = self._survey, self._source.size
         if survey.too_large:
             self._reasons[Reason.TOO_LARGE_IN_MEMORY] += survey.too_large
         report = Report(

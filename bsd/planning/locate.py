@@ -96,6 +96,23 @@ def locate_copies(source: Transcript, fmt: TranscriptFormat, name: str) -> list[
     return found
 
 
+def locate_copied_values(
+    source: Transcript, fmt: TranscriptFormat, name: str, known: Iterable[Located]
+) -> list[Located]:
+    """Return the further entries with values that a program copied out of the entry `name`."""
+    lines = {located.line.index for located in known}
+    wanted = placeholder(name).encode("utf-8", "surrogatepass")
+    return [
+        located
+        for located in entries(source.lines_holding(wanted), fmt)
+        if located.line.index not in lines
+        and any(
+            found == name and fmt.value_name(located.entry, path) is not None
+            for path, found in loose_placeholders(located.entry, fmt).items()
+        )
+    ]
+
+
 def _ambiguous(entry_id: str, found: list[Located]) -> Conflict:
     named = ", ".join(f"#{located.line.index}" for located in found)
     return Conflict(f"several entries have the id {entry_id}", hint=f"name one of {named}")

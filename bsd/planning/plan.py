@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from bsd.planning.line_length import keeping_lengths
 from bsd.planning.timing import Timing
 from bsd.store.entry_notes import NOTHING, Noting
 from bsd.store.history import TouchedLine
 from bsd.store.originals import StoredOriginal
 from bsd.store.state import Accounted, Checkpoint
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit, Identity
 from bsd.transcripts.reader import Line, Transcript
 
@@ -107,15 +109,21 @@ class Plan:
     def of(
         cls,
         action: str,
-        planned_on: Identity,
+        source: Transcript,
+        fmt: TranscriptFormat,
         edits: Iterable[Edit],
         touched: Iterable[TouchedLine],
         *,
         values: int = 0,
     ) -> Plan:
-        """Return a plan of these edits, in the order of the file, with a report of their sizes."""
+        """Return a plan of these edits, in the order of the file, with a report of their sizes.
+
+        Raises SpliceError if the lines must keep their lengths and cannot.
+        """
         edits = tuple(edits)
-        size = planned_on.size
+        if fmt.keeps_length:
+            edits = keeping_lengths(source, edits)
+        size = source.identity.size
         report = Report(
             action,
             entries=len(edits),
@@ -123,7 +131,7 @@ class Plan:
             bytes_before=size,
             bytes_after=size + sum(len(edit.new) - edit.length for edit in edits),
         )
-        return cls(planned_on, edits, report, touched=tuple(touched))
+        return cls(source.identity, edits, report, touched=tuple(touched))
 
     def saving(self, type: str, tokens: int, rate: Rate) -> Plan:
         """Return the same plan with the tokens that its values, all of type `type`, save."""
@@ -139,9 +147,10 @@ class Revised:
     Removed lines are not yielded.
     """
 
-    def __init__(self, source: Transcript) -> None:
+    def __init__(self, source: Transcript, fmt: TranscriptFormat) -> None:
         self._source = source
-        self.identity = source.identity
+        self._fmt = fmt
+        self.identity, self.size = source.identity, source.size
         # Offset → the line's edit, relative to the present file, and its record for the history.
         self._changed: dict[int, tuple[Edit, TouchedLine]] = {}
         self._keeps: list[StoredOriginal] = []
@@ -192,5 +201,5 @@ class Revised:
         """Return all added plans as one plan."""
         changed = [self._changed[offset] for offset in sorted(self._changed)]
         edits, touched = [edit for edit, _ in changed], [about for _, about in changed]
-        plan = Plan.of(action, self.identity, edits, touched, values=self.values)
+        plan = Plan.of(action, self._source, self._fmt, edits, touched, values=self.values)
         return replace(plan, keeps=tuple(self._keeps), noting=self._noting)

@@ -20,11 +20,11 @@ from bsd.transcripts.agents.entry import Usage
 from bsd.transcripts.agents.format import EntryInfo
 
 # Used if no lifetime is published: a day, the longest that any provider publishes.
-_UNKNOWN_SECONDS = 24 * 3600.0
+UNKNOWN_SECONDS = 24 * 3600.0
 # The shortest lifetime that any provider publishes. If a cache is missed sooner, its program has
 # changed the beginning of the request.
-_SHORTEST_SECONDS = 300.0
-_LEAST_CACHED = 4096  # tokens: no provider asks for more before it caches a prompt
+SHORTEST_SECONDS = 300.0
+LEAST_CACHED = 4096  # tokens: no provider asks for more before it caches a prompt
 # The growth of a request counts at most this many times the usual growth, so that one pasted file
 # does not change what is usual.
 _MOST_GROWTH = 4
@@ -112,7 +112,7 @@ class PromptCache:
         self._charge(info.time_ms, usage, last, is_cold=is_new_run and has_missed)
         missed_after = seen.missed_after
         if gap is not None and seen.calls and not seen.is_compacted and last is not None:
-            if not usage.read and last.prompt >= _LEAST_CACHED and gap >= _SHORTEST_SECONDS:
+            if not usage.read and last.prompt >= LEAST_CACHED and gap >= SHORTEST_SECONDS:
                 missed_after = min(gap, missed_after or gap)
             elif not has_missed and missed_after is not None and gap >= missed_after:
                 missed_after = None  # something else had changed the request then
@@ -262,7 +262,6 @@ class PromptCache:
             self.warm_until(now, written),
             max(0, seen.context - counted.unseen),
             int(seen.growth),
-            seen.calls,
             account,
         )
 
@@ -279,4 +278,4 @@ def life_seconds(
         life = life_seconds_of(prices or shipped_prices(), each, model, at)
         if life is not None:
             return life
-    return _UNKNOWN_SECONDS
+    return UNKNOWN_SECONDS

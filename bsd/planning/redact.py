@@ -425,7 +425,7 @@ class _Redaction:
             tuple(name_of(one.entry_id, one.index) for one in touched),
         )
         calls = len(answer.redacted)
-        plan = Plan.of("redact", source.identity, edits, touched, values=calls)
+        plan = Plan.of("redact", source, self._fmt, edits, touched, values=calls)
         return plan.saving("tool_call", tokens, conversation.rate), answer
 
 

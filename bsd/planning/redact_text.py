@@ -17,6 +17,7 @@ from typing import Any
 from bsd.planning.context_window import Binds, never
 from bsd.planning.conversation import Conversation
 from bsd.planning.edit import changed_tie, is_structure
+from bsd.planning.line_length import as_long
 from bsd.planning.locate import Located, entries, name_of
 from bsd.planning.plan import Plan
 from bsd.store.history import TouchedLine
@@ -196,6 +197,9 @@ class TextRedactor:
             self._leave(located.name, "it is in the name of a member, or in a number")
         return new
 
+    def _as_long(self, raw: bytes, new: bytes) -> bytes:
+        return as_long(raw, new) if self.format.keeps_length else new
+
     def _leave(self, entry: str, why: str) -> None:
         place = LeftInPlace(self.session, entry, why)
         if not self.is_final and place not in self.left:
@@ -227,7 +231,7 @@ class TextRedactor:
         if not changes:
             return raw
         try:
-            new = edit(raw, replace=changes, remove=removed)
+            new = self._as_long(raw, edit(raw, replace=changes, remove=removed))
         except SpliceError as error:
             self._leave(located.name, f"the line cannot be edited: {error.message}")
             return raw
@@ -275,7 +279,7 @@ class TextRedactor:
                 if not whole.startswith(head):
                     heads[path] = encode_string(whole[: len(head)] + placeholder(name))
         try:
-            return edit(raw, replace=heads, put={MARKER: written.to_json()})
+            return self._as_long(raw, edit(raw, replace=heads, put={MARKER: written.to_json()}))
         except SpliceError as error:
             self._leave(located.name, f"the line cannot be edited: {error.message}")
             return raw
@@ -328,5 +332,5 @@ def plan_text_redaction(source: Transcript, redactor: TextRedactor, binds: Binds
             conversation.follow(seen)
         bound = (each for each in touched if conversation.is_bound(each.index))
         redactor.bound += [name_of(each.entry_id, each.index) for each in bound]
-    plan = Plan.of("redact_text", source.identity, edits, touched, values=redactor.values)
+    plan = Plan.of("redact_text", source, redactor.format, edits, touched, values=redactor.values)
     return replace(plan, keeps=tuple(redactor.keeps), keeps_former=False)

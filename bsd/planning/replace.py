@@ -119,7 +119,7 @@ def plan_replace(
         if some_extracted and any(not search.count for search in searches):
             hint = "some text of this session is extracted: restore its entry first to change it"
         raise Refused(REPLACE, problems, hint=hint)
-    return _apply(source, searches, conversation)
+    return _apply(source, fmt, searches, conversation)
 
 
 def _all_problems(
@@ -275,7 +275,10 @@ def _overlaps(searches: Sequence[_Search]) -> Iterator[FieldError]:
 
 
 def _apply(
-    source: Transcript, searches: Sequence[_Search], conversation: Conversation
+    source: Transcript,
+    fmt: TranscriptFormat,
+    searches: Sequence[_Search],
+    conversation: Conversation,
 ) -> tuple[Plan, ContextChanged]:
     """Return the plan and the answer; each operation has one match. Raises Refused."""
     by_line: dict[int, list[_Match]] = defaultdict(list)
@@ -317,7 +320,7 @@ def _apply(
         if conversation.is_bound(index)
     ]
     in_order = [changed[number] for number in sorted(changed)]
-    return change_plan(source, REPLACE, edits, touched, in_order, warnings, conversation.rate)
+    return change_plan(source, fmt, REPLACE, edits, touched, in_order, warnings, conversation.rate)
 
 
 def _quoted(text: str) -> str:

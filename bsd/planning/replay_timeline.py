@@ -15,18 +15,13 @@ from math import isnan, nan
 from typing import NamedTuple
 
 from bsd.core.prices import CacheLife, Price, PriceTable, price_of
+from bsd.planning.prompt_cache import LEAST_CACHED, SHORTEST_SECONDS, UNKNOWN_SECONDS
 from bsd.planning.recorded import TURNS, LeaveColumns, ModelCall, Recording, Stretch
 from bsd.transcripts.agents.format import Turn
 
 _BREAKS = TURNS.index(Turn.BREAKS)
 # Number of a call that does not come.
 NEVER = 1 << 62
-# Lifetime of a cache whose provider publishes none: the longest that any provider publishes.
-_UNKNOWN_LIFE_SECONDS = 86_400.0
-# The shortest lifetime that a provider publishes. A request that misses the cache sooner has
-# another beginning, which shows nothing about lifetimes.
-_SHORTEST_LIFE_SECONDS = 300.0
-_LEAST_CACHED = 4096  # tokens; no provider asks for more before it caches a prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +162,7 @@ class Timeline:
         found: dict[str | None, float] = {}
         calls = self.recording.calls
         for call, gap, is_warm in zip(calls, self._gaps, self._shown, strict=True):
-            if is_warm is False and gap is not None and gap >= _SHORTEST_LIFE_SECONDS:
+            if is_warm is False and gap is not None and gap >= SHORTEST_SECONDS:
                 found[call.provider] = min(gap, found.get(call.provider, gap))
         return found
 
@@ -203,7 +198,7 @@ class Timeline:
             fitting = [life.seconds for life in lives if life.seconds <= missed]
             seconds = max(fitting, default=lives[0].seconds if lives else missed)
         life = price.life(seconds) if price else None
-        return life, seconds or (life.seconds if life else _UNKNOWN_LIFE_SECONDS)
+        return life, seconds or (life.seconds if life else UNKNOWN_SECONDS)
 
     def _occasion(self, number: int) -> Occasion | None:
         """Return the last time between a call and the call before it at which it was idle."""
@@ -279,5 +274,5 @@ def _shows_warm(before: ModelCall, call: ModelCall) -> bool | None:
         return None
     if 2 * call.usage.read >= before.usage.prompt:
         return True
-    missed = not call.usage.read and before.usage.prompt >= _LEAST_CACHED
+    missed = not call.usage.read and before.usage.prompt >= LEAST_CACHED
     return False if missed else None

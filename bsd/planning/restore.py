@@ -14,19 +14,20 @@ from pydantic import Field
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import Conflict, Invalid
 from bsd.core.formatting import iso_utc
-from bsd.planning.locate import Located, locate_copies, name_of
+from bsd.planning.line_length import as_long
+from bsd.planning.locate import Located, locate_copied_values, locate_copies, name_of
 from bsd.planning.originals import Return, nothing_away, original_of, restored_of
 from bsd.planning.plan import Plan
 from bsd.store.entry_notes import Noting, Stamp
 from bsd.store.history import TouchedLine
-from bsd.store.markers import NEEDLES, Markers, away_paths
+from bsd.store.markers import NEEDLES, Markers, away_paths, copied_markers, loose_placeholders
 from bsd.store.originals import Missing, OriginalStore
-from bsd.transcripts.agents.entry import MARKER, RESTORED, Marker
+from bsd.transcripts.agents.entry import MARKER, RESTORED, Entry, Marker, standing_at
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import Line, Transcript, parse_entry
 from bsd.transcripts.spans import ValuePath, names_value, paths_of
-from bsd.transcripts.splice import SpliceError, edit, encode_string
+from bsd.transcripts.splice import NoRoom, SpliceError, edit, encode_string
 
 BUDGET = 64 * 1024 * 1024  # bytes of new lines in one plan
 
@@ -44,6 +45,9 @@ UNAVAILABLE = {
     Missing.UNREADABLE: "[Content unavailable - {}]",
 }
 _NOT_IN_FILE = "[Content unavailable - not in the extracted file]"
+# Hints for a line that must keep its length, if the rest of its marker or its values do not fit.
+_WHOLE = "restore all values of the entry at once"
+_COPY = "`bsd restore-all AGENT/SESSION --to FILE` writes a copy with the values"
 _LEFT_ALONE = "[Content unavailable - the line cannot be edited: {}]"
 
 
@@ -101,7 +105,7 @@ def plan_restore(
     """Plan the return of one entry's values.
 
     If several lines are copies of the entry, each of them gets its values back; the answer is that
-    of the first restored line.
+    of the first restored line. So do other entries into which the program copied these values.
 
     Args:
         keys: names of the values, whole or by a segment; none means all.
@@ -115,19 +119,22 @@ def plan_restore(
     copies = locate_copies(source, fmt, entry)
     restorer = _Restorer(source, fmt, stored, now)
     edits, answers = [], []
-    of_copies = [(located, restorer.marked(located)) for located in copies]
+    of_copies = [(located, restorer.named(located, entry)) for located in copies]
+    own = {located.line.index for located, some in of_copies if any(one.away for one in some)}
+    of_copies += restorer.copied_values(copies, entry)
     of_copies = [(each, some) for each, some in of_copies if any(one.away for one in some)]
     if not of_copies:
         raise _nothing_away(copies[0], restorer.marked(copies[0]))
     # Copies may differ in their extracted values.
-    wanted = _matching([one for _, some in of_copies for one in some], keys) if keys else None
-    for located, marked in of_copies:
+    wanted = _matching(fmt, of_copies, keys) if keys else None
+    for located, marked in sorted(of_copies, key=lambda each: each[0].line.index):
         answer, line = restorer.restore(located, marked, wanted)
         answers.append(answer)
         if answer.keys_restored:
-            edits.append(_stamped(line, located.line, now))
-    answer = next((one for one in answers if one.restored), answers[0])
-    return _plan(source, edits, answers), answer
+            edits.append(_stamped(fmt, line, located.line, now))
+    of_entry = [one for one in answers if one.index in own] or answers
+    answer = next((one for one in of_entry if one.restored), of_entry[0])
+    return _plan(source, fmt, edits, answers), answer
 
 
 def plan_restore_all(
@@ -157,11 +164,11 @@ def plan_restore_all(
             continue
         answers.append(answer)
         if answer.keys_restored:
-            edits.append(_stamped(line, before, now))
+            edits.append(_stamped(fmt, line, before, now))
             new_bytes += len(edits[-1].new)
         if progress:
             progress(before.offset + len(before.raw))
-    return _plan(source, edits, answers, complete=complete), tuple(answers)
+    return _plan(source, fmt, edits, answers, complete=complete), tuple(answers)
 
 
 def restored_lines(
@@ -171,7 +178,7 @@ def restored_lines(
 
     A line with extracted values comes with the answer for its entry, another line with None.
     """
-    restorer = _Restorer(source, fmt, stored, 0.0)
+    restorer = _Restorer(source, fmt, stored, 0.0, in_place=False)
     for before in source.lines():
         answer, line = restorer.try_to_restore(before)
         yield line.raw, answer
@@ -208,20 +215,39 @@ class _Marked:
     away: frozenset[str]  # keys with a placeholder in the line
     in_line: bool  # the line has this marker
 
+    def only(self, entry: Entry, name: str) -> _Marked:
+        """Return this without the values whose placeholders do not name the entry `name`."""
+        paths = {key: at for key, at in self.paths.items() if standing_at(entry, at) == name}
+        return replace(self, paths=paths, away=self.away & paths.keys())
 
-def _matching(marked: Sequence[_Marked], names: Iterable[str]) -> frozenset[str]:
+
+def _matching(
+    fmt: TranscriptFormat,
+    of_copies: Iterable[tuple[Located, Sequence[_Marked]]],
+    names: Iterable[str],
+) -> frozenset[str]:
     """Return the keys that match names, whole or by a segment: `message.content[2].text`, `text`.
 
-    Raises Invalid if a name matches no key.
+    Includes the keys of values that the program copied from matching ones. Raises Invalid if a name
+    matches no key.
     """
-    paths = [(key, path) for one in marked for key, path in one.paths.items()]
-    meant = {name: {key for key, path in paths if names_value(name, path)} for name in names}
-    if unknown := [name for name, keys in meant.items() if not keys]:
+    known = [
+        (key, path, fmt.value_name(located.entry, path))
+        for located, marked in of_copies
+        for one in marked
+        for key, path in one.paths.items()
+    ]
+    meant = {name: {one for one in known if names_value(name, one[1])} for name in names}
+    if unknown := [name for name, found in meant.items() if not found]:
         raise Invalid(
             f"the entry has no extracted key {', '.join(unknown)}",
-            hint=f"its keys: {', '.join(key for key, _ in paths)}",
+            hint=f"its keys: {', '.join(key for key, _, _ in known)}",
         )
-    return frozenset().union(*meant.values())
+    matching = frozenset().union(*meant.values())
+    copied = {name for *_, name in matching} - {None}
+    return frozenset(
+        key for key, path, name in known if (key, path, name) in matching or name in copied
+    )
 
 
 def _nothing_away(located: Located, marked: Sequence[_Marked]) -> Conflict:
@@ -238,12 +264,16 @@ def _nothing_away(located: Located, marked: Sequence[_Marked]) -> Conflict:
 
 @dataclass(slots=True)
 class _Restorer:
-    """Restores values in the entries of one session; `now` is in epoch seconds."""
+    """Restores values in the entries of one session; `now` is in epoch seconds.
+
+    `in_place`: lines keep their lengths if the format requires that; a copy may be longer.
+    """
 
     source: Transcript
     fmt: TranscriptFormat
     stored: OriginalStore
     now: float
+    in_place: bool = True
     markers: Markers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -261,6 +291,30 @@ class _Restorer:
             )
             for marker in self.markers.of(located.entry, located.info, located.line.index)
         ]
+
+    def copied_values(
+        self, copies: Sequence[Located], entry: str
+    ) -> list[tuple[Located, list[_Marked]]]:
+        """Return the entries into which the program copied values of an entry, without the others.
+
+        Args:
+            copies: the lines of the entry.
+            entry: its name as the user typed it; if no line has this id, the id in placeholders.
+        """
+        mentioned = loose_placeholders(copies[0].entry, self.fmt).values()
+        name = entry if entry in mentioned else copies[0].info.id
+        if name is None:
+            return []
+        others = locate_copied_values(self.source, self.fmt, name, copies)
+        return [(located, self.named(located, name)) for located in others]
+
+    def named(self, located: Located, name: str) -> list[_Marked]:
+        """Return the markers of an entry; if its placeholders name several, those of `name`."""
+        marked = self.marked(located)
+        mentioned = loose_placeholders(located.entry, self.fmt).values()
+        if located.info.id == name or name not in mentioned:
+            return marked
+        return [one for each in marked if (one := each.only(located.entry, name)).paths]
 
     def try_to_restore(self, line: Line) -> tuple[Restored | None, Line]:
         """Restore a line, without an error if it cannot be edited.
@@ -316,7 +370,8 @@ class _Restorer:
             except SpliceError as error:
                 if not among_many:
                     raise
-                answer.unavailable.update(dict.fromkeys(away, _LEFT_ALONE.format(error)))
+                why = "; ".join(filter(None, (error.message, error.hint)))
+                answer.unavailable.update(dict.fromkeys(away, _LEFT_ALONE.format(why)))
         return answer, line
 
     def _restore_values(
@@ -338,13 +393,22 @@ class _Restorer:
         if not restored:
             return line
         left = tuple(key for key in marker.keys if key in marked.away and key not in restored)
+        remove = copied_markers(entry, back.replace)
         if not marked.in_line and Marker.of(entry):
-            new = back.apply(line.raw)  # the line's marker names other extracted values
+            new = back.apply(line.raw, remove=remove)  # its marker names other extracted values
         elif left:
             rest = Marker(marker.ref, marker.hash, marker.size, left, marker.at)
-            new = back.apply(line.raw, put={MARKER: rest.to_json()})
+            new = back.apply(line.raw, remove=remove, put={MARKER: rest.to_json()})
         else:
-            new = back.apply(line.raw, remove=[(MARKER,)] if marked.in_line else [])
+            own = [(MARKER,)] if marked.in_line else []
+            new = back.apply(line.raw, remove=[*remove, *own])
+        if self.fmt.keeps_length:
+            try:
+                new = as_long(line.raw, new)
+            except NoRoom as error:
+                if self.in_place:
+                    hint = _WHOLE if left else _COPY
+                    raise SpliceError(error.message, hint=hint) from error
         # Keeps the value that the new `_restored` replaces.
         answer.stamp = answer.stamp or Stamp(
             answer.entry_id,
@@ -358,19 +422,29 @@ class _Restorer:
         return replace(line, raw=new)
 
 
-def _stamped(line: Line, before: Line, now: float) -> Edit:
-    """Return the edit of a restored line, with a new `_restored`."""
-    new = edit(line.raw, put={RESTORED: encode_string(iso_utc(now))})
+def _stamped(fmt: TranscriptFormat, line: Line, before: Line, now: float) -> Edit:
+    """Return the edit of a restored line, with a new `_restored` if lines may become longer.
+
+    In other formats only the note about the entry (`Stamp`) protects it.
+    """
+    new = line.raw
+    if not fmt.keeps_length:
+        new = edit(new, put={RESTORED: encode_string(iso_utc(now))})
     return Edit(before.offset, len(before.raw), new)
 
 
 def _plan(
-    source: Transcript, edits: list[Edit], answers: list[Restored], *, complete: bool = True
+    source: Transcript,
+    fmt: TranscriptFormat,
+    edits: list[Edit],
+    answers: list[Restored],
+    *,
+    complete: bool = True,
 ) -> Plan:
     touched = [TouchedLine(one.index, one.entry_id) for one in answers if one.keys_restored]
     values = sum(len(answer.keys_restored) for answer in answers)
     noting = Noting(stamps=tuple(one.stamp for one in answers if one.stamp))
-    plan = Plan.of("restore", source.identity, edits, touched, values=values)
+    plan = Plan.of("restore", source, fmt, edits, touched, values=values)
     return replace(plan, complete=complete, noting=noting)
 
 
@@ -393,14 +467,15 @@ def plan_remark(
         # A marker without keys counts as lost.
         if located is None or Marker.of(located.entry) is not None or located.info.is_header:
             continue
-        found = markers.of(located.entry, located.info, line.index)
+        found = markers.of(located.entry, located.info, line.index, copied=False)
         if len(found) != 1:
             continue
         try:
             new = edit(line.raw, put={MARKER: found[0].to_json()})
-        except SpliceError:  # a line that is never edited
+            new = as_long(line.raw, new) if fmt.keeps_length else new
+        except SpliceError:  # a line that is never edited, or without room for a marker
             continue
         edits.append(Edit(line.offset, len(line.raw), new))
         touched.append(TouchedLine(line.index, located.info.id))
     names = tuple(name_of(one.entry_id, one.index) for one in touched)
-    return Plan.of("remark", source.identity, edits, touched), names
+    return Plan.of("remark", source, fmt, edits, touched), names

@@ -204,6 +204,7 @@ class Reason(StrEnum):
     VALUES_TOO_SMALL = "values_too_small"
     PREFIX_BOUND = "prefix_bound"
     CACHE_WARM = "cache_warm"
+    NOT_SENT = "not_sent"
     TOO_LARGE_IN_MEMORY = "too_large_in_memory"
     EXTRACT = "extract"
 
@@ -220,6 +221,7 @@ class Option(NamedTuple):
     custom: bool
     length: int  # characters, rounded down to the next limit of the settings
     trigger: Trigger | None  # the first trigger that fits
+    once_superseded: bool = False
 
     @property
     def is_thought(self) -> bool:
@@ -265,6 +267,7 @@ class Standing:
     # Epoch seconds: its values in context wait until then for the provider's prompt cache to get
     # cold; None: they do not wait.
     warm_until: float | None = None
+    superseded: bool = False  # the program never reads it again: all its values count as `display`
 
 
 class Chosen(NamedTuple):
@@ -297,11 +300,13 @@ class Decision:
 @lru_cache(maxsize=256)
 def own_tool(name: str | None) -> bool:
     """Return whether a tool is bsd's, under any prefix of an MCP client."""
-    # Most clients write `mcp__bsd__restore`, some `bsd_restore`.
-    return name is not None and name.rpartition("__")[2].removeprefix("bsd_") in _OWN_TOOLS
+    if name is None:
+        return False
+    # Most clients write `mcp__bsd__restore`, some `bsd_restore` or `mcp_bsd_restore`.
+    return name.rpartition("__")[2].removeprefix("mcp_").removeprefix("bsd_") in _OWN_TOOLS
 
 
-def subject_of(
+def subject_of(  # noqa: PLR0913 - facts, each by its name
     entry: Entry,
     info: EntryInfo,
     values: Iterable[Value],
@@ -310,6 +315,7 @@ def subject_of(
     *,
     own_result: bool = False,
     undone: bool = False,
+    restored_ms: float | None = None,
 ) -> Subject:
     """Return the subject of an entry.
 
@@ -318,6 +324,7 @@ def subject_of(
         limits: `policy.limits()`.
         own_result: it answers a call of one of bsd's tools.
         undone: its extraction was undone.
+        restored_ms: when it was restored (epoch milliseconds), unless its `_restored` tells.
     """
     fitting = [trigger for trigger in policy.triggers if trigger.fits_entry(entry, info)]
     away: Callable[[Value], bool] | None = None
@@ -342,6 +349,7 @@ def subject_of(
                 value.custom,
                 limits[bisect_right(limits, value.length) - 1],
                 next((trigger for trigger in fitting if trigger.fits_value(value)), None),
+                value.once_superseded,
             )
         )
     wish = entry.get(EXTRACTABLE)
@@ -355,7 +363,7 @@ def subject_of(
         pinned=wish is False,
         forced=wish is True,
         window=window,
-        restored_ms=time_ms(entry[RESTORED]) if RESTORED in entry else None,
+        restored_ms=time_ms(entry[RESTORED]) if RESTORED in entry else restored_ms,
         own_result=own_result or own_tool(info.result_tool),
         undone=undone,
     )
@@ -395,6 +403,10 @@ def decide(subject: Subject, standing: Standing, policy: Policy, now: float) -> 
         due = _due_after_turn(subject, standing, policy) if reason is Reason.TURN_OPEN else None
         return Decision(reason, due_at=due)
     options = subject.options
+    if standing.superseded:
+        options = tuple(option._replace(display=True) for option in options)
+    elif any(option.once_superseded for option in options):
+        options = tuple(option for option in options if not option.once_superseded)
     if standing.last_turn:
         options = tuple(option for option in options if not option.is_thought)
     if subject.forced:

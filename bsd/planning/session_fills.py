@@ -58,6 +58,8 @@ class Fills:
     def __init__(self) -> None:
         self._bytes: Counter[str] = Counter()
         self.extracted: Counter[str] = Counter()  # kind → extracted bytes
+        # By kind of which only the newest line is read: the sums before that line.
+        self._before_newest: dict[str, tuple[int, int]] = {}
 
     def take_unreadable(self, raw: bytes) -> None:
         """Count a line that holds no entry."""
@@ -85,10 +87,11 @@ class Fills:
             if call.arguments
         ]
         places += fmt.fillings(entry)
-        whole = next((place.what for place in places if not place.path), None)
+        whole = next((place for place in places if not place.path), None)
         if whole is not None:
-            self._bytes[whole] += len(raw)
-            return EntryContent([whole] * len(values), 0)
+            self._supersede(whole)
+            self._bytes[whole.what] += len(raw)
+            return EntryContent([whole.what] * len(values), 0)
         parts = [(place.what, len(compact_json(value_at(entry, place.path)))) for place in places]
         kinds, result = [], 0
         for value in values:
@@ -106,6 +109,17 @@ class Fills:
             left -= fitting
         self._bytes[_JSON_AROUND] += left
         return EntryContent(kinds, result)
+
+    def _supersede(self, newest: Filling) -> None:
+        """Count the previous line of this kind, of which only the newest is read, as superseded."""
+        if newest.superseded is None:
+            return
+        what = newest.what
+        if (before := self._before_newest.get(what)) is not None:
+            for sums, least in zip((self._bytes, self.extracted), before, strict=True):
+                sums[newest.superseded] += sums[what] - least
+                sums[what] = least
+        self._before_newest[what] = self._bytes[what], self.extracted[what]
 
     def rows(self) -> tuple[Fill, ...]:
         """Return the kinds, largest first, extracted bytes included."""

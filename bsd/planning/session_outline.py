@@ -25,6 +25,7 @@ from bsd.transcripts.agents.entry import (
     MARKER,
     Entry,
     Marker,
+    Sent,
     context_limit,
     model_of,
     sent_tokens,
@@ -359,6 +360,8 @@ class SessionMeter:
             self._since = index + 1
         is_answer = info.is_assistant or info.cache is not None or info.role == "assistant"
         usage = sent_tokens(entry) if is_answer or info.role is None else None
+        if usage is None and info.cache is not None and info.cache.usage is not None:
+            usage = Sent(info.cache.usage.prompt, with_answer=False)
         if info.is_message and not info.may_be_last:
             return  # a sub-agent's entry within the session
         self._note_model(entry, info, is_answer=is_answer)

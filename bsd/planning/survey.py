@@ -11,7 +11,7 @@ import hashlib
 import json
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise
@@ -19,6 +19,7 @@ from operator import itemgetter
 from sys import intern, maxsize
 
 from bsd.core.config import UNSETTLING, PruningConfig
+from bsd.core.errors import UnknownForm
 from bsd.core.prices import PriceTable
 from bsd.planning.context_window import ContextWindow, LastTurn
 from bsd.planning.copies import are_copies
@@ -49,7 +50,7 @@ _MOST_WARNINGS = 100
 # Deeper than any `keep_recent` may reach (SPEC §4).
 _DEEP = 101
 # A standing in which only the entry itself can keep its values.
-_BEST_STANDING = Standing(position=maxsize, time_ms=-maxsize)
+_BEST_STANDING = Standing(position=maxsize, time_ms=-maxsize, superseded=True)
 # Final at any place in the session.
 _ANYWHERE = frozenset(
     (
@@ -70,6 +71,7 @@ _WHEN_OLD = frozenset(
         Reason.EXTRACT,
         Reason.VALUES_TOO_SMALL,
         Reason.PREFIX_BOUND,
+        Reason.NOT_SENT,
         Reason.TOO_LARGE_IN_MEMORY,
         "not_editable",
     )
@@ -129,6 +131,7 @@ class Survey:
         keep_names: bool = False,
         since: Checkpoint | None = None,
         undone: Container[str] = (),
+        restored: Mapping[str, float] = {},
         mtime: float | None = None,
         turn_over: bool = False,
         prices: PriceTable | None = None,
@@ -141,6 +144,7 @@ class Survey:
         self._keep_names = keep_names
         self._since = since
         self._undone = undone
+        self._restored = restored
         self._source: Transcript | None = None
         self._mtime = mtime
         self._turn_over = turn_over
@@ -154,7 +158,7 @@ class Survey:
         self.rows: list[Row] = []
         # Subject → (the one object for all equal subjects, whether it can leave now or later).
         self._subjects: dict[Subject, tuple[Subject, bool]] = {}
-        self._decisions: dict[tuple[int, bool, bool, bool], Decision] = {}
+        self._decisions: dict[tuple[int, bool, bool, bool, bool], Decision] = {}
         self._own_calls = dict.fromkeys(since.own_calls, 0) if since else {}  # id → line
         self._context = ContextWindow(policy.binds, since)
         self._last_turn = LastTurn(since.index if since and since.in_turn else None)
@@ -175,6 +179,7 @@ class Survey:
         progress: Progress | None = None,
         since: Checkpoint | None = None,
         undone: Container[str] = (),
+        restored: Mapping[str, float] = {},
         turn_over: bool = False,
         prices: PriceTable | None = None,
         accounted: Accounted | None = None,
@@ -185,9 +190,12 @@ class Survey:
             keep_names: also keep the ids of entries that cannot be extracted.
             progress: called with the bytes that were read so far.
             since: a checkpoint of the session to start at, instead of the first line.
-            undone: ids of entries whose extraction was undone.
+            undone, restored: as in `plan_extraction`.
             turn_over: treat the last turn as ended, whether or not its entries show an end.
             prices, accounted: as in `PromptCache`.
+
+        Raises:
+            UnknownForm: a line has a form that bsd does not know.
         """
         survey = cls(
             fmt,
@@ -196,6 +204,7 @@ class Survey:
             keep_names=keep_names,
             since=since,
             undone=undone,
+            restored=restored,
             mtime=source.identity.mtime,
             turn_over=turn_over,
             prices=prices,
@@ -206,6 +215,8 @@ class Survey:
         for last in source.lines(survey.end_offset, survey.end_index):
             entry = parse_entry(last.raw)
             if entry is not None:
+                if why := fmt.why_unknown_form(entry):
+                    raise UnknownForm(why)
                 survey._add(last, entry, fmt.info(entry))
             else:
                 survey._pass_over(last)
@@ -248,8 +259,10 @@ class Survey:
             values,
             self._policy,
             self._limits,
-            own_result=info.result_of in self._own_calls,
+            own_result=info.result_of in self._own_calls
+            or any(call.answered and own_tool(call.name) for call in info.calls),
             undone=info.id in self._undone,
+            restored_ms=self._restored.get(info.id or ""),
         )
         known = self._subjects.get(subject)
         if known is None:
@@ -323,6 +336,7 @@ class Survey:
                 signed and context.is_bound(number),
                 last_turn.over_at(row.index),
                 warm_until if sent and row.index < leave_from else None,
+                context.superseded(number),
             )
             decision = self._decide(row.subject, standing)
             yield Judged(row, standing, decision, sent)
@@ -334,7 +348,7 @@ class Survey:
         if not is_deep or standing.duplicate or standing.turn_open:
             return decide(subject, standing, self._policy, self._now)
         waits = standing.warm_until is not None
-        key = id(subject), standing.last_turn, standing.prefix_bound, waits
+        key = id(subject), standing.last_turn, standing.prefix_bound, waits, standing.superseded
         known = self._decisions.get(key)
         if known is None:
             known = self._decisions[key] = decide(subject, standing, self._policy, self._now)
@@ -397,11 +411,13 @@ class Survey:
     def reaches_back(self) -> bool:
         """True if the entries that signatures bind, or that may wait, depend on earlier lines.
 
-        They do if a later entry takes entries before the checkpoint out of context, or back into
-        it, or if a signature binds values there that wait.
+        They do if a later entry supersedes the entries before the checkpoint, takes them out of
+        context, or back into it, or if a signature binds values there that wait.
         """
         since = self._since
         if since is not None and since.waiting and self.signed:
+            return True
+        if self._context.supersedes_earlier:
             return True
         if since is None or not (since.bound or self.signed or self.cache.seen.in_use):
             return False

@@ -12,6 +12,7 @@ from pydantic import Field
 from bsd.core.errors import FieldError, Invalid
 from bsd.planning.plan import Plan, Rate
 from bsd.store.history import TouchedLine
+from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import Transcript
 
@@ -202,8 +203,9 @@ class ContextChanged:
         return list(dict.fromkeys(one.message_id for one in self.changed))
 
 
-def change_plan(
+def change_plan(  # noqa: PLR0913, PLR0917 - parts of the plan and of the answer
     source: Transcript,
+    fmt: TranscriptFormat,
     action: Action,
     edits: Sequence[Edit],
     touched: Sequence[TouchedLine],
@@ -223,7 +225,7 @@ def change_plan(
         warnings=tuple(warnings),
         tokens_saved=sum(one.tokens_saved for one in changed),
     )
-    plan = Plan.of(action, source.identity, edits, touched, values=len(changed))
+    plan = Plan.of(action, source, fmt, edits, touched, values=len(changed))
     return plan.saving("other", answer.tokens_saved, rate), answer
 
 

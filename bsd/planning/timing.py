@@ -86,7 +86,6 @@ class CacheState:
     cold_at: float | None  # epoch seconds; None: it is cold
     context: int = 0  # tokens of the newest request with its answer
     growth: int = 0  # tokens by which a request is usually larger than the one before it
-    calls: int = 0  # since the cache was last cold
     account: Account = Account()
 
 

@@ -77,7 +77,7 @@ def plan_leaving(  # noqa: PLR0913 - arguments of restoring, and the records of 
 
     The answers are those of `plan_restore_all`. A `_restored` of unknown origin stays.
     """
-    revised = Revised(source)
+    revised = Revised(source, fmt)
     back, answers = plan_restore_all(source, fmt, now, stored, budget_bytes, progress)
     revised.take(back)
     stamped = list(_stamped(revised, fmt))

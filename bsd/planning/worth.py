@@ -1,4 +1,8 @@
-"""How much a change must save, so that few bytes are written for each byte that is saved."""
+"""How much a change must save, so that few bytes are written for each byte that is saved.
+
+Changes that save tokens only, in files that keep their length, have no bytes to pay for the
+writing. They are made at most once in `LONGEST_WAIT_SECONDS` for each session.
+"""
 
 from __future__ import annotations
 

@@ -187,6 +187,7 @@ class SessionEditor:
                 session.name,
                 int(now * 1e9),
                 keeps_mtime=session.program.keeps_mtime,
+                keeps_length=fmt.keeps_length,
             )
             outcome = self._commit(change, plan, source, waiting)
         if outcome.identity is not None and not outcome.drained_bytes:

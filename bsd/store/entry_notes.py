@@ -66,6 +66,11 @@ class Noting:
 NOTHING = Noting()
 
 
+def latest(stamps: Stamps) -> dict[str, Any]:
+    """Return the newest `_restored` that bsd has set, by entry id."""
+    return {entry_id: orjson.loads(max(of_entry)) for entry_id, of_entry in stamps.items()}
+
+
 def learn(known: Stamps, stamps: Iterable[Stamp]) -> None:
     """Add stamps to `known`; of several for an entry, the value before the first stamp counts."""
     for stamp in stamps:

@@ -8,7 +8,7 @@ names, if its own entry is proved to be a copy of that line (`provenance`); othe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from sys import maxsize
@@ -28,7 +28,7 @@ from bsd.transcripts.agents.entry import (
 from bsd.transcripts.agents.format import EntryInfo, TranscriptFormat
 from bsd.transcripts.reader import Transcript, parse_entry, parse_kept
 from bsd.transcripts.spans import ValuePath, format_path, is_present, paths_of, value_at
-from bsd.transcripts.splice import SpliceError, edit, find
+from bsd.transcripts.splice import SpliceError, edit, find, with_length
 
 # A line without these bytes holds no marker and no placeholder.
 NEEDLES = (b'"_extracted"', b"[[extracted-")
@@ -42,16 +42,18 @@ class Markers:
         self._fmt = fmt
         self._stored = stored
 
-    def of(self, entry: Entry, info: EntryInfo, index: int) -> list[Marker]:
+    def of(self, entry: Entry, info: EntryInfo, index: int, *, copied: bool = True) -> list[Marker]:
         """Return the entry's marker and those that a program has dropped; empty if there are none.
 
         A marker names one stored line. There are several only if a program merges two entries into
-        one, or drops a marker before more values are extracted.
+        one, copies values of several entries into one, or drops a marker before more values are
+        extracted.
 
         Args:
             entry: the entry as it stands in the session.
             info: the properties of the entry, as its format reads them.
             index: its line number, 0-based.
+            copied: include markers for single values that a program copied from other entries.
         """
         own = Marker.of(entry)
         named = set(away_paths(entry, own).values()) if own else set()
@@ -59,8 +61,32 @@ class Markers:
         for path, name in loose_placeholders(entry, self._fmt).items():
             if path not in named and path[:-1] not in named:
                 loose.setdefault(name, []).append(path)
-        lost = (self._lost(entry, info, index, name, paths) for name, paths in loose.items())
+        lost = [self._lost(entry, info, index, name, paths) for name, paths in loose.items()]
+        for name, paths in loose.items():
+            if copied and name != info.id:
+                lost += self._of_copied_values(entry, name, paths)
         return [marker for marker in (own, *lost) if marker is not None]
+
+    def _of_copied_values(
+        self, entry: Entry, name: str, paths: list[ValuePath]
+    ) -> Iterator[Marker]:
+        """Yield the markers of the originals from which a program copied single values.
+
+        A value with the same name in both is proved to be the same (`TranscriptFormat.value_name`).
+        """
+        wanted = [path for path in paths if self._fmt.value_name(entry, path) is not None]
+        for place in self._stored.of_entry(name) if wanted else ():
+            line = self._stored.load(place.ref, place.hash)
+            original = None if isinstance(line, Missing) else parse_kept(line)
+            if original is None or isinstance(line, Missing):
+                continue
+            if self._fmt.info(original).id != name:
+                continue
+            found = dict(_copied_keys(entry, original, self._fmt, name, wanted))
+            if found:
+                keys = tuple(map(format_path, found.values()))
+                yield Marker(place.ref, place.hash, len(line), keys, place.at)
+                wanted = [path for path in wanted if path not in found]
 
     def _lost(
         self, entry: Entry, info: EntryInfo, index: int, name: str, paths: list[ValuePath]
@@ -84,6 +110,8 @@ class Markers:
         If a line of the named entry is stored, and this entry is not proved to be a copy of it, the
         placeholder is text.
         """
+        if self._is_copied(entry, name):
+            return True
         if not self._may_be_named(entry, info, name):
             return False
         if name != info.id and self._fmt.tells_origin and not self._has_origin:
@@ -94,6 +122,14 @@ class Markers:
     def _may_be_named(self, entry: Entry, info: EntryInfo, name: str) -> bool:
         """Return whether an entry can be the entry that a placeholder in it names."""
         return name == info.id or (self._fmt.renews_id(entry, name) and name not in self._ids)
+
+    def _is_copied(self, entry: Entry, name: str) -> bool:
+        """Return whether a program can have copied a value with this placeholder."""
+        return self._fmt.info(entry).id != name and any(
+            self._fmt.value_name(entry, path) is not None
+            for path, found in loose_placeholders(entry, self._fmt).items()
+            if found == name
+        )
 
     def _candidates(
         self, entry: Entry, info: EntryInfo, index: int, name: str
@@ -203,9 +239,12 @@ def source_paths(
 ) -> dict[ValuePath, ValuePath]:
     """Return where extracted values stand in the original: nearly always at the same path.
 
-    A program may have turned a text into a list. The value is then found if the original has
-    exactly one value of the same kind that `entry` does not have.
+    A program may have copied single values into another entry (`copied_paths`), or turned a text
+    into a list. The value is then found if the original has exactly one value of the same kind that
+    `entry` does not have.
     """
+    if copied := copied_paths(entry, original, fmt, paths):
+        return copied
     found = {path: path for path in paths if is_present(original, path)}
     moved = [path for path in paths if path not in found]
     if len(moved) == 1 and (name := standing_at(entry, moved[0])):
@@ -219,6 +258,33 @@ def source_paths(
         if isinstance(text, str) and text.startswith(_head(entry, moved[0], name)):
             found[moved[0]] = elsewhere[0]
     return found
+
+
+def copied_paths(
+    entry: Entry, original: Entry, fmt: TranscriptFormat, paths: Iterable[ValuePath]
+) -> dict[ValuePath, ValuePath]:
+    """Return where values stand in the original of another entry, by their names in both."""
+    names = {path: fmt.value_name(entry, path) for path in paths}
+    if all(name is None for name in names.values()) or fmt.info(entry).id == fmt.info(original).id:
+        return {}
+    # From 2 characters on, an object may be one value; before, it is listed by its strings.
+    values = [*fmt.values(original, 1), *fmt.values(original, 2)]
+    there = {fmt.value_name(original, value.path): value.path for value in values}
+    return {path: there[name] for path, name in names.items() if name is not None and name in there}
+
+
+def _copied_keys(
+    entry: Entry, original: Entry, fmt: TranscriptFormat, name: str, paths: list[ValuePath]
+) -> Iterator[tuple[ValuePath, ValuePath]]:
+    """Yield the paths of placeholders that stand for values of the original, with their keys."""
+    for path, source in copied_paths(entry, original, fmt, paths).items():
+        was = value_at(original, source)
+        if isinstance(was, dict) and path[-1] == "text":
+            yield path, path[:-1]  # a text replaced a block
+        elif not isinstance(was, str) or (
+            was.startswith(_head(entry, path, name)) and not was.endswith(placeholder(name))
+        ):
+            yield path, path
 
 
 def _keys(
@@ -262,6 +328,23 @@ def away_paths(entry: Entry, marker: Marker) -> dict[str, ValuePath]:
     return {key: path for key, path in paths_of(marker.keys).items() if standing_at(entry, path)}
 
 
+def copied_markers(entry: Entry, paths: Collection[ValuePath]) -> list[ValuePath]:
+    """Return the paths of markers that a program copied into an entry, if their values come back.
+
+    Args:
+        entry: an entry with copies of other entries inside.
+        paths: paths of the values that come back.
+    """
+    holders = {path[:end] for path in paths for end in range(1, len(path))}
+    found = []
+    for holder in sorted(holders, key=str):
+        inner = value_at(entry, holder)
+        marker = Marker.of(inner) if isinstance(inner, dict) else None
+        if marker and all((*holder, *key) in paths for key in away_paths(inner, marker).values()):
+            found.append((*holder, MARKER))
+    return found
+
+
 def stored_line(
     raw: bytes, entry: Entry, marker: Marker, fmt: TranscriptFormat, stored: OriginalStore
 ) -> bytes | Missing:
@@ -289,7 +372,11 @@ def stored_line(
     original = parse_kept(line)
     if original is None:
         return Missing.CORRUPT
-    return line if is_marked_copy(entry, original, fmt) else Missing.FOREIGN
+    if is_marked_copy(entry, original, fmt):
+        return line
+    paths = away_paths(entry, marker).values()
+    named = [path for path in paths if standing_at(entry, path) == fmt.info(original).id]
+    return line if copied_paths(entry, original, fmt, named) else Missing.FOREIGN
 
 
 def _made_of_copies(
@@ -318,5 +405,7 @@ def _made_of_copies(
             with suppress(SpliceError):
                 values = {path: copy[slice(*span)] for path, span in find(copy, paths).items()}
                 made = edit(raw, replace=values, remove=remove, reinsert=gone, original=copy)
+                if fmt.keeps_length:
+                    made = with_length(made, marker.size)
                 if digest(made) == marker.hash:
                     yield made

@@ -19,7 +19,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -57,6 +57,7 @@ _MANIFEST = "copy.json"
 _ENDING = ".jsonl"
 _VERSION = 1
 _CHECKSUM = "sha256"  # of the document without this member
+_COMPRESSED = "compressed"  # size of a file on disk that its program has compressed
 _ORIGIN = re.compile(r"[0-9a-f]{16}")
 _BROKEN = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
@@ -73,7 +74,7 @@ class SnapshotFile:
     """A file as it was copied; `path` is relative to the agent's session directory."""
 
     path: str
-    was: Identity
+    was: Identity  # of the file on disk; its parts hold its lines, even if it was compressed
     mode: int
     uid: int
     gid: int
@@ -110,7 +111,7 @@ class Snapshot:
     @property
     def size(self) -> int:
         """The bytes of all its files, without extracted values."""
-        return sum(file.was.size for file in self.files)
+        return sum(part.size for file in self.files for part in file.parts)
 
     @property
     def packed(self) -> int:
@@ -307,6 +308,8 @@ def _parse_file(document: Any) -> SnapshotFile:
     )
     if sum(part.size for part in parts) != was.size:
         raise ValueError("the sizes of its parts do not add up")
+    if (compressed := document.get(_COMPRESSED)) is not None:
+        was = replace(was, size=whole_number(compressed))
     return SnapshotFile(
         path=text(document["path"]),
         was=was,
@@ -318,15 +321,16 @@ def _parse_file(document: Any) -> SnapshotFile:
 
 
 def _file_document(file: SnapshotFile) -> dict[str, Any]:
-    was = file.was
-    return {
+    was, size = file.was, sum(part.size for part in file.parts)
+    document = {
         "path": file.path,
-        "was": [was.dev, was.ino, was.size, was.mtime_ns, was.ctime_ns],
+        "was": [was.dev, was.ino, size, was.mtime_ns, was.ctime_ns],
         "mode": file.mode,
         "uid": file.uid,
         "gid": file.gid,
         "parts": [[part.hash.hex(), part.size] for part in file.parts],
     }
+    return document if was.size == size else {**document, _COMPRESSED: was.size}
 
 
 def _checksum(document: dict[str, Any]) -> str:

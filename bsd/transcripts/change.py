@@ -122,10 +122,14 @@ class Change:
     carries_late: bool = False
     # The mtime stays, or the program would take the session for its most recent.
     keeps_mtime: bool = False
+    # The program keeps byte offsets into the file, so no line may move.
+    keeps_length: bool = False
 
     def __post_init__(self) -> None:
         end = 0
         for edit in self.edits:
+            if self.keeps_length and len(edit.new) != edit.length:
+                raise ValueError(f"the edit at byte {edit.offset} moves the lines after it")
             if edit.length < 0 or edit.offset < end:
                 raise ValueError(f"edits overlap or are out of order at byte {edit.offset}")
             end = edit.offset + edit.length

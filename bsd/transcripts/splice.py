@@ -266,6 +266,37 @@ def encode_string(text: str) -> bytes:
         return json.dumps(text).encode()
 
 
+# --- lines that keep their length (`TranscriptFormat.keeps_length`) ---
+
+LENGTHS_STAY = "its program keeps byte offsets into the session"
+
+
+class NoRoom(SpliceError):
+    """An edit would make a line longer, in a session whose lines keep their lengths."""
+
+    def __init__(self, hint: str) -> None:
+        super().__init__(
+            f"a line of this session must not become longer: {LENGTHS_STAY}", hint=hint
+        )
+
+
+def with_length(line: bytes, length: int) -> bytes:
+    """Return a line with as much white space before its last brace as `length` bytes need.
+
+    Raises NoRoom if the line is longer without that white space.
+    """
+    more, brace = length - len(line), line.rfind(b"}")
+    if -more > room(line):
+        raise NoRoom("use a shorter text")
+    return line[: brace + min(more, 0)] + b" " * more + line[brace:]
+
+
+def room(line: bytes) -> int:
+    """Return the number of spaces before the last brace of a line."""
+    inside = line[: line.rfind(b"}")]
+    return len(inside) - len(inside.rstrip(b" "))
+
+
 class _Objects:
     """The objects of one line whose members are edited."""
 

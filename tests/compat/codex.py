@@ -21,7 +21,7 @@ from tests.openclaw_tree import set_idle
 from tests.waiting import DEADLINE_SECONDS
 
 _CONFIG = """
-model = "gpt-5"
+model = "{model}"
 model_provider = "made-up"
 approval_policy = "never"
 sandbox_mode = "danger-full-access"
@@ -49,11 +49,11 @@ class Codex:
     provider: Provider
 
     @classmethod
-    def at(cls, program: str, top: Path, provider: Provider) -> Codex:
+    def at(cls, program: str, top: Path, provider: Provider, model: str = "gpt-5") -> Codex:
         made = cls(program, top, provider)
         for directory in (made.home / "sessions", top / "root", top / "work"):
             directory.mkdir(parents=True)
-        (made.home / "config.toml").write_text(_CONFIG.format(url=provider.url))
+        (made.home / "config.toml").write_text(_CONFIG.format(url=provider.url, model=model))
         return made
 
     @property
@@ -139,12 +139,24 @@ class Codex:
 
     def legacy_thread(self, turns: int = 4) -> str:
         """Make a thread whose history is one file, in the form of earlier versions."""
+        return self.thread(turns, historyMode="legacy")
+
+    def thread(self, turns: int = 4, **how: str) -> str:
+        """Make a thread; without a `historyMode`, its history is paginated."""
         with self.server() as server:
-            thread = server.call("thread/start", historyMode="legacy")["thread"]["id"]
+            thread = server.call("thread/start", **how)["thread"]["id"]
             for number in range(turns):
                 server.turn(thread, f"please count {number}")
         self.rest()
         return str(thread)
+
+    def resume(self, thread: str) -> list[Json]:
+        """Resume a thread for one more turn, and return the input of its last request."""
+        with self.server() as server:
+            server.call("thread/resume", threadId=thread)
+            server.turn(thread, "go on")
+        self.rest()
+        return list(self.provider.requests[-1]["input"])
 
 
 class AppServer:
@@ -180,10 +192,11 @@ class AppServer:
         self._in.flush()
         return self._wait(lambda came: came.get("id") == number and "method" not in came)
 
-    def turn(self, thread: str, text: str) -> None:
-        """Run a whole turn."""
-        said = {"type": "text", "text": text, "text_elements": []}
-        self.call("turn/start", threadId=thread, input=[said])
+    def turn(self, thread: str, text: str, *pictures: str) -> None:
+        """Run a whole turn; pictures are data URLs."""
+        said: list[Json] = [{"type": "text", "text": text, "text_elements": []}]
+        said += [{"type": "image", "url": url} for url in pictures]
+        self.call("turn/start", threadId=thread, input=said)
         self.completed()
 
     def completed(self) -> None:

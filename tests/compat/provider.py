@@ -41,6 +41,8 @@ class Provider:
             return [{**_call(number), **self.calls.pop(0)}]
         if last.get("type") not in _RESULTS and "exec_command" in tools:
             return [_reasoning(number), _call(number)]
+        if last.get("type") not in _RESULTS and _in_code_mode(request):
+            return [_reasoning(number), _script(number)]
         text = {"type": "output_text", "text": f"answer {number}", "annotations": []}
         about = {"id": f"msg_{number}", "role": "assistant", "status": "completed"}
         return [{"type": "message", **about, "content": [text]}]
@@ -63,6 +65,24 @@ def _call(number: int) -> Json:
         "call_id": f"call_{number}",
         "name": "exec_command",
         "arguments": json.dumps({"cmd": _COMMAND}),
+        "status": "completed",
+    }
+
+
+def _in_code_mode(request: Json) -> bool:
+    """Whether the model's tools are functions of a script, as for newer models."""
+    return any(item.get("type") == "additional_tools" for item in request.get("input") or ())
+
+
+def _script(number: int) -> Json:
+    script = f"const done = await tools.exec_command({{cmd: {json.dumps(_COMMAND)}}});\n"
+    script += "text(done.output ?? done);\n"
+    return {
+        "type": "custom_tool_call",
+        "id": f"ctc_{number}",
+        "call_id": f"call_{number}",
+        "name": "exec",
+        "input": script,
         "status": "completed",
     }
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +19,14 @@ from bsd.core.config_file import ConfigService
 from bsd.core.errors import LeftAlone
 from bsd.core.layout import SessionName
 from bsd.maintenance import catalog
+from bsd.maintenance.bring_back import bring_back
+from bsd.maintenance.deleted_sessions import find_deleted
 from bsd.maintenance.leftovers import stores_without_transcript
+from bsd.maintenance.snapshots import SnapshotScope, take_snapshots
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
+from bsd.sessions.idle import RetryBudget
 from bsd.transcripts.agents.codex import CODEX
 from bsd.transcripts.agents.programs import program_of
 from tests.actions import performed
@@ -28,6 +34,7 @@ from tests.actions.performed import Caller
 from tests.compat.codex import Codex
 from tests.compat.provider import provider
 from tests.openclaw_tree import set_idle
+from tests.pictures import PNG
 from tests.transcripts.agents.sources.tree import EVERYTHING, away, without_restored
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
@@ -109,6 +116,59 @@ def test_archived_taken_back_and_resumed(codex: Codex) -> None:
     assert without_restored(path.read_bytes()).startswith(old)
 
 
+_NAMES = re.compile(r"(?:[a-z]+_)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}|(?:call|fc|rs|msg)_[0-9]+")
+
+
+def test_values_that_are_never_sent_leave_and_requests_stay_the_same(codex: Codex) -> None:
+    """Pictures in events, and the histories of all compactions but the newest two."""
+    picture = "data:image/png;base64," + PNG
+    with codex.server() as server:
+        thread = server.call("thread/start", historyMode="legacy")["thread"]["id"]
+        server.turn(thread, "look " * 200, picture)
+        for number in range(3):
+            server.turn(thread, f"please count {number}")
+            server.call("thread/compact/start", threadId=thread)
+            server.completed()
+        server.turn(thread, "after the compactions")
+    with codex.file(thread).open("ab") as file:  # as earlier versions write it
+        image = {"type": "image_generation_end", "call_id": "i", "result": PNG}
+        line = {"timestamp": "2026-11-20T08:00:00.000Z", "type": "event_msg", "payload": image}
+        file.write(json.dumps(line).encode() + b"\n")
+    codex.rest()
+    old, before = codex.file(thread).read_bytes(), codex.top / "before"
+    shutil.copytree(codex.home, before)
+
+    def resumed() -> str:
+        with codex.server() as server:
+            server.call("thread/resume", threadId=thread)
+            server.turn(thread, "go on")
+        return _NAMES.sub("", json.dumps(codex.provider.requests[-2]["input"]))
+
+    sent = resumed()
+    shutil.rmtree(codex.home)
+    before.rename(codex.home)
+    codex.rest()
+    only_shown = EVERYTHING | {"scope": "display"}
+    assert caller(codex).extract(codex.name(thread), overrides=only_shown).status is (
+        Status.EXTRACTED
+    )
+    lean = codex.file(thread).read_bytes()
+    gone = {path for line in lines(lean) for path in line.get("_extracted", {}).get("keys", ())}
+    assert {"payload.images[0]", "payload.result"} <= gone
+    assert any(path.startswith("payload.replacement_history") for path in gone)
+    assert [b"_extracted" in line for line in lean.splitlines() if b'"compacted"' in line] == [
+        True,
+        False,
+        False,
+    ]
+    assert resumed() == sent
+    now = codex.file(thread).read_bytes()
+    assert now.startswith(lean)
+    codex.rest()
+    assert performed.restore_all(caller(codex), codex.name(thread)).status is Status.RESTORED
+    assert without_restored(codex.file(thread).read_bytes()) == old + now[len(lean) :]
+
+
 def test_a_thread_is_not_moved_while_bsd_changes_it(codex: Codex) -> None:
     thread = codex.legacy_thread(turns=1)
     path, name = codex.file(thread), codex.name(thread)
@@ -184,7 +244,7 @@ def test_a_fork_gets_everything_back(codex: Codex, parent: str) -> None:
     assert [line["payload"] for line in lines(now)[1 : len(parents) + 1]] == parents
 
 
-def test_a_migrated_thread_keeps_placeholders_and_is_left_alone(codex: Codex) -> None:
+def test_a_migrated_thread_keeps_placeholders_without_room_for_values(codex: Codex) -> None:
     thread, old, name = extracted(codex)
     taken = codex.file(thread).read_bytes()
     codex.run("migrate-rollouts", "--apply")
@@ -194,9 +254,10 @@ def test_a_migrated_thread_keeps_placeholders_and_is_left_alone(codex: Codex) ->
     assert lines(now)[0]["payload"]["history_mode"] == "paginated"
     assert listed(codex) == {name: None}
     codex.rest()
-    result = caller(codex).extract(name)
-    assert result.status is Status.LEFT_ALONE
-    assert "paginated" in (result.reason or "")
+    assert caller(codex).extract(name).status is Status.UNCHANGED
+    result = performed.restore_all(caller(codex), name)
+    assert len(result.unavailable) == now.count(AWAY)
+    assert all("--to FILE" in why for why in result.unavailable.values())
     assert codex.file(thread).read_bytes() == now
     found = verify(codex.layout)
     assert found.placeholders == now.count(AWAY)
@@ -212,24 +273,8 @@ def test_a_migrated_thread_keeps_placeholders_and_is_left_alone(codex: Codex) ->
         assert content
 
 
-def test_a_thread_taken_back_to_an_earlier_turn_has_a_second_file(codex: Codex) -> None:
-    with codex.server() as server:
-        thread = server.call("thread/start")["thread"]["id"]
-        for number in range(2):
-            server.turn(thread, f"please count {number}")
-        turns = server.call("thread/turns/list", threadId=thread)["data"]
-        server.call("thread/revert", threadId=thread, beforeTurnId=turns[0]["id"])
-        server.turn(thread, "again")
-    codex.rest()
-    names = listed(codex)
-    assert len(names) == len(codex.files()) == 2
-    assert all(thread in name.session for name in names)
-    for name in names:
-        assert caller(codex).extract(name).status is Status.LEFT_ALONE
-
-
 @pytest.mark.parametrize("archived", [False, True], ids=["in its place", "archived"])
-def test_a_compressed_thread_is_named_and_comes_back_with_all(
+def test_a_compressed_thread_is_read_copied_and_brought_back(
     codex: Codex, *, archived: bool
 ) -> None:
     thread, old, name = extracted(codex)
@@ -242,20 +287,27 @@ def test_a_compressed_thread_is_named_and_comes_back_with_all(
     with codex.server() as server:
         server.call("rollout/compress")
         wait_for(lambda: packed.exists() and not path.exists(), "the packed file")
+    assert listed(codex) == {name: "archived" if archived else None}
     found = verify(codex.layout)
-    assert found.clean
-    [finding] = found.findings
-    assert (finding.kind, finding.where) == ("no_transcript", str(name))
-    assert str(packed) in finding.message
+    assert (found.clean, found.findings, found.placeholders) == (True, [], taken.count(AWAY))
+    with caller(codex).reader(name) as opened:
+        assert opened.transcript.read(0, opened.transcript.size) == taken
+        assert opened.transcript.identity.size == packed.stat().st_size < len(taken)
+        assert "compressed" in (opened.left_alone or "")
+    result = performed.restore_all(caller(codex), name)
+    assert result.status is Status.LEFT_ALONE
+    assert "compressed" in (result.reason or "")
+    codex.rest()
+    copied = take_snapshots(codex.layout, "30d", RetryBudget(), scope=SnapshotScope(at_once=True))
+    assert copied.sessions == 1
     with pytest.raises(LeftAlone):
         Trash(codex.layout, "14d").delete(name, permanent=True)
+    packed.unlink()
+    assert bring_back(codex.layout, find_deleted(codex.layout, str(name))).files == 1
     if archived:
         codex.run("unarchive", thread)
     with codex.server() as server:
         server.call("thread/resume", threadId=thread)
-    assert codex.file(thread).read_bytes() == taken  # markers included
-    codex.rest()
-    assert performed.restore_all(caller(codex), name).status is Status.RESTORED
     assert without_restored(codex.file(thread).read_bytes()) == old
 
 

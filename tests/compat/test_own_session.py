@@ -119,12 +119,13 @@ def parted(result: str) -> tuple[Any, str]:
     return said, result[end:]
 
 
+@pytest.mark.parametrize("mode", [None, pytest.param("legacy", marks=pytest.mark.soak)])
 def test_codex_gives_its_model_the_text_in_the_same_turn(
-    codex_program: str, tmp_path: Path
+    codex_program: str, tmp_path: Path, mode: str | None
 ) -> None:
     with provider() as served:
         codex = Codex.at(codex_program, tmp_path, served)
-        thread = codex.legacy_thread()
+        thread = codex.legacy_thread() if mode else codex.thread()
         path, name = codex.file(thread), codex.name(thread)
         before = path.read_bytes()
         caller = Caller(layout=codex.layout, config=ConfigService(codex.layout.config_file))

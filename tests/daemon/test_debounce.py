@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -137,8 +138,8 @@ NAME = SessionName("main", "s1")
 MB = 1 << 20
 
 
-def plan(before: int, after: int, new: bytes = b'{"id":"e1"}\n') -> Plan:
-    edits = (Edit(0, 1, new),) if before != after else ()
+def plan(before: int, after: int, new: bytes = b'{"id":"e1"}\n', *, edited: bool = False) -> Plan:
+    edits = (Edit(0, 1, new),) if edited or before != after else ()
     return Plan(Identity(1, 2, before, 3, 4), edits, Report("extract", 1, 1, before, after))
 
 
@@ -173,6 +174,21 @@ def test_what_somebody_asked_for_does_not_wait() -> None:
     assert is_worth(plan(32 * MB + 10, 32 * MB, restored), 0.0)
     assert is_worth(plan(32 * MB + 10, 32 * MB, freed), 0.0)
     assert not is_worth(plan(32 * MB + 10, 32 * MB, mentioned), 0.0)
+
+
+def test_a_commit_that_saves_no_bytes_is_made_once_an_hour() -> None:
+    savings, tokens_only = PendingSavings(), plan(32 * MB, 32 * MB, edited=True)
+    assert is_worth(tokens_only, 0.0, savings.since_unpaid(NAME, 100.0))
+    savings.note_unpaid(NAME, 100.0)
+    savings.wait(NAME, 200.0)
+    assert savings.due(NAME) == 100.0 + LONGEST_WAIT_SECONDS
+    for seconds, worth in ((LONGEST_WAIT_SECONDS - 1, False), (LONGEST_WAIT_SECONDS, True)):
+        since = savings.since_unpaid(NAME, 100.0 + seconds)
+        assert is_worth(tokens_only, seconds - 100, since, urgent=True) is worth
+    assert is_worth(plan(32 * MB + 10, 32 * MB), 0.0, 0.0, urgent=True)
+    other = SessionName("main", "s2")
+    savings.note_unpaid(other, 101.0 + LONGEST_WAIT_SECONDS)
+    assert savings.since_unpaid(NAME, 102.0 + LONGEST_WAIT_SECONDS) == inf
 
 
 def test_nothing_to_save_waits_for_nothing() -> None:

@@ -91,8 +91,8 @@ def test_sessions_that_appear_are_noticed_and_unknown_ones_counted(
     daemon, homes = world
     home = homes[kind.kind]
     before = daemon.status()["left_alone"]["count"]
-    other = home.path.parent.with_name(f"{home.path.parent.name[:-1]}5")
-    other.mkdir()
+    other = home.other_place()
+    other.mkdir(parents=True)
     path = other / home.path.name
     content = raw([{"type": "brand_new", "text": "t" * 2000}])
     path.write_bytes(content)

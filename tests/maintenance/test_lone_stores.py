@@ -69,7 +69,8 @@ def test_a_deleted_transcript_makes_nothing_red(home: Home) -> None:
 
 def test_a_directory_that_was_renamed(home: Home) -> None:
     """Sessions of Claude Code and pi are named after the project directory, which people rename."""
-    other = home.path.parent.with_name("09" if home.kind is CODEX else "-home-me-renamed-")
+    other = home.place("09" if home.kind is CODEX else "-home-me-renamed-")
+    other.parent.mkdir(exist_ok=True)
     home.path.parent.rename(other)
     store = lone(home.layout)
     assert store.session == home.name

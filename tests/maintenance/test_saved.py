@@ -58,6 +58,9 @@ def test_it_adds_up_by_agent_with_the_tokens_that_were_noted(tmp_path: Path) -> 
         ("main", 0, 40, None),
     ]
     assert [one["saved"] for one in found["points"]] == [130, 0]
+    note(path, 3.0, agent="codex:2026:11:27", bytes_saved=0, tokens_saved=5)
+    newest = as_json(counted.savings())["by_agent"][-1]
+    assert (newest["agent"], newest["saved"], newest["tokens"]) == ("codex", 0, 5)
 
 
 def test_a_line_is_taken_when_it_is_whole(tmp_path: Path) -> None:

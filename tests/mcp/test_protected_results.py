@@ -13,10 +13,12 @@ from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout
 from bsd.sessions.idle import RetryBudget
 from tests.actions.performed import Caller
-from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, KINDS, PI
+from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, GEMINI, KINDS, PI, QWEN
 from tests.transcripts.agents.sources.claude_code import claude_code_line, claude_code_lines
 from tests.transcripts.agents.sources.codex import codex_line, codex_lines, codex_turn
+from tests.transcripts.agents.sources.gemini import gemini_line, gemini_lines, gemini_result
 from tests.transcripts.agents.sources.pi import pi_entry, pi_lines
+from tests.transcripts.agents.sources.qwen import qwen_line, qwen_lines
 from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind
 
 ANSWER = json.dumps({"restored": False, "entry_id": "e", "texts": {"output": "long ago, " * 300}})
@@ -69,7 +71,41 @@ def pi(tool: str) -> list[dict[str, Any]]:
     ]
 
 
-LINES = {CLAUDE_CODE.kind: claude_code, CODEX.kind: codex, PI.kind: pi}
+def qwen(tool: str) -> list[dict[str, Any]]:
+    call = {"id": "own", "name": tool}
+    asks = {"role": "model", "parts": [{"functionCall": {**call, "args": {"entry": "e"}}}]}
+    answer = {"functionResponse": {**call, "response": {"output": ANSWER}}}
+    well = {"parts": [{"text": "well"}]}
+    return [
+        *qwen_lines(2)[:-1],
+        qwen_line(12, "user", message={"role": "user", **well}),
+        qwen_line(13, "assistant", message=asks),
+        qwen_line(14, "tool_result", message={"role": "user", "parts": [answer]}),
+        qwen_line(15, "assistant", message={"role": "model", **well}),
+        qwen_line(16, "user", message={"role": "user", **well}),
+        qwen_line(17, "assistant", message={"role": "model", **well}),
+    ]
+
+
+def gemini(tool: str) -> list[dict[str, Any]]:
+    call = {"id": "own", "name": tool}
+    done = {**call, "args": {"entry": "e"}, "result": gemini_result(call, ANSWER)}
+    return [
+        *gemini_lines(2),
+        gemini_line(20, "user", "what was there?"),
+        gemini_line(21, "gemini", "", toolCalls=[done]),
+        gemini_line(22, "user", gemini_result(call, "the same")),
+        *(gemini_line(23 + n, kind, "well") for n, kind in enumerate(["gemini", "user"] * 2)),
+    ]
+
+
+LINES = {
+    CLAUDE_CODE.kind: claude_code,
+    CODEX.kind: codex,
+    GEMINI.kind: gemini,
+    PI.kind: pi,
+    QWEN.kind: qwen,
+}
 
 
 def caller(layout: Layout, at: float) -> Caller:

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from packaging.requirements import Requirement
 
 import bsd
 from tests.needs import require_program
-from tests.packaging.test_debian import _interpreter
+from tests.packaging.test_debian import comes_and_goes, interpreter
 from tests.packaging.units import TOP
 from tests.waiting import DEADLINE_SECONDS
 
@@ -55,9 +56,12 @@ def in_release(code: str) -> str:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A clean checkout of the present state of the files."""
+    return check_out(tmp_path / "checkout")
+
+
+def check_out(place: Path) -> Path:
     require_program("git")
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    place = tmp_path / "checkout"
     for name in listed.split("\0"):
         source, target = TOP / name, place / name
         if name and source.exists():
@@ -172,18 +176,39 @@ def test_the_lock_file_installs_on_every_python() -> None:
     assert zstd.marker.evaluate({"python_version": "3.11"})
 
 
-@pytest.mark.slow
-def test_a_release_is_complete(checkout: Path, tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Built:
+    """A release, the checkout that it was built from, and the output of the program."""
+
+    checkout: Path
+    out: Path
+    told: str
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     require_program("dpkg-deb")
-    out = tmp_path / "out"
-    options = ["--url", "https://example.org/bsd/", "--interpreter", str(_interpreter())]
-    told = release(checkout, *options, str(out))
-    size = re.search(r"take ([\d.]+) MB in an empty environment", told)
+    place = tmp_path_factory.mktemp("release")
+    checkout, out = check_out(place / "checkout"), place / "out"
+    options = ["--url", "https://example.org/bsd/", "--interpreter", str(interpreter())]
+    return Built(checkout, out, release(checkout, *options, str(out)))
+
+
+@pytest.mark.slow
+def test_its_package_comes_and_goes(built: Built, tmp_path: Path, openclaw_root: Path) -> None:
+    (package,) = built.out.glob("*.deb")
+    comes_and_goes(package, tmp_path, openclaw_root)
+
+
+@pytest.mark.slow
+def test_a_release_is_complete(built: Built, tmp_path: Path) -> None:
+    checkout = built.checkout
+    size = re.search(r"take ([\d.]+) MB in an empty environment", built.told)
     assert size
     assert float(size[1]) < _MOST_MB
     assert run("git", "status", "--porcelain", cwd=checkout) == ""
 
-    files = {path.name: path for path in out.iterdir()}
+    files = {path.name: path for path in built.out.iterdir()}
     source = f"brainsurgeond-{_VERSION}.tar.gz"
     deb = next(name for name in files if name.endswith(".deb"))
     bill = f"brainsurgeond-{_VERSION}.cdx.json"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain, count
@@ -109,6 +109,7 @@ class Session:
         self.raw = raw
         self.fmt = fmt
         self.shelf = Shelf()
+        self.restored: Mapping[str, float] = {}  # by notes, in epoch milliseconds
 
     @property
     def source(self) -> BytesTranscript:
@@ -136,7 +137,9 @@ class Session:
 
     def extract(self, now: float = NOW, **fields: Any) -> Plan:
         return self.carry_out(
-            plan_extraction(self.source, self.fmt, config(**fields), now, self.shelf)
+            plan_extraction(
+                self.source, self.fmt, config(**fields), now, self.shelf, restored=self.restored
+            )
         )
 
     def restore(self, entry: str, keys: Iterable[str] | None = None, now: float = NOW) -> Restored:

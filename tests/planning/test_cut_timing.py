@@ -213,17 +213,17 @@ def state_of(
 def test_the_requests_of_a_run() -> None:
     gateway = Gateway()
     gateway.turn(5)
-    _, state = state_of(gateway)
-    assert (state.in_use, state.calls) == (True, 6)
+    cache, state = state_of(gateway)
+    assert (state.in_use, cache.seen.calls) == (True, 6)
     assert state.cold_at == gateway.now + 300
     assert state.context == gateway.prompt + 10
     assert state.growth == 1100
     gateway.turn(1, wait=HOUR)
-    _, state = state_of(gateway)
-    assert state.calls == 2, "the run begins anew after the cache was cold"
+    cache, _ = state_of(gateway)
+    assert cache.seen.calls == 2, "the run begins anew after the cache was cold"
     gateway.turn(1, wait=5, who=("openai", "gpt-6-sol"))
-    cache, state = state_of(gateway)
-    assert state.calls == 2, "and with another model"
+    cache, _ = state_of(gateway)
+    assert cache.seen.calls == 2, "and with another model"
     price = cache.price(gateway.now)
     assert price is not None
     assert price.input == 2
@@ -238,7 +238,7 @@ def test_an_answer_of_several_lines_counts_once() -> None:
         line["message"] |= {"id": "a", "usage": usage, "model": MODEL}
         cache.follow(CLAUDE_CODE.info(line | {"timestamp": time_of(NOW + number)}))
     state = cache.state(NOW, NOW)
-    assert (state.calls, state.context) == (1, 995)
+    assert (cache.seen.calls, state.context) == (1, 995)
 
 
 def test_a_missed_cache_shows_that_it_lives_shorter() -> None:
@@ -249,7 +249,7 @@ def test_a_missed_cache_shows_that_it_lives_shorter() -> None:
     cache, state = state_of(gateway)
     assert cache.life_seen(gateway.now) == 300, "an hour was assumed, and ten minutes were too long"
     assert state.cold_at == gateway.now + 300
-    assert state.calls == 6, "the cache was not expected to be cold by then"
+    assert cache.seen.calls == 6, "the cache was not expected to be cold by then"
 
 
 @pytest.mark.parametrize("ahead", [-3 * HOUR, 3 * HOUR])
@@ -264,7 +264,7 @@ def test_a_clock_that_jumps_gives_no_negative_figure_and_no_long_wait(ahead: flo
         cache, state = state_of(gateway, plan.accounted)
         state = cache.state(moment, moment)
         assert state.cold_at is None or state.cold_at <= moment + 300
-        assert min(state.context, state.growth, state.calls) >= 0
+        assert min(state.context, state.growth) >= 0
         assert min(state.account.spent, state.account.without_bsd) >= 0
 
 

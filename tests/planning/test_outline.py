@@ -66,7 +66,7 @@ def test_position_and_hash_of_a_row_depend_on_all_lines() -> None:
 
 def test_a_session_as_a_plan_will_leave_it_has_rows_too() -> None:
     session = [line for line in LINES if parse_entry(line)]
-    revised = Revised(BytesTranscript(b"".join(session)))
+    revised = Revised(BytesTranscript(b"".join(session)), OPENCLAW)
     first, *_, last = revised.lines()
     longer = last.raw.replace(b"[]", b'[{"type":"text","text":"%b"}]' % (b"x" * 9000))
     edits = (Edit(first.offset, len(first.raw), b""), Edit(last.offset, len(last.raw), longer))

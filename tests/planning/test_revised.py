@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from bsd.planning.plan import Plan, Report, Revised
 from bsd.store.history import Gap, Neighbour, TouchedLine
+from bsd.transcripts.agents.openclaw.format import OPENCLAW
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import BytesTranscript, Line
 
@@ -29,7 +30,7 @@ def applied(content: bytes, plan: Plan) -> bytes:
 
 def test_a_line_that_is_changed_twice_is_one_edit() -> None:
     content = b"one\ntwo\nthree\n"
-    revised = Revised(BytesTranscript(content))
+    revised = Revised(BytesTranscript(content), OPENCLAW)
     _, second, _ = revised.lines()
     revised.take(planned(second, b"TWO and more\n", revised))
     _, second, third = revised.lines()
@@ -45,7 +46,7 @@ def test_a_line_that_is_changed_twice_is_one_edit() -> None:
 
 
 def test_a_line_that_is_gone_is_not_listed_and_the_others_keep_their_numbers() -> None:
-    revised = Revised(BytesTranscript(b"one\ntwo\nthree\n"))
+    revised = Revised(BytesTranscript(b"one\ntwo\nthree\n"), OPENCLAW)
     first, *_ = revised.lines()
     revised.take(planned(first, b"", revised))
     assert [(line.index, line.raw) for line in revised.lines()] == [(1, b"two\n"), (2, b"three\n")]
@@ -53,7 +54,7 @@ def test_a_line_that_is_gone_is_not_listed_and_the_others_keep_their_numbers() -
 
 
 def test_a_line_that_was_changed_before_it_went_can_be_put_back() -> None:
-    revised = Revised(BytesTranscript(b"one\ntwo\nthree\n"))
+    revised = Revised(BytesTranscript(b"one\ntwo\nthree\n"), OPENCLAW)
     _, second, _ = revised.lines()
     revised.take(planned(second, b"2\n", revised))
     gap = Gap(Neighbour(None, "one"), Neighbour(None, "three"))
@@ -66,7 +67,7 @@ def test_a_line_that_was_changed_before_it_went_can_be_put_back() -> None:
 
 
 def test_a_plan_on_an_older_state_is_refused() -> None:
-    revised = Revised(BytesTranscript(b"one\ntwo\n"))
+    revised = Revised(BytesTranscript(b"one\ntwo\n"), OPENCLAW)
     first, _ = revised.lines()
     revised.take(planned(first, b"longer\n", revised))
     with pytest.raises(ValueError, match="byte 0"):
@@ -81,7 +82,7 @@ def test_the_one_plan_does_what_all_of_them_did(
     lines: list[bytes], changes: list[tuple[int, bytes]]
 ) -> None:
     content = b"".join(lines)
-    revised = Revised(BytesTranscript(content))
+    revised = Revised(BytesTranscript(content), OPENCLAW)
     for number, text in changes:
         there = list(revised.lines())
         if there:

@@ -205,6 +205,16 @@ def test_every_byte_of_a_session_has_a_name(kind: Kind) -> None:
     assert fills[call] >= len(LONG)
 
 
+def test_of_compactions_only_the_newest_counts_as_read() -> None:
+    lines = [codex_line(number, "compacted", message=LONG * number) for number in (1, 2, 3)]
+    content = raw([codex_meta(), *lines])
+    fills = {fill.what: fill.bytes for fill in parts_of(content, CODEX).fills}
+    sizes = [len(raw([line])) for line in lines]
+    assert fills["never sent: superseded compactions"] == sizes[0] + sizes[1]
+    assert fills["summaries of compactions"] == sizes[2]
+    assert sum(fills.values()) == len(content)
+
+
 WRITE = "tool calls: write"
 
 

@@ -16,6 +16,7 @@ from bsd.planning.extract import plan_extraction
 from bsd.planning.rules import Policy, Reason
 from bsd.planning.survey import Survey, fingerprint
 from bsd.store.state import Checkpoint
+from bsd.transcripts.agents.codex import CODEX
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.openclaw.format import FLAT, OPENCLAW
 from bsd.transcripts.reader import BytesTranscript
@@ -26,6 +27,8 @@ from tests.planning.test_prefix import entries
 from tests.planning.test_properties import EXAMPLES, policies
 from tests.session_files import HEADER, jsonl
 from tests.transcripts import nasty
+from tests.transcripts.agents.sources.codex import codex_line, codex_lines, codex_turn
+from tests.transcripts.agents.sources.tree import raw as raw_lines
 
 RULES: list[dict[str, Any]] = [
     {"type": "tool_result", "min_length": 10, "keep_recent": 0},
@@ -273,3 +276,23 @@ def test_settings_that_judge_entries_differently_have_their_own_fingerprint() ->
     assert fingerprint(config()) == fingerprint(config(retention="7d", auto_cron="@hourly"))
     assert fingerprint(config()) != fingerprint(config(keep_recent=4))
     assert fingerprint(config()) != fingerprint(config(trigger_rules=[]))
+
+
+def compaction(number: int) -> dict[str, Any]:
+    said = {"type": "input_text", "text": f"compacted {number} " * 80}
+    history = [{"type": "message", "role": "user", "content": [said]}]
+    return codex_line(number, "compacted", message="", replacement_history=history)
+
+
+def test_a_compaction_before_the_checkpoint_leaves_when_it_is_superseded() -> None:
+    """A compaction that the thread no longer needs is found, although its outcome was final."""
+    kept = [compaction(100), compaction(101), *codex_turn(110), *codex_turn(130)]
+    session = Session(raw_lines([*codex_lines(), *kept]), CODEX)
+    since = extract(session, None, NOW, {})
+    assert session.raw.count(b"compacted 100 ") > 1
+    assert since is not None
+    assert since.index > len(codex_lines()) + 2
+    session.raw += raw_lines([compaction(150), *codex_turn(160)])
+    extract(session, since, NOW, {})
+    numbers = (100, 101, 150)
+    assert [session.raw.count(b"compacted %d " % number) for number in numbers] == [0, 80, 80]

@@ -405,8 +405,8 @@ def test_a_session_with_another_name_or_in_another_directory(
     kind: Kind, tmp_path: Path, clock: Clock
 ) -> None:
     home, caller, original = extracted(kind, tmp_path, clock)
-    moved = home.path.parent.with_name(f"{home.path.parent.name[:-1]}5")
-    moved.mkdir()
+    moved = home.other_place()
+    moved.mkdir(parents=True)
     renamed = home.path.rename(moved / home.path.name)
     set_idle(renamed)
     (found,) = (agent for agent, path in home.layout.session_dirs() if path == moved)
@@ -441,8 +441,9 @@ def test_a_migrated_thread_is_counted_and_its_content_shown(
     found = verify(home.layout)
     assert (found.clean, found.expired) == (True, 0)
     assert found.placeholders == found.unmarked > 0
+    before = home.path.read_bytes()
     result = performed.restore_all(caller, home.name)
-    assert result.status is Status.LEFT_ALONE
+    assert (result.status, home.path.read_bytes()) == (Status.UNCHANGED, before)
     assert len(result.unavailable) == found.placeholders
     assert all("--to FILE" in why for why in result.unavailable.values())
     (call,) = [one for one in original if one["payload"].get("call_id") == "call_1"][-1:]

@@ -94,9 +94,9 @@ def synced(
 ) -> Synced:
     kind: Kind = request.param
     home = Home.of(kind, tmp_path, kind.lines())
-    second = home.path.with_name(home.path.name[:-7] + "f" + home.path.name[-6:])
+    free, second = home.second()
+    second.parent.mkdir(exist_ok=True)
     shutil.copyfile(home.path, second)
-    free = SessionName(home.name.agent, second.stem)
     (other := tmp_path / "other").mkdir()
     one = Machine(home.layout, tmp_path / "state", monkeypatch)
     two = Machine(replace(home.layout, root=other), tmp_path / "other state", monkeypatch)

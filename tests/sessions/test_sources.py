@@ -137,7 +137,10 @@ def test_the_decision_table_holds(home: Home, clock: Clock) -> None:
     assert reasons(home, clock, keep_recent=0)["extract"] == 1
 
 
-_RESULTS = (b'"tool_result"', b'"function_call_output"', b'"toolResult"')
+_RESULTS = (
+    *(b'"tool_result"', b'"function_call_output"', b'"toolResult"', b'"functionResponse"'),
+    b'"tool.execution_complete"',
+)
 
 
 def test_a_last_turn_that_is_not_finished_is_never_touched(home: Home, clock: Clock) -> None:
@@ -163,7 +166,8 @@ def test_a_last_turn_that_is_not_finished_is_never_touched(home: Home, clock: Cl
 
 
 def _is_prompt(line: dict[str, Any]) -> bool:
-    content = line.get("message", {}).get("content")
+    message = line.get("message", line.get("data", line))
+    content = message.get("content", message.get("parts"))
     text = content if isinstance(content, str) else json.dumps(content)
     return "do it" in text or line.get("payload", {}).get("type") == "user_message"
 
@@ -208,9 +212,11 @@ def test_a_person_may_change_texts_and_nothing_that_ties_entries(home: Home, clo
         if row["type"] == "tool_result"
     )
     document = json.loads(performed.show_entry(caller, home.name, entry).text)
-    tie = {"claude-code": ("parentUuid",), "codex": ("payload", "call_id"), "pi": ("parentId",)}
+    ties = {"codex": ("payload", "call_id"), "gemini": ("id",)}
+    ties |= dict.fromkeys(("pi", "copilot"), ("parentId",))
+    tie = ties.get(home.kind.kind)
     with pytest.raises(Invalid):
-        performed.edit(caller, home.name, entry, setting([(tie[home.kind.kind], "another")]))
+        performed.edit(caller, home.name, entry, setting([(tie or ("parentUuid",), "another")]))
     assert home.path.read_bytes() == old
     text = json.dumps(document).replace(LONG, "short")
     performed.edit(caller, home.name, entry, becoming(text))
@@ -269,7 +275,8 @@ def test_other_doors_know_these_sessions(home: Home, clock: Clock) -> None:
 def test_calls_that_stand_in_them_are_not_carried_out_and_the_log_says_why(
     home: Home, clock: Clock
 ) -> None:
-    tool = {"claude-code": b'"Write"', "codex": b'"shell"', "pi": b'"write"'}[home.kind.kind]
+    tools = {"claude-code": b'"Write"', "codex": b'"shell"', "pi": b'"write"'}
+    tool = tools.get(home.kind.kind, b'"write_file"')
     content = home.path.read_bytes().replace(tool, b'"mcp__bsd__restore_remote"')
     home.path.write_bytes(content)
     set_idle(home.path)

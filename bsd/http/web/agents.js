@@ -312,6 +312,7 @@ function setUp(agent) {
 function leavesText(told) {
     if (told.error) return `not known: ${describe(told.error)}`;
     if (told.sessions && !told.read_sessions) return "not known: its sessions are too large to look at quickly";
+    if (told.values && !told.bytes_saved) return `${count(told.values, "value")}, from files that keep their size`;
     const share = told.bytes ? ` (${Math.round((100 * told.bytes_saved) / told.bytes)} %)` : "";
     const saved = `${bytes(told.bytes_saved)}${share}`;
     if (told.read_sessions === told.sessions) return saved;

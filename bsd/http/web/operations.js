@@ -24,6 +24,7 @@ const REASONS = {
     no_entry_id: "without an id",
     unsafe_entry_id: "with an id that a placeholder cannot contain",
     duplicate_entry_id: "with an id that another entry also has",
+    not_sent: "no longer sent, in a file that keeps its size",
     too_large_in_memory: "with more values than fit into memory",
 };
 

@@ -16,6 +16,7 @@ const SHOWN_FILLS = 5;
 // Prefixes of the names of parts, in the order of their colours.
 const FILLS = ["tool results", "thinking", "arguments of calls", "images", "assistant text", "user text", "never sent"];
 const LEAST_SHARE = 0.01;
+const ADVISED = 10 << 20; // bytes: larger files of a program come with advice
 
 export async function overviewView(page) {
     const view = new Overview(page);
@@ -211,16 +212,17 @@ class Overview {
     }
 
     wouldLeaveTile(left) {
-        const { bytes: all, bytes_saved: saved, read_sessions: read, sessions } = left;
+        const { bytes: all, bytes_saved: saved, read_sessions: read, sessions, values } = left;
         const isSample = read < sessions;
         const sample = isSample && `by a sample of ${number(read)} of ${count(sessions, "session")}`;
         const percent = saved > 0 && `${Math.round((100 * saved) / all)} % of all`;
-        const words = left.problem ?? [percent, sample].filter(Boolean).join(", ");
+        const same = !saved && values > 0 && `${count(values, "value")}, from files that keep their size`;
+        const words = left.problem ?? [percent, same, sample].filter(Boolean).join(", ");
         return [
             h("span", { class: "tile-name" }, "Would leave now"),
             h("strong", null, left.problem ? "–" : `${isSample && saved ? "≈ " : ""}${bytes(saved)}`),
             h("span", { class: "tile-more" }, words || "no value is due"),
-            saved > 0 &&
+            values > 0 &&
                 button("Extract now…", () => this.extract(), { class: "small writes", "data-focus": "extract" }),
         ];
     }
@@ -335,6 +337,9 @@ class Overview {
             ...(agent.more_projects > 0
                 ? [[h("span", { class: "project note" }, `and ${count(agent.more_projects, "more project")}`), "", "", "", "", ""]]
                 : []),
+            ...(agent.directory ?? []).map(({ what, advice, bytes: size }) => [
+                h("span", { class: "project" }, what, size > ADVISED && h("span", { class: "note block" }, advice)),
+                ...["", bytes(size), "", "", ""]]),
         ]);
         this.agents.hidden = !rows.length;
         fill(

@@ -5,7 +5,6 @@ import { describe, h } from "./dom.js";
 import { DayPlot, dayOf } from "./day_plot.js";
 import { bytes, number } from "./format.js";
 
-const PROGRAMS = { openclaw: "OpenClaw", "claude-code": "Claude Code", codex: "Codex", pi: "pi" };
 const PARTS = {
     store: "Store",
     archive: "Archive",
@@ -72,11 +71,12 @@ export class Plots {
     async load({ agents, disk }) {
         const now = { at: new Date().toISOString(), disk, sessions: {} };
         for (const agent of agents) now.sessions[agent.kind] = agent.bytes;
+        this.titles = Object.fromEntries(agents.map(({ kind, title }) => [kind, title]));
         try {
             const [{ by_agent: saved }, { days }] = await Promise.all([get("savings"), get("sizes")]);
             this.hours = saved;
             this.showSaved();
-            this.sessions.show(byDay([...days, now], (day) => renamed(day.sessions, PROGRAMS)));
+            this.sessions.show(byDay([...days, now], (day) => renamed(day.sessions, this.titles)));
             this.disk.show(byDay([...days, now], (day) => renamed(only(day.disk, PARTS), PARTS)));
         } catch (error) {
             for (const plot of this.all) plot.fail(describe(error));
@@ -91,7 +91,7 @@ export class Plots {
             const day = dayOf(hour.at);
             if (!days.has(day)) days.set(day, new Map());
             const parts = days.get(day);
-            const name = Object.hasOwn(PROGRAMS, hour.agent) ? PROGRAMS[hour.agent] : hour.agent || "other";
+            const name = Object.hasOwn(this.titles, hour.agent) ? this.titles[hour.agent] : hour.agent || "other";
             parts.set(name, (parts.get(name) ?? 0) + value);
         }
         this.saved.isBytes = !this.tokens;

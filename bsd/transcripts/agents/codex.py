@@ -4,34 +4,42 @@ Archived threads lie in `~/.codex/archived_sessions`, all in one directory. Thei
 names, which tell Codex the day to which they return, so bsd treats them as sessions of that day.
 
 Every line is `{timestamp, type, payload}` and has no id. bsd names a line by the ids that tie it to
-other lines, or by its time. Threads with paginated history are left alone, since Codex keeps byte
-offsets into their files. bsd never changes reasoning, compactions, states, and messages of users
-and models, nor an unfinished last turn: a turn that is not complete, not aborted, and has not ended
-in an error.
+other lines, or by its time. Lines of threads with paginated history keep their lengths. bsd never
+changes reasoning, states, and messages of users and models, nor compactions that Codex may read
+again, nor an unfinished last turn: a turn that is not complete, not aborted, and has not ended in
+an error.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bsd.core.errors import Busy
-from bsd.core.files import open_plain
 from bsd.core.layout import SessionName
 from bsd.core.locations import expand
 from bsd.core.sources import ProgramArchive
+from bsd.transcripts.agents.codex_directory import directory_files
 from bsd.transcripts.agents.codex_lines import (
     BEFORE_A_PROMPT,
     call_seconds,
     fillings_of,
     started_thread,
+)
+from bsd.transcripts.agents.codex_locks import locked_by, open_files
+from bsd.transcripts.agents.codex_values import (
+    RESULTS as _RESULTS,
+)
+from bsd.transcripts.agents.codex_values import (
+    compactions_read,
+    history_values,
+    picture_values,
 )
 from bsd.transcripts.agents.entry import (
     Entry,
@@ -49,7 +57,6 @@ from bsd.transcripts.agents.format import (
     Filling,
     NotOurs,
     Rank,
-    Shape,
     StartedSubagent,
     Title,
     ToolCall,
@@ -62,6 +69,7 @@ from bsd.transcripts.agents.format import (
     texts_in,
 )
 from bsd.transcripts.agents.program import (
+    COMPRESSED,
     ENDING,
     SYNC_COPY,
     AgentProgram,
@@ -70,6 +78,7 @@ from bsd.transcripts.agents.program import (
     directory_below,
     is_sync_copy,
 )
+from bsd.transcripts.agents.program_locks import held, is_held
 from bsd.transcripts.agents.setup_files import (
     Addition,
     SetupCommands,
@@ -84,7 +93,6 @@ _HEADER = "session_meta"
 _PAYLOAD = ("payload",)
 
 _CALLS = frozenset(("function_call", "custom_tool_call", "local_shell_call"))
-_RESULTS = frozenset(("function_call_output", "custom_tool_call_output"))
 _STARTS = frozenset(("user_message", "task_started", "turn_started"))
 _CLOSES = frozenset(("task_complete", "turn_complete"))
 _ABORTED, _ERROR = "turn_aborted", "error"
@@ -92,6 +100,7 @@ _ABORTED, _ERROR = "turn_aborted", "error"
 _BESIDE_A_TURN = frozenset(("thread_rollback_failed", "active_turn_not_steerable"))
 _ROLLS_BACK = "thread_rolled_back"
 _ITEM = "item_completed"
+_COMPACTED = "compacted"
 _TURN, _USAGE = "turn_context", "token_count"
 
 # Texts of events that are shown to users and never sent.
@@ -99,6 +108,8 @@ _SHOWN = {
     "exec_command_end": ("stdout", "stderr", "aggregated_output", "formatted_output"),
     "patch_apply_end": ("stdout", "stderr", "changes"),
     "mcp_tool_call_end": ("result",),
+    "image_generation_end": ("result",),
+    "user_message": ("images",),  # the message itself is sent, with its pictures
 }
 # Never extracted from these events, at any depth: ids that tie them to others, and pictures.
 _NEVER = frozenset(("call_id", "turn_id", "data", "blob", "encrypted_content"))
@@ -118,6 +129,18 @@ class Codex(TranscriptFormat):
     ties = TIES | {"ordinal"}
     tells_origin = True
     least_call_seconds = 0.01  # some versions write a call and its result together
+    unbound_members = frozenset(("comp_hash",))  # of a turn's settings
+
+    def why_unknown_form(self, entry: Entry) -> str | None:
+        kind, payload = entry.get("type"), payload_of(entry)
+        if (
+            isinstance(kind, str)
+            and kind in _KINDS
+            and not (payload and text_of(entry.get("timestamp")))
+        ):
+            return f"{_UNKNOWN} form: a line without payload or timestamp"
+        why = _unfit(payload) if kind == _HEADER else None
+        return why or super().why_unknown_form(entry) or super().why_unknown_form(payload)
 
     def info(self, entry: Entry) -> EntryInfo:
         kind, payload = text_of(entry.get("type")) or "unknown", payload_of(entry)
@@ -134,7 +157,9 @@ class Codex(TranscriptFormat):
             role="toolResult" if is_item and what in _RESULTS else role,
             time_ms=entry_time_ms(entry),
             rolls_back=_rolled_back(payload) if what == _ROLLS_BACK else 0,
-            is_compaction=kind == "compacted",
+            is_compaction=kind == _COMPACTED,
+            version_of=kind if kind == _COMPACTED else None,
+            versions_read=compactions_read(payload) if kind == _COMPACTED else 1,
             calls=_calls(payload) if is_item and what in _CALLS else (),
             result_of=text_of(payload.get("call_id")) if is_item and what in _RESULTS else None,
             cache=None if is_item else _cache_use(kind, what, entry, payload),
@@ -189,11 +214,13 @@ class Codex(TranscriptFormat):
         what = text_of(payload.get("type"))
         if entry.get("type") == "event_msg":
             return _shown(what, payload, at_least)
+        if entry.get("type") == _COMPACTED:
+            return history_values(payload, at_least)
         if entry.get("type") != "response_item":
             return []
         if what in _RESULTS:
             path = (*_PAYLOAD, "output")
-            return result_values(payload.get("output"), path, "input_text", _picture)
+            return result_values(payload.get("output"), path, "input_text", picture_values)
         if what == "message":
             return _said(payload.get("content"), "content", text_of(payload.get("role")))
         if what == "reasoning":
@@ -314,23 +341,33 @@ def _said(blocks: Any, key: str, type_: str | None) -> list[Value]:
         path = (*_PAYLOAD, key, index)
         if text := text_of(block.get("text")):
             values.append(text_value((*path, "text"), text, type_, fixed=True))
-        values += _picture(block, path, type_)
+        values += picture_values(block, path, type_)
     return values
 
 
-def _picture(block: Entry, path: ValuePath, type_: str | None) -> list[Value]:
-    url = text_of(block.get("image_url"))
-    if block.get("type") != "input_image" or url is None or not url.startswith("data:"):
-        return []
-    return [Value(path, Shape.INPUT, type_, display=False, length=len(url))]
+class CodexPaginated(Codex):
+    """Lines of threads with paginated history. Codex keeps byte offsets into their files.
+
+    Values that are only shown stay: a file that keeps its length would not get smaller.
+    """
+
+    keeps_length = True
+
+    def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
+        return [
+            replace(value, fixed=True) if value.display else value
+            for value in super().values(entry, at_least)
+        ]
 
 
-CODEX = Codex()
+CODEX, CODEX_PAGINATED = Codex(), CodexPaginated()
 
 
 # --- detection ---
 
 _VERSION = re.compile(r"0\.[0-9]+\.")
+_UNKNOWN = "a rollout of unknown"  # how the reasons for unknown forms begin
+_MODES = (None, "legacy", "paginated")
 _KINDS = frozenset((_HEADER, "response_item", "event_msg", "turn_context", "compacted"))
 
 
@@ -339,23 +376,26 @@ def _detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
 
     If a line does not fit, the file is read-only; if no line has the known form, it is not read.
     """
+    fmt: TranscriptFormat = CODEX
     why, has_header, is_understood = None, False, False
     for entry in first_entries(first_lines):
         problem, kind, payload = None, entry.get("type"), entry.get("payload")
         if not isinstance(kind, str) or not isinstance(payload, dict):
             problem = "not a rollout of Codex, or a rollout of an older form"
         elif text_of(entry.get("timestamp")) is None:
-            problem = "a rollout of unknown form: a line without timestamp"
+            problem = f"{_UNKNOWN} form: a line without timestamp"
         else:
             is_understood |= kind in _KINDS
             if kind == _HEADER:
                 has_header, problem = True, _unfit(payload)
+                fmt = CODEX_PAGINATED if _is_paginated(payload) else fmt
             elif not has_header:
-                problem = "a rollout of unknown form: it does not begin with session_meta"
+                problem = f"{_UNKNOWN} form: it does not begin with session_meta"
         why = why or problem
     if why is not None:
-        return NotOurs(why, CODEX if is_understood else None)
-    return CODEX if has_header else NotOurs("not a rollout, or an empty rollout")
+        is_unknown = why.startswith(_UNKNOWN)
+        return NotOurs(why, fmt if is_understood else None, is_unknown_form=is_unknown)
+    return fmt if has_header else NotOurs("not a rollout, or an empty rollout")
 
 
 def _is_paginated(meta: Entry) -> bool:
@@ -363,13 +403,14 @@ def _is_paginated(meta: Entry) -> bool:
 
 
 def _unfit(meta: Entry) -> str | None:
-    """Return why the header excludes a thread from edits; None if it does not."""
-    if _is_paginated(meta):
-        return "a thread with paginated history: Codex keeps byte offsets into its file"
+    """Return why a header has a form that bsd does not know; None if it has not."""
+    mode = meta.get("history_mode")
+    if mode not in _MODES:
+        return f"{_UNKNOWN} form: its history is of mode {mode!r:.40}"
     version = meta.get("cli_version")
     if text_of(meta.get("id")) is None or not isinstance(version, str):
-        return "a rollout of unknown form: its header has no id or version"
-    return None if _VERSION.match(version) else f"a rollout of unknown version {version!r:.40}"
+        return f"{_UNKNOWN} form: its header has no id or version"
+    return None if _VERSION.match(version) else f"{_UNKNOWN} version {version!r:.40}"
 
 
 # --- directories: sessions/YYYY/MM/DD/rollout-*.jsonl, and beside sessions/ thread-writer-locks/,
@@ -385,7 +426,6 @@ _ROLLOUT = re.compile(
 _QUIET_SECONDS = 10.0
 # For versions without locks: only an open file shows that they are at work.
 _UNLOCKED_QUIET_SECONDS = 60.0
-_LOCKS = Path("/proc/locks")
 _OPEN = "Codex has the thread open"
 _MOVING = "Codex is opening or closing a thread"
 
@@ -412,7 +452,7 @@ class CodexDay(AgentProgram):
         return self.sessions.parent / "thread-writer-locks"
 
     def is_session_file(self, name: str) -> bool:
-        return _rollout(name) is not None
+        return _rollout(name) is not None and not name.endswith(COMPRESSED)
 
     def why_no_session(self, name: str) -> str | None:
         if self.is_session_file(name):
@@ -420,6 +460,11 @@ class CodexDay(AgentProgram):
         if is_sync_copy(name):
             return SYNC_COPY
         return "Codex names its threads rollout-<time>-<id>"
+
+    def compressed_session(self, name: str) -> str | None:
+        if not name.endswith(COMPRESSED) or _rollout(name) is None:
+            return None
+        return name.removesuffix(ENDING + COMPRESSED)
 
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         return _detect(first_lines)
@@ -442,19 +487,9 @@ class CodexDay(AgentProgram):
         return _id(entry, payload_of(entry)) is not None
 
     def in_use(self, session: str) -> str | None:
-        """Return whether the thread's lock is held, according to the system's list of locks.
-
-        Taking the lock just to look could keep Codex out at that moment; only `lock` takes it.
-        """
+        """Return whether the thread's lock is held; only `lock` takes it."""
         path = self._thread_lock(session)
-        if path is None:
-            return None
-        try:
-            at = path.stat()
-            held = _LOCKS.read_bytes()
-        except OSError:  # no such lock or list: `lock` will find out
-            return None
-        return _OPEN if b" %b " % _place_of(at) in held else None
+        return _OPEN if path is not None and is_held(path) else None
 
     @contextmanager
     def lock(
@@ -473,15 +508,15 @@ class CodexDay(AgentProgram):
         if not self._locks.is_dir():
             yield
             return
-        with ExitStack() as held:
+        with ExitStack() as holding:
             try:
-                held.enter_context(_held(self._locks / ".coordination.lock", _MOVING))
+                holding.enter_context(held(self._locks / ".coordination.lock", _MOVING))
             except OSError as error:
                 why = f"Codex's locks are not as expected: {error.strerror}"
                 raise Busy(why, hint="check whether this is a newer version of Codex") from error
             thread = self._thread_lock(name.session)
             if thread is not None:
-                with suppress(FileNotFoundError), _held(thread, _OPEN):
+                with suppress(FileNotFoundError), held(thread, _OPEN):
                     pass  # from now on, no process can take it
             yield
 
@@ -490,23 +525,10 @@ class CodexDay(AgentProgram):
         return self._locks / f"{found['thread']}.lock" if found else None
 
 
-@contextmanager
-def _held(path: Path, otherwise: str) -> Iterator[None]:
-    """Hold a lock of Codex, which bsd never creates; raises Busy, FileNotFoundError."""
-    fd = open_plain(path, os.O_RDWR)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Busy(otherwise, hint="again later") from None
-        yield
-    finally:
-        os.close(fd)  # this also releases the lock
-
-
 def _rollout(name: str) -> re.Match[str] | None:
-    """Match the name of a file, if it is the file of a thread."""
-    return _ROLLOUT.fullmatch(name.removesuffix(ENDING)) if name.endswith(ENDING) else None
+    """Match the name of a file, if it is the file of a thread, compressed or not."""
+    plain = name.removesuffix(COMPRESSED)
+    return _ROLLOUT.fullmatch(plain.removesuffix(ENDING)) if plain.endswith(ENDING) else None
 
 
 def _day(name: str) -> tuple[str, ...] | None:
@@ -517,7 +539,7 @@ def _day(name: str) -> tuple[str, ...] | None:
 
 def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
     """Yield the threads whose locks a process holds; without locks, its open session files."""
-    threads = _locked_by(process.pid, sessions.parent / "thread-writer-locks")
+    threads = locked_by(process.pid, sessions.parent / "thread-writer-locks")
     if threads:
         for path in sorted(sessions.glob(f"*/*/*/rollout-*{ENDING}"), reverse=True):
             rollout = _rollout(path.name)
@@ -525,39 +547,9 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
                 yield path
         return
     top = Path(os.path.realpath(sessions))
-    for path in _open_files(process.pid):
+    for path in open_files(process.pid):
         if path.is_relative_to(top):
             yield sessions / path.relative_to(top)
-
-
-def _locked_by(pid: int, locks: Path) -> set[str]:
-    """Return the threads that a process has locked, according to the system's list of locks."""
-    with suppress(OSError):
-        lines = [line.split() for line in _LOCKS.read_bytes().splitlines()]
-        # `1: FLOCK ADVISORY WRITE <pid> <major>:<minor>:<inode> 0 EOF`
-        held = {line[5] for line in lines if len(line) > 5 and line[4] == b"%d" % pid}
-        with os.scandir(locks) as found:
-            return {
-                each.name.removesuffix(".lock")
-                for each in found
-                if _place_of(each.stat(follow_symlinks=False)) in held
-            }
-    return set()
-
-
-def _place_of(at: os.stat_result) -> bytes:
-    """Return the name of a file in the system's list of locks."""
-    return f"{os.major(at.st_dev):02x}:{os.minor(at.st_dev):02x}:{at.st_ino}".encode()
-
-
-def _open_files(pid: int) -> list[Path]:
-    """Return the files that a process has open; empty if bsd has no permission to see them."""
-    found: dict[Path, None] = {}  # without duplicates, in the order of their descriptors
-    with suppress(OSError):
-        for number in sorted(os.listdir(f"/proc/{pid}/fd"), key=int):
-            with suppress(OSError):
-                found[Path(os.readlink(f"/proc/{pid}/fd/{number}"))] = None
-    return list(found)
 
 
 def _additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addition]:
@@ -580,6 +572,8 @@ KIND = SourceKind(
     program_archive=ProgramArchive("archived_sessions", _day, "archived"),
     at_work=_at_work,
     title="Codex",
+    compresses=True,
     usual_directory=directory_below("CODEX_HOME", ".codex", "sessions"),
     additions=_additions,
+    directory_files=directory_files,
 )

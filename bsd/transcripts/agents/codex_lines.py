@@ -14,6 +14,7 @@ from bsd.transcripts.agents.format import (
     RESULT_COPIES,
     SETUP,
     SUMMARIES,
+    SUPERSEDED_SUMMARIES,
     TOKEN_COUNTS,
     Filling,
     StartedSubagent,
@@ -35,23 +36,32 @@ _PAYLOAD = ("payload",)
 # Names for the content of lines, and of the items in them, that count as a whole.
 _LINES = {
     "session_meta": SETUP,
+    "token_usage_record": TOKEN_COUNTS,
     "turn_context": "never sent: settings of turns",
-    "compacted": SUMMARIES,
     "world_state": "state of the program",
 }
+_COMPACTED = "compacted"
 _COMPLETED = "item_completed"
+_MESSAGE_COPIES = "never sent: copies of messages"
+# Items that repeat messages; the others repeat results of calls.
+_MESSAGE_ITEMS = frozenset(("UserMessage", "AgentMessage", "Reasoning", "Plan"))
 _EVENTS = {
     "token_count": TOKEN_COUNTS,
     **dict.fromkeys(
-        ("exec_command_end", "patch_apply_end", "mcp_tool_call_end", _COMPLETED), RESULT_COPIES
+        ("exec_command_end", "patch_apply_end", "mcp_tool_call_end", "image_generation_end"),
+        RESULT_COPIES,
     ),
     **dict.fromkeys(
         ("user_message", "agent_message", "agent_reasoning", "agent_reasoning_raw_content"),
-        "never sent: copies of messages",
+        _MESSAGE_COPIES,
     ),
 }
 _OTHER_EVENT = "never sent: events"
-_ITEMS = {"additional_tools": SETUP, "ghost_snapshot": "never sent: snapshots of files"}
+_ITEMS = {
+    "additional_tools": "tools added by the program",
+    "image_generation_call": "generated images",
+    "ghost_snapshot": "never sent: snapshots of files",
+}
 _SETUP_ROLES = frozenset(("system", "developer"))
 _LOCAL_CALL = "local_shell_call"
 _RESULTS = frozenset(("function_call_output", "custom_tool_call_output"))
@@ -73,7 +83,9 @@ def fillings_of(entry: Entry) -> Iterator[Filling]:
     kind, payload = text_of(entry.get("type")) or "unknown", payload_of(entry)
     what = text_of(payload.get("type")) or "unknown"
     if kind == "event_msg":
-        yield Filling((), _EVENTS.get(what, _OTHER_EVENT))
+        yield Filling((), _filling_of_event(what, payload))
+    elif kind == _COMPACTED:
+        yield Filling((), SUMMARIES, superseded=SUPERSEDED_SUMMARIES)
     elif kind != "response_item":
         yield Filling((), _LINES.get(kind) or line_of_type(kind))
     elif what == "message":
@@ -83,6 +95,14 @@ def fillings_of(entry: Entry) -> Iterator[Filling]:
         yield Filling((*_PAYLOAD, "action"), with_tool("tool calls", _LOCAL_CALL))
     elif what not in _BY_VALUES:
         yield Filling((), _ITEMS.get(what) or line_of_type(what))
+
+
+def _filling_of_event(what: str, payload: Entry) -> str:
+    if what != _COMPLETED:
+        return _EVENTS.get(what, _OTHER_EVENT)
+    item = payload.get("item")
+    kind = text_of(item.get("type")) if isinstance(item, dict) else None
+    return _MESSAGE_COPIES if kind in _MESSAGE_ITEMS else RESULT_COPIES
 
 
 def _filling_of_message(payload: Entry, *, is_whole: bool) -> str | None:

@@ -273,6 +273,7 @@ def model_of(entry: Entry) -> str | None:
         or text_of(entry.get("model"))
         or text_of(entry.get("modelId"))
         or text_of(payload_of(entry).get("model"))
+        or text_of(_record_of(entry).get("model"))
     )
 
 
@@ -281,7 +282,8 @@ _MOST_DOLLARS = 1e6  # no answer costs more; larger numbers, NaN and infinity ar
 
 def answer_of(entry: Entry) -> str | None:
     """Return the id of the answer that an entry is part of; each part repeats the token counts."""
-    return text_of(message_of(entry).get("id"))
+    own = text_of(message_of(entry).get("id"))
+    return text_of(entry.get("id")) if own is None and "tokens" in entry else own
 
 
 def tokens_of(entry: Entry) -> dict[str, int]:
@@ -289,7 +291,7 @@ def tokens_of(entry: Entry) -> dict[str, int]:
 
     A missing total is the sum of the others.
     """
-    usage = message_of(entry).get("usage") or entry.get("usage") or _last_usage(entry)
+    usage = _usage_in(entry) or _last_usage(entry) or _usage_in_record(entry)
     if not isinstance(usage, dict):
         return {}
     found = {word: _first_count(usage, names) for word, names in _TOKENS.items()}
@@ -326,7 +328,7 @@ def sent_tokens(entry: Entry) -> Sent | None:
         thought = _first_count(last, ("reasoning_output_tokens",))
         tokens = _first_count(last, _TOKENS["input"]) + max(0, output - thought)
         return Sent(tokens, with_answer=True) if tokens else None
-    usage = message_of(entry).get("usage") or entry.get("usage")
+    usage = _usage_in(entry)
     if not isinstance(usage, dict):
         return None
     tokens = _first_count(usage, _TOKENS["input"])
@@ -355,7 +357,7 @@ def usage_of(entry: Entry) -> Usage | None:
 
     The entries of one answer (`answer_of`) repeat the same figures.
     """
-    usage = message_of(entry).get("usage") or entry.get("usage") or _last_usage(entry)
+    usage = _usage_in(entry) or _last_usage(entry)
     if not isinstance(usage, dict):
         return None
     sent, read, written, output = (
@@ -375,6 +377,62 @@ def provider_of(entry: Entry) -> str | None:
 
 def _counts_cached_as_input(usage: Mapping[str, Any]) -> bool:
     return "prompt_tokens" in usage or "cached_input_tokens" in usage
+
+
+def _usage_in(entry: Entry) -> Any:
+    usage = message_of(entry).get("usage") or entry.get("usage")
+    if usage is not None:
+        return usage
+    return _usage_metadata(entry) if "usageMetadata" in entry else _tokens(entry.get("tokens"))
+
+
+def _record_of(entry: Entry) -> Entry:
+    """Return the request of a sub-agent or of the session that Copilot records in a line."""
+    if entry.get("type") != "session.usage_record":  # as in most formats
+        return {}
+    data = entry.get("data")
+    usage = data.get("usage") if isinstance(data, dict) else None
+    return usage if isinstance(usage, dict) else {}
+
+
+def _usage_in_record(entry: Entry) -> dict[str, int]:
+    """Return the token counts of such a request; its input includes cached tokens."""
+    if not (told := _record_of(entry)):
+        return {}
+    names = ("cacheReadTokens", "cacheWriteTokens", "outputTokens")
+    usage = {name: _first_count(told, (name,)) for name in names}
+    cached = usage["cacheReadTokens"] + usage["cacheWriteTokens"]
+    return {**usage, "inputTokens": max(0, _first_count(told, ("inputTokens",)) - cached)}
+
+
+def _usage_metadata(entry: Entry) -> dict[str, int] | None:
+    """Return token counts in the form of Gemini's API under other names; None if there are none.
+
+    Thinking is part of the total only, and is charged as output.
+    """
+    told = entry["usageMetadata"]
+    if not isinstance(told, dict):
+        return None
+    prompt, total = (_first_count(told, (f"{name}TokenCount",)) for name in ("prompt", "total"))
+    return {
+        "prompt_tokens": prompt,
+        "cached_input_tokens": _first_count(told, ("cachedContentTokenCount",)),
+        "completion_tokens": max(total - prompt, _first_count(told, ("candidatesTokenCount",))),
+        "total_tokens": total,
+    }
+
+
+def _tokens(told: Any) -> dict[str, int] | None:
+    """Return the token counts of Gemini CLI under other names; None if there are none."""
+    if not isinstance(told, dict):
+        return None
+    output, thoughts = (_first_count(told, (name,)) for name in ("output", "thoughts"))
+    return {
+        "prompt_tokens": _first_count(told, ("input",)),
+        "cached_input_tokens": _first_count(told, ("cached",)),
+        "completion_tokens": output + thoughts,
+        "total_tokens": _first_count(told, ("total",)),
+    }
 
 
 def _last_usage(entry: Entry) -> Any:
@@ -461,7 +519,9 @@ def standing_at(entry: dict[str, Any], path: ValuePath) -> str | None:
     or a user has changed the value since, and bsd leaves it as it is.
     """
     value = value_at(entry, path)
-    if isinstance(value, dict) and str(value.get("type")).endswith("text"):
+    if isinstance(value, dict) and (
+        value.keys() == {"text"} or str(value.get("type")).endswith("text")
+    ):
         value = value.get("text")
     return ends_in_placeholder(value) if isinstance(value, str) else None
 

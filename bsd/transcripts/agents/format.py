@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
 from bsd.transcripts.agents.entry import Entry, Usage, is_placeholder, text_of
+from bsd.transcripts.agents.unknown_forms import binding_member
 from bsd.transcripts.spans import ValuePath, value_at
 
 # SPEC §3, "type of a value"; None is a value without type, to which only a `*` rule applies.
@@ -29,15 +30,18 @@ class Shape(StrEnum):
     WHOLE = "whole"  # an array, object or scalar becomes the placeholder string
     BLOCK = "block"  # a content block becomes a text block with the placeholder
     INPUT = "input"  # the same, in a format whose text blocks are called `input_text`
+    PART = "part"  # the same, in a format whose text blocks have no type: `{"text": …}`
 
     @property
     def is_block(self) -> bool:
-        return self is Shape.BLOCK or self is Shape.INPUT
+        return self is Shape.BLOCK or self is Shape.INPUT or self is Shape.PART
 
     def holding(self, string: bytes) -> bytes:
         """Return the JSON that replaces the value: a JSON string, or a block with it."""
         if not self.is_block:
             return string
+        if self is Shape.PART:
+            return b'{"text":%b}' % string
         kind = b"text" if self is Shape.BLOCK else b"input_text"
         return b'{"type":"%b","text":%b}' % (kind, string)
 
@@ -72,6 +76,7 @@ class Value:
     removes: tuple[ValuePath, ...] = ()  # members that are removed with it, without a placeholder
     text: str | None = None  # the current text; None: not a string, or not loaded
     fixed: bool = False  # read-only, because its program relies on it
+    once_superseded: bool = False  # it may leave only when its entry is superseded
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,7 @@ class ToolCall:
     name: str
     path: ValuePath
     arguments: ValuePath | None = None  # path of its arguments, if it has any
+    answered: bool = False  # the entry also holds its result
 
 
 class CacheUse(NamedTuple):
@@ -114,6 +120,14 @@ class EntryInfo:
     may_be_last: bool = True  # the next line may follow it
     is_note: bool = False  # a record of the program that no entry names as its parent
     rolls_back: int = 0  # number of latest turns that are rolled back
+    # Once this entry follows, the program never reads these earlier entries again. They are out of
+    # context, and all their values count as `display`.
+    supersedes: bool = False  # all earlier entries
+    version_of: str | None = None  # earlier entries with the same value here: versions of this one
+    # Of these versions, the program may still read so many of the newest; 0: it may read all, now
+    # and from now on.
+    versions_read: int = 1
+    rewinds_to: str | None = None  # the first entry with this `version_of`, and all since
     is_compaction: bool = False
     # For a compaction: the earlier entries that stay in context, as a list of ids or as a range. If
     # only the first is named, the range ends at the compaction.
@@ -134,6 +148,7 @@ ATTACHMENTS = "attachments"
 # Kinds of content that is not sent to the model.
 PROGRAM_NOTES = "never sent: notes of the program"
 RESULT_COPIES = "never sent: copies of results"
+SUPERSEDED_SUMMARIES = "never sent: superseded compactions"
 TOKEN_COUNTS = "never sent: token counts"  # noqa: S105 - not a password
 EXTENSION_STATE = "never sent: state of extensions"
 
@@ -143,6 +158,9 @@ class Filling(NamedTuple):
 
     path: ValuePath  # empty: the whole line
     what: str  # the kind of content, for users
+    # The kind of content as soon as a later line has content of kind `what`: the program reads only
+    # the newest. None: it reads all.
+    superseded: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +178,10 @@ class NotOurs:
     reason: str
     reads: TranscriptFormat | None = None  # the format that understands its lines, if any
     hint: str | None = None  # how the user can make it a file that bsd changes, if possible
+    # The program's own file in a form that bsd does not know, such as one of a newer version; the
+    # daemon then tells the user to update bsd. False for files of other programs, empty files, and
+    # forms that bsd knows and leaves alone. The reason names the version, if the file states it.
+    is_unknown_form: bool = False
 
 
 # Members that tie entries, calls and results together, anywhere in a message.
@@ -173,7 +195,9 @@ TIES = frozenset(
 # Members in which the result of a call says whether the call failed.
 _ERROR_FLAGS = (("isError",), ("is_error",), ("message", "isError"), ("message", "is_error"))
 # Tools that run their argument in a shell, with any prefix before their names.
-_SHELLS = frozenset(("exec", "bash", "shell", "terminal", "run_command", "execute_command"))
+_SHELLS = frozenset(
+    ("exec", "bash", "shell", "terminal", "run_command", "execute_command", "run_shell_command")
+)
 # Tools that write a file, and the names of the argument with its path.
 _WRITERS = frozenset(("write", "create", "write_file", "create_file", "file_write"))
 _PATHS = ("path", "file_path", "filePath", "filename", "file")
@@ -190,8 +214,25 @@ class TranscriptFormat(ABC):
     # A copied session names its origins in headers, and its lines follow without gaps, so that the
     # place of each copied line is known.
     tells_origin: bool = False
+    # The program keeps byte offsets into its sessions. An edited line keeps its length: white space
+    # fills the room that extracted values leave, and bsd adds only its marker.
+    keeps_length: bool = False
     # A shorter time between a call and its result only measures the writing of the lines.
     least_call_seconds: float = 0.0
+    # Members of a line whose names sound like a checksum or a number of bytes, but that bind
+    # nothing that bsd changes.
+    unbound_members: frozenset[str] = frozenset()
+
+    def why_unknown_form(self, entry: Entry) -> str | None:
+        """Return why a line has a form that bsd does not know; None if it has not.
+
+        bsd calls it for each line that it reads in order to edit, and leaves the session alone if
+        there is a reason. Formats with a version in each line, or in headers between lines, check
+        it here, and call this method too. A line of an unknown type is no reason: it stays byte for
+        byte.
+        """
+        name = binding_member(entry, self.unbound_members)
+        return None if name is None else f"a line with the unknown member {name!r:.40}"
 
     @abstractmethod
     def info(self, entry: Entry) -> EntryInfo:
@@ -218,6 +259,13 @@ class TranscriptFormat(ABC):
     def renews_id(self, entry: Entry, was: str) -> bool:
         """Return whether a program may have rewritten the entry of id `was` as this entry."""
         return False
+
+    def value_name(self, entry: Entry, path: ValuePath) -> Hashable | None:
+        """Return a name that a value keeps where its program copies it into another entry.
+
+        None: it has no such name, and stands in another entry only if the whole entry was copied.
+        """
+        return None
 
     def title(self, entry: Entry) -> Title | None:
         """Return the title that an entry gives its session: a name, or the first prompt."""

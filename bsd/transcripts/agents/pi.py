@@ -43,7 +43,6 @@ from bsd.transcripts.agents.setup_files import (
     tools_skill,
 )
 
-_VERSIONS = (2, 3)
 _STOPS = ("stop", "length")  # values of `stopReason` in an answer that ends its turn
 _SESSION = re.compile(r"[A-Za-z0-9_@:+-][A-Za-z0-9._@:+-]*")  # any valid session name
 _QUIET_SECONDS = 60.0
@@ -111,8 +110,9 @@ class PiProject(AgentProgram):
         found = detect(lines)
         if found is OPENCLAW:
             header = next(first_entries(lines))
-            if header.get("version") not in _VERSIONS or text_of(header.get("id")) is None:
-                return NotOurs("a session of pi of unknown form", PI)
+            if text_of(header.get("id")) is None:
+                why = "a session of pi of unknown form: its header has no id"
+                return NotOurs(why, PI, is_unknown_form=True)
             return PI
         if isinstance(found, NotOurs) and found.reads is None:  # its header may come later
             further = detect(chain(lines, others))

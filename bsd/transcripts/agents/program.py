@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bsd.transcripts.agents.database import SessionDatabase
 
 ENDING = ".jsonl"
+COMPRESSED = ".zst"  # follows `ENDING` if a program has compressed the transcript
 
 # How programs that keep a directory equal on two machines (Syncthing, Dropbox) name the second
 # version of a file that was changed on both.
@@ -192,6 +193,13 @@ class AgentProgram(ABC):
         """Return the session whose transcript the program renamed to `name`; None if it did not."""
         return None
 
+    def compressed_session(self, name: str) -> str | None:
+        """Return the session whose transcript the program compressed into the file `name`.
+
+        None for any other file. A plain file of the session takes precedence.
+        """
+        return None
+
     def belongings(self, session: str) -> Iterator[Path]:
         """Yield the other files that belong to a session and are not transcripts."""
         yield from ()
@@ -237,6 +245,12 @@ class AgentProgram(ABC):
     def is_named(self, entry: Entry) -> bool:
         """Return whether an entry has an id: two equal lines are then one entry, written twice."""
         return "id" in entry or "__id" in entry
+
+    def keeps_offsets(self, first_lines: Iterable[bytes]) -> bool:
+        """Return whether the program keeps byte offsets into a file with these first lines."""
+        found = self.detect(first_lines)
+        fmt = found.reads if isinstance(found, NotOurs) else found
+        return fmt is not None and fmt.keeps_length
 
     def database(self) -> SessionDatabase | None:
         """Return the database that holds its sessions; None if they are files."""
@@ -348,6 +362,14 @@ class HookCall:
     tell_model: Callable[[str], dict[str, Any]] | None = None
 
 
+class FilesOfProgram(NamedTuple):
+    """Files in a program's directory that count together in the disk use of the directory."""
+
+    what: str  # for users
+    paths: tuple[Path, ...]  # files, and directories with everything below them
+    advice: str | None = None  # how users can get the space back, as a sentence
+
+
 class SourceKind(NamedTuple):
     """A program whose directory may be a source."""
 
@@ -360,6 +382,7 @@ class SourceKind(NamedTuple):
     at_work: Callable[[Path, Process], Iterable[Path]] = lambda _source, _process: ()
     page_size: PageSize = OTHERS  # of an answer over MCP
     title: str = ""  # the program's name as users write it
+    compresses: bool = False  # it compresses transcripts (`COMPRESSED`)
     # Returns the usual directory of its sessions, from the environment.
     usual_directory: Callable[[Mapping[str, str]], Path] | None = None
     # Yields the prompts in the program's history. Arguments: the source's directory, and a function
@@ -369,6 +392,9 @@ class SourceKind(NamedTuple):
     )
     # Reads the call of a hook from its JSON; None: bsd has no use for this call.
     read_hook: Callable[[Mapping[str, Any]], HookCall | None] = lambda _: None
+    # Yields what fills the program's directory, its sessions too, by the source's directory. Empty:
+    # nothing but sessions is worth naming.
+    directory_files: Callable[[Path], Iterable[FilesOfProgram]] = lambda _: ()
     # Returns bsd's additions to the program's own files; None: there are none.
     additions: Callable[[SetupCommands, Mapping[str, str]], list[Addition]] | None = None
 

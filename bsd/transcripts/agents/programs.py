@@ -59,7 +59,10 @@ if TYPE_CHECKING:  # start-up stays fast, since most calls load no settings
 KINDS: dict[str, str] = {
     "claude-code": "bsd.transcripts.agents.claude_code.program",
     "codex": "bsd.transcripts.agents.codex",
+    "copilot": "bsd.transcripts.agents.copilot.program",
     "pi": "bsd.transcripts.agents.pi",
+    "gemini": "bsd.transcripts.agents.gemini",
+    "qwen": "bsd.transcripts.agents.qwen",
 }
 
 
@@ -95,6 +98,12 @@ def program_of(layout: Layout, agent: str) -> AgentProgram:
         directory = source.directory(agent) or layout.sessions_dir(agent)
         return kind_of(source.kind).program(source.path, directory)
     return RootAgent(layout, agent)
+
+
+def title_of(layout: Layout, agent: str) -> str:
+    """Return the name of the program of an agent's sessions, as users write it."""
+    source = layout.source_of(agent)
+    return kind_of(source.kind).title if source else SETUP.title
 
 
 def in_use(layout: Layout, name: SessionName) -> str | None:
@@ -158,6 +167,7 @@ def _source(given: SourceSettings) -> Source:
         kind.routes,
         kind.program_archive,
         kind.project_directory,
+        kind.compresses,
     )
 
 

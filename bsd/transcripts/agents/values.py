@@ -378,8 +378,10 @@ def media_of(value: Any) -> Media | None:
         return _media_in(value)
     if not isinstance(value, dict):
         return None
-    source = value.get("source")
-    if isinstance(source, dict):
+    source, inline = value.get("source"), value.get("inlineData")
+    if isinstance(inline, dict):
+        media, data = inline.get("mimeType"), inline.get("data")
+    elif isinstance(source, dict):
         if source.get("type") == "text":
             return None
         media, data = source.get("media_type"), source.get("data")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bsd.core.sources import Source
-from bsd.transcripts.agents.codex import CODEX, KIND, CodexDay
+from bsd.transcripts.agents.codex import CODEX, CODEX_PAGINATED, KIND, CodexDay
 from bsd.transcripts.agents.entry import is_safe_id, proof_size
 from bsd.transcripts.agents.format import NotOurs, Shape, TranscriptFormat, Turn
 from bsd.transcripts.spans import format_path
@@ -87,6 +87,14 @@ def test_a_picture_leaves_for_a_block_of_its_dialect() -> None:
             event("item_completed", item={"type": "Reasoning", "summary_text": ["short", LONG]}),
             {"payload.item.summary_text[1]": ("thinking", True)},
         ),
+        (
+            event("user_message", message=LONG, images=[PICTURE * 4]),
+            {"payload.images[0]": ("tool_result", True)},
+        ),
+        (
+            event("image_generation_end", call_id=LONG, revised_prompt=LONG, result=LONG),
+            {"payload.result": ("tool_result", True)},
+        ),
     ],
 )
 def test_what_is_only_shown_leaves(
@@ -101,13 +109,14 @@ def test_what_is_only_shown_leaves(
         line("session_meta", id="t", instructions=LONG),
         line("turn_context", user_instructions=LONG),
         line("compacted", message=LONG, replacement_history=[{"text": LONG}]),
+        item("image_generation_call", id="i", result=LONG),
         line("world_state", text=LONG),
         item("reasoning", summary=[{"text": LONG}], encrypted_content=LONG),
         item("message", role="assistant", content=[{"type": "output_text", "text": LONG}]),
         item("message", role="user", content=[{"type": "input_text", "text": LONG}]),
         item("function_call", name="n", arguments=json.dumps({"a": LONG}), call_id="c"),
         item("custom_tool_call", name="n", input=LONG, call_id="c"),
-        event("user_message", message=LONG, images=[PICTURE]),
+        event("user_message", message=LONG, images=[""]),
         event("agent_message", message=LONG),
         event("task_complete", last_agent_message=LONG),
         event("item_completed", item=LONG),
@@ -119,6 +128,32 @@ def test_what_is_only_shown_leaves(
 )
 def test_what_never_leaves(entry: dict[str, Any]) -> None:
     assert found(entry, 0) == {}
+
+
+def test_conversations_of_compactions_leave_once_they_are_superseded() -> None:
+    blocks = [{"type": "input_text", "text": LONG}, {"type": "input_image", "image_url": PICTURE}]
+    call = {"type": "function_call", "name": "n", "arguments": LONG, "call_id": "c"}
+    history = [
+        {"type": "message", "role": "developer", "content": blocks},
+        {"type": "message", "role": "user", "content": blocks},
+        call,
+        {"type": "function_call_output", "call_id": "c", "output": LONG},
+        {"type": "compaction", "encrypted_content": LONG},
+    ]
+    entry = line("compacted", message=LONG, replacement_history=history)
+    values = {format_path(value.path): value for value in CODEX.values(entry, 100)}
+    assert {path: value.shape for path, value in values.items()} == {
+        "payload.replacement_history[1].content[0].text": Shape.TEXT,
+        "payload.replacement_history[1].content[1]": Shape.INPUT,
+        "payload.replacement_history[3].output": Shape.TEXT,
+    }
+    assert all(value.once_superseded and value.display for value in values.values())
+    info = CODEX.info(entry)
+    assert (info.version_of, info.versions_read) == ("compacted", 2)
+    others: list[dict[str, Any]] = [{"replacement_history_entries": []}]
+    for unknown in (*others, {"replacement_history": None}):
+        other = line("compacted", **entry["payload"] | unknown)
+        assert CODEX.info(other).versions_read == 0
 
 
 def test_what_was_said_can_be_read() -> None:
@@ -204,6 +239,15 @@ def test_threads_are_told_by_their_header() -> None:
     assert (
         detected(line("session_meta", id="t", cli_version="0.2.0", history_mode="legacy")) is CODEX
     )
+    for paginated in ({"history_mode": "paginated"}, {"history_base": {"end": 1}}):
+        header = line("session_meta", id="t", cli_version="0.169.0", **paginated)
+        assert detected(header) is detected(META, header) is CODEX_PAGINATED
+    shown = event("item_completed", item={"id": "i", "aggregated_output": LONG})
+    output = item(
+        "custom_tool_call_output", call_id="c", output=[{"type": "input_text", "text": LONG}] * 2
+    )
+    assert [value.fixed for value in CODEX_PAGINATED.values(shown)] == [True]
+    assert [value.fixed for value in CODEX_PAGINATED.values(output)] == [False, False]
     assert detected(META, META) is CODEX  # a fork begins with the header of its origin
 
 
@@ -220,8 +264,8 @@ def test_threads_are_told_by_their_header() -> None:
         [line("session_meta", id="t")],
         [line("session_meta", cli_version="0.1.0")],
         [line("session_meta", id="t", cli_version="1.0.0")],
-        [line("session_meta", id="t", cli_version="0.1.0", history_mode="paginated")],
-        [META, line("session_meta", id="t", cli_version="0.1.0", history_base={"end": 1})],
+        [line("session_meta", id="t", cli_version="0.1.0", history_mode="new")],
+        [line("session_meta", id="t", cli_version="0.1.0", history_mode=["paginated"])],
         [{"type": "session", "version": 3}],
     ],
 )

@@ -2,8 +2,11 @@
 
 from tests.transcripts.agents.sources.claude_code import CLAUDE_CODE
 from tests.transcripts.agents.sources.codex import CODEX
+from tests.transcripts.agents.sources.copilot import COPILOT
+from tests.transcripts.agents.sources.gemini import GEMINI
 from tests.transcripts.agents.sources.pi import PI
+from tests.transcripts.agents.sources.qwen import QWEN
 
-__all__ = ["CLAUDE_CODE", "CODEX", "KINDS", "PI"]
+__all__ = ["CLAUDE_CODE", "CODEX", "COPILOT", "GEMINI", "KINDS", "PI", "QWEN"]
 
-KINDS = [CLAUDE_CODE, CODEX, PI]
+KINDS = [CLAUDE_CODE, CODEX, COPILOT, GEMINI, PI, QWEN]

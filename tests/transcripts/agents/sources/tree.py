@@ -38,6 +38,8 @@ class Kind:
     lines: Callable[[], list[dict[str, Any]]]
     recorded: str  # which files of the recorded transcripts are its own
     reads: Callable[[bytes], list[dict[str, Any]]]  # a model of its reader
+    is_alone: bool = False  # each session has a directory of its own
+    below: str = ""  # the fixed end of `directory`, which is no part of an agent's name
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,26 @@ class Home:
     @property
     def source(self) -> Path:
         return self.layout.sources[0].path
+
+    def place(self, name: str) -> Path:
+        """The directory of the agent that is called `name` in the last step of its own name."""
+        own = self.path.parents[len(Path(self.kind.below).parts)]
+        return own.with_name(name) / self.kind.below
+
+    def other_place(self) -> Path:
+        """The directory of another agent."""
+        own = self.path.parents[len(Path(self.kind.below).parts)]
+        return self.place(f"{own.name[:-1]}5")
+
+    def second(self) -> tuple[SessionName, Path]:
+        """The name and path of another session, in the same directory if possible."""
+        stem = self.path.stem
+        path = self.path.with_name(f"{stem[:-1]}f{self.path.suffix}")
+        if self.kind.is_alone:
+            path = self.other_place() / self.path.name
+        agent = self.layout.sources[0].agent_at(path.parent)
+        assert agent is not None
+        return SessionName(agent, path.stem), path
 
     @classmethod
     def of(cls, kind: Kind, top: Path, content: Path | Iterable[dict[str, Any]]) -> Home:
@@ -106,7 +128,7 @@ def away(old: bytes, new: bytes) -> int:
 def _check_stand_in(was: Any, now: Any) -> None:
     if isinstance(now, dict):  # a block of text replaces a block of media
         assert isinstance(was, dict)
-        assert now["type"].endswith("text")
+        assert now.get("type", "text").endswith("text")
         now = now["text"]
     assert isinstance(now, str)
     assert now.startswith("[[extracted-")
