@@ -129,8 +129,10 @@ def add_node(connection: sqlite3.Connection, key: str, session: str, **columns: 
 
 def cold_archive(session: str, events: Iterable[bytes]) -> bytes:
     """Return the file of a session in OpenClaw's cold storage."""
-    records = [{"kind": "header", "version": 1, "sessionId": session, "generation": "first"}]
+    records: list[dict[str, Any]] = [
+        {"kind": "header", "version": 1, "sessionId": session, "generation": "first"}
+    ]
     for seq, event in enumerate(events):
         row = {"seq": seq, "event_json": event.decode(), "created_at": BEGAN_MS + seq}
-        records.append({"kind": "event", "row": row})  # type: ignore[dict-item]
+        records.append({"kind": "event", "row": row})
     return zstd.compress(b"\n".join(json.dumps(record).encode() for record in records) + b"\n")
