@@ -47,7 +47,7 @@ from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName, inside
 from bsd.core.locks import OwnLock, own_lock
 from bsd.maintenance.crash_journal import read_journal, write_journal
-from bsd.maintenance.deleted_sessions import deleted_parts, is_deleted
+from bsd.maintenance.deleted_sessions import beginnings, deleted_parts, is_deleted
 from bsd.maintenance.project_memory import MemoryFile, MissingMemory, missing_memory
 from bsd.maintenance.relocate import remove_file, remove_tree
 from bsd.planning.uninstall import plan_leaving
@@ -59,7 +59,7 @@ from bsd.store.history import History
 from bsd.store.originals import SessionStore
 from bsd.store.root_records import RootRecords
 from bsd.store.snapshot_parts import SnapshotReader
-from bsd.store.snapshots import Snapshot, SnapshotFile, snapshots_of, write_snapshot
+from bsd.store.snapshots import Snapshot, SnapshotFile, write_snapshot
 from bsd.transcripts.agents.program import ENDING, AgentProgram, PutBack
 from bsd.transcripts.agents.programs import program_of, secure
 from bsd.transcripts.change import Edit
@@ -185,7 +185,7 @@ def bring_back(
         Busy, Forbidden, LeftAlone, Unavailable.
     """
     budget = budget or RetryBudget()
-    before = _beginnings(layout, head)
+    before = beginnings(layout, head)
     for copy in reversed(before):
         _BringBack(layout, copy, copy.name, actor, budget, after_step).run()
     answer = _BringBack(layout, head, renamed or head.name, actor, budget, after_step).run()
@@ -195,20 +195,6 @@ def bring_back(
         sessions=[*answer.sessions, *(str(copy.name) for copy in before)],
         advice="; ".join(filter(None, (answer.advice, advice))) or None,
     )
-
-
-def _beginnings(layout: Layout, head: Snapshot) -> list[Snapshot]:
-    """Return the copies of deleted sessions in whose files a session begins, its own first."""
-    found: list[Snapshot] = []
-    copy = head
-    while copy.begins_in is not None:
-        name = SessionName.parse(copy.begins_in)
-        copies = snapshots_of(layout, name) if is_deleted(layout, name) else []
-        if not copies or name in {head.name, *(each.name for each in found)}:
-            break
-        copy = max(copies, key=lambda each: each.transcript.was.mtime_ns)
-        found.append(copy)
-    return found
 
 
 def _lacking(layout: Layout, copy: Snapshot) -> str | None:

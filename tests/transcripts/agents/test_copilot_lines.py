@@ -65,7 +65,7 @@ def test_what_leaves_a_session_and_what_stays() -> None:
         ("content", "user", True, True),
         ("content", "assistant", False, False),
     }
-    shown = {"content": "c", "contents": [{"type": "text", "text": LONG}]}
+    shown: dict[str, object] = {"content": "c", "contents": [{"type": "text", "text": LONG}]}
     shown["structuredContent"] = {"a": LONG}
     assert {each[0] for each in kinds_of(copilot_result(1, "c", result=shown)) if each[2]} == {
         "result.contents.0.text",
