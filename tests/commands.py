@@ -27,6 +27,21 @@ class Ended:
         return json.loads(self.out)
 
 
+def run_here(root: Path, *arguments: str) -> Ended:
+    """Run `bsd --root ROOT …` in this process, and return its output; it may fail."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            code = run(["--root", str(root), *arguments])
+    finally:
+        close_logs()
+    ended = Ended(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+    for said in (ended.out, ended.err):
+        assert "Traceback" not in said, said
+        assert "internal error" not in said.lower(), said
+    return ended
+
+
 @dataclass(frozen=True)
 class Commands:
     """`bsd --root ROOT --json …`."""
@@ -41,13 +56,4 @@ class Commands:
 
     def said(self, *arguments: str) -> Ended:
         """Return the output of a command that may fail."""
-        out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
-        try:
-            with redirect_stdout(out), redirect_stderr(err):
-                code = run(["--root", str(self.root), "--json", *arguments])
-        finally:
-            close_logs()
-        said = Ended(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
-        assert "Traceback" not in said.err, said.err
-        assert "internal error" not in said.err, said.err
-        return said
+        return run_here(self.root, "--json", *arguments)

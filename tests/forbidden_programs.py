@@ -17,7 +17,7 @@ import pytest
 _ALLOWED = ("compat", "web")  # markers
 _NAMES = (
     *("npm", "npx", "corepack", "pnpm", "yarn"),
-    *("chromium", "chromium-browser", "google-chrome", "firefox"),
+    *("chromium", "chromium-browser", "chromium-headless-shell", "google-chrome", "firefox"),
 )
 _PROGRAM = """#!/bin/sh
 echo "${0##*/} $*" >> "${0%/*}/called"

@@ -307,7 +307,7 @@ def disk_lines(disk: Mapping[str, Any], now: float) -> Iterator[tuple[str, str]]
 
 def _net(net: int, left: int, kept: int) -> str:
     if not left:
-        return f"no value has left the present sessions; bsd keeps {size(kept)}"
+        return f"no bytes have left the present sessions; bsd keeps {size(kept)}"
     return f"{balance(net)}: {size(left)} left the sessions, bsd keeps {size(kept)}"
 
 

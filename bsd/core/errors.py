@@ -62,12 +62,23 @@ class Conflict(BsdError):
     status = 409
 
 
+# The hint about files in a form that bsd does not know.
+UPDATE_BSD = "update bsd (pip install -U brainsurgeond); until then nothing in it is changed"
+
+
 class LeftAlone(Conflict):
     """The transcript must not be edited by bsd; the message gives the reason."""
 
 
 class UnknownForm(LeftAlone):
     """A program that bsd knows has written the transcript in a form that bsd does not know."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint or UPDATE_BSD)
+
+
+class NotRecognised(LeftAlone):
+    """No line of the transcript is a message in a form that bsd knows."""
 
 
 class Busy(Conflict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
@@ -18,8 +18,9 @@ from bsd.core.files import is_directory
 from bsd.core.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
 from bsd.core.layout import Layout, plain_directories
 from bsd.core.sources import Source
+from bsd.transcripts.agents.database import SessionDatabase
 from bsd.transcripts.agents.program import ENDING
-from bsd.transcripts.agents.programs import why_not_followed
+from bsd.transcripts.agents.programs import program_of, why_not_followed
 
 # Changes by other machines, or below the mount, cause no events on this machine.
 _NO_EVENTS = {"NFS", "CIFS", "SMB2", "9p", "FUSE"}
@@ -75,8 +76,11 @@ class Directories:
     program_archive: dict[str, list[os.DirEntry[str]]] = field(
         default_factory=dict
     )  # agent → its files
+    databases: dict[str, SessionDatabase] = field(default_factory=dict)  # by agent
     problems: list[WatchProblem] = field(default_factory=list)
     exclusions: Exclusions | None = None  # excluded sessions; excluded agents are left out
+    # Agents of the root without a directory of sessions.
+    without_sessions: set[str] = field(default_factory=set)
     unreadable: set[str] = field(default_factory=set)  # agents whose directory cannot be read now
     complete: bool = False  # all directories could be listed, so a missing agent is deleted
 
@@ -85,12 +89,16 @@ class Directories:
         return {*self.trees, *self.outer, *self.sessions, *self.archived_in}
 
     def agents(self) -> Iterator[tuple[str, Path | None]]:
-        """Yield all agents with their directories; None: only archived sessions are left."""
+        """Yield all agents with their directories.
+
+        None: the agent has no directory, but archived sessions, or sessions in a database.
+        """
         known: set[str] = set()
         for directory, agents in self.sessions.items():
             known.update(agents)
             yield from ((agent, directory) for agent in agents)
-        yield from ((agent, None) for agent in self.program_archive.keys() - known)
+        others = self.program_archive.keys() | self.databases.keys()
+        yield from ((agent, None) for agent in others - known)
 
     @contextmanager
     def files(self, agent: str, directory: Path | None) -> Iterator[Iterable[os.DirEntry[str]]]:
@@ -131,9 +139,18 @@ def find_directories(layout: Layout) -> Directories:
         except OSError as error:
             found.complete = False
             found.problems.append(_no_source(source, error))
+    for agent in _names_of_agents(found):
+        with suppress(BsdError):  # it has just become a link
+            if (database := program_of(layout, agent).database()) is not None:
+                found.databases[agent] = database
     if exclusions:
         _leave_out(exclusions, found)
     return found
+
+
+def _names_of_agents(found: Directories) -> set[str]:
+    listed = (agent for agents in found.sessions.values() for agent in agents)
+    return {*listed, *found.without_sessions}
 
 
 def _leave_out(exclusions: Exclusions, found: Directories) -> None:
@@ -143,6 +160,8 @@ def _leave_out(exclusions: Exclusions, found: Directories) -> None:
             del found.sessions[directory]
     for agent in filter(exclusions.agent, list(found.program_archive)):
         del found.program_archive[agent]
+    for agent in filter(exclusions.agent, list(found.databases)):
+        del found.databases[agent]
 
 
 def _look_at_source(layout: Layout, source: Source, found: Directories) -> None:
@@ -219,6 +238,7 @@ def _look_at_sessions(layout: Layout, agent: str, found: Directories) -> bool:
     try:
         is_dir = stat.S_ISDIR(os.stat(sessions).st_mode)
     except (FileNotFoundError, NotADirectoryError):
+        found.without_sessions.add(agent)
         return True
     except OSError as error:
         found.unreadable.add(agent)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bsd.core.errors import UPDATE_BSD
 from bsd.core.formatting import format_size
 from bsd.setup.unserved import told_text
 
@@ -49,6 +50,8 @@ def notices_of(status: Mapping[str, Any]) -> list[Notice]:
         *_copies(status.get("not_copied", [])),
         *_watching(status["watcher"]["problems"]),
         *_sources(status["sources"]),
+        *_forms(status.get("unknown_forms", []), "unknown_form"),
+        *_forms(status.get("unrecognised", []), "unrecognised"),
         *agent_notices(status.get("unserved", [])),
         *_archive(status["retention"].get("archive", {})),
         *_clock(status["clock"]),
@@ -101,6 +104,12 @@ def _sources(sources: list[Mapping[str, Any]]) -> Iterator[Notice]:
             yield Notice(name, "source", text, f"`bsd sources claim {source['name']}`")
         if problem := source["problem"]:
             yield Notice(f"{name}:reach", "source", problem["text"], problem["remedy"])
+
+
+def _forms(found: Iterable[Mapping[str, Any]], kind: str) -> Iterator[Notice]:
+    for each in found:
+        text = f"{each['title']}: {each['text']}"
+        yield Notice(f"{kind}:{each['source']}", "form", text, UPDATE_BSD)
 
 
 def agent_notices(unserved: Iterable[Mapping[str, Any]]) -> Iterator[Notice]:

@@ -79,6 +79,7 @@ class DaemonReport:
         layout, clocks = state.layout, state.clocks
         self._disk_use = _Paced(partial(disk_use, layout, _MARKERS_BUDGET), clocks.wall)
         self._next_retention = _Paced(partial(_retention, layout, clocks), clocks.wall)
+        self._unrecognised = _Paced(self._look_for_unrecognised, clocks.wall)
 
     def health(self) -> dict[str, Any]:
         """Return the fields of `Health`."""
@@ -91,6 +92,7 @@ class DaemonReport:
         problems += state.mounts.problems()
         if state.config.problem:
             problems.append(state.config.problem.message)
+        forms = [*state.not_understood.unknown_forms(), *self._unrecognised.answer()["found"]]
         well: Literal["ok", "degraded"] = "degraded" if late or problems else "ok"
         health = Health(
             status=well if state.phase == "running" else state.phase,
@@ -99,6 +101,7 @@ class DaemonReport:
             uptime_seconds=self._uptime(),
             late=late,
             problems=list(dict.fromkeys(problems)),
+            not_understood=[f"{each['title']}: {each['text']}" for each in forms],
         )
         return as_json(health)
 
@@ -128,6 +131,8 @@ class DaemonReport:
             children=self._children.snapshot(),
             totals={"sessions": len(state.scan), **self._totals()},
             left_alone=state.ledger.left_alone(),
+            unknown_forms=state.not_understood.unknown_forms(),
+            unrecognised=self._unrecognised.answer()["found"],
             exclude=[each.pattern for each in state.layout.exclusions().all],
             pauses=_pauses(state.layout, state.clocks),
             sessions=[],
@@ -165,6 +170,9 @@ class DaemonReport:
         if over and state.phase == "running" and not state.settings.readonly:
             note_dismissed(state.layout, known - over)
         return [notice.as_json(dismissed=notice.id in known) for notice in found]
+
+    def _look_for_unrecognised(self) -> dict[str, Any]:
+        return {"found": self._state.not_understood.unrecognised(self._state.clocks.wall())}
 
     def note_sizes(self) -> None:
         """Save the disk use of sessions and of bsd, once a day; raises BsdError."""

@@ -13,6 +13,8 @@ from bsd.core.errors import BsdError
 from bsd.core.exclude import Exclusions
 from bsd.core.layout import Layout, SessionName, plain_directories
 from bsd.daemon.directories import Trouble, WatchProblem, find_directories, no_access
+from bsd.transcripts.agents.database import SessionDatabase
+from bsd.transcripts.agents.opening import database_with
 from bsd.transcripts.agents.program import ENDING, SYNC_COPY, is_sync_copy
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.change import Written, packed
@@ -133,7 +135,7 @@ class Scan:
             return self._layout.sessions_dir(agent)
         return self._layout.agents / agent / "sessions"
 
-    def _walk(
+    def _walk(  # noqa: C901
         self,
         agent: str,
         directory: Path,
@@ -166,6 +168,12 @@ class Scan:
             change = self._compare(agent, directory / entry.name)
             if change is not None:
                 yield change
+        if (database := program.database()) is not None:
+            for session, state in _rows_of(database, self._exclusions, agent):
+                file = f"{session}{ENDING}"
+                present.add(file)
+                if known.get(file) != packed(state):
+                    yield from filter(None, [self._compare(agent, directory / file)])
         yield from self._vanish(agent, directory, present)
         if copies:
             self._found.append(_sync_copies(copies))
@@ -208,7 +216,13 @@ class Scan:
             return name, seen
 
     def _look(self, name: SessionName, path: Path) -> os.stat_result:
-        """Return the stat of a session in its agent's directory, or where its program moved it."""
+        """Return the state of a session in its program's database or its agent's directory.
+
+        Else, return the stat of the file where its program moved it.
+        """
+        with suppress(BsdError):
+            if (database := database_with(self._layout, name)) is not None:
+                return database.find(name.session) or os.lstat(path)
         try:
             return os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -242,6 +256,22 @@ def sessions_by_stat(
     for agent, directory in found.agents():
         with suppress(OSError, BsdError), found.files(agent, directory) as files:
             yield from _of_agent(layout, agent, files, newer_than)
+        if (database := found.databases.get(agent)) is not None:
+            with suppress(OSError, BsdError):
+                for session, stat_ in _rows_of(database, found.exclusions, agent):
+                    if newer_than is None or stat_.st_mtime_ns / 1e9 > newer_than:
+                        yield SessionName(agent, session), Written.of(stat_)
+
+
+def _rows_of(
+    database: SessionDatabase, exclusions: Exclusions | None, agent: str
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the sessions in an agent's database, if it can be read, without excluded ones."""
+    if database.problem is not None:
+        return
+    for session, found in database.sessions().items():
+        if not (exclusions and exclusions.session(agent, session)):
+            yield session, found
 
 
 def _of_agent(

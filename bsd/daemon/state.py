@@ -24,6 +24,7 @@ from bsd.daemon.loops import Beats, Clocks, Loop
 from bsd.daemon.queue import WorkQueue
 from bsd.daemon.scan import Scan
 from bsd.daemon.status import Events
+from bsd.daemon.unknown_forms import NotUnderstood
 from bsd.planning.result import SessionResult, Status
 from bsd.planning.rules import Reason
 from bsd.planning.survey import fingerprint
@@ -294,6 +295,7 @@ class DaemonState:
         self.beats = Beats()
         self.events = Events(self.clocks.wall)
         self.ledger = Ledger()
+        self.not_understood = NotUnderstood(self.layout)
         self.state_db = state_at(self.layout.state_db)
         self.idle_sessions = IdleSessions(self.state_db, self.config)
         self.savings = PendingSavings()

@@ -135,6 +135,13 @@ class Health:
     uptime_seconds: float
     late: Annotated[list[str], Field(description="Threads whose heartbeat is late")]
     problems: list[str]
+    not_understood: Annotated[
+        list[str],
+        Field(
+            description="Programs whose new sessions bsd does not understand, and leaves alone; the"
+            " daemon is well all the same"
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +199,20 @@ class DaemonStatus:
         ),
     ]
     left_alone: Annotated[EntryInfo, Field(description="count, reasons")]
+    unknown_forms: Annotated[
+        list[EntryInfo],
+        Field(
+            description="Sessions in a form that bsd does not know, by source: source, title (of "
+            "the program), sessions (their number), newest, reason (of the newest), since, text"
+        ),
+    ]
+    unrecognised: Annotated[
+        list[EntryInfo],
+        Field(
+            description="Sources whose files grew during the last day without a session that bsd "
+            "recognises: source, title, files (their number), newest (path), text"
+        ),
+    ]
     exclude: Annotated[
         list[str], Field(description="Patterns of agents and sessions that bsd never reads")
     ]

@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.sources import Source
 from bsd.daemon.directories import Directories, Trouble, WatchProblem, find_directories, no_access
 from bsd.daemon.loops import LONGEST_SLEEP_SECONDS
+from bsd.transcripts.agents.database import SessionDatabase
 from bsd.transcripts.agents.program import ENDING, AgentProgram
 from bsd.transcripts.agents.programs import program_of
 
@@ -50,6 +51,8 @@ _watchdog_log = logging.getLogger("watchdog.observers")
 CHECK_SECONDS = LONGEST_SLEEP_SECONDS
 # Pause after a listing, since the directories of an agent appear one after the other.
 _GATHER_SECONDS = 0.25
+# Pause between two readings of a database, which its program may write to all the time.
+_DATABASE_SECONDS = 2.0
 # Interval of attempts to watch directories for which the system had no more watches.
 RETRY_SECONDS = 600.0
 
@@ -130,6 +133,11 @@ class Watcher:
         self._agents: dict[str, tuple[tuple[str, AgentProgram], ...]] = {}  # directory → agents
         self._archives: dict[str, Source] = {}  # directory of archived sessions → source
         self._outer: frozenset[str] = frozenset()
+        # File of a database or its log → agent; and what is known of the sessions in it.
+        self._databases: dict[str, tuple[str, SessionDatabase]] = {}
+        self._in_databases: dict[str, Mapping[str, os.stat_result]] = {}
+        self._written: set[str] = set()  # agents whose database was written to
+        self._next_read = 0.0
         self._settings = str(layout.config_file)
         self._pauses = str(layout.pauses_file)
         self._unwatched: frozenset[str] = frozenset()  # directories without a watch at last listing
@@ -149,7 +157,24 @@ class Watcher:
             self._changed.clear()
             self.rearm(now)
             self._gathered, self._next_look = now + _GATHER_SECONDS, now + CHECK_SECONDS
-        return self._gathered if self._changed.is_set() else self._next_look
+        again = self._gathered if self._changed.is_set() else self._next_look
+        if self._written and now >= self._next_read:
+            self._read_databases()
+            self._next_read = now + _DATABASE_SECONDS
+        return min(again, self._next_read) if self._written else again
+
+    def _read_databases(self) -> None:
+        """Give a hint for each session that changed in the databases that were written to."""
+        for agent, database in set(self._databases.values()):
+            if agent not in self._written:
+                continue
+            self._written.discard(agent)
+            with suppress(BsdError):  # the scan reports it
+                before, now = self._in_databases.get(agent, {}), database.sessions()
+                for session in now.keys() | before.keys():
+                    if before.get(session) != now.get(session):
+                        self._hint(SessionName(agent, session))
+                self._in_databases[agent] = now
 
     def rearm(self, now: float) -> WatchHealth:
         """Set watches on exactly the directories that should have one; raises no error."""
@@ -227,6 +252,15 @@ class Watcher:
         new = not (before.keys() >= self._agents.keys())
         self._archives = {str(path): source for path, source in found.archived_in.items()}
         self._outer = frozenset(map(str, found.outer))
+        self._databases = {
+            f"{os.path.realpath(database.path)}{ending}": (agent, database)
+            for agent, database in found.databases.items()
+            for ending in ("", "-wal")
+        }
+        for agent, database in found.databases.items():
+            if agent not in self._in_databases:
+                with suppress(BsdError):  # the scan reports it
+                    self._in_databases[agent] = database.sessions()
         return new
 
     def _tops(self, found: Directories, wanted: dict[str, _Identity]) -> dict[str, _Top]:
@@ -333,7 +367,10 @@ class Watcher:
     def _handle(self, event: FileSystemEvent) -> None:
         try:
             for path in (event.src_path, event.dest_path):
-                if path:
+                if database := self._databases.get(os.fsdecode(path)):
+                    self._written.add(database[0])
+                    self._wake()
+                elif path:
                     self._follow(os.fsdecode(path), is_directory=event.is_directory)
         except Exception as error:  # noqa: BLE001 - the thread must survive errors in callbacks
             self._failure = f"{os.fsdecode(event.src_path)}: {error!r}"

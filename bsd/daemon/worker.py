@@ -172,6 +172,7 @@ class Worker:
             return self._forget(name)
         self._publish(name, result)
         state = self._state
+        opens_again = state.not_understood.worked(name, result, before)
         match result.status:
             case Status.BUSY:
                 return self._later(result.again_in, result.error)
@@ -179,7 +180,8 @@ class Worker:
                 return Failed(result.reason or "it failed")
             case Status.LEFT_ALONE:
                 state.scan.note(name, before)
-                state.idle_sessions.left(name, before, None)
+                if not opens_again:
+                    state.idle_sessions.left(name, before, None)
                 state.savings.clear(name)
                 state.note_waiting(name, None)
                 return Finished()
@@ -253,6 +255,7 @@ class Worker:
         """Forget a deleted or excluded session; if it appears again, it counts as new."""
         self._state.scan.forget(name)
         self._state.ledger.forget(name)
+        self._state.not_understood.forget(name)
         self._state.savings.clear(name)
         self._state.note_waiting(name, None)
         return Finished()

@@ -12,6 +12,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from bsd.planning.timing_words import SHORT_REASONS
+from bsd.transcripts.agents.programs import ROOT_KIND
 
 Document = Mapping[str, Any]
 
@@ -195,6 +196,21 @@ def _state(status: Document, health: Document) -> Iterator[Metric]:
         "bsd_source_served",
         "0 if sessions of the source cannot be exchanged, or another root serves it.",
         {one["name"]: not one["problem"] and not one["left_alone"] for one in status["sources"]},
+    )
+    forms = {one["source"]: one["sessions"] for one in status["unknown_forms"]}
+    unrecognised = {one["source"] for one in status["unrecognised"]}
+    sources = [one["name"] for one in status["sources"]]
+    yield _by(
+        "source",
+        "bsd_sessions_unknown_form",
+        "Sessions in a form that bsd does not know; it leaves them alone.",
+        {**dict.fromkeys((ROOT_KIND, *sources), 0), **forms},
+    )
+    yield _by(
+        "source",
+        "bsd_source_unrecognised",
+        "1 if files of the source grew during the last day without a session that bsd recognises.",
+        {name: name in unrecognised for name in sources},
     )
     yield GaugeMetricFamily(
         "bsd_config_valid",

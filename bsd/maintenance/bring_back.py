@@ -47,7 +47,7 @@ from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName, inside
 from bsd.core.locks import OwnLock, own_lock
 from bsd.maintenance.crash_journal import read_journal, write_journal
-from bsd.maintenance.deleted_sessions import deleted_parts
+from bsd.maintenance.deleted_sessions import beginnings, deleted_parts, is_deleted
 from bsd.maintenance.project_memory import MemoryFile, MissingMemory, missing_memory
 from bsd.maintenance.relocate import remove_file, remove_tree
 from bsd.planning.uninstall import plan_leaving
@@ -169,6 +169,8 @@ def bring_back(
 ) -> BroughtBack:
     """Put a deleted session back in its place, together with the sessions that are parts of it.
 
+    Deleted sessions in whose files it begins come back too, since its program reads them.
+
     Args:
         layout: the root.
         head: the snapshot of the session.
@@ -183,7 +185,23 @@ def bring_back(
         Busy, Forbidden, LeftAlone, Unavailable.
     """
     budget = budget or RetryBudget()
-    return _BringBack(layout, head, renamed or head.name, actor, budget, after_step).run()
+    before = beginnings(layout, head)
+    for copy in reversed(before):
+        _BringBack(layout, copy, copy.name, actor, budget, after_step).run()
+    answer = _BringBack(layout, head, renamed or head.name, actor, budget, after_step).run()
+    advice = _lacking(layout, before[-1] if before else head)
+    return replace(
+        answer,
+        sessions=[*answer.sessions, *(str(copy.name) for copy in before)],
+        advice="; ".join(filter(None, (answer.advice, advice))) or None,
+    )
+
+
+def _lacking(layout: Layout, copy: Snapshot) -> str | None:
+    """Return the warning that the file in which a session begins is missing, or None."""
+    if copy.begins_in is None or not is_deleted(layout, SessionName.parse(copy.begins_in)):
+        return None
+    return f"its program cannot continue it: it begins in {copy.begins_in}, which is gone"
 
 
 @dataclass(slots=True)
@@ -494,7 +512,7 @@ def _create(name: str, directory: int) -> int:
 
 def _edited(source: InBlocks, edits: Iterable[Edit]) -> Iterator[bytes]:
     at = 0
-    for edit in (*edits, Edit(source.identity.size, 0, b"")):
+    for edit in (*edits, Edit(source.size, 0, b"")):
         for start in range(at, edit.offset, _BLOCK):
             yield source.read(start, min(_BLOCK, edit.offset - start))
         yield edit.new

@@ -26,6 +26,7 @@ from bsd.store.originals import SessionStore
 from bsd.store.search import Known, SearchIndex, ask
 from bsd.store.state import Left
 from bsd.store.statistics import Statistics, TakenOut
+from bsd.transcripts.agents.compressed import compressed_sessions
 from bsd.transcripts.agents.installed import nothing_configured
 from bsd.transcripts.agents.opening import has_transcript, stat_transcript
 from bsd.transcripts.agents.program import (
@@ -372,9 +373,11 @@ def _session_files(
         rows = {} if database.problem else database.sessions()
         files = [one for one in files if one[0] not in rows]
         files += [each for each in rows.items() if not exclusions.session(agent, each[0])]
-    if others := away.get(agent):
+    others = away.get(agent, ())
+    packed = compressed_sessions(layout, agent, program, others)
+    for candidates in (_sessions_among(others, is_listed), packed):
         there = {session for session, _ in files}
-        files += [one for one in _sessions_among(others, is_listed) if one[0] not in there]
+        files += [one for one in candidates if one[0] not in there]
     return files
 
 
@@ -424,7 +427,7 @@ def describe(
         title=registry.title(name.session) or ends.title,
         label=entry.key if entry else None,
         status=status_of(layout, name, entry),
-        parent=entry.parent if entry else None,
+        parent=entry.parent if entry else ends.parent,
         extracted_entries=there.entries,
         extracted_bytes=there.content,
         saved_bytes=out and out.saved,

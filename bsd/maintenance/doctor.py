@@ -23,7 +23,7 @@ from pathlib import Path
 from bsd import __version__
 from bsd.core.clock import check_clock
 from bsd.core.durations import spell_seconds
-from bsd.core.errors import BsdError, ConfigError
+from bsd.core.errors import UPDATE_BSD, BsdError, ConfigError
 from bsd.core.files import MEND_PLANTED, is_there
 from bsd.core.filesystem import MOVE_ELSEWHERE, Strength, strength, without_exchange
 from bsd.core.formatting import format_size, iso_utc
@@ -33,6 +33,7 @@ from bsd.maintenance import catalog
 from bsd.maintenance.disk_use import in_flight_use
 from bsd.maintenance.file_owners import wrongly_owned
 from bsd.maintenance.project_memory import memory_of
+from bsd.maintenance.unknown_forms import look
 from bsd.maintenance.verify import verify
 from bsd.sessions.commit.inflight import InFlight
 from bsd.sessions.commit.reach import unreached
@@ -69,7 +70,7 @@ def examine(layout: Layout) -> Iterator[Check]:
     """Yield the results of all checks of a root and of this machine."""
     yield versions()
     for check in (
-        *(_root, _owners, _privacy, _agents, _sources, _memory, _mounts, _space),
+        *(_root, _owners, _privacy, _agents, _sources, _forms, _memory, _mounts, _space),
         *(_watches, _locks, _in_flight, _store),
     ):
         try:
@@ -216,6 +217,15 @@ def _sources(layout: Layout) -> Iterator[Check]:
             message = f"{named} is a symbolic link, which bsd does not follow"
             hint = "replace it with a directory, so that bsd finds the sessions in it"
             yield Check("sources", Level.WARN, message, hint)
+
+
+def _forms(layout: Layout) -> Iterator[Check]:
+    """Check that bsd understands the newest sessions of each program."""
+    found = list(look(layout, time.time()))
+    for each in found:
+        yield Check("forms", Level.WARN, f"{each.title}: {each}", UPDATE_BSD)
+    if not found:
+        yield Check("forms", Level.OK, "no session has a form that bsd does not know")
 
 
 def _memory(layout: Layout) -> Iterator[Check]:

@@ -290,7 +290,7 @@ def _take_lines(source: Transcript, offset: int, first: int) -> tuple[list[Line]
 
 def _was_appended_to(known: Known, source: Transcript) -> bool:
     same_file = (known.dev, known.ino) == _file_of(source.identity)[:2]
-    if not same_file or source.identity.size <= known.size or not known.guard:
+    if not same_file or source.size <= known.offset or not known.guard:
         return False
     return _guard(source, known.offset) == known.guard
 
@@ -327,6 +327,7 @@ class LineReader:
             return IndexedLine(line.index, line.offset, "")
         info, title = fmt.info(entry), fmt.title(entry)
         statistics.directory = statistics.directory or fmt.directory(entry)
+        statistics.parent = statistics.parent or fmt.parent_session(entry)
         statistics.take(entry, info, title, len(line.raw))
         original = partial(self._original, line.raw, fmt)
         return IndexedLine(

@@ -30,6 +30,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import has_grown, is_deleted, origin_of, parent_of
+from bsd.maintenance.lineage import beginning_of
 from bsd.maintenance.project_memory import copy_memory
 from bsd.maintenance.titles import ends_in
 from bsd.sessions.commit.inflight import InFlight
@@ -498,6 +499,7 @@ class _SessionCopying:
             working_directory=ends.directory,
             gone_at=now if self.candidate.renamed else None,
             owns_directory=self.program.owns_directory,
+            begins_in=self._begins_in(),
         )
         write_snapshot(snapshot)
         writer.drop_damaged()
@@ -505,6 +507,10 @@ class _SessionCopying:
         for other in others:
             if other.origin != origin and other.gone_at is None:
                 write_snapshot(replace(other, gone_at=now))
+
+    def _begins_in(self) -> str | None:
+        begun = beginning_of(self.layout, self.candidate.name, self.source)
+        return str(begun.session) if begun and begun.session else None
 
     def _before(self, directory: Path) -> dict[str, SnapshotFile]:
         """Return the files of the present snapshot by path; empty if it is missing or damaged."""
@@ -556,7 +562,7 @@ class _SessionCopying:
         else:
             parts = unchanged_parts(source, was) if was else ()
             start = sum(part.size for part in parts)
-            self.read += source.identity.size - start
+            self.read += source.size - start
             parts += tuple(map(writer.add, split_into_parts(self._lines(source, start))))
         mode = status.st_mode & 0o777
         return SnapshotFile(below, source.identity, mode, status.st_uid, status.st_gid, parts)

@@ -46,6 +46,7 @@ class Ends:
     title: str | None = None
     newest_ms: float | None = None
     directory: str | None = None  # the working directory in which it began
+    parent: str | None = None  # id of the session of which it is a fork
 
 
 class Titles:
@@ -70,7 +71,7 @@ class Titles:
                 None if text is None else text.decode(errors="replace")
                 for text in (known.title, known.directory)
             )
-            return Ends(title, known.newest_ms, directory)
+            return Ends(title, known.newest_ms, directory, known.parent)
         return _remember(remembered, key, packed(stat), lambda: _read_ends(self._layout, name))
 
     def updated(self, name: SessionName, stat: os.stat_result) -> float:
@@ -188,7 +189,7 @@ def ends_in(
 
     `change`: converts each line before it is parsed.
     """
-    size = source.identity.size
+    size = source.size
     head = source.read(0, min(size, _HEAD))
     lines = _whole_lines(head, at_end=size <= _HEAD)
     found = program.detect(lines)
@@ -196,13 +197,15 @@ def ends_in(
     if fmt is None:
         return Ends()
     title, newest, directory = _read(map(change, lines), fmt)
+    first = parse_entry(lines[0]) if lines else None
+    parent = None if first is None else fmt.parent_session(first)
     if size > _HEAD:
         last_title, newest, last_directory = _read(map(change, _last_lines(source)), fmt)
         # A prompt among the last lines is not the first prompt.
         if last_title and last_title.rank is not Rank.PROMPT:
             title = better(title, last_title)
         directory = directory or last_directory
-    return Ends(title and title.text, newest, directory)
+    return Ends(title and title.text, newest, directory, parent)
 
 
 def _read(
@@ -227,7 +230,7 @@ def _whole_lines(data: bytes, *, at_end: bool) -> list[bytes]:
 
 def _last_lines(source: Transcript) -> list[bytes]:
     """Return the complete lines among the last 64 KB, or up to 1 MB if a line is longer."""
-    size, length = source.identity.size, _TAIL
+    size, length = source.size, _TAIL
     while True:
         start = max(0, size - length)
         _, *lines = source.read(start, size - start).split(b"\n")

@@ -18,6 +18,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.catalog import find_session
 from bsd.store.contents import contents_of
 from bsd.store.index import INDEX_FILE, session_named_in
+from bsd.store.origins import continues
 from bsd.transcripts.agents.entry import placeholder
 from bsd.transcripts.agents.opening import open_transcript, require_transcript
 from bsd.transcripts.agents.program import Process
@@ -111,6 +112,20 @@ class Scope:
         """Return the sessions that the calling program has open and may reach."""
         found = self.client(layout)
         return tuple(one for one in found if self.agent in (None, one.agent))
+
+    def begun_in(self, layout: Layout, name: SessionName, entry: str) -> SessionName | None:
+        """Return the session in whose file an extracted entry of a session's context stands.
+
+        Forks of some programs refer to the file of their origin instead of copying its lines.
+
+        Returns:
+            A session that `name` continues; None if there is none, or if several have the entry.
+        """
+        if self.session is not None:
+            return None
+        others = sessions_with_placeholder(layout, entry, self.agent)
+        found = [other for other in others if continues(layout, name, other)]
+        return found[0] if len(found) == 1 else None
 
     def may_wait(self, layout: Layout, name: SessionName) -> bool:
         """Return False for a session that is in use, as an agent's own is during its call."""

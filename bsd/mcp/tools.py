@@ -18,7 +18,7 @@ from bsd.actions.edit import set_extractable
 from bsd.actions.read_extracted import read_extracted
 from bsd.actions.search import search_extracted
 from bsd.core.answers import as_json
-from bsd.core.errors import BsdError, Busy
+from bsd.core.errors import BsdError, Busy, NotFound
 from bsd.core.layout import SessionName
 from bsd.mcp.arguments import (
     PURGE_ACTIONS,
@@ -218,6 +218,11 @@ class SessionTools:
         name = self._scope.find(layout, session, entry)
         try:
             answer = as_json(call(name))
+        except NotFound:
+            begun_in = self._scope.begun_in(layout, name, entry) if entry else None
+            if begun_in is None:
+                raise
+            return self._answer(str(begun_in), call, entry) | {"session": str(begun_in)}
         except Busy as busy:
             raise explain_busy(busy, layout, name) from None
         # If the caller did not name the session, the answer does.

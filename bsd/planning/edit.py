@@ -27,7 +27,7 @@ from bsd.transcripts.agents.format import EntryInfo, TranscriptFormat
 from bsd.transcripts.change import Edit
 from bsd.transcripts.reader import Transcript, parse_entry
 from bsd.transcripts.spans import ValuePath, format_path, is_present, parse_path, paths_of, value_at
-from bsd.transcripts.splice import edit, find
+from bsd.transcripts.splice import NoRoom, edit, find
 
 _DEEPEST = 200
 # Properties (of `EntryInfo`) that tie entries, calls and results together.
@@ -476,7 +476,7 @@ def plan_set_extractable(
     Raises:
         NotFound: there is no such entry.
         Invalid: `value` is negative.
-        Conflict: the line cannot be edited.
+        Conflict: the line cannot be edited, or has no room for the member.
     """
     if value is not None and value < 0:
         raise Invalid(
@@ -499,7 +499,11 @@ def plan_set_extractable(
     )
     touched = [TouchedLine(answer.index, answer.entry_id) for _ in edits]
     freed = Noting(freed=(answer.entry_id,) if answer.entry_id else ())
-    plan = Plan.of("set_extractable", source, fmt, edits, touched)
+    try:
+        plan = Plan.of("set_extractable", source, fmt, edits, touched)
+    except NoRoom as error:
+        hint = "`bsd undo AGENT/SESSION` keeps extracted entries inline, too"
+        raise NoRoom(hint) from error
     return replace(plan, noting=freed), answer
 
 

@@ -174,6 +174,7 @@ class Recording:
     calls: list[ModelCall] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)
     wants: list[Want] = field(default_factory=list)
+    keeps_length: bool = False  # extraction saves no bytes (`TranscriptFormat.keeps_length`)
     characters_per_token: float = 4.0
     measured: bool = False  # the rate was fitted to the session's usage
     deviation: Deviation | None = None  # None: fewer than two calls with usage

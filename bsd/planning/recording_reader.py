@@ -119,7 +119,9 @@ class _RecordingReader:
         stored: OriginalStore,
     ) -> None:
         self._source, self._fmt, self._stored = source, fmt, stored
-        recording = self.recording = Recording(leaves=[LeaveColumns() for _ in policies])
+        recording = self.recording = Recording(
+            leaves=[LeaveColumns() for _ in policies], keeps_length=fmt.keeps_length
+        )
         recording.stretches.append(Stretch(Beginning.START, begins=0))
         self._leaving = LeavingValues(fmt, policies, recording.values, recording.leaves)
         self._notes: Counter[str] = Counter()

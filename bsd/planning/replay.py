@@ -110,7 +110,8 @@ class _Player:
         self._due_in: tuple[int, int] = (0, -1)  # stretch and binding entry when they were sorted
         self._cut_at: dict[int, int] = {}  # value → number of the first call without it
         # Characters: of the values that have left; of values out of context that leave with the
-        # next commit. Since when a saving has been too small for one, in epoch seconds.
+        # next commit. Since when a saving has been too small for one, in epoch seconds; if commits
+        # save no bytes, the time of the last.
         self._saved = self._outside = 0
         self._small_since: float | None = None
         self._unbound: set[int] = set()  # entries whose signature has left
@@ -192,6 +193,12 @@ class _Player:
         saved = self._outside + sum(values.characters[value] for value in leaving)
         if not saved:
             return False
+        if self._recording.keeps_length:  # at most once in a time, as `tasks.is_worth`
+            since = self._small_since
+            if since is not None and now - since < LONGEST_WAIT_SECONDS:
+                return False
+            self._small_since = now
+            return True
         size = entries.ends[occasion.seen - 1] if occasion.seen else 0
         waited = 0.0 if self._small_since is None else now - self._small_since
         if not is_worth_writing(saved, size - self._saved - saved, waited):
@@ -218,9 +225,12 @@ class _Player:
         for leave in looked_at:
             value = self._leaves.values[leave]
             entry = values.entries[value]
-            if self._stays(leave, value, entry, occasion):
+            unsent = not context.holds(entry)
+            if self._stays(leave, value, entry, occasion) or (
+                unsent and self._recording.keeps_length
+            ):
                 self._held.append(leave)
-            elif values.displays[value] or not context.holds(entry):
+            elif values.displays[value] or unsent:
                 self._outside += values.characters[value]  # it leaves at once; no prompt changes
                 self._cut_at[value] = number
                 self._gone.add(entry, self._leaves.tokens[leave])

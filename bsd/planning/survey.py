@@ -19,6 +19,7 @@ from operator import itemgetter
 from sys import intern, maxsize
 
 from bsd.core.config import UNSETTLING, PruningConfig
+from bsd.core.errors import UnknownForm
 from bsd.core.prices import PriceTable
 from bsd.planning.context_window import ContextWindow, LastTurn
 from bsd.planning.copies import are_copies
@@ -70,9 +71,9 @@ _WHEN_OLD = frozenset(
         Reason.EXTRACT,
         Reason.VALUES_TOO_SMALL,
         Reason.PREFIX_BOUND,
-        Reason.NOT_SENT,
         Reason.TOO_LARGE_IN_MEMORY,
         "not_editable",
+        "not_sent",
     )
 )
 # Version of the rules. Outcomes of earlier versions are judged again.
@@ -192,6 +193,9 @@ class Survey:
             undone, restored: as in `plan_extraction`.
             turn_over: treat the last turn as ended, whether or not its entries show an end.
             prices, accounted: as in `PromptCache`.
+
+        Raises:
+            UnknownForm: a line has a form that bsd does not know.
         """
         survey = cls(
             fmt,
@@ -211,6 +215,8 @@ class Survey:
         for last in source.lines(survey.end_offset, survey.end_index):
             entry = parse_entry(last.raw)
             if entry is not None:
+                if why := fmt.why_unknown_form(entry):
+                    raise UnknownForm(why)
                 survey._add(last, entry, fmt.info(entry))
             else:
                 survey._pass_over(last)

@@ -18,24 +18,30 @@ import structlog
 
 from bsd.core.config import PruningConfig
 from bsd.core.config_file import ConfigService
-from bsd.core.errors import LeftAlone
+from bsd.core.errors import LeftAlone, NotRecognised, UnknownForm
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.core.logs import BoundLogger
 from bsd.store.history import History
 from bsd.store.originals import SessionStore
+from bsd.transcripts.agents.compressed import why_not_edited
 from bsd.transcripts.agents.database import SessionDatabase
+from bsd.transcripts.agents.entry import first_entries
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
 from bsd.transcripts.agents.opening import database_with, open_file, open_transcript
 from bsd.transcripts.agents.program import ENDING, AgentProgram
 from bsd.transcripts.agents.programs import program_of
-from bsd.transcripts.reader import InBlocks, Transcript, TranscriptFile
+from bsd.transcripts.reader import InBlocks, Transcript, TranscriptFile, parse_entry
 
 _log: BoundLogger = structlog.get_logger(module="session")
 
+_END_BYTES = 32 << 10  # of a session, in which its last lines are judged
+
 # Hints about sessions that bsd leaves alone.
 _READABLE = "read it with `bsd show`, or update bsd; nothing in it is changed"
+_IN_DATABASE = "read it with `bsd show`; nothing in the database is changed"
 _NO_PLAIN_FILE = "its program keeps it in a form that bsd does not edit"
+_COMPRESSED = "open it once in its program, which makes a plain file of it; or read it as it is"
 _UNREADABLE = "update bsd, or leave it out with the setting `exclude`; nothing in it is changed"
 
 
@@ -51,7 +57,12 @@ class Session:
 
     @property
     def path(self) -> Path:
-        """The transcript's present path, a regular file; raises NotFound, Forbidden."""
+        """The transcript's present path, a regular file, to edit it.
+
+        Raises NotFound, Forbidden; LeftAlone if the session is in a database.
+        """
+        if (database := database_with(self.layout, self.name)) is not None:
+            raise LeftAlone(self._why_read_only(database), hint=_IN_DATABASE)
         return self.layout.session_file(self.name)
 
     @cached_property
@@ -109,12 +120,18 @@ class Session:
             NotFound, Forbidden: there is no such file, or it lies outside.
         """
         if database := self.program.database():  # reading a session from it takes long
-            raise LeftAlone(self._why_read_only(database), hint=_READABLE)
-        source, fmt, left_alone = self.open_to_read(path)
-        if left_alone is None and isinstance(source, TranscriptFile):
-            return source, fmt
+            raise LeftAlone(self._why_read_only(database), hint=_IN_DATABASE)
+        path = path or self.path
+        if compressed := why_not_edited(path):
+            raise LeftAlone(compressed, hint=_COMPRESSED)
+        source, found, read_only = self._open(path)
+        if read_only is None and isinstance(found, NotOurs):
+            with source:
+                raise _left_alone(found, source)
+        if not (read_only or isinstance(found, NotOurs)) and isinstance(source, TranscriptFile):
+            return source, found
         source.close()
-        raise LeftAlone(left_alone or _NO_PLAIN_FILE, hint=_READABLE)
+        raise LeftAlone(read_only or _NO_PLAIN_FILE, hint=_READABLE)
 
     def open_to_read(
         self, path: Path | None = None
@@ -128,17 +145,36 @@ class Session:
             LeftAlone: bsd does not understand its lines.
             NotFound, Forbidden: there is no such file, or it lies outside.
         """
+        source, found, read_only = self._open(path)
+        if not isinstance(found, NotOurs):
+            return source, found, read_only
+        if found.reads is not None:
+            return source, found.reads, read_only or found.reason
+        with source:
+            raise _left_alone(found, source)
+
+    def _open(self, path: Path | None) -> tuple[InBlocks, TranscriptFormat | NotOurs, str | None]:
+        """Open the transcript, and detect its format; raises as `open_to_read`.
+
+        Returns:
+            The transcript, its format, and why bsd only reads a transcript in a database, or None.
+        """
         _log.trace("A session is opened", session=str(self))
         self.layout.refuse_excluded(self.name)
         database = database_with(self.layout, self.name)
         if database is None:
-            path = path or self.path
+            path = path or self.layout.session_file(self.name)
             self._refuse_no_session(unless_stored=True)
         source = open_file(path) if path else open_transcript(self.layout, self.name)
         database = database or self.program.database()
-        read_only = None if database is None else self._why_read_only(database)
+        read_only = why_not_edited(path) if path else None
+        if database is not None:
+            read_only = self._why_read_only(database)
         try:
             found = self.program.detect(line.raw for line in source.lines())
+            if read_only is None and isinstance(found, TranscriptFormat):
+                why = _why_unknown_at_end(source, found)
+                found = NotOurs(why, found, is_unknown_form=True) if why else found
         except BaseException:  # leave no file open after an error
             source.close()
             raise
@@ -147,12 +183,7 @@ class Session:
             known = source.identity
             told = {"bytes": known.size, "mtime_ns": known.mtime_ns, "dialect": found_as}
             _log.debug(f"Session {self} is read", session=str(self), **told)
-        if not isinstance(found, NotOurs):
-            return source, found, read_only
-        if found.reads is not None:
-            return source, found.reads, read_only or found.reason
-        source.close()
-        raise LeftAlone(found.reason, hint=found.hint or _UNREADABLE)
+        return source, found, read_only
 
     def _why_read_only(self, database: SessionDatabase) -> str:
         return f"the sessions of {self.name.agent} are in {database.path}: {database.left_alone}"
@@ -178,6 +209,31 @@ class Session:
         Entering it raises Busy after `wait` seconds.
         """
         return own_lock(self.layout, self.name, wait, sleep=sleep)
+
+
+def _why_unknown_at_end(source: Transcript, fmt: TranscriptFormat) -> str | None:
+    """Return why the last lines have a form that bsd does not know; None if they have not.
+
+    The program may have been updated while the session was in use, and its first lines are then in
+    the former form.
+    """
+    size = source.identity.size
+    start = max(0, size - _END_BYTES)
+    lines = source.read(start, size - start).split(b"\n")
+    entries = (parse_entry(line) for line in lines[start > 0 :] if line)
+    return next((why for each in entries if each and (why := fmt.why_unknown_form(each))), None)
+
+
+def _left_alone(found: NotOurs, source: Transcript) -> LeftAlone:
+    """Return the error for a session that bsd does not edit, of the class that tells the cause."""
+    hint = found.hint or (_UNREADABLE if found.reads is None else _READABLE)
+    if found.is_unknown_form:
+        return UnknownForm(found.reason, hint=found.hint)
+    fmt = found.reads
+    first = first_entries(line.raw for line in source.lines())
+    is_recognised = fmt is not None and any(fmt.info(entry).is_message for entry in first)
+    error = LeftAlone if is_recognised or found.hint else NotRecognised
+    return error(found.reason, hint=hint)
 
 
 def format_of(source: Transcript, program: AgentProgram) -> TranscriptFormat | None:
@@ -228,10 +284,12 @@ class SessionReader:
         self._to_edit = to_edit
 
     def __enter__(self) -> OpenSession:
-        self._file, fmt, left_alone = self._session.open_to_read()
-        if left_alone is not None and self._to_edit:
-            self._file.close()
-            raise LeftAlone(left_alone, hint=_READABLE)
+        self._file: InBlocks
+        left_alone = None
+        if self._to_edit:
+            self._file, fmt = self._session.open()
+        else:
+            self._file, fmt, left_alone = self._session.open_to_read()
         return self._session.opened(self._file, fmt, self._now, self._config, left_alone)
 
     def __exit__(self, *_: object) -> None:

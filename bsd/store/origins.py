@@ -44,6 +44,12 @@ def is_origin(layout: Layout, other: SessionName, name: SessionName) -> bool:
     )
 
 
+def continues(layout: Layout, name: SessionName, other: SessionName) -> bool:
+    """Return whether the context of session `name` may begin in the file of `other`."""
+    shared = ids_of(layout, name) & ids_of(layout, other)  # files of one conversation
+    return other != name and (bool(shared) or is_origin(layout, other, name))
+
+
 def _ids_in(layout: Layout, name: SessionName) -> tuple[set[str], set[str]]:
     """Return the ids of a session, and the ids of its origins in all generations."""
     own, origins = set(ids_of(layout, name)), set[str]()

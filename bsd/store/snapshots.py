@@ -20,7 +20,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -59,6 +59,7 @@ _MANIFEST = "copy.json"
 _ENDING = ".jsonl"
 _VERSION = 1
 _CHECKSUM = "sha256"  # of the document without this member
+_COMPRESSED = "compressed"  # size of a file on disk that its program has compressed
 _ORIGIN = re.compile(r"[0-9a-f]{16}")
 _BROKEN = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
@@ -75,7 +76,7 @@ class SnapshotFile:
     """A file as it was copied; `path` is relative to the agent's session directory."""
 
     path: str
-    was: Identity
+    was: Identity  # of the file on disk; its parts hold its lines, even if it was compressed
     mode: int
     uid: int
     gid: int
@@ -99,6 +100,7 @@ class Snapshot:
     working_directory: str | None = None  # the first working directory
     gone_at: float | None = None  # time at which a run first found the session deleted
     owns_directory: bool = False  # as in `AgentProgram`
+    begins_in: str | None = None  # the session in whose file it begins
 
     @property
     def id(self) -> str:
@@ -113,7 +115,7 @@ class Snapshot:
     @property
     def size(self) -> int:
         """The bytes of all its files, without extracted values."""
-        return sum(file.was.size for file in self.files)
+        return sum(part.size for file in self.files for part in file.parts)
 
     @property
     def packed(self) -> int:
@@ -182,6 +184,19 @@ def snapshots_in(archive: Path, *, strictly: bool = False) -> list[Snapshot]:
         return []
 
 
+def sessions_needed_by_copies(layout: Layout) -> dict[str, set[SessionName]]:
+    """Return the sessions in whose files others begin, with these others, as their copies say.
+
+    A copy of the others cannot be continued without a copy of the session.
+    """
+    found: dict[str, set[SessionName]] = {}
+    for archive in archive_directories(layout):
+        for snapshot in snapshots_in(archive):
+            if snapshot.begins_in is not None:
+                found.setdefault(snapshot.begins_in, set()).add(snapshot.name)
+    return found
+
+
 def _read_all(archive: Path, *, strictly: bool) -> list[Snapshot]:
     found: list[Snapshot] = []
     for directory in snapshot_directories(archive):
@@ -244,6 +259,8 @@ def write_snapshot(snapshot: Snapshot) -> None:
     }
     if snapshot.owns_directory:
         document["owns_directory"] = True
+    if snapshot.begins_in is not None:
+        document["begins_in"] = snapshot.begins_in
     document[_CHECKSUM] = _checksum(document)
     data = orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n"
     write_private(snapshot.directory / _MANIFEST, data)
@@ -300,6 +317,7 @@ def _parse(directory: Path, document: Any) -> Snapshot:
         ),  # older versions wrote none
         gone_at=None if document["gone_at"] is None else moment(document["gone_at"]),
         owns_directory=owns_directory,
+        begins_in=text_or_none(document.get("begins_in")),
     )
 
 
@@ -317,6 +335,8 @@ def _parse_file(document: Any) -> SnapshotFile:
     )
     if sum(part.size for part in parts) != was.size:
         raise ValueError("the sizes of its parts do not add up")
+    if (compressed := document.get(_COMPRESSED)) is not None:
+        was = replace(was, size=whole_number(compressed))
     return SnapshotFile(
         path=text(document["path"]),
         was=was,
@@ -328,15 +348,16 @@ def _parse_file(document: Any) -> SnapshotFile:
 
 
 def _file_document(file: SnapshotFile) -> dict[str, Any]:
-    was = file.was
-    return {
+    was, size = file.was, sum(part.size for part in file.parts)
+    document = {
         "path": file.path,
-        "was": [was.dev, was.ino, was.size, was.mtime_ns, was.ctime_ns],
+        "was": [was.dev, was.ino, size, was.mtime_ns, was.ctime_ns],
         "mode": file.mode,
         "uid": file.uid,
         "gid": file.gid,
         "parts": [[part.hash.hex(), part.size] for part in file.parts],
     }
+    return document if was.size == size else {**document, _COMPRESSED: was.size}
 
 
 def _checksum(document: dict[str, Any]) -> str:

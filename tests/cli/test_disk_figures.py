@@ -51,7 +51,7 @@ def test_what_left_is_what_stands_there(
     found = disk(bsd)
     assert (found["saved"], found["uncounted"]) == (0, 0)
     assert found["net"] == -found["kept"]
-    assert "no value has left the present sessions" in bsd("status").out
+    assert "no bytes have left the present sessions" in bsd("status").out
 
 
 def test_what_it_will_be_once_the_store_is_packed(

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.cli.test_left_in_flight import let_pass
 from tests.lived_in_home import LARGEST, LOGIN, OLD, SEEN, VANISHED, make_home, path_of
 from tests.needs import require_program
@@ -68,7 +68,7 @@ def terminal(place: Path, width: int) -> Iterator[Terminal]:
     """A terminal in which `bsd` is a command."""
     program = place / "bin" / "bsd"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m bsd "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(forked.command())} "$@"\n')
     program.chmod(0o755)
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
     tmux = (require_program("tmux"), "-u", "-f", "/dev/null", "-S", str(place / "tmux"))

@@ -55,11 +55,16 @@ def test_compacted_sessions_get_all_back(claude: ClaudeCode, session: str) -> No
     assert path.read_bytes() == original + grown[len(lean) :]
 
 
-@pytest.mark.parametrize("cut", [False, True], ids=["all", "up to a message"])
+@pytest.mark.parametrize(
+    "cut", [pytest.param(False, marks=pytest.mark.soak), True], ids=["all", "up to a message"]
+)
 def test_a_fork_gets_back_what_its_original_has_in_store(
     claude: ClaudeCode, session: str, tmp_path: Path, *, cut: bool
 ) -> None:
-    """The session equals, line for line, a fork of the untouched session."""
+    """The session equals, line for line, a fork of the untouched session.
+
+    A fork that ends earlier is the harder case; `make soak` also tries one of all messages.
+    """
     fork = str(uuid4())
     options = ["--resume", session, "--fork-session", "--session-id", fork]
     if cut:

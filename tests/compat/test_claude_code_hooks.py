@@ -173,10 +173,15 @@ def test_in_a_terminal_values_leave_while_the_program_is_idle(
             )
 
 
-@pytest.mark.parametrize("hangs", [False, True], ids=["no daemon", "one that hangs"])
+@pytest.mark.parametrize(
+    "hangs",
+    [pytest.param(False, marks=pytest.mark.soak), True],
+    ids=["no daemon", "one that hangs"],
+)
 def test_without_a_daemon_all_is_as_without_hooks(
     claude: ClaudeCode, session: str, model: Model, tmp_path: Path, *, hangs: bool
 ) -> None:
+    """`setup/test_claude_hook.py` tries a missing socket; with the program, `make soak` does."""
     asked = []
     path = tmp_path / "sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:

@@ -16,11 +16,13 @@ import pytest
 from bsd.core.config_file import ConfigService
 from bsd.core.layout import SessionName
 from bsd.maintenance.verify import verify
+from bsd.mcp.scope import Scope
 from bsd.planning.result import Status
 from tests.actions import performed
 from tests.actions.performed import Caller
 from tests.compat.codex import Codex
 from tests.compat.provider import Json, provider
+from tests.mcp.conftest import call_tool
 from tests.openclaw_tree import set_idle
 from tests.transcripts.agents.sources.tree import away
 from tests.waiting import wait_for
@@ -152,6 +154,11 @@ def test_forks_from_before_and_after_the_edit_are_lean_and_whole_again(thread: T
         assert header["history_base"]["end_byte_offset"] == len(thread.old)
         sent = history(thread.codex.resume(one))
         assert_only_lean(sent, thread.sent)
+        entry = json.dumps(sent).partition(AWAY)[2].partition("]]")[0]
+        asked = {"session": str(thread.codex.name(one)), "entry": entry}
+        read = call_tool(thread.caller, "read_extracted", Scope(), **asked)
+        assert read["session"] == str(thread.name)
+        assert any(text.startswith("1\n2\n3\n") for text in read["texts"].values())
     thread.restore_all()
     assert thread.content == thread.old
     assert AWAY not in json.dumps(thread.codex.resume(after))

@@ -51,11 +51,15 @@ def hooks() -> Json:
     }
 
 
-@pytest.fixture
-def full(programs: str, model: Model, tmp_path: Path) -> tuple[ClaudeCode, str]:
+@pytest.fixture(scope="module")
+def full_template(
+    programs: str, served: Model, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[ClaudeCode, str]:
     """A home with a session that has every kind of record that the program writes."""
     assert programs
-    beside = claude_code.home(tmp_path / "claude", tmp_path / "work", model)
+    served.thinks = False
+    top = tmp_path_factory.mktemp("unsent")
+    beside = claude_code.home(top / "template", top / "work", served)
     claude = ClaudeCode(beside, claude_code.newest())
     settings = beside.source.parent / "settings.json"
     settings.write_text(json.dumps({"hooks": hooks()}))
@@ -73,6 +77,13 @@ def full(programs: str, model: Model, tmp_path: Path) -> tuple[ClaudeCode, str]:
     with_progress(claude.path(session))
     claude.run("Thank you.", "--resume", session)
     return claude, session
+
+
+@pytest.fixture
+def full(full_template: tuple[ClaudeCode, str], tmp_path: Path) -> tuple[ClaudeCode, str]:
+    """A copy of that home, from which no value was extracted yet."""
+    claude, session = full_template
+    return ClaudeCode(claude.beside.copy_to(tmp_path / "claude"), claude_code.newest()), session
 
 
 def with_progress(path: Path) -> None:

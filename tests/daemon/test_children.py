@@ -37,6 +37,7 @@ from tests.waiting import DEADLINE_SECONDS, wait_for
 pytestmark = pytest.mark.daemon
 
 PLACEHOLDER = b"[[extracted-"
+_SOAK = pytest.mark.soak
 _TOP = Path(bsd.__file__).parents[1]
 
 
@@ -87,21 +88,17 @@ def test_what_is_asked_and_answered_comes_through_as_it_is(house: House) -> None
     assert house.children.call(odd_tasks.give, what) == what
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_an_error_is_raised_as_if_it_had_happened_here(house: House) -> None:
+    for error in (
         Busy("in use", hint="again in 3 s", again_in=2.5),
         Invalid("bad", errors=(FieldError("a", "no"),)),
         Refused("replace", [FieldError("x", "gone"), FieldError("y", "there twice")]),
         Unavailable("no room"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_an_error_is_raised_as_if_it_had_happened_here(house: House, error: BsdError) -> None:
-    with pytest.raises(type(error)) as raised:
-        house.children.call(odd_tasks.fail, error)
-    assert vars(raised.value) == vars(error)
-    assert str(raised.value) == str(error)
+    ):
+        with pytest.raises(type(error)) as raised:
+            house.children.call(odd_tasks.fail, error)
+        assert vars(raised.value) == vars(error)
+        assert str(raised.value) == str(error)
 
 
 def test_what_nobody_expected_comes_with_its_traceback_and_the_child_goes_on(house: House) -> None:
@@ -173,12 +170,12 @@ def test_each_thread_has_its_own(house: House) -> None:
     assert house.counted["children_started"] == 3
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_terminal_s_signals_are_not_for_children(house: House, number: int) -> None:
+def test_the_terminal_s_signals_are_not_for_children(house: House) -> None:
     pid = house.children.call(odd_tasks.pid)
     assert os.getpgid(pid) != os.getpgid(0)
-    os.kill(pid, number)
-    assert house.children.call(odd_tasks.pid) == pid
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(pid, number)
+        assert house.children.call(odd_tasks.pid) == pid
 
 
 # --- deaths ---
@@ -205,32 +202,30 @@ def test_a_request_that_ends_each_child_is_given_up(house: House) -> None:
     assert house.counted == {"children_started": 2, "children_died": 2}
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
-def test_a_death_is_a_clear_failure_of_that_call(house: House, number: signal.Signals) -> None:
-    with capture_logs() as lines, pytest.raises(ChildDied, match=number.name) as raised:
-        house.children.call(odd_tasks.die, number, session=NAME)
-    assert raised.value.hint
-    (told,) = [one for one in lines if one["event"] == "A child has died"]
-    assert told["session"] == str(NAME)
-    assert house.counted["children_died"] == 1
+def test_a_death_is_a_clear_failure_of_that_call(house: House) -> None:
+    for deaths, number in enumerate((signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT), 1):
+        with capture_logs() as lines, pytest.raises(ChildDied, match=number.name) as raised:
+            house.children.call(odd_tasks.die, number, session=NAME)
+        assert raised.value.hint
+        (told,) = [one for one in lines if one["event"] == "A child has died"]
+        assert told["session"] == str(NAME)
+        assert house.counted["children_died"] == deaths
     assert house.children.call(odd_tasks.give, 1) == 1
 
 
 @pytest.mark.parametrize(
     ("step", "committed"),
     [
-        ("opened", False),
-        ("leased_old", False),
-        ("leased_new", False),
         ("verified", False),
         ("exchanged", True),
-        ("draining", True),
-        ("released", True),
+        *(pytest.param(one, False, marks=_SOAK) for one in ("opened", "leased_old", "leased_new")),
+        *(pytest.param(one, True, marks=_SOAK) for one in ("draining", "released")),
     ],
 )
 def test_a_death_in_an_exchange_is_put_in_order_at_once(
     house: House, step: str, committed: bool
 ) -> None:
+    """`sessions/commit/test_kill.py` ends a commit after each step; here only its child differs."""
     before = house.content
     with capture_logs() as lines, pytest.raises(ChildDied):
         house.children.call(odd_tasks.die_at, NAME, step, session=NAME)
@@ -447,10 +442,14 @@ children.call(
 """
 
 
-@pytest.mark.parametrize("step", ["leased_old", "exchanged", "released"])
+@pytest.mark.parametrize(
+    "step",
+    ["exchanged", *(pytest.param(step, marks=_SOAK) for step in ("leased_old", "released"))],
+)
 def test_a_child_whose_parent_is_killed_finishes_its_commit_and_leaves(
     house: House, tmp_path: Path, step: str
 ) -> None:
+    """The moment when both files are at stake is tried by default, the others by `make soak`."""
     go_on = tmp_path / "go-on"
     parent = subprocess.Popen(
         [sys.executable, "-c", _PARENT, str(house.layout.root), step, str(go_on)],

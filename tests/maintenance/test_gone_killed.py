@@ -2,7 +2,8 @@
 disk.
 
 After each kill the file in place is whole, and the copy is in one of its two valid states.
-Repeating the call ends as an undisturbed call does.
+Repeating the call ends as an undisturbed call does. By default the work is killed at every third
+call; `BSD_CRASH_ALL=1` kills it at each.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ pytestmark = pytest.mark.crash
 Act = Callable[[Layout, Clock], object]
 # A write half done, any other call not at all: after each is before the next.
 WHEN = "torn"
+_EVERY = 1 if os.environ.get("BSD_CRASH_ALL") == "1" else 3
 
 
 def _do(calls: DiskCalls, act: Act, layout: Layout, clock: Clock) -> None:
@@ -45,20 +48,21 @@ def _do(calls: DiskCalls, act: Act, layout: Layout, clock: Clock) -> None:
 def killed_everywhere(
     layout: Layout, clock: Clock, act: Act, check: Callable[[Layout], None]
 ) -> int:
-    """Kill the work at each call, each time in a copy of all checked files; return the number of
-    kills.
+    """Kill the work at every `_EVERY`th call, each time in a copy of all checked files; return the
+    number of calls up to the last kill.
     """
     top, killed = layout.root.parent, 0
-    while True:
-        place = top.with_name(f"{top.name}-{killed}")
+    for number in count(1, _EVERY):
+        place = top.with_name(f"{top.name}-{number}")
         shutil.copytree(top, place, copy_function=shutil.copy2)
         copy = _at(layout, top, place)
-        calls = DiskCalls(die_at=killed + 1, when=WHEN)
+        calls = DiskCalls(die_at=number, when=WHEN)
         if not was_killed(partial(_do, calls, act, copy, clock)):
-            return killed
-        killed += 1
+            break
+        killed = number
         check(copy)
         shutil.rmtree(place)
+    return killed
 
 
 def full_everywhere(
@@ -68,10 +72,10 @@ def full_everywhere(
     check: Callable[[Layout], None],
     patching: pytest.MonkeyPatch,
 ) -> int:
-    """Leave no room from each call on; return the number of calls."""
-    top, number, calls = layout.root.parent, 0, [1]
+    """Leave no room from every `_EVERY`th call on; return the number of calls."""
+    top, number, calls = layout.root.parent, 1 - _EVERY, [1]
     while calls[0] >= number:
-        number, calls = number + 1, [0]
+        number, calls = number + _EVERY, [0]
         place = top.with_name(f"{top.name}-full-{number}")
         shutil.copytree(top, place, copy_function=shutil.copy2)
         copy = _at(layout, top, place)

@@ -212,8 +212,17 @@ def test_a_settings_file_that_is_none_is_named(root: Path, tmp_path: Path, kind:
     assert "bsd.toml" in done.stderr
 
 
-@pytest.mark.parametrize("place", ["logs/brainsurgeon.log", ".brainsurgeon/audit.jsonl", "logs"])
-@pytest.mark.parametrize("kind", ["pipe", "zero", "outside", "directory", "sparse"])
+_LOG, _AUDIT = "logs/brainsurgeon.log", ".brainsurgeon/audit.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        *(("outside", _LOG), ("outside", _AUDIT), ("outside", "logs")),
+        *(("pipe", _LOG), ("pipe", _AUDIT), ("directory", _AUDIT), ("sparse", _AUDIT)),
+        *(("zero", "logs"), ("sparse", _LOG)),
+    ],
+)
 def test_a_log_that_is_none_stops_nothing(
     root: Path, tmp_path: Path, kind: str, place: str
 ) -> None:

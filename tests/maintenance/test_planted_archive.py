@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from bsd.maintenance import bring_back as bringing_back
 from bsd.maintenance.deleted_sessions import find_deleted
 from bsd.sessions.idle import RetryBudget
 from tests import forked
+from tests.commands import Ended, run_here
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, keep
 from tests.maintenance.trashing import NAME as TRASHED
 from tests.maintenance.trashing import put, trash_of
@@ -59,13 +59,9 @@ def outside(tmp_path: Path) -> Path:
     return outside
 
 
-def bsd(layout: Layout, *arguments: str) -> subprocess.CompletedProcess[str]:
+def bsd(layout: Layout, *arguments: str) -> Ended:
     """Run a command, which must not end with an internal error."""
-    done = forked.run("--root", str(layout.root), *arguments)
-    said = done.stdout + done.stderr
-    assert "Traceback" not in said, (arguments, said)
-    assert "internal error" not in said.lower(), (arguments, said)
-    return done
+    return run_here(layout.root, *arguments)
 
 
 def manifest(layout: Layout, name: SessionName = NAME) -> Path:
@@ -161,20 +157,20 @@ def test_by_an_odd_copy_nothing_is_written(
 ) -> None:
     for (name, path), what in zip(odd.items(), ODD, strict=True):
         done = bsd(layout, "archive", "bring-back", str(name))
-        assert done.returncode == 69, (what, done)
-        assert str(path) in done.stderr, (what, done)
-        assert "Try: " in done.stderr
+        assert done.code == 69, (what, done)
+        assert str(path) in done.err, (what, done)
+        assert "Try: " in done.err
     assert everything(outside) == everything(layout.agents) == {}
 
 
 def test_beside_odd_copies_the_others_go_on(layout: Layout, odd: dict[SessionName, Path]) -> None:
     for command in ("sessions", "archive list", "search look", "status", "extract", "doctor"):
-        assert bsd(layout, *command.split()).returncode in {0, 1, 3}, command
+        assert bsd(layout, *command.split()).code in {0, 1, 3}, command
     found = bsd(layout, "verify", "--json")
-    assert found.returncode == 1
-    named = {one["where"] for one in json.loads(found.stdout)["findings"]}
+    assert found.code == 1
+    named = {one["where"] for one in json.loads(found.out)["findings"]}
     assert named >= {str(path.parent) for path in odd.values()}
-    assert bsd(layout, "archive", "bring-back", str(OTHER)).returncode == 0
+    assert bsd(layout, "archive", "bring-back", str(OTHER)).code == 0
     assert layout.transcript(OTHER).read_bytes() == CONTENT
 
 
@@ -183,19 +179,19 @@ def test_a_copy_whose_checksum_is_another_one_is_named(gone: Layout) -> None:
     said = json.loads(path.read_bytes())
     path.write_text(json.dumps(said | {"title": "another"}))
     done = bsd(gone, "archive", "bring-back", str(NAME))
-    assert done.returncode == 69
-    assert "checksum" in done.stderr
+    assert done.code == 69
+    assert "checksum" in done.err
 
 
 def test_a_copy_of_a_version_without_checksums_comes_back(gone: Layout) -> None:
     say(manifest(gone), lambda _: None)
-    assert bsd(gone, "archive", "bring-back", str(NAME)).returncode == 0
+    assert bsd(gone, "archive", "bring-back", str(NAME)).code == 0
     assert gone.transcript(NAME).read_bytes() == CONTENT
 
 
 def test_no_more_than_permissions_come_back(gone: Layout) -> None:
     say(manifest(gone), _file(0, mode=0o104755, uid=NOBODY, gid=NOBODY))
-    assert bsd(gone, "archive", "bring-back", str(NAME)).returncode == 0
+    assert bsd(gone, "archive", "bring-back", str(NAME)).code == 0
     found = gone.transcript(NAME).stat()
     assert stat.S_IMODE(found.st_mode) == 0o755
     assert (found.st_uid, found.st_gid) == (os.geteuid(), os.getegid())
@@ -234,16 +230,16 @@ def test_what_others_have_made_or_may_change_is_named_and_left_alone(
     WAYS[way](path)
     before = everything(gone.archive)
     done = bsd(gone, "archive", "bring-back", str(NAME))
-    assert done.returncode in {69, 77}, done
-    assert path.name in done.stderr
+    assert done.code in {69, 77}, done
+    assert path.name in done.err
     assert not gone.transcript(NAME).exists()
     found = bsd(gone, "verify")
-    assert found.returncode == 1
-    assert path.name in found.stdout
+    assert found.code == 1
+    assert path.name in found.out
     for command in (("sessions",), ("archive", "list"), ("extract",)):
-        assert bsd(gone, *command).returncode in {0, 1}, command
+        assert bsd(gone, *command).code in {0, 1}, command
     assert everything(gone.archive) == before
-    assert bsd(gone, "archive", "bring-back", str(OTHER)).returncode == 0
+    assert bsd(gone, "archive", "bring-back", str(OTHER)).code == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user as well")
@@ -257,7 +253,7 @@ def test_a_directory_of_bsd_s_own_that_another_user_has_made_is_refused(
         *(("sessions",), ("extract",), ("verify",), ("archive", "list"), ("run",), ("mcp",)),
         *(("archive", "bring-back", str(NAME)), ("trash", "list"), ("config", "show")),
     ):
-        done = bsd(gone, *command)
+        done = forked.run("--root", str(gone.root), *command)
         assert done.returncode == 77, (command, done)
         assert f"{gone.root / place} belongs to uid {NOBODY}" in done.stderr
         assert "Try: " in done.stderr
@@ -409,12 +405,12 @@ def test_by_a_note_that_says_nothing_nothing_is_forgotten(gone: Layout, content:
 
 def unforgotten(layout: Layout, path: Path) -> None:
     before = everything(layout.archive)
-    assert bsd(layout, "extract").returncode in {0, 1}
+    assert bsd(layout, "extract").code in {0, 1}
     assert everything(layout.archive) == before
     assert os.path.lexists(path)
     found = bsd(layout, "verify", "--json")
-    assert found.returncode == 1
-    findings = {one["where"]: one for one in json.loads(found.stdout)["findings"]}
+    assert found.code == 1
+    findings = {one["where"]: one for one in json.loads(found.out)["findings"]}
     assert findings[str(path)]["kind"] == "half_forgotten"
     assert findings[str(path)]["hint"]
     assert '"action":"refuse_file"' in layout.audit_file.read_text()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -432,12 +434,12 @@ def test_a_link_is_refused(layout: Layout, tmp_path: Path) -> None:
         trash_of(layout).delete(NAME)
 
 
-def test_sessions_that_moved_to_sqlite_are_left_alone(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sessions_that_moved_to_sqlite_are_left_alone(layout: Layout) -> None:
     put(layout)
     database = layout.agents / "main" / "agent" / "openclaw-agent.sqlite"
-    monkeypatch.setattr("bsd.transcripts.agents.openclaw.home.sqlite_database", lambda _: database)
+    database.parent.mkdir()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE transcript_events(session_id, seq, event_json)")
     with pytest.raises(LeftAlone):
         trash_of(layout).delete(NAME)
 

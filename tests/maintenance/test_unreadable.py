@@ -11,8 +11,11 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -20,6 +23,7 @@ from tests import forked
 from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import LONG, conversation, jsonl
 
+_T = TypeVar("_T")
 WHOLE = jsonl(*conversation(3))
 STORE = "extracted/main_s1"
 PLACEHOLDER = b"[[extracted-"
@@ -133,15 +137,18 @@ def comes_back(bsd: Root, *names: str) -> None:
         assert bsd.session(name).read_bytes().count(LONG.encode()) == 3
 
 
-@pytest.mark.parametrize("how", IN_THE_STORE)
-@pytest.mark.parametrize("command", COMMANDS)
+def in_turn(ways: Iterable[_T]) -> Iterator[tuple[str, _T]]:
+    """Each way with one of the commands: what a command deletes is found by the same code."""
+    return zip(cycle(COMMANDS), ways)
+
+
+@pytest.mark.parametrize(("command", "how"), list(in_turn(IN_THE_STORE)))
 def test_what_cannot_be_read_of_a_store_keeps_all_of_it(bsd: Root, command: str, how: str) -> None:
     refused(bsd, COMMANDS[command], IN_THE_STORE[how])
     comes_back(bsd, "s1", "fork")
 
 
-@pytest.mark.parametrize("how", IN_THE_ARCHIVE)
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("command", "how"), list(in_turn(IN_THE_ARCHIVE)))
 def test_what_cannot_be_read_of_an_archive_keeps_all_of_it(
     archived: Root, command: str, how: str
 ) -> None:
@@ -184,8 +191,7 @@ def damage(pack: Path, *, index: bool) -> None:
     pack.write_bytes(data)
 
 
-@pytest.mark.parametrize("index", [False, True])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("command", "index"), list(in_turn([False, True])))
 def test_a_damaged_pack_that_the_fork_needs_stays(
     archived: Root, command: str, index: bool
 ) -> None:

@@ -18,6 +18,7 @@ from bsd.mcp.inband import InBand
 from bsd.sessions.idle import RetryBudget
 from tests import forked
 from tests.actions.performed import Caller
+from tests.commands import run_here
 from tests.mcp.answers import call_until_answered
 from tests.openclaw_tree import add_session, set_idle
 from tests.session_files import Clock, jsonl, make_caller
@@ -82,9 +83,8 @@ class Root:
     def bsd(self, *arguments: str) -> str:
         """Return all output of a command."""
         self.rest()
-        done = forked.run("--root", str(self.path), *arguments)
-        assert "Traceback" not in done.stderr
-        return done.stdout + done.stderr
+        ended = run_here(self.path, *arguments)
+        return ended.out + ended.err
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from bsd.actions.context_tool import get_context
 from bsd.actions.extract import extract_due
 from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Conflict, Invalid, NotFound
+from bsd.core.layout import SessionName
 from bsd.core.locks import own_lock
 from bsd.daemon.instance import SingleInstance, is_running
 from bsd.mcp.restoring import RestoredText
@@ -29,7 +30,8 @@ from tests.mcp.conftest import LONG, NAME, Agent, Desk, Flat, agent_context, cal
 from tests.openclaw_tree import set_idle, set_status
 from tests.pictures import PNG
 from tests.transcripts.agents.sources import CODEX, KINDS
-from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind
+from tests.transcripts.agents.sources.codex import codex_lines, codex_meta
+from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind, raw
 
 TOOLS = [
     ("restore", {"entry_id": "msg-456"}),
@@ -185,6 +187,40 @@ def test_a_session_that_is_never_changed_is_read(tmp_path: Path) -> None:
     assert answer["inline"] == "not in this program"
     assert "of mode 'new'" in answer["note"]
     assert all(text and "[[" not in text for text in answer["texts"].values())
+
+
+ORIGIN = CODEX.session[-36:]
+OTHER = ORIGIN.replace("0", "1")
+
+
+@pytest.mark.parametrize(
+    ("session", "header"),
+    [
+        (CODEX.session.replace(ORIGIN, OTHER), {"id": OTHER, "forked_from_id": ORIGIN}),
+        (f"{CODEX.session}_{OTHER}", {"id": ORIGIN}),  # taken back to an earlier turn
+        (CODEX.session.replace(ORIGIN, OTHER), {"id": OTHER}),
+    ],
+    ids=["fork", "segment", "stranger"],
+)
+def test_a_thread_that_begins_in_the_file_of_another_gets_its_texts(
+    tmp_path: Path, session: str, header: dict[str, str]
+) -> None:
+    home = Home.of(CODEX, tmp_path, [codex_meta(history_mode="paginated"), *codex_lines()[1:]])
+    context, (entry, *_) = extracted_home(home)
+    base = {"thread_id": ORIGIN, "end_byte_offset": home.path.stat().st_size}
+    meta = codex_meta(history_mode="paginated", history_base=base)
+    meta["payload"] |= header
+    home.path.with_name(f"{session}.jsonl").write_bytes(raw([meta]))
+    name = SessionName(home.name.agent, session)
+    asked: dict[str, Any] = {"session": str(name), "entry": entry}
+    with pytest.raises(NotFound):
+        call_tool(context, "read_extracted", Scope(session=name), **asked)
+    if header == {"id": OTHER}:
+        with pytest.raises(NotFound):
+            call_tool(context, "read_extracted", Scope(), **asked)
+        return
+    answer = call_tool(context, "read_extracted", Scope(), **asked)
+    assert (answer["session"], bool(answer["texts"])) == (str(home.name), True)
 
 
 def test_a_change_of_a_session_in_use_says_what_becomes_of_it(away: Desk) -> None:

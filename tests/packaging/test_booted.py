@@ -22,7 +22,7 @@ import pytest
 
 from tests.needs import require_program
 from tests.openclaw_tree import add_session, set_idle
-from tests.packaging.test_debian import _build
+from tests.packaging.test_debian import build
 from tests.packaging.units import TEMPLATE
 from tests.session_files import sample
 from tests.transcripts.agents.sources import CLAUDE_CODE
@@ -154,7 +154,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     (sessions / _CLAUDE).parent.mkdir(parents=True)
     (sessions / _CLAUDE).write_bytes(raw(claude_code_lines()))
     set_idle(sessions / _CLAUDE)
-    package = _build(top / "dist")
+    package = build(top / "dist")
     with booted(top / "tree") as machine:
         shutil.copyfile(package, top / "tree" / "root" / "bsd.deb")
         said = machine.run("dpkg --install /root/bsd.deb && bsd --version")

@@ -1,4 +1,7 @@
-"""The Debian package can be built, installed, used and removed, and leaves no files behind."""
+"""The Debian package: its scripts, its refusals, and a check that it comes and goes.
+
+`test_release.py` builds the package as a part of a release, and calls that check.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +36,17 @@ def _run(*argv: str, **environ: str) -> str:
     return done.stdout
 
 
-def _interpreter() -> Path:
+def interpreter() -> Path:
     """Return Debian's Python of this version, else the Python that runs this test."""
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"
     debian = Path("/usr/bin", name)
     return debian if debian.exists() else Path(sys.executable).resolve()
 
 
-def _build(directory: Path) -> Path:
+def build(directory: Path) -> Path:
     require_program("dpkg-deb")
     builder = str(TOP / "packaging" / "build_deb.py")
-    answer = _run(sys.executable, builder, "--interpreter", str(_interpreter()), str(directory))
+    answer = _run(sys.executable, builder, "--interpreter", str(interpreter()), str(directory))
     return Path(answer.strip())
 
 
@@ -59,20 +62,19 @@ def test_a_package_that_could_not_work_is_not_built(tmp_path: Path) -> None:
     other.write_text("#!/bin/sh\nexit 1\n")
     other.chmod(0o755)
     builder = str(TOP / "packaging" / "build_deb.py")
-    for interpreter in (other, tmp_path / "none"):
-        argv = [sys.executable, builder, "--interpreter", str(interpreter), str(tmp_path / "dist")]
+    for python in (other, tmp_path / "none"):
+        argv = [sys.executable, builder, "--interpreter", str(python), str(tmp_path / "dist")]
         done = subprocess.run(argv, check=False, capture_output=True, text=True)
         assert done.returncode == 1
-        assert f"which {interpreter} is not\nTry: rm -r .venv; make PYTHON=" in done.stderr
+        assert f"which {python} is not\nTry: rm -r .venv; make PYTHON=" in done.stderr
         assert "Traceback" not in done.stderr
         assert not (tmp_path / "dist").exists()
 
 
-@pytest.mark.slow
-def test_a_package_comes_and_goes(tmp_path: Path, openclaw_root: Path) -> None:
+def comes_and_goes(package: Path, tmp_path: Path, openclaw_root: Path) -> None:
+    """Install, use and remove the package; it leaves no files behind."""
     if os.geteuid() != 0:
         pytest.skip("only root may install packages")
-    package = _build(tmp_path / "dist")
     _check_content(package)
     _check_by_debians_rules(package)
     root = Path("/") if os.environ.get("CI") == "true" else _empty_system(tmp_path / "system")
@@ -124,7 +126,7 @@ def _empty_system(root: Path) -> Path:
     for name in ("info", "updates"):
         (admin / name).mkdir(parents=True)
     (admin / "status").touch()
-    python = _interpreter()
+    python = interpreter()
     if python.is_relative_to("/usr"):  # the package reaches it by a relative link
         there = root / python.relative_to("/")
         there.parent.mkdir(parents=True)
@@ -133,7 +135,7 @@ def _empty_system(root: Path) -> Path:
 
 
 def _check_by_debians_rules(package: Path) -> None:
-    if (lintian := shutil.which("lintian")) and _interpreter().is_relative_to("/usr/bin"):
+    if (lintian := shutil.which("lintian")) and interpreter().is_relative_to("/usr/bin"):
         _run(lintian, "--allow-root", "--fail-on", "error,warning", str(package))
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from packaging.requirements import Requirement
 
 import bsd
 from tests.needs import require_program
-from tests.packaging.test_debian import _interpreter
+from tests.packaging.test_debian import comes_and_goes, interpreter
 from tests.packaging.units import TOP
 from tests.waiting import DEADLINE_SECONDS
 
@@ -52,12 +53,12 @@ def in_release(code: str) -> str:
     return run(sys.executable, "-c", setting + code)
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A clean checkout of the present state of the files."""
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clean checkout of the present state of the files; only clones of it may be changed."""
     require_program("git")
+    place = tmp_path_factory.mktemp("release") / "checkout"
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    place = tmp_path / "checkout"
     for name in listed.split("\0"):
         source, target = TOP / name, place / name
         if name and source.exists():
@@ -71,6 +72,13 @@ def checkout(tmp_path: Path) -> Path:
     commit = [*git, "commit", "--quiet", "-m", "all"]
     run(*commit, cwd=place, GIT_COMMITTER_DATE=moment, GIT_AUTHOR_DATE=moment)
     return place
+
+
+@pytest.fixture
+def checkout(committed: Path, tmp_path: Path) -> Path:
+    """A clone of that checkout."""
+    run("git", "clone", "--quiet", str(committed), str(tmp_path / "checkout"))
+    return tmp_path / "checkout"
 
 
 # --- refusals ---
@@ -172,18 +180,36 @@ def test_the_lock_file_installs_on_every_python() -> None:
     assert zstd.marker.evaluate({"python_version": "3.11"})
 
 
-@pytest.mark.slow
-def test_a_release_is_complete(checkout: Path, tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Built:
+    """A release, and the output of the program that built it."""
+
+    out: Path
+    told: str
+
+
+@pytest.fixture(scope="module")
+def built(committed: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     require_program("dpkg-deb")
-    out = tmp_path / "out"
-    options = ["--url", "https://example.org/bsd/", "--interpreter", str(_interpreter())]
-    told = release(checkout, *options, str(out))
-    size = re.search(r"take ([\d.]+) MB in an empty environment", told)
+    out = tmp_path_factory.mktemp("built") / "out"
+    options = ["--url", "https://example.org/bsd/", "--interpreter", str(interpreter())]
+    return Built(out, release(committed, *options, str(out)))
+
+
+@pytest.mark.slow
+def test_its_package_comes_and_goes(built: Built, tmp_path: Path, openclaw_root: Path) -> None:
+    (package,) = built.out.glob("*.deb")
+    comes_and_goes(package, tmp_path, openclaw_root)
+
+
+@pytest.mark.slow
+def test_a_release_is_complete(built: Built, committed: Path, tmp_path: Path) -> None:
+    size = re.search(r"take ([\d.]+) MB in an empty environment", built.told)
     assert size
     assert float(size[1]) < _MOST_MB
-    assert run("git", "status", "--porcelain", cwd=checkout) == ""
+    assert run("git", "status", "--porcelain", cwd=committed) == ""
 
-    files = {path.name: path for path in out.iterdir()}
+    files = {path.name: path for path in built.out.iterdir()}
     source = f"brainsurgeond-{_VERSION}.tar.gz"
     deb = next(name for name in files if name.endswith(".deb"))
     bill = f"brainsurgeond-{_VERSION}.cdx.json"
@@ -203,7 +229,7 @@ def test_a_release_is_complete(checkout: Path, tmp_path: Path) -> None:
     run(require_program("ruby"), "-c", str(files["bsd.rb"]))
     image = files["Dockerfile"].read_text()
     assert f"\nARG VERSION={_VERSION}\n" in image
-    assert f"\nARG REVISION={run('git', 'rev-parse', 'HEAD', cwd=checkout)}" in image
+    assert f"\nARG REVISION={run('git', 'rev-parse', 'HEAD', cwd=committed)}" in image
     assert "\nARG CREATED=2026-01-02T03:04:05Z\n" in image
     assert "unknown" not in image
     _check_archive_builds_the_wheel(files[source], files[wheel], tmp_path / "unpacked")

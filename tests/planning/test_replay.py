@@ -255,6 +255,19 @@ def test_a_saving_too_small_for_writing_the_file_waits_for_an_hour() -> None:
     assert cut.at == began + 2 + 3600
 
 
+def test_a_file_that_keeps_its_length_is_written_once_an_hour() -> None:
+    def cuts(*, keeps_length: bool) -> list[int]:
+        made = HandMade()
+        for _ in range(4):
+            made.turn(5000)
+        made.recording.keeps_length = keeps_length
+        made.turn(after=4000)
+        return [cut.call for cut in made.played("now").cuts]
+
+    assert cuts(keeps_length=False) == [4, 6, 8]
+    assert cuts(keeps_length=True) == [4, 8]
+
+
 def test_a_signature_binds_earlier_values_until_its_thinking_leaves() -> None:
     made = HandMade()
     made.turn(5000)

@@ -126,6 +126,23 @@ def test_lines_of_a_thread_with_byte_offsets_stay_where_they_are(
     assert home.path.read_bytes() == lean
 
 
+@pytest.mark.parametrize("mode", ["legacy", "paginated"])
+def test_late_lines_move_no_line_of_a_thread_with_byte_offsets(
+    tmp_path: Path, clock: Clock, mode: str
+) -> None:
+    home = Home.of(CODEX, tmp_path, [codex_meta(history_mode=mode), *codex_lines()[1:]])
+    make_caller(home.layout, clock).extract(home.name)
+    [displaced] = home.layout.inflight.glob("*.file")
+    lean, late, since = home.path.read_bytes(), b'{"late":1}\n', b'{"since":1}\n'
+    for path, line in ((displaced, late), (home.path, since)):
+        with path.open("ab") as file:
+            file.write(line)
+    clock.ahead += 120
+    assert [each.lines for each in make_caller(home.layout, clock).recover()] == [1]
+    added = since + late if mode == "paginated" else late + since
+    assert home.path.read_bytes() == lean + added
+
+
 def test_a_thread_with_an_unknown_history_is_refused(tmp_path: Path, clock: Clock) -> None:
     home = Home.of(CODEX, tmp_path, [codex_meta(history_mode="new"), *codex_lines()[1:]])
     result = make_caller(home.layout, clock).extract(home.name)

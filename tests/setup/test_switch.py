@@ -60,7 +60,7 @@ def test_everything_is_as_before_after_on_and_off(
     for agent in AGENTS:
         plan, done = turn_on(home, agent)
         assert (plan.problems, done.failed, bool(done.written)) == ([], {}, True)
-    for state in states(home).values():
+    for state in map(states(home).__getitem__, AGENTS):
         assert (state.on, set(state.parts.values()), state.sessions) == (True, {True}, 1)
     assert foreign(home) != before
     for agent in AGENTS:
@@ -398,4 +398,4 @@ def test_a_broken_record_is_told(home: Path) -> None:
     layout.agents_file.write_text("{")
     with pytest.raises(BsdError, match="broken"):
         plan_off(context_of(home), "pi")
-    assert len(states(home)) == len(AGENTS)
+    assert states(home).keys() >= {*AGENTS}

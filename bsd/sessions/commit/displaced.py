@@ -352,7 +352,7 @@ class Displaced:
             self.refuse_unless_idle()
             with Target(record.target, strong=record.strong) as target:
                 target.check_header(*filter(None, (record.old, record.new)))
-                insert = target.put(lines, other, carried, program.is_named, again=again)
+                insert = target.put(lines, other, carried, program, again=again)
                 if insert is None and program.keeps_mtime:
                     target.date_back(os.fstat(self.fd).st_mtime_ns)
         if insert is not None:

@@ -39,6 +39,7 @@ from bsd.core.leases import open_plain, read_range, tail_hash, take_lease
 from bsd.sessions.commit.protocol import copy_range, header_hash
 from bsd.sessions.commit.record import EditedSpan, Mark
 from bsd.transcripts.agents.entry import Entry
+from bsd.transcripts.agents.program import AgentProgram
 from bsd.transcripts.change import Identity
 from bsd.transcripts.reader import is_too_large
 
@@ -210,9 +211,11 @@ class Target:
         )
 
     def put(
-        self, late: bytes, successor: Mark, carried: int, is_named: IsNamed, *, again: bool
+        self, late: bytes, successor: Mark, carried: int, program: AgentProgram, *, again: bool
     ) -> Insert | None:
         """Append the missing part of `late`, or return where it must be inserted.
+
+        If the program keeps byte offsets, it is appended even after lines that are younger.
 
         Args:
             carried: bytes appended for earlier late bytes, directly after the marked size.
@@ -220,12 +223,15 @@ class Target:
         """
         now = os.fstat(self.fd)
         end = successor.identity.size + carried
+        is_last = False
         if self._continues(successor, now) and now.st_size >= end:
-            offset, zeros, rest = missing(late, read_range(self.fd, end, now.st_size), is_named)
-            if rest and end + offset < now.st_size:
+            since = read_range(self.fd, end, now.st_size)
+            offset, zeros, rest = missing(late, since, program.is_named)
+            is_last = not rest or end + offset >= now.st_size
+            if not (is_last or program.keeps_offsets(self._first_lines())):
                 return Insert(Identity.of(now), end + offset, zeros, rest)
-        else:
-            rest = self._not_here(late, is_named, again=again)
+        if not is_last:
+            rest = self._not_here(late, program.is_named, again=again)
             if not self._ends_a_line(now.st_size):
                 rest = b"\n" + rest
         self._append(rest)
@@ -242,6 +248,11 @@ class Target:
         """Return whether the file begins with the marked file, or with a copy of it."""
         size = mark.identity.size
         return now.st_size >= size and tail_hash(self.fd, size) == mark.tail
+
+    def _first_lines(self) -> Iterator[bytes]:
+        with open(self.fd, "rb", buffering=_BLOCK, closefd=False) as file:
+            file.seek(0)
+            yield from file
 
     def _not_here(self, late: bytes, is_named: IsNamed, *, again: bool) -> bytes:
         """Return the lines of `late` that the file does not have.

@@ -26,6 +26,7 @@ from bsd.core.layout import SessionName
 from bsd.core.locations import expand
 from bsd.core.sources import ProgramArchive
 from bsd.transcripts.agents.codex_directory import directory_files
+from bsd.transcripts.agents.codex_lineage import continued_by, threads_files
 from bsd.transcripts.agents.codex_lines import (
     BEFORE_A_PROMPT,
     call_seconds,
@@ -53,6 +54,7 @@ from bsd.transcripts.agents.entry import (
 from bsd.transcripts.agents.format import (
     TIES,
     CacheUse,
+    Continued,
     EntryInfo,
     Filling,
     NotOurs,
@@ -69,6 +71,7 @@ from bsd.transcripts.agents.format import (
     texts_in,
 )
 from bsd.transcripts.agents.program import (
+    COMPRESSED,
     ENDING,
     SYNC_COPY,
     AgentProgram,
@@ -128,6 +131,18 @@ class Codex(TranscriptFormat):
     ties = TIES | {"ordinal"}
     tells_origin = True
     least_call_seconds = 0.01  # some versions write a call and its result together
+    unbound_members = frozenset(("comp_hash",))  # of a turn's settings
+
+    def why_unknown_form(self, entry: Entry) -> str | None:
+        kind, payload = entry.get("type"), payload_of(entry)
+        if (
+            isinstance(kind, str)
+            and kind in _KINDS
+            and not (payload and text_of(entry.get("timestamp")))
+        ):
+            return f"{_UNKNOWN} form: a line without payload or timestamp"
+        why = _unfit(payload) if kind == _HEADER else None
+        return why or super().why_unknown_form(entry) or super().why_unknown_form(payload)
 
     def info(self, entry: Entry) -> EntryInfo:
         kind, payload = text_of(entry.get("type")) or "unknown", payload_of(entry)
@@ -154,6 +169,15 @@ class Codex(TranscriptFormat):
 
     def directory(self, entry: Entry) -> str | None:
         return path_text(payload_of(entry).get("cwd")) if entry.get("type") == _HEADER else None
+
+    def continues(self, entry: Entry) -> Continued | None:
+        return continued_by(payload_of(entry)) if entry.get("type") == _HEADER else None
+
+    def parent_session(self, entry: Entry) -> str | None:
+        if entry.get("type") != _HEADER:
+            return None
+        begun = self.continues(entry)
+        return begun.session if begun else text_of(payload_of(entry).get("forked_from_id"))
 
     def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:
         # After the last dot, the id holds the end of the text from which it was made, without
@@ -353,6 +377,7 @@ CODEX, CODEX_PAGINATED = Codex(), CodexPaginated()
 # --- detection ---
 
 _VERSION = re.compile(r"0\.[0-9]+\.")
+_UNKNOWN = "a rollout of unknown"  # how the reasons for unknown forms begin
 _MODES = (None, "legacy", "paginated")
 _KINDS = frozenset((_HEADER, "response_item", "event_msg", "turn_context", "compacted"))
 
@@ -369,17 +394,18 @@ def _detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         if not isinstance(kind, str) or not isinstance(payload, dict):
             problem = "not a rollout of Codex, or a rollout of an older form"
         elif text_of(entry.get("timestamp")) is None:
-            problem = "a rollout of unknown form: a line without timestamp"
+            problem = f"{_UNKNOWN} form: a line without timestamp"
         else:
             is_understood |= kind in _KINDS
             if kind == _HEADER:
                 has_header, problem = True, _unfit(payload)
                 fmt = CODEX_PAGINATED if _is_paginated(payload) else fmt
             elif not has_header:
-                problem = "a rollout of unknown form: it does not begin with session_meta"
+                problem = f"{_UNKNOWN} form: it does not begin with session_meta"
         why = why or problem
     if why is not None:
-        return NotOurs(why, fmt if is_understood else None)
+        is_unknown = why.startswith(_UNKNOWN)
+        return NotOurs(why, fmt if is_understood else None, is_unknown_form=is_unknown)
     return fmt if has_header else NotOurs("not a rollout, or an empty rollout")
 
 
@@ -388,14 +414,14 @@ def _is_paginated(meta: Entry) -> bool:
 
 
 def _unfit(meta: Entry) -> str | None:
-    """Return why the header excludes a thread from edits; None if it does not."""
+    """Return why a header has a form that bsd does not know; None if it has not."""
     mode = meta.get("history_mode")
     if mode not in _MODES:
-        return f"a rollout of unknown form: its history is of mode {mode!r:.40}"
+        return f"{_UNKNOWN} form: its history is of mode {mode!r:.40}"
     version = meta.get("cli_version")
     if text_of(meta.get("id")) is None or not isinstance(version, str):
-        return "a rollout of unknown form: its header has no id or version"
-    return None if _VERSION.match(version) else f"a rollout of unknown version {version!r:.40}"
+        return f"{_UNKNOWN} form: its header has no id or version"
+    return None if _VERSION.match(version) else f"{_UNKNOWN} version {version!r:.40}"
 
 
 # --- directories: sessions/YYYY/MM/DD/rollout-*.jsonl, and beside sessions/ thread-writer-locks/,
@@ -437,7 +463,7 @@ class CodexDay(AgentProgram):
         return self.sessions.parent / "thread-writer-locks"
 
     def is_session_file(self, name: str) -> bool:
-        return _rollout(name) is not None
+        return _rollout(name) is not None and not name.endswith(COMPRESSED)
 
     def why_no_session(self, name: str) -> str | None:
         if self.is_session_file(name):
@@ -445,6 +471,14 @@ class CodexDay(AgentProgram):
         if is_sync_copy(name):
             return SYNC_COPY
         return "Codex names its threads rollout-<time>-<id>"
+
+    def compressed_session(self, name: str) -> str | None:
+        if not name.endswith(COMPRESSED) or _rollout(name) is None:
+            return None
+        return name.removesuffix(ENDING + COMPRESSED)
+
+    def files_of(self, session_id: str) -> Iterator[str]:
+        return threads_files(self.sessions, session_id)
 
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         return _detect(first_lines)
@@ -506,8 +540,9 @@ class CodexDay(AgentProgram):
 
 
 def _rollout(name: str) -> re.Match[str] | None:
-    """Match the name of a file, if it is the file of a thread."""
-    return _ROLLOUT.fullmatch(name.removesuffix(ENDING)) if name.endswith(ENDING) else None
+    """Match the name of a file, if it is the file of a thread, compressed or not."""
+    plain = name.removesuffix(COMPRESSED)
+    return _ROLLOUT.fullmatch(plain.removesuffix(ENDING)) if plain.endswith(ENDING) else None
 
 
 def _day(name: str) -> tuple[str, ...] | None:
@@ -551,6 +586,7 @@ KIND = SourceKind(
     program_archive=ProgramArchive("archived_sessions", _day, "archived"),
     at_work=_at_work,
     title="Codex",
+    compresses=True,
     usual_directory=directory_below("CODEX_HOME", ".codex", "sessions"),
     additions=_additions,
     directory_files=directory_files,

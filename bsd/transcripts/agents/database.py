@@ -19,31 +19,36 @@ import threading
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from bsd.core.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, Unavailable, os_problem
 from bsd.core.files import NotPlain, plain_file
 from bsd.core.layout import check_name
+from bsd.transcripts.agents.program import Registry
 from bsd.transcripts.reader import InBlocks, TranscriptCopy
 
 BATCH_BYTES = 4 << 20  # of rows that a read transaction returns
 
 _LOGS_AHEAD = 2  # in byte 18 of the header: the database has a write-ahead log
-_WAIT_SECONDS = 2.0  # for a lock; the writers of a write-ahead log lock no reader out
-_TRIES = 3
+_WAIT_SECONDS = 0.5  # for a lock; the writers of a write-ahead log lock no reader out
+_TRIES = 5
 # A file that is written again within this time may keep its mtime.
 _UNCERTAIN_NS = 50_000_000
+_Result = TypeVar("_Result")
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 
 
 class _NoDatabase(Unavailable):
     """The file is not a SQLite database."""
+
+
+class _Changed(Busy):
+    """The database changed while it was read without locks, so that the reading was in vain."""
 
 
 class SessionVersion(NamedTuple):
@@ -60,6 +65,10 @@ class SessionVersion(NamedTuple):
     last: int
     token: str
     time_ms: int
+
+    def is_continued_by(self, later: SessionVersion) -> bool:
+        """Return whether a later state has all rows of this state unchanged."""
+        return self.token == later.token and self.last <= later.last
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +101,9 @@ class SessionDatabase(ABC):
         self._seen: tuple[_FileState, int] | None = None  # and the time at which it was read
         self._problem: str | None = None
         self._tables: frozenset[str] = frozenset()
-        self._known: dict[str, _Known] = {}
+        self._versions: dict[str, SessionVersion] = {}
+        self._list = Registry()
+        self._known: dict[str, _Known] = {}  # the sessions that were measured
         self._copy: tuple[str, os.stat_result, BinaryIO] | None = None
 
     # --- what a program's module tells ---
@@ -104,6 +115,10 @@ class SessionDatabase(ABC):
     @abstractmethod
     def versions(self, connection: sqlite3.Connection) -> Iterator[SessionVersion]:
         """Yield the state of each session that has at least one row."""
+
+    def read_list(self, connection: sqlite3.Connection) -> Registry:
+        """Return the program's list of conversations, if it is in the database."""
+        return Registry()
 
     @abstractmethod
     def measure(
@@ -141,38 +156,68 @@ class SessionDatabase(ABC):
             return True
         return name in self._tables
 
+    def registry(self) -> Registry:
+        """Return the program's list of conversations; empty if it cannot be read now."""
+        with self._lock, suppress(BsdError):  # the agent's note tells the problem
+            self._refresh()
+            return self._list
+        return Registry()
+
     def sessions(self) -> Mapping[str, os.stat_result]:
         """Return the state of each session by its id; empty if there is a `problem`."""
+        return self._repeated(self._sessions)
+
+    def _sessions(self) -> Mapping[str, os.stat_result]:
         with self._lock:
             self._refresh()
-            return {session: known.stat for session, known in self._known.items()}
+            left = [one for one in self._versions.values() if self._stat_known(one) is None]
+            if left:
+                with self.connected() as connection:
+                    for version in left:
+                        self._measure(connection, version)
+            return {session: self._known[session].stat for session in self._versions}
 
     def find(self, session: str) -> os.stat_result | None:
         """Return the state of a session; None if the database does not have it."""
+        return self._repeated(lambda: self._find(session))
+
+    def _find(self, session: str) -> os.stat_result | None:
         with self._lock:
             self._refresh()
-            known = self._known.get(session)
-            return None if known is None else known.stat
+            version = self._versions.get(session)
+            return None if version is None else self._stat(version)
+
+    def has(self, session: str) -> bool:
+        """Return whether the database has a session, without measuring it."""
+        with self._lock:
+            self._refresh()
+            return session in self._versions
 
     def open(self, session: str) -> InBlocks:
         """Open a session's lines for reading; raises NotFound."""
-        for _ in range(_TRIES):
-            with self._lock:
-                self._refresh()
-                known = self._known.get(session)
-                if known is None:
-                    if self._problem is not None:
-                        raise LeftAlone(self._problem)
-                    raise NotFound(f"there is no session {session} in {self.path}")
-                if self._copy is None or self._copy[:2] != (session, known.stat):
-                    self._forget_copy()
-                    copy = self._written(known)
-                    if copy is None:  # it changed meanwhile
-                        continue
-                    self._copy = session, known.stat, copy
-                descriptor = os.dup(self._copy[2].fileno())
-                return TranscriptCopy(descriptor, known.stat, f"{session} in {self.path}")
-        raise Busy(f"session {session} in {self.path} changes all the time", hint="again later")
+        return self._repeated(lambda: self._open(session))
+
+    def _open(self, session: str) -> InBlocks:
+        with self._lock:
+            self._refresh()
+            version = self._versions.get(session)
+            if version is None:
+                if self._problem is not None:
+                    raise LeftAlone(self._problem)
+                raise NotFound(f"there is no session {session} in {self.path}")
+            state = self._stat(version)
+            if self._copy is None or self._copy[:2] != (session, state):
+                self._forget_copy()
+                self._copy = session, state, self._written(version, state)
+            descriptor = os.dup(self._copy[2].fileno())
+            return TranscriptCopy(descriptor, state, f"{session} in {self.path}")
+
+    def _repeated(self, work: Callable[[], _Result]) -> _Result:
+        """Return the result of `work`, which is repeated if the database changed meanwhile."""
+        for _ in range(_TRIES - 1):
+            with suppress(_Changed):
+                return work()
+        return work()
 
     @contextmanager
     def connected(self) -> Iterator[sqlite3.Connection]:
@@ -190,9 +235,14 @@ class SessionDatabase(ABC):
                     connection.execute(f"PRAGMA {setting}")
                 yield connection
         except sqlite3.Error as error:
+            if is_quiet and _state_of(self.path) != state:
+                raise self._changed() from error
             raise self._told(error) from error
         if is_quiet and _state_of(self.path) != state:
-            raise Busy(f"{self.path} changed while it was read", hint="again later")
+            raise self._changed()
+
+    def _changed(self) -> _Changed:
+        return _Changed(f"{self.path} changed while it was read", hint="again later")
 
     # --- how it does it ---
 
@@ -228,61 +278,64 @@ class SessionDatabase(ABC):
 
     def _refresh(self) -> None:
         """Read the states of all sessions again if the database's files changed."""
+        self._repeated(self._read_if_changed)
+
+    def _read_if_changed(self) -> None:
         with self._lock:
-            for left in reversed(range(_TRIES)):
-                state = _state_of(self.path)
-                if self._seen is not None and self._seen[0] == state:  # noqa: SIM102
-                    if state.newest_ns + _UNCERTAIN_NS < self._seen[1]:
-                        return
-                began = time.time_ns()
-                try:
-                    self._read_states()
-                except Busy:
-                    self._seen = None
-                    if not left:
-                        raise
-                    continue
-                except BaseException:
-                    self._seen, self._known = None, {}
-                    self._forget_copy()
-                    raise
-                self._seen = state, began
+            state = _state_of(self.path)
+            is_known = self._seen is not None and self._seen[0] == state
+            if is_known and self._seen and state.newest_ns + _UNCERTAIN_NS < self._seen[1]:
                 return
+            began = time.time_ns()
+            try:
+                self._read_states()
+            except Busy:
+                self._seen = None
+                raise
+            except BaseException:
+                self._seen, self._versions, self._known = None, {}, {}
+                self._forget_copy()
+                raise
+            self._seen = state, began
 
     def _read_states(self) -> None:
-        file = os.stat(self.path)
         with self.connected() as connection:
             self._tables = tables_of(connection)
             self._problem = self.find_problem(connection)
-            found = [] if self._problem else list(self.versions(connection))
-            known: dict[str, _Known] = {}
-            for version in found:
-                if not _is_name(version.session):
-                    continue
-                before = self._known.get(version.session)
-                if before is None or before.version != version:
-                    size = self._size(connection, version, before)
-                    before = _Known(version, _made_stat(version, size, file))
-                known[version.session] = before
-            self._known = known
+            found = () if self._problem else self.versions(connection)
+            self._versions = {one.session: one for one in found if _is_name(one.session)}
+            self._list = Registry() if self._problem else self.read_list(connection)
+        for session in self._known.keys() - self._versions.keys():
+            del self._known[session]
 
-    def _size(
-        self, connection: sqlite3.Connection, version: SessionVersion, before: _Known | None
-    ) -> int:
-        if before is None or before.version.token != version.token:
-            return self.measure(connection, version, None)
-        if before.version.last > version.last:
-            return self.measure(connection, version, None)
-        return before.stat.st_size + self.measure(connection, version, before.version.last)
+    def _stat_known(self, version: SessionVersion) -> os.stat_result | None:
+        known = self._known.get(version.session)
+        return known.stat if known is not None and known.version == version else None
 
-    def _written(self, known: _Known) -> BinaryIO | None:
-        """Write a session's lines into a temporary file; None if the session changed meanwhile."""
+    def _stat(self, version: SessionVersion) -> os.stat_result:
+        if (known := self._stat_known(version)) is not None:
+            return known
+        with self.connected() as connection:
+            return self._measure(connection, version)
+
+    def _measure(self, connection: sqlite3.Connection, version: SessionVersion) -> os.stat_result:
+        before = self._known.get(version.session)
+        size, after = 0, None
+        if before is not None and before.version.is_continued_by(version):
+            size, after = before.stat.st_size, before.version.last
+        size += self.measure(connection, version, after)
+        state = _made_stat(version, size, os.stat(self.path))
+        self._known[version.session] = _Known(version, state)
+        return state
+
+    def _written(self, version: SessionVersion, state: os.stat_result) -> BinaryIO:
+        """Write a session's lines into a temporary file; raises Busy if it changed meanwhile."""
         # The file has no name, and is closed by `_forget_copy`.
         file = tempfile.TemporaryFile(prefix="bsd-session-")  # noqa: SIM115
         try:
             size = 0
             with self.connected() as connection:
-                for line in self.lines(connection, known.version):
+                for line in self.lines(connection, version):
                     size += file.write(line)
                 now = {one.session: one for one in self.versions(connection)}
             file.flush()
@@ -292,11 +345,12 @@ class SessionDatabase(ABC):
         except BaseException:
             file.close()
             raise
-        after = now.get(known.version.session)
-        if after is None or after.token != known.version.token or size != known.stat.st_size:
+        after = now.get(version.session)
+        if after is None or after.token != version.token or size != state.st_size:
             file.close()
-            self._seen, self._known = None, {}
-            return None
+            self._seen = None
+            self._known.pop(version.session, None)
+            raise self._changed()
         return file
 
     def _forget_copy(self) -> None:
@@ -396,7 +450,16 @@ def text_in(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else ""
 
 
-@lru_cache(maxsize=1024)
-def shared_database(kind: type[SessionDatabase], path: Path) -> SessionDatabase:
+_Kind = TypeVar("_Kind", bound=SessionDatabase)
+
+_shared: dict[Path, SessionDatabase] = {}
+_sharing = threading.Lock()
+
+
+def shared_database(kind: type[_Kind], path: Path) -> _Kind:
     """Return the object of a database, which is the same for all callers in this process."""
-    return kind(path)
+    with _sharing:
+        found = _shared.get(path)
+        if not isinstance(found, kind):
+            found = _shared[path] = kind(path)
+        return found

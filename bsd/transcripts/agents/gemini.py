@@ -54,6 +54,7 @@ from bsd.transcripts.agents.format import (
     path_text,
 )
 from bsd.transcripts.agents.parts import (
+    CALL,
     RESPONSE,
     part_calls,
     part_results,
@@ -94,6 +95,7 @@ class Gemini(TranscriptFormat):
 
     name = "gemini"
     parent_key = None
+    unbound_members = frozenset(("projectHash",))  # of the project's path
 
     def info(self, entry: Entry) -> EntryInfo:
         if _SET in entry:
@@ -313,14 +315,15 @@ def _call_values(call: Entry, path: ValuePath, at_least: int) -> list[Value]:
 def _name(message: Entry, path: ValuePath) -> Hashable | None:
     """Return a name for a value that is the same wherever Gemini CLI copies it.
 
-    The results of calls are named by the ids of the calls, since they stand in the message with the
-    calls and in the next one, and in several copies of both. Texts are named by the message and by
-    their number in it, without thoughts.
+    Arguments and results of calls are named by the ids of the calls, since they stand several times
+    in their own message and in the next one, and in the copies of both. Texts are named by the
+    message and by their number in it, without thoughts.
     """
     for at, step in enumerate(path):
-        if step == RESPONSE:
+        if step in (CALL, RESPONSE):
             call = value_at(message, (*path[: at + 1], "id"))
-            return ("result", call, path[at + 1 :]) if text_of(call) else None
+            member, *below = path[at + 1 :] or (None,)
+            return (member, call, tuple(below)) if text_of(call) else None
     own, calls = text_of(message.get("id")), path[:1] == ("toolCalls",)
     if calls and len(path) > 2:
         call = value_at(message, (*path[:2], "id"))
@@ -334,7 +337,7 @@ def _name(message: Entry, path: ValuePath) -> Hashable | None:
 
 
 def _is_said(part: Any) -> bool:
-    return not (isinstance(part, dict) and (part.get("thought") or "functionCall" in part))
+    return not (isinstance(part, dict) and (part.get("thought") or CALL in part))
 
 
 GEMINI = Gemini()

@@ -13,18 +13,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bsd.core.layout import SessionName
 from bsd.core.locations import expand
 from bsd.core.sources import ProgramArchive, Route
-from bsd.transcripts.agents.database import SessionDatabase
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
 from bsd.transcripts.agents.setup_files import Addition, SetupCommands
 
+if TYPE_CHECKING:
+    from bsd.transcripts.agents.database import SessionDatabase
+
 ENDING = ".jsonl"
+COMPRESSED = ".zst"  # follows `ENDING` if a program has compressed the transcript
 
 # How programs that keep a directory equal on two machines (Syncthing, Dropbox) name the second
 # version of a file that was changed on both.
@@ -195,6 +198,13 @@ class AgentProgram(ABC):
         """Return the session whose transcript the program renamed to `name`; None if it did not."""
         return None
 
+    def compressed_session(self, name: str) -> str | None:
+        """Return the session whose transcript the program compressed into the file `name`.
+
+        None for any other file. A plain file of the session takes precedence.
+        """
+        return None
+
     def belongings(self, session: str) -> Iterator[Path]:
         """Yield the other files that belong to a session and are not transcripts."""
         yield from ()
@@ -237,9 +247,19 @@ class AgentProgram(ABC):
         """Return the ids of the conversation, and of its origin, that a header or entry names."""
         return set()
 
+    def files_of(self, session_id: str) -> Iterator[str]:
+        """Yield the names of the files of the session with this id, in any of its directories."""
+        yield from ()
+
     def is_named(self, entry: Entry) -> bool:
         """Return whether an entry has an id: two equal lines are then one entry, written twice."""
         return "id" in entry or "__id" in entry
+
+    def keeps_offsets(self, first_lines: Iterable[bytes]) -> bool:
+        """Return whether the program keeps byte offsets into a file with these first lines."""
+        found = self.detect(first_lines)
+        fmt = found.reads if isinstance(found, NotOurs) else found
+        return fmt is not None and fmt.keeps_length
 
     def database(self) -> SessionDatabase | None:
         """Return the database that holds its sessions; None if they are files."""
@@ -371,6 +391,7 @@ class SourceKind(NamedTuple):
     at_work: Callable[[Path, Process], Iterable[Path]] = lambda _source, _process: ()
     page_size: PageSize = OTHERS  # of an answer over MCP
     title: str = ""  # the program's name as users write it
+    compresses: bool = False  # it compresses transcripts (`COMPRESSED`)
     # Returns the usual directory of its sessions, from the environment.
     usual_directory: Callable[[Mapping[str, str]], Path] | None = None
     # Yields the prompts in the program's history. Arguments: the source's directory, and a function

@@ -60,6 +60,7 @@ KINDS: dict[str, str] = {
     "claude-code": "bsd.transcripts.agents.claude_code.program",
     "codex": "bsd.transcripts.agents.codex",
     "copilot": "bsd.transcripts.agents.copilot.program",
+    "oh-my-pi": "bsd.transcripts.agents.oh_my_pi",
     "pi": "bsd.transcripts.agents.pi",
     "gemini": "bsd.transcripts.agents.gemini",
     "qwen": "bsd.transcripts.agents.qwen",
@@ -98,6 +99,12 @@ def program_of(layout: Layout, agent: str) -> AgentProgram:
         directory = source.directory(agent) or layout.sessions_dir(agent)
         return kind_of(source.kind).program(source.path, directory)
     return RootAgent(layout, agent)
+
+
+def title_of(layout: Layout, agent: str) -> str:
+    """Return the name of the program of an agent's sessions, as users write it."""
+    source = layout.source_of(agent)
+    return kind_of(source.kind).title if source else SETUP.title
 
 
 def in_use(layout: Layout, name: SessionName) -> str | None:
@@ -161,6 +168,7 @@ def _source(given: SourceSettings) -> Source:
         kind.routes,
         kind.program_archive,
         kind.project_directory,
+        kind.compresses,
     )
 
 

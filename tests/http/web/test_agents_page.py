@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.daemon.running import Running, running
-from tests.http.web.browser import chromium, screenshot, watched
+from tests.http.web.browser import screenshot, watched
 from tests.http.web.looks import findings, too_wide
 from tests.setup.homes import fill_home, foreign
 from tests.waiting import wait_for
@@ -43,12 +43,12 @@ class Desk:
 
 
 @pytest.fixture
-def desk(clean_environment: Path, tmp_path: Path) -> Iterator[Desk]:
+def desk(browser: Browser, clean_environment: Path, tmp_path: Path) -> Iterator[Desk]:
     home = fill_home(clean_environment)
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     settings = {"BRAINSURGEON_HTTP": address, "BRAINSURGEON_API_KEYS": KEY}
-    with chromium() as browser, running(home / ".openclaw", tmp_path, **settings) as daemon:
+    with running(home / ".openclaw", tmp_path, **settings) as daemon:
         yield Desk(home, daemon, f"http://{address}", browser)
 
 

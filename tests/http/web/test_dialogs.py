@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from bsd.actions.extract import extract
 from bsd.core.layout import Layout, SessionName
 from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon, sample_result
-from tests.http.web.browser import Watched, chromium, watched
+from tests.http.web.browser import Watched, watched
 from tests.http.web.looks import findings, too_wide
 from tests.openclaw_tree import add_session
 from tests.searching import read_all
@@ -33,7 +33,7 @@ _IS_INSIDE = """(note) => {
 
 
 @pytest.mark.soak
-def test_dialogs_and_notes_look_well(tmp_path: Path) -> None:
+def test_dialogs_and_notes_look_well(browser: Browser, tmp_path: Path) -> None:
     root = tmp_path / ".openclaw"
     for name in ("main/large", "main/gone"):
         add_session(root, name, sample(6))
@@ -43,7 +43,6 @@ def test_dialogs_and_notes_look_well(tmp_path: Path) -> None:
     daemon = FakeDaemon()
     daemon.document["sessions"] = [sample_result("main/large", "failed", reason="A reason.")]
     with (
-        chromium() as browser,
         serving(root, daemon, BRAINSURGEON_HTTP="127.0.0.1:0") as (server, _),
         watched(browser, f"http://{server.addresses[0]}") as seen,
     ):

@@ -6,7 +6,6 @@ import base64
 import json
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from bsd.core.logs import close_logs
 from bsd.http.server import ApiServer
 from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon
-from tests.http.web.browser import chromium, until, watched
+from tests.http.web.browser import until, watched
 from tests.http.web.sample import message, text
 from tests.openclaw_tree import add_session, set_idle
 from tests.searching import read_all
@@ -31,12 +30,6 @@ OPEN = {"BRAINSURGEON_HTTP": "127.0.0.1:0"}
 ROOM = {"width": 1280, "height": 9000}
 _HEADER = b'{"type":"session","version":3,"id":"one"}\n'
 _SVG = '<svg xmlns="http://www.w3.org/2000/svg" onload="window.hacked=1"><script>1</script></svg>'
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
 
 
 def address_of(server: ApiServer) -> str:

@@ -7,14 +7,14 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from bsd.core.layout import Layout
 from bsd.maintenance.snapshots import take_snapshots
 from bsd.sessions.idle import RetryBudget
 from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon
-from tests.http.web.browser import chromium, screenshot, watched
+from tests.http.web.browser import screenshot, watched
 from tests.http.web.looks import findings, too_wide
 from tests.http.web.sample import HOSTILE, message, text
 from tests.openclaw_tree import add_session, set_idle
@@ -160,12 +160,11 @@ def export_gone(page: Page) -> None:
     assert b"feed the quokka" in Path(download.value.path()).read_bytes()
 
 
-def test_all_is_found_by_the_keyboard_and_by_its_address(tmp_path: Path) -> None:
+def test_all_is_found_by_the_keyboard_and_by_its_address(browser: Browser, tmp_path: Path) -> None:
     root = tmp_path / ".openclaw"
     fill(root)
     with (
         serving(root, FakeDaemon(), **OPEN) as (server, _),
-        chromium() as browser,
         watched(browser, f"http://{server.addresses[0]}") as seen,
     ):
         page = seen.open("status")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from playwright.sync_api import Browser, CDPSession, Page, Route, expect
 from bsd.http.server import ApiServer
 from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon
-from tests.http.web.browser import Watched, chromium, until, watched
+from tests.http.web.browser import Watched, until, watched
 from tests.http.web.looks import too_wide
 from tests.http.web.sample import hostile_session, message, short_session, text
 from tests.openclaw_tree import add_session
@@ -25,12 +24,6 @@ pytestmark = pytest.mark.web
 
 MANY = int(os.environ.get("BSD_MANY_SESSIONS", "2500"))  # `make soak` has ten thousand
 OPEN = {"BRAINSURGEON_HTTP": "127.0.0.1:0"}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

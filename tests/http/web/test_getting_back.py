@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from bsd.actions.context import ActionContext
 from bsd.core.config_file import ConfigService
@@ -19,7 +19,7 @@ from bsd.http.server import ApiServer
 from bsd.sessions.idle import RetryBudget
 from tests.http.api import settings_for
 from tests.http.fake_daemon import FakeDaemon
-from tests.http.web.browser import Watched, chromium, watched
+from tests.http.web.browser import Watched, watched
 from tests.http.web.looks import findings, too_wide
 from tests.maintenance.keeping import ClaudeHome, extract, keep
 from tests.openclaw_tree import set_idle
@@ -65,7 +65,7 @@ class Desk:
 
 
 @contextmanager
-def at_desk(top: Path) -> Iterator[Desk]:
+def at_desk(browser: Browser, top: Path) -> Iterator[Desk]:
     clock = Clock()
     home = ClaudeHome.of(top, 2, small=True)
     gone, lean = home.names
@@ -85,14 +85,14 @@ def at_desk(top: Path) -> Iterator[Desk]:
     server = ApiServer(create_app(daemon.as_daemon(), context), settings, daemon.beats)
     server.start()
     try:
-        with chromium() as browser, watched(browser, f"http://{server.addresses[0]}") as seen:
+        with watched(browser, f"http://{server.addresses[0]}") as seen:
             yield Desk(seen, gone, lean, path, whole)
     finally:
         assert server.stop()
 
 
-def test_all_ways_back(tmp_path: Path) -> None:
-    with at_desk(tmp_path) as desk:
+def test_all_ways_back(browser: Browser, tmp_path: Path) -> None:
+    with at_desk(browser, tmp_path) as desk:
         a_session_that_is_gone(desk)
         what_bsd_did_since(desk)
         an_operation_whose_consequence_is_said(desk)

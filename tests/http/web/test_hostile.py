@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.http.api import serving
-from tests.http.web.browser import Watched, chromium, until, watched
+from tests.http.web.browser import Watched, until, watched
 from tests.http.web.sample import HOSTILE, fill_root
 from tests.http.web.test_frame import OPEN, address_of
 
@@ -92,12 +92,6 @@ def address(tmp_path: Path) -> Iterator[str]:
     fill_root(root)
     with serving(root, **OPEN) as (server, _):
         yield address_of(server)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
 
 
 def rendered(page: Page, type_: str, text: str, **hints: str) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon
-from tests.http.web.browser import chromium, watched
+from tests.http.web.browser import watched
 from tests.http.web.sample import short_session
 from tests.openclaw_tree import add_session
 
@@ -19,11 +19,10 @@ KEPT = "24h in the store, then for 90d in the archive"
 
 
 @pytest.mark.soak
-def test_the_archive_counts(tmp_path: Path) -> None:
+def test_the_archive_counts(browser: Browser, tmp_path: Path) -> None:
     root = tmp_path / ".openclaw"
     add_session(root, "main/one", short_session())
     with (
-        chromium() as browser,
         serving(root, FakeDaemon(), BRAINSURGEON_HTTP="127.0.0.1:0") as (server, _),
         watched(browser, f"http://{server.addresses[0]}") as seen,
     ):

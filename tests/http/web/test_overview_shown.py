@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -19,7 +18,7 @@ from bsd.store.state import Left, StateDb
 from bsd.transcripts.change import Written
 from tests.http.api import over_tcp, serving
 from tests.http.fake_daemon import FakeDaemon
-from tests.http.web.browser import Watched, chromium, watched
+from tests.http.web.browser import Watched, watched
 from tests.http.web.looks import findings, too_wide
 from tests.http.web.replays import replay_portion, session_replay
 from tests.http.web.sample import HOSTILE, hostile_session
@@ -91,12 +90,6 @@ def _look_at_waits(seen: Watched, until: float) -> None:
         [[answer_with(timing) for timing, _ in SAID], 1000 * NOW],
     )
     assert said == [words for _, words in SAID], "the terminal's words"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
 
 
 def test_the_first_view(browser: Browser, tmp_path: Path) -> None:  # noqa: PLR0915 - one page

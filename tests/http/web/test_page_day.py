@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.daemon.running import Running, configure, running
-from tests.http.web.browser import chromium, watched
+from tests.http.web.browser import watched
 from tests.http.web.looks import findings, too_wide
 from tests.http.web.sample import HOSTILE, NEEDLE, append_turn, fill_root
 from tests.openclaw_tree import add_session, set_idle
@@ -66,13 +66,13 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def desk(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     tmp_path = tmp_path_factory.mktemp("day")
     root = tmp_path / ".openclaw"
     fill_root(root)
     configure(root)
     settings = {"BRAINSURGEON_HTTP": "127.0.0.1:0"}
-    with chromium() as browser, running(root, tmp_path, **settings) as daemon:
+    with running(root, tmp_path, **settings) as daemon:
         address = wait_for(lambda: _address(daemon), "an address")
         wait_for(lambda: _is_ready(daemon), "all to be extracted and indexed")
         yield Desk(daemon, f"http://{address}", browser)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from bsd.actions.context import ActionContext, SearchState
 from bsd.core.audit import AuditLog
@@ -27,7 +27,7 @@ from bsd.sessions.idle import RetryBudget
 from bsd.transcripts.agents.programs import layout_of
 from tests.http.api import settings_for
 from tests.http.fake_daemon import FakeDaemon, sample_result
-from tests.http.web.browser import SCREENSHOTS, Watched, chromium, screenshot, watched
+from tests.http.web.browser import SCREENSHOTS, Watched, screenshot, watched
 from tests.http.web.sample import text
 from tests.http.web.story import FLAKY, PROJECT, add_claude_story, session_of
 from tests.maintenance.keeping import extract, keep
@@ -206,8 +206,8 @@ def _harbour(home: Path) -> Iterator[ApiServer]:
         assert server.stop()
 
 
-def test_pictures(tmp_path: Path) -> None:
-    with chromium() as browser, _harbour(tmp_path) as server:
+def test_pictures(browser: Browser, tmp_path: Path) -> None:
+    with _harbour(tmp_path) as server:
         address = f"http://{server.addresses[0]}"
         for scheme in ("light", "dark"):
             with watched(browser, address, color_scheme=scheme) as seen:

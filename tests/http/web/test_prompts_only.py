@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from bsd.actions.context import ActionContext
 from bsd.core.config_file import ConfigService
@@ -13,14 +13,14 @@ from bsd.http.app import create_app
 from bsd.http.server import ApiServer
 from tests.http.api import settings_for
 from tests.http.fake_daemon import FakeDaemon
-from tests.http.web.browser import chromium, watched
+from tests.http.web.browser import watched
 from tests.maintenance.keeping import ClaudeHome
 from tests.maintenance.remembering import id_of, prompt, write_history
 
 pytestmark = pytest.mark.web
 
 
-def test_they_are_listed_shown_and_found(tmp_path: Path) -> None:
+def test_they_are_listed_shown_and_found(browser: Browser, tmp_path: Path) -> None:
     home = ClaudeHome.of(tmp_path, 1, small=True)
     write_history(home.source, prompt("why is the <b>basket</b> empty?", id_of(1)))
     layout, daemon = home.layout, FakeDaemon()
@@ -30,10 +30,7 @@ def test_they_are_listed_shown_and_found(tmp_path: Path) -> None:
     server = ApiServer(app, settings, daemon.beats)
     server.start()
     try:
-        with (
-            chromium() as browser,
-            watched(browser, f"http://{server.addresses[0]}") as seen,
-        ):
+        with watched(browser, f"http://{server.addresses[0]}") as seen:
             page = seen.open("archive")
             expect(page.get_by_role("heading", name="Prompts only")).to_be_visible()
             expect(page.get_by_text("/home/me/project", exact=True)).to_be_visible()

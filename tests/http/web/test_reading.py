@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from bsd.core.logs import close_logs
 from bsd.http.server import ApiServer
 from tests.http.api import serving
 from tests.http.fake_daemon import FakeDaemon
-from tests.http.web.browser import chromium, until, watched
+from tests.http.web.browser import until, watched
 from tests.http.web.looks import findings, too_wide
 from tests.http.web.sample import message, text
 from tests.openclaw_tree import add_session, set_idle
@@ -31,12 +30,6 @@ OPEN = {"BRAINSURGEON_HTTP": "127.0.0.1:0"}
 MANY = int(os.environ.get("BSD_MANY_ENTRIES", "3000"))  # `make soak` has ten thousand
 _BEGIN = datetime(2026, 1, 5, 9, tzinfo=UTC)
 _LOG = "\n".join(f"line {at} of a long log about quays" for at in range(400))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
 
 
 def address_of(server: ApiServer) -> str:

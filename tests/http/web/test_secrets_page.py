@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.actions.test_redact_secret import TOKEN, entries
 from tests.daemon.running import configure, running
-from tests.http.web.browser import chromium, watched
+from tests.http.web.browser import watched
 from tests.http.web.looks import findings, too_wide
 from tests.http.web.sample import HOSTILE
 from tests.openclaw_tree import add_session
@@ -23,7 +23,9 @@ pytestmark = pytest.mark.web
 SCHEMES: tuple[Literal["dark", "light"], ...] = ("dark", "light")
 
 
-def test_a_secret_is_found_exported_without_it_and_replaced(tmp_path: Path) -> None:
+def test_a_secret_is_found_exported_without_it_and_replaced(
+    browser: Browser, tmp_path: Path
+) -> None:
     root = tmp_path / ".openclaw"
     lines = entries()
     lines[6]["message"]["content"][0]["text"] = f"## Done\n\n{HOSTILE}\n\n- `one`\n- **two**"
@@ -32,7 +34,7 @@ def test_a_secret_is_found_exported_without_it_and_replaced(tmp_path: Path) -> N
     conflict.write_bytes(path.read_bytes())
     configure(root)
     settings = {"BRAINSURGEON_HTTP": "127.0.0.1:0"}
-    with chromium() as browser, running(root, tmp_path, **settings) as daemon:
+    with running(root, tmp_path, **settings) as daemon:
         address = wait_for(
             lambda: next((each["http"] for each in daemon.events() if "http" in each), ""),
             "an address",

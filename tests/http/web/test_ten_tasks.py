@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from bsd.core.layout import Layout
 from bsd.core.pauses import begin_pause
 from tests.daemon.running import Running, running
-from tests.http.web.browser import Watched, chromium, watched
+from tests.http.web.browser import Watched, watched
 from tests.http.web.looks import findings, too_wide
 from tests.lived_in_home import LARGEST, LOGIN, OLD, SECRET, SEEN, VANISHED, make_home, path_of
 from tests.openclaw_tree import set_idle
@@ -42,10 +42,10 @@ class Desk:
 
 
 @contextmanager
-def at_desk(home: Path, tmp_path: Path) -> Iterator[Desk]:
+def at_desk(browser: Browser, home: Path, tmp_path: Path) -> Iterator[Desk]:
     root = make_home(home)
     begin_pause(Layout(root), "main", None, time.time)  # so that a value would leave
-    with chromium() as browser, running(root, tmp_path, BRAINSURGEON_HTTP="127.0.0.1:0") as daemon:
+    with running(root, tmp_path, BRAINSURGEON_HTTP="127.0.0.1:0") as daemon:
         address = wait_for(
             lambda: next((event["http"] for event in daemon.events() if "http" in event), ""),
             "an address",
@@ -71,8 +71,8 @@ def clipboard(page: Page) -> str:
     return str(page.evaluate("navigator.clipboard.readText()"))
 
 
-def test_ten_tasks(clean_environment: Path, tmp_path: Path) -> None:
-    with at_desk(clean_environment, tmp_path) as desk:
+def test_ten_tasks(browser: Browser, clean_environment: Path, tmp_path: Path) -> None:
+    with at_desk(browser, clean_environment, tmp_path) as desk:
         what_stands_on_the_first_view(desk)
         what_the_model_saw_of_a_file(desk)
         what_is_deleted_tonight(desk)

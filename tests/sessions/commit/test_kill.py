@@ -100,7 +100,7 @@ def test_killed_after_each_step(children: Children, program: str, at_once: bool)
     steps = _unhurt(children, "quiet").steps
     assert {"begun", "recorded", "leased_old", "exchanged", "drained", "durable"} <= set(steps)
     first = 0 if at_once or _ALL else steps.index("recorded")
-    places = _share(list(enumerate(steps, 1))[first:], list(OWNERS).index(program) + at_once, 3)
+    places = _share(list(enumerate(steps, 1))[first:], list(OWNERS).index(program) + at_once, 5)
     failures = []
     for number, step in places:
         order = Order("", "", die_after_step=number)
@@ -131,7 +131,7 @@ def test_killed_while_others_write(children: Children, world: str) -> None:
     calls = _unhurt(children, world).calls
     programs = list(OWNERS) if _ALL else ["nothing", "appends"]
     exchanged = next(n for n, call in enumerate(calls, 1) if call.startswith("renameat2"))
-    places = _share(list(_places(calls, exchanged)), list(WORLDS).index(world), 4)
+    places = _share(list(_places(calls, exchanged)), list(WORLDS).index(world), 6)
     failures = []
     for turn, (number, when) in enumerate(places):
         for program in programs if _ALL else [programs[turn % 2]]:
@@ -153,7 +153,7 @@ def test_killed_after_each_step_while_others_write(children: Children, world: st
     programs = list(OWNERS) if _ALL else ["appends", "nothing"]
     failures, runs = [], 0
     places = list(enumerate(steps, 1))[steps.index("verified") :]
-    for turn, (number, step) in enumerate(_share(places, list(WORLDS).index(world), 2)):
+    for turn, (number, step) in enumerate(_share(places, list(WORLDS).index(world), 3)):
         for program in programs if _ALL else [programs[turn % 2]]:
             if _takes_along(world, "after", program):
                 continue
@@ -184,7 +184,7 @@ def test_killed_in_the_hands_of_the_surgeon(children: Children, act: str) -> Non
         assert report.unseen == []
         assert scene.recover_and_judge() == []
     failures = []
-    places = _share(list(enumerate(report.calls, 1)), act == "restore", 2)
+    places = _share(list(enumerate(report.calls, 1)), act == "restore", 4)
     for turn, (number, call) in enumerate(places):
         with theatre() as scene:
             order = prepare(scene)

@@ -27,13 +27,12 @@ DATA = Path(__file__).parents[4] / "shared" / "data"
     [
         [b'{"type":"session","version":2,"id":"a"}\n'],
         [b'{"type":"session","version":3,"id":"a"}\n', b'{"type":"message"}\n'],
-        [b'{"type":"session","version":4}\n'],
         [b"\n", b'{"version":3, "type":"session"}\r\n'],
         # Half a character, as JavaScript cuts it: every other line may hold it, too.
         [b'{"type":"session","version":3,"id":"a","title":"cut \\ud83d"}\n'],
     ],
 )
-def test_a_header_with_a_version_from_2_on_is_openclaw(lines: list[bytes]) -> None:
+def test_a_header_of_version_2_or_3_is_openclaw(lines: list[bytes]) -> None:
     assert detect(lines) is OPENCLAW
 
 
@@ -44,6 +43,7 @@ def test_a_header_with_a_version_from_2_on_is_openclaw(lines: list[bytes]) -> No
         (b'{"type":"session","version":1}', "version 1"),
         (b'{"type":"session","version":"3"}', "unknown version '3'"),
         (b'{"type":"session","version":true}', "unknown version True"),
+        (b'{"type":"session","version":4}', "unknown version 4"),
     ],
 )
 def test_other_headers_are_left_alone_even_above_flat_entries(header: bytes, word: str) -> None:
@@ -93,13 +93,18 @@ MESSAGE = b'{"type":"message","id":"a","parentId":null,"message":{"role":"user",
             [b'{"type":"note"}', b'{"type":"session","version":3}', MESSAGE],
             "its first entry is not the session header",
         ),
-        ([b'{"type":"session","version":"3"}'], "session header of unknown version '3'"),
     ],
 )
 def test_a_session_whose_header_is_not_as_it_should_be_is_only_read(
     lines: list[bytes], reason: str
 ) -> None:
     assert detect(lines) == NotOurs(reason, OPENCLAW)
+
+
+def test_a_header_of_unknown_version_is_an_unknown_form() -> None:
+    reason = "session header of unknown version '3'"
+    found = detect([b'{"type":"session","version":"3"}'])
+    assert found == NotOurs(reason, OPENCLAW, is_unknown_form=True)
 
 
 def test_a_file_without_entries_is_nobodys() -> None:

@@ -35,10 +35,13 @@ _DISPLAY = EVERYTHING | {"scope": "display"}
 def resumed(content: bytes, turns: int = 1, number: int = 40) -> bytes:
     """The lines that Gemini CLI appends when it resumes a session: a copy of it, and new turns."""
     messages = gemini_reads(content)
-    for place in range(len(messages) - 1, -1, -1):  # it also repeats the results of each message
-        if calls := messages[place].get("toolCalls"):
+    for place in range(len(messages) - 1, -1, -1):
+        message = messages[place]
+        if calls := message.get("toolCalls"):  # it repeats the calls, and the results
+            call = {key: calls[0][key] for key in ("id", "name", "args")}
+            messages[place] = message | {"content": [{"functionCall": call}]}
             result = gemini_line(0, "user", calls[0]["result"])
-            messages.insert(place + 1, result | {"id": f"{messages[place]['id']}_response"})
+            messages.insert(place + 1, result | {"id": f"{message['id']}_response"})
     new = [line for turn in range(turns) for line in gemini_turn(number + 1 + turn * 9)]
     return raw([gemini_copy(number, messages), *new])
 
@@ -64,9 +67,10 @@ def test_a_copy_of_all_messages_supersedes_the_lines_before_it(home: Home, clock
     reads = gemini_reads(new)
     for message in reads:
         message.pop("_extracted", None)
-        for call in message.get("toolCalls", ()):
-            call["resultDisplay"] = LONG
-    assert reads == gemini_reads(old)
+    for message, was in zip(reads, gemini_reads(old), strict=True):
+        for call, other in zip(message.get("toolCalls", ()), was.get("toolCalls", ()), strict=True):
+            call["resultDisplay"] = other["resultDisplay"]
+        assert message == was
     copy = next(n for n, line in enumerate(new.splitlines()) if b'"messages"' in line and n > 1)
     assert LONG.encode() not in b"".join(
         line for line in new.splitlines()[:copy] if b'"thoughts"' not in line
@@ -108,6 +112,23 @@ def test_an_entry_is_restored_in_all_copies_of_its_values(home: Home, clock: Clo
     assert performed.restore(caller, home.name, name)["entry_id"] == name
     assert mentioned not in home.path.read_bytes()
     assert home.path.read_bytes().count(b"[[extracted-") == others
+
+
+def test_verify_misses_the_originals_of_copied_values_and_takes_a_typed_placeholder_for_text(
+    home: Home, clock: Clock
+) -> None:
+    make_caller(home.layout, clock).extract(home.name, overrides=EVERYTHING)
+    lean = home.path.read_bytes()
+    typed = raw([gemini_line(90, "user", "[[extracted-mine]]")])
+    home.path.write_bytes(lean + resumed(lean, number=60) + typed)
+    _age(home)
+    assert verify(home.layout).clean
+    for path in home.layout.store_dir(home.name).glob("*.json"):
+        path.unlink()
+    found = verify(home.layout).findings
+    copied = [one for one in found if one.kind == "unmarked_placeholder"]
+    assert len(copied) > 10
+    assert all("$set.messages" in one.message for one in copied)
 
 
 def test_a_foreign_line_gets_nothing_by_a_placeholder(home: Home, clock: Clock) -> None:

@@ -135,8 +135,8 @@ def test_a_long_list_opens_no_session_that_the_index_knows(
     assert row.resume == f"cd {shlex.quote(ODD)} && claude --resume {home.name.session}"
 
 
-def _refuse(path: Path) -> None:
-    raise AssertionError(f"{path} is opened")
+def _refuse(_: object, name: object) -> None:
+    raise AssertionError(f"{name} is opened")
 
 
 def test_a_session_that_is_gone_has_it_too(tmp_path: Path) -> None:

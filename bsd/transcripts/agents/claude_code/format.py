@@ -83,6 +83,8 @@ _NOT_TYPED = re.compile(
     re.DOTALL,
 )
 
+# Members of records of requests, which the program keeps although their parts have left.
+_REQUEST_HASHES = frozenset(("hash", "shapeHash", "requestDigest"))
 # The beginning of a background task's report. On resume, the program searches the texts of all user
 # lines, and sends each report again that it does not find there.
 _NOTIFICATION = "<task-notification>"
@@ -104,6 +106,20 @@ class ClaudeCode(TranscriptFormat):
     parent_key = "parentUuid"
     ties = TIES | {"uuid", "parentUuid", "logicalParentUuid", "sessionId"}
     origin_members = frozenset(("forkedFrom",))
+
+    def why_unknown_form(self, entry: Entry) -> str | None:
+        kind = entry.get("type")
+        why = None
+        if kind in _MESSAGES:
+            why = self.misshapen(entry, kind) or _unknown_version(entry)
+        elif is_record(kind):
+            entry = {key: entry[key] for key in entry if key not in _REQUEST_HASHES}
+        why = why or super().why_unknown_form(entry)
+        return f"{_UNKNOWN}: {why}" if why else None
+
+    def misshapen(self, entry: Entry, kind: str) -> str | None:
+        """Return the part of a message that does not have the known form; None: all parts have."""
+        return _misshapen(entry, kind)
 
     def info(self, entry: Entry) -> EntryInfo:
         kind = text_of(entry.get("type")) or "unknown"
@@ -239,6 +255,9 @@ class ClaudeCode(TranscriptFormat):
 class ClaudeCodeSubagent(ClaudeCode):
     """The same lines in the file of a sub-agent."""
 
+    def misshapen(self, entry: Entry, kind: str) -> str | None:
+        return _misshapen(entry, kind) or _not_a_subagents(entry)
+
     def _is_aside(self, entry: Entry) -> bool:  # all lines have `isSidechain` there
         return False
 
@@ -370,6 +389,7 @@ _MESSAGES_LOOKED_AT = 20
 # In other files, this many lines are searched for messages of the known form.
 _FOREIGN_LINES_LOOKED_AT = 400
 _VERSIONS = re.compile(r"[12]\.")
+_UNKNOWN = "a Claude Code session of unknown form"  # how the reasons for unknown forms begin
 
 
 def detect(first_lines: Iterable[bytes], fmt: ClaudeCode) -> TranscriptFormat | NotOurs:
@@ -379,20 +399,18 @@ def detect(first_lines: Iterable[bytes], fmt: ClaudeCode) -> TranscriptFormat | 
     """
     why, known, typed = None, 0, False
     for number, entry in enumerate(first_entries(first_lines, _LINES_LOOKED_AT)):
-        problem, kind = None, entry.get("type")
-        if not isinstance(kind, str):
+        kind = entry.get("type")
+        if isinstance(kind, str):
+            typed, problem = True, fmt.why_unknown_form(entry)
+            known += kind in _MESSAGES and fmt.misshapen(entry, kind) is None
+        else:
             problem = "not a Claude Code session: a line has no type"
-        elif kind in _MESSAGES:
-            what = _misshapen(entry, kind) or (fmt is SUBAGENT and _not_a_subagents(entry))
-            known += not what
-            if what := what or _unknown_version(entry):
-                problem = f"a Claude Code session of unknown form: {what}"
-        typed |= isinstance(kind, str)
         why = why or problem
         if known == _MESSAGES_LOOKED_AT or (why and (known or number >= _FOREIGN_LINES_LOOKED_AT)):
             break
     if why is not None:
-        return NotOurs(why, fmt if known else None)
+        is_own = bool(known) or why.startswith(_UNKNOWN)
+        return NotOurs(why, fmt if known else None, is_unknown_form=is_own)
     if known:
         return fmt
     return NotOurs("not a Claude Code session, or without messages", fmt if typed else None)

@@ -25,6 +25,8 @@ from bsd.transcripts.agents.database import (
     tables_of,
     text_in,
 )
+from bsd.transcripts.agents.format import in_short
+from bsd.transcripts.agents.program import Registered, Registry
 from bsd.transcripts.reader import parse_entry
 
 FILE = "agent/openclaw-agent.sqlite"
@@ -34,6 +36,14 @@ _LARGEST_COLD = 256 << 20  # OpenClaw's limit is 64 MB
 
 _EVENTS = "transcript_events"
 _REQUIRED = {"session_id", "seq", "event_json", "created_at"}
+_LISTED = {
+    *("session_key", "current_session_id", "status", "parent_session_key"),
+    *("fork_source_session_id", "spawned_by", "label", "display_name"),
+}
+_NODES = (
+    "SELECT session_key, current_session_id, status, parent_session_key, fork_source_session_id,"
+    " spawned_by, label, display_name FROM session_nodes"
+)
 _COMPRESSED = "event_zstd"  # the column that older schemas lack
 _COLD = "cold "  # begins the token of a session in cold storage
 
@@ -91,6 +101,31 @@ class OpenClawDatabase(SessionDatabase):
             token = f"{_COLD}{text_in(digest)}"
             yield SessionVersion(text_in(session), int(last), token, _milliseconds(archived_at))
 
+    def read_list(self, connection: sqlite3.Connection) -> Registry:
+        if not columns_of(connection, "session_nodes") >= _LISTED:
+            return Registry()
+        rows = connection.execute(_NODES).fetchall()
+        session_of = {text_in(row[0]): text_in(row[1]) for row in rows}
+        return Registry(
+            Registered(
+                text_in(key),
+                session_id=text_in(session) or None,
+                session_file=None,
+                status=text_in(status) or None,
+                parent=text_in(origin) or session_of.get(text_in(parent)),
+                title=in_short(text_in(label) or text_in(name)),
+                started_by=text_in(spawned_by) or None,
+            )
+            for key, session, status, parent, origin, spawned_by, label, name in rows
+        )
+
+    def running(self, session: str) -> str | None:
+        """Return why a session counts as in use; None if it does not."""
+        for record in self.registry().find(session):
+            if record.status == "running":
+                return f"OpenClaw's database says that {record.key} is running"
+        return None
+
     def measure(
         self, connection: sqlite3.Connection, version: SessionVersion, after: int | None
     ) -> int:
@@ -141,7 +176,7 @@ class OpenClawDatabase(SessionDatabase):
         return self.path.parent.parent / "sessions" / "cold"
 
 
-def database_of(agent_dir: Path) -> SessionDatabase | None:
+def database_of(agent_dir: Path) -> OpenClawDatabase | None:
     """Return the database of an agent; None if its sessions are only files."""
     path = agent_dir / FILE
     if not path.is_file():

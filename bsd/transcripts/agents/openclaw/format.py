@@ -59,6 +59,7 @@ from bsd.transcripts.spans import ValuePath
 
 # --- message entries (versions 2 and 3), in the format of pi ---
 
+_VERSIONS = (2, 3)  # of the header
 _CONTENT = ("message", "content")
 
 # Text that the gateway puts before a message of a channel: sender, time, its own notes.
@@ -101,6 +102,14 @@ class OpenClaw(TranscriptFormat):
     """Entries after a header of version 2 or 3."""
 
     name = "openclaw"
+
+    def why_unknown_form(self, entry: Entry) -> str | None:
+        kind, version = entry.get("type"), entry.get("version")
+        if kind == "session" and (version not in _VERSIONS or isinstance(version, bool)):
+            return f"session header of unknown version {version!r:.40}"
+        if kind == "message" and text_of(message_of(entry).get("role")) is None:
+            return "a message of unknown form: it has no role"
+        return super().why_unknown_form(entry)
 
     def info(self, entry: Entry) -> EntryInfo:
         kind = text_of(entry.get("type")) or "unknown"
@@ -465,10 +474,10 @@ def _by_header(header: Entry) -> TranscriptFormat | NotOurs:
     version = header.get("version")
     if version is None:
         return NotOurs("version 1 session: its entries have no ids", hint=_MIGRATES)
-    if isinstance(version, bool) or not isinstance(version, (int, float)):
-        return NotOurs(f"session header of unknown version {version!r:.40}", OPENCLAW)
-    if version < 2:
+    if isinstance(version, (int, float)) and not isinstance(version, bool) and version < 2:
         return NotOurs(f"version {version} session: its entries have no ids", hint=_MIGRATES)
+    if why := OPENCLAW.why_unknown_form(header):
+        return NotOurs(why, OPENCLAW, is_unknown_form=True)
     return OPENCLAW
 
 

@@ -16,10 +16,9 @@ from typing import Any
 
 from bsd.core.errors import BsdError
 from bsd.core.layout import Layout, SessionName, check_name
-from bsd.transcripts.agents.database import SessionDatabase
 from bsd.transcripts.agents.entry import Entry
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
-from bsd.transcripts.agents.openclaw.database import database_of
+from bsd.transcripts.agents.openclaw.database import OpenClawDatabase, database_of
 from bsd.transcripts.agents.openclaw.format import detect, header_ids
 from bsd.transcripts.agents.openclaw.lock import SessionLock, inspect_lock
 from bsd.transcripts.agents.openclaw.registry import (
@@ -100,10 +99,12 @@ class RootAgent(AgentProgram):
     def conversations(self, entry: Entry) -> set[str]:
         return header_ids(entry)
 
-    def database(self) -> SessionDatabase | None:
+    def database(self) -> OpenClawDatabase | None:
         return database_of(self._directory)
 
     def in_use(self, session: str) -> str | None:
+        if (database := self.database()) is not None:
+            return database.running(session)
         return running(self._directory, session)
 
     def lock(
@@ -124,7 +125,8 @@ class RootAgent(AgentProgram):
             yield path, inspect_lock(path.with_suffix(""))
 
     def registry(self) -> Registry:
-        return read_registry(self._directory)
+        database = self.database()
+        return read_registry(self._directory) if database is None else database.registry()
 
     def listed(self, session: str) -> str | None:
         return excerpt_of(self._sessions, self.registry().keys(session))

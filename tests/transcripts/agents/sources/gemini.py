@@ -48,8 +48,9 @@ def gemini_call(number: int, name: str, args: Line) -> list[Line]:
     result, usage = gemini_result(call, LONG), {"input": 3, "output": 2, "cached": 0, "total": 5}
     by = {"model": "gemini-3-pro", "tokens": usage if name == "write_file" else None}
     thought = {"subject": "Doing", "description": LONG, "timestamp": gemini_time(number)}
-    done = {**call, "args": args, "result": result, "status": "success", "resultDisplay": LONG}
-    shown = {"thoughts": [thought], **by}
+    display = {"fileName": "a.txt", "fileDiff": LONG} if name == "write_file" else LONG
+    done = {**call, "args": args, "result": result, "status": "success", "resultDisplay": display}
+    shown: Line = {"thoughts": [thought], **by}
     return [
         gemini_line(number, "gemini", "", **shown),
         gemini_line(number + 1, "gemini", "", number, **shown, toolCalls=[done]),
