@@ -189,7 +189,7 @@ class _Export:
         layout = self._context.layout
         fmt = format_of(source, program_of(layout, name.agent))
         assert fmt is not None  # noqa: S101 - `open` has checked it
-        total = self.passes * sum(source.identity.size for _, source in self._sources)
+        total = self.passes * sum(source.size for _, source in self._sources)
         for raw, answer in restored_lines(source, fmt, SessionStore(layout, name)):
             yield raw, len(answer.unavailable) if answer else 0
             self._read += len(raw)

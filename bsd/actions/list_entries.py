@@ -109,7 +109,7 @@ def list_entries(  # noqa: PLR0913 - options, each by its name
     with context.reader(session) as opened:
         source, fmt = opened.transcript, opened.format
         is_plain = bool(texts) and not wanted and extracted is None
-        if is_plain and source.identity.size > _LARGE and not context.outlines.has(session, source):
+        if is_plain and source.size > _LARGE and not context.outlines.has(session, source):
             return _page_alone(opened, start, before, limit, texts)
         outline = context.outlines.of(session, source, fmt)
 

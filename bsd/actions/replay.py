@@ -322,6 +322,7 @@ class _Reported:
 
     def __init__(self, source: Transcript, progress: Callable[[int], None]) -> None:
         self.identity: Identity = source.identity
+        self.size: int = source.size
         self.lines_holding, self.read = source.lines_holding, source.read
         self._source = source
         self._progress = progress

@@ -86,7 +86,7 @@ def outline_session(context: ActionContext, session: SessionName) -> SessionOutl
         LeftAlone: bsd does not know the format of its lines.
     """
     with context.reader(session) as opened, metered(context, opened) as meter:
-        size = opened.transcript.identity.size
+        size = opened.transcript.size
         parts, below = meter.parts(), _subagents(context, session, meter)
     return _answer(session, size, parts, below)
 
@@ -100,7 +100,7 @@ def metered(context: ActionContext, opened: OpenSession) -> Iterator[SessionMete
             source,
             lambda marker: _sizes(opened, marker),
             lambda line, entry, marker: _original(opened, line, entry, marker),
-            lambda done: context.progress(done, source.identity.size),
+            lambda done: context.progress(done, source.size),
         )
         yield meter
 
@@ -316,7 +316,7 @@ class _Meters:
         if name not in self._read:
             self._read[name] = None
             with suppress(OSError, BsdError), self._context.reader(name) as opened:
-                self._budget -= opened.transcript.identity.size
+                self._budget -= opened.transcript.size
                 if self._budget >= 0:
                     meter = SessionMeter(opened.format)
                     meter.read(opened.transcript, lambda _: {}, lambda *_: None)

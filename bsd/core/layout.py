@@ -227,13 +227,20 @@ class Layout:
     def transcript(self, name: SessionName) -> Path:
         """Return the path of the transcript of `name`, even if it does not exist.
 
-        This is the path in the program's archive if the transcript exists only there. Raises as
-        `sessions_dir`.
+        This is the path in the program's archive if the transcript exists only there, and that of a
+        compressed transcript if there is no other. Raises as `sessions_dir`.
         """
         path = self.sessions_dir(name.agent) / f"{name.session}.jsonl"
-        if away := self._put_away_at(name):
-            return path if os.path.lexists(path) or not os.path.lexists(away) else away
-        return path
+        away = self._put_away_at(name)
+        source = self.source_of(name.agent)
+        compresses = source is not None and source.compresses
+        if (away is None and not compresses) or os.path.lexists(path):
+            return path
+        places = [path, away] if away else [path]
+        others = [away] if away else []
+        if compresses:
+            others += [each.with_name(f"{each.name}.zst") for each in places]
+        return next(filter(os.path.lexists, others), path)
 
     def places_of(self, name: SessionName) -> list[Path]:
         """Return the possible paths of a transcript, links resolved; [] if its agent is gone."""
@@ -250,7 +257,8 @@ class Layout:
         source = self.source_of(name.agent)
         if away is None or source is None or source.program_archive is None:
             return None
-        return source.program_archive.status if self.transcript(name) == away else None
+        is_away = self.transcript(name).parent == away.parent
+        return source.program_archive.status if is_away else None
 
     def _put_away_at(self, name: SessionName) -> Path | None:
         """Return the path that the session has if its program archives it."""

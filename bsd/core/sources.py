@@ -53,6 +53,7 @@ class Source:
     # Converts the path of a project to the name of the first directory on a route; keeps `*` and
     # `?`. None: the program does not store sessions by project.
     project_directory: Callable[[str], str] | None = None
+    compresses: bool = False  # its program compresses transcripts, and adds `.zst` to their names
 
     def agent(self, *names: str) -> str:
         """Return the name of the agent for the names of the directories on a route."""

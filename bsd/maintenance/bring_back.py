@@ -33,7 +33,15 @@ from pydantic import Field
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.audit import AuditLog
 from bsd.core.directories import give_to_owner_of, is_there, make_directories, opened
-from bsd.core.errors import BsdError, Busy, Conflict, Invalid, LeftAlone, os_problem
+from bsd.core.errors import (
+    BsdError,
+    Busy,
+    Conflict,
+    Invalid,
+    LeftAlone,
+    Unavailable,
+    os_problem,
+)
 from bsd.core.files import open_plain, write_all
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName, inside
@@ -256,6 +264,7 @@ class _BringBack:
         """Yield the files of one session, the transcript last."""
         top = self._directory(snapshot)
         for file in reversed(snapshot.files):
+            self._refuse_misplaced(snapshot, file)
             target = self._target(snapshot, file, top)
             within = top if target.is_relative_to(top) else target.parent
             yield _ReturningFile(
@@ -267,6 +276,17 @@ class _BringBack:
                 file.was.mtime_ns,
                 partial(self._content, snapshot, file),
                 is_head=snapshot is self.head and file is snapshot.transcript,
+            )
+
+    def _refuse_misplaced(self, snapshot: Snapshot, file: SnapshotFile) -> None:
+        """Raise Unavailable if a file cannot belong to the session of its snapshot."""
+        if not snapshot.owns_directory or file is snapshot.transcript:
+            return
+        program = program_of(self.layout, snapshot.name.agent)
+        if not program.owns_directory or program.is_session_file(file.path):
+            raise Unavailable(
+                f"the copy of {snapshot.name} names {file.path!r:.200}, which is no file of it",
+                hint="`bsd archive forget` removes this copy",
             )
 
     def _missing_memory(self) -> MissingMemory:
@@ -474,7 +494,7 @@ def _create(name: str, directory: int) -> int:
 
 def _edited(source: InBlocks, edits: Iterable[Edit]) -> Iterator[bytes]:
     at = 0
-    for edit in (*edits, Edit(source.identity.size, 0, b"")):
+    for edit in (*edits, Edit(source.size, 0, b"")):
         for start in range(at, edit.offset, _BLOCK):
             yield source.read(start, min(_BLOCK, edit.offset - start))
         yield edit.new

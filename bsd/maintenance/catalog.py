@@ -375,7 +375,28 @@ def _session_files(
     if others := away.get(agent):
         there = {session for session, _ in files}
         files += [one for one in _sessions_among(others, is_listed) if one[0] not in there]
+    source = layout.source_of(agent)
+    if source is not None and source.compresses:
+        files += _compressed(layout, agent, away, {session for session, _ in files})
     return files
+
+
+def _compressed(
+    layout: Layout, agent: str, away: _Files, there: Collection[str]
+) -> Iterator[_File]:
+    """Yield the sessions that the agent's program has compressed, without those in `there`."""
+    directory, program = layout.sessions_dir(agent), program_of(layout, agent)
+    exclusions, found = layout.exclusions(), list[os.DirEntry[str]]()
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as items:
+        found += items
+    known = set(there)
+    for item in (*found, *away.get(agent, ())):
+        session = program.compressed_session(item.name)
+        if session is None or session in known or exclusions.session(agent, session):
+            continue
+        if (stat := _stat_of_file(item)) is not None:
+            known.add(session)
+            yield session, stat
 
 
 def _sessions_among(

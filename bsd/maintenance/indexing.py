@@ -290,7 +290,7 @@ def _take_lines(source: Transcript, offset: int, first: int) -> tuple[list[Line]
 
 def _was_appended_to(known: Known, source: Transcript) -> bool:
     same_file = (known.dev, known.ino) == _file_of(source.identity)[:2]
-    if not same_file or source.identity.size <= known.size or not known.guard:
+    if not same_file or source.size <= known.offset or not known.guard:
         return False
     return _guard(source, known.offset) == known.guard
 

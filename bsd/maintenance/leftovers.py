@@ -27,7 +27,7 @@ from bsd.store.contents import Contents, contents_of
 from bsd.store.originals import SessionStore
 from bsd.store.snapshots import snapshots_of
 from bsd.transcripts.agents.entry import first_entries
-from bsd.transcripts.agents.opening import database_with, open_transcript
+from bsd.transcripts.agents.opening import database_with, open_file, open_transcript
 from bsd.transcripts.agents.program import ENDING
 from bsd.transcripts.agents.programs import program_of
 from bsd.transcripts.reader import TranscriptFile
@@ -273,7 +273,7 @@ def _said(file: Path) -> tuple[Counter[bytes], bytes]:
 def _standing(session: Path, wanted: Counter[bytes]) -> Counter[bytes]:
     """Count how often each of these lines occurs in the session."""
     found: Counter[bytes] = Counter()
-    with TranscriptFile(session) as source:
+    with open_file(session) as source:
         for line in source.lines():
             if (hashed := hashlib.sha256(line.raw).digest()) in wanted:
                 found[hashed] += 1
@@ -286,7 +286,7 @@ def _is_stored(stored: Contents, line: bytes) -> bool:
 
 
 def _begins_one(begun: bytes, session: Path, store: SessionStore) -> bool:
-    with TranscriptFile(session) as source:
+    with open_file(session) as source:
         if any(line.raw.startswith(begun) for line in source.lines()):
             return True
     return any((store.read(ref) or b"").startswith(begun) for ref in store.refs())

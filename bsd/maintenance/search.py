@@ -376,7 +376,7 @@ def _texts_of(
 
 
 def _line_at(source: InBlocks, row: FoundRow) -> Line | None:
-    if row.offset >= source.identity.size:
+    if row.offset >= source.size:
         return None
     if row.offset and source.read(row.offset - 1, 1) != b"\n":
         return None

@@ -497,6 +497,7 @@ class _SessionCopying:
             left_out=tuple(self.left_out),
             working_directory=ends.directory,
             gone_at=now if self.candidate.renamed else None,
+            owns_directory=self.program.owns_directory,
         )
         write_snapshot(snapshot)
         writer.drop_damaged()
@@ -555,7 +556,7 @@ class _SessionCopying:
         else:
             parts = unchanged_parts(source, was) if was else ()
             start = sum(part.size for part in parts)
-            self.read += source.identity.size - start
+            self.read += source.size - start
             parts += tuple(map(writer.add, split_into_parts(self._lines(source, start))))
         mode = status.st_mode & 0o777
         return SnapshotFile(below, source.identity, mode, status.st_uid, status.st_gid, parts)

@@ -224,7 +224,7 @@ class StoredLineReader:
     def _in_transcript(self, name: SessionName, look: Look, at: str) -> Iterator[_Piece]:
         offset, number = map(int, at.split(":")) if at else (0, 0)
         with open_or_snapshot(self.layout, name) as source:
-            size = source.identity.size
+            size = source.size
             if offset and (offset > size or source.read(offset - 1, 1) != b"\n"):
                 offset = number = 0  # the transcript was rewritten since
             fmt = format_of(source, program_of(self.layout, name.agent))

@@ -188,7 +188,7 @@ def ends_in(
 
     `change`: converts each line before it is parsed.
     """
-    size = source.identity.size
+    size = source.size
     head = source.read(0, min(size, _HEAD))
     lines = _whole_lines(head, at_end=size <= _HEAD)
     found = program.detect(lines)
@@ -227,7 +227,7 @@ def _whole_lines(data: bytes, *, at_end: bool) -> list[bytes]:
 
 def _last_lines(source: Transcript) -> list[bytes]:
     """Return the complete lines among the last 64 KB, or up to 1 MB if a line is longer."""
-    size, length = source.identity.size, _TAIL
+    size, length = source.size, _TAIL
     while True:
         start = max(0, size - length)
         _, *lines = source.read(start, size - start).split(b"\n")

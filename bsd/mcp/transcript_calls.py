@@ -126,7 +126,7 @@ class WatchedTranscript:
         waits_at: float | None = None,
         prices: PriceTable | None = None,
     ) -> None:
-        self.identity = source.identity
+        self.identity, self.size = source.identity, source.size
         self.lines_holding = source.lines_holding
         self.read = source.read
         self.calls: list[OwnCall] = []

@@ -37,9 +37,9 @@ class EditedTranscript:
     """The lines of a session after edits. The session file itself stays open and unchanged."""
 
     def __init__(self, source: Transcript) -> None:
-        self.identity = source.identity
+        self.identity, self.size = source.identity, source.size
         self._source = source
-        self._pieces = [_Stretch(0, source.identity.size, 0)]
+        self._pieces = [_Stretch(0, source.size, 0)]
 
     def after(self, edits: Sequence[Edit]) -> EditedTranscript:
         """Return the session after these edits, which were planned on this state of it."""
@@ -53,11 +53,11 @@ class EditedTranscript:
                 pieces.append(_Stretch(end, len(edit.new), edit.new))
                 end += len(edit.new)
             read = edit.offset + edit.length
-        for piece in self._between(read, self.identity.size, end):
+        for piece in self._between(read, self.size, end):
             pieces.append(piece)
             end += piece.length
         edited = EditedTranscript(self._source)
-        edited.identity = replace(self.identity, size=end)
+        edited.identity, edited.size = replace(self.identity, size=end), end
         edited._pieces = pieces
         return edited
 
@@ -77,7 +77,7 @@ class EditedTranscript:
     def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
         """Yield the lines from byte `start` on, like `Transcript.lines`."""
         index = first_index
-        for piece in self._between(start, self.identity.size, start):
+        for piece in self._between(start, self.size, start):
             for line in self._lines_of(piece):
                 yield replace(line, index=index)
                 index += 1

@@ -185,8 +185,8 @@ class _Measured:
             lines_out=self.lines_out,
             stays=len({entry for answer in answers for entry in answer.stays}),
             gone=len({entry for answer in answers for entry in answer.gone}),
-            bytes_before=source.identity.size,
-            bytes_after=at.identity.size,
+            bytes_before=source.size,
+            bytes_after=at.size,
             tokens=tokens,
             cache_warm_until=None if warm_until is None or not tokens else iso_utc(warm_until),
         )

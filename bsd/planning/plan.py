@@ -150,7 +150,7 @@ class Revised:
     def __init__(self, source: Transcript, fmt: TranscriptFormat) -> None:
         self._source = source
         self._fmt = fmt
-        self.identity = source.identity
+        self.identity, self.size = source.identity, source.size
         # Offset → the line's edit, relative to the present file, and its record for the history.
         self._changed: dict[int, tuple[Edit, TouchedLine]] = {}
         self._keeps: list[StoredOriginal] = []

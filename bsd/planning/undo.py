@@ -319,7 +319,7 @@ class _Undoing:
         if isinstance(former, Missing):
             raise self._content_lost(line, former)
         was = with_end(former, line, now)
-        if line.went and place.offset < self._source.identity.size and not was.endswith(b"\n"):
+        if line.went and place.offset < self._source.size and not was.endswith(b"\n"):
             was += b"\n"  # it was the last line, and lines were added after it
         keep = self._keep(line, place, now, was)
         if not trial:

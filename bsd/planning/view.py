@@ -162,7 +162,7 @@ def context(name: SessionName, source: Transcript, fmt: TranscriptFormat) -> Con
         extracted_entries=len(away),
         extracted_ids=tuple(entry.id for entry in away),
         extractable_entries=sum(entry.extractable is not False for entry in entries),
-        size_bytes=source.identity.size,
+        size_bytes=source.size,
         extracted_size_bytes=sum(entry.extracted_size for entry in away),
         last_extracted_at=max((entry.extracted_at or "" for entry in away), default=None),
         entries=tuple(
@@ -249,7 +249,7 @@ def line_offsets(source: Transcript, most: int | None = None) -> array[int]:
 
     `most`: stop after more than this many lines have begun; None: read the whole session.
     """
-    size, offsets = source.identity.size, array("Q", [0])
+    size, offsets = source.size, array("Q", [0])
     for start in range(0, size, BLOCK):
         if most is not None and len(offsets) > most:
             return offsets
@@ -272,7 +272,7 @@ def views_alone(
     """
     for number in numbers:
         start, is_last = offsets[number], number + 1 == len(offsets)
-        stop = source.identity.size if is_last else offsets[number + 1]
+        stop = source.size if is_last else offsets[number + 1]
         line = Line(number, start, source.read(start, stop - start))
         if located := Located.of(line, fmt):
             yield located, _view_of(located, fmt, None, line_hash(line.raw)[: 2 * SHORTEST])
@@ -394,7 +394,7 @@ class Outline:
     def _read(self, source: Transcript, numbers: Iterable[int]) -> Iterator[Line]:
         for number in numbers:
             start, is_last = self.offsets[number], number + 1 == len(self.offsets)
-            stop = self.identity.size if is_last else self.offsets[number + 1]
+            stop = source.size if is_last else self.offsets[number + 1]
             yield Line(number, start, source.read(start, stop - start))
 
     def rows(self, lines: Iterable[Line], fmt: TranscriptFormat) -> Iterator[EntryView]:
@@ -458,7 +458,7 @@ def outline_of(source: Transcript, fmt: TranscriptFormat, begun: Outline | None 
         if line.raw.endswith(b"\n"):
             new.end, new.complete = line.offset + len(line.raw), line.index + 1
     new.shorts, new.longs = array("I", sorted(new.shorts)), array("Q", sorted(new.longs))
-    new.guard = guard_of(source, min(new.end, source.identity.size))  # edits may add bytes
+    new.guard = guard_of(source, min(new.end, source.size))  # edits may add bytes
     return new
 
 

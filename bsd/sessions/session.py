@@ -24,6 +24,7 @@ from bsd.core.locks import own_lock
 from bsd.core.logs import BoundLogger
 from bsd.store.history import History
 from bsd.store.originals import SessionStore
+from bsd.transcripts.agents.compressed import why_not_edited
 from bsd.transcripts.agents.database import SessionDatabase
 from bsd.transcripts.agents.entry import first_entries
 from bsd.transcripts.agents.format import NotOurs, TranscriptFormat
@@ -40,6 +41,7 @@ _END_BYTES = 32 << 10  # of a session, in which its last lines are judged
 _READABLE = "read it with `bsd show`, or update bsd; nothing in it is changed"
 _IN_DATABASE = "read it with `bsd show`; nothing in the database is changed"
 _NO_PLAIN_FILE = "its program keeps it in a form that bsd does not edit"
+_COMPRESSED = "open it once in its program, which makes a plain file of it; or read it as it is"
 _UNREADABLE = "update bsd, or leave it out with the setting `exclude`; nothing in it is changed"
 
 
@@ -119,6 +121,9 @@ class Session:
         """
         if database := self.program.database():  # reading a session from it takes long
             raise LeftAlone(self._why_read_only(database), hint=_IN_DATABASE)
+        path = path or self.path
+        if compressed := why_not_edited(path):
+            raise LeftAlone(compressed, hint=_COMPRESSED)
         source, found, read_only = self._open(path)
         if read_only is None and isinstance(found, NotOurs):
             with source:
@@ -162,7 +167,9 @@ class Session:
             self._refuse_no_session(unless_stored=True)
         source = open_file(path) if path else open_transcript(self.layout, self.name)
         database = database or self.program.database()
-        read_only = None if database is None else self._why_read_only(database)
+        read_only = why_not_edited(path) if path else None
+        if database is not None:
+            read_only = self._why_read_only(database)
         try:
             found = self.program.detect(line.raw for line in source.lines())
             if read_only is None and isinstance(found, TranscriptFormat):

@@ -49,8 +49,9 @@ class SnapshotReader(InBlocks):
     def __init__(self, snapshot: Snapshot, file: SnapshotFile | None = None) -> None:
         self._snapshot = snapshot
         self._file = file or snapshot.transcript
-        super().__init__(self._file.was, _LARGEST_PART)
         self._ends = list(accumulate(part.size for part in self._file.parts))
+        # The copy of a compressed file holds its lines.
+        super().__init__(self._file.was, _LARGEST_PART, self._ends[-1] if self._ends else 0)
         self._packs: list[Pack] | None = None  # opened at the first read
         self._problem: Exception | None = None  # why a pack could not be opened
         self._opened = ExitStack()
@@ -61,7 +62,7 @@ class SnapshotReader(InBlocks):
         self._packs = None
 
     def read(self, offset: int, length: int) -> bytes:
-        if offset + length > self.identity.size:
+        if offset + length > self.size:
             raise ChangedWhileReading(f"there are no {length} bytes at {offset}")
         pieces = []
         number = bisect_right(self._ends, offset)
@@ -145,7 +146,7 @@ def unchanged_parts(source: Transcript, before: SnapshotFile) -> tuple[Part, ...
     kept = before.parts[:-1]
     now, was = source.identity, before.was
     appended = (now.dev, now.ino) == (was.dev, was.ino) and now.size >= was.size
-    if not appended or not kept:
+    if not appended or not kept or source.size < sum(part.size for part in before.parts):
         return ()
     end = sum(part.size for part in kept)
     compared = {0: kept[0], end - kept[-1].size: kept[-1], end: before.parts[-1]}

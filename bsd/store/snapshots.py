@@ -7,8 +7,9 @@ transcript is stored lean: extracted values are already in the session's store a
 distinguishes the session from others that had the same name.
 
 `copy.json` is trusted only if it is bsd's own file (`core/files`) and its values are possible: the
-names must be those of its place, and every path must lie below the directory of its session. It has
-a checksum; older versions of bsd wrote none.
+names must be those of its place, and every path must lie below the directory of its session, or of
+its agent if that holds no other session (`owns_directory`). It has a checksum; older versions of
+bsd wrote none.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -42,6 +43,7 @@ from bsd.core.layout import COPY, Layout, SessionName
 from bsd.store.checked import (
     moment,
     path_below,
+    relative_path,
     sha256_in_hex,
     text,
     text_or_none,
@@ -57,6 +59,7 @@ _MANIFEST = "copy.json"
 _ENDING = ".jsonl"
 _VERSION = 1
 _CHECKSUM = "sha256"  # of the document without this member
+_COMPRESSED = "compressed"  # size of a file on disk that its program has compressed
 _ORIGIN = re.compile(r"[0-9a-f]{16}")
 _BROKEN = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
@@ -73,7 +76,7 @@ class SnapshotFile:
     """A file as it was copied; `path` is relative to the agent's session directory."""
 
     path: str
-    was: Identity
+    was: Identity  # of the file on disk; its parts hold its lines, even if it was compressed
     mode: int
     uid: int
     gid: int
@@ -96,6 +99,7 @@ class Snapshot:
     left_out: tuple[str, ...] = ()  # unreadable files of the session, each with the reason
     working_directory: str | None = None  # the first working directory
     gone_at: float | None = None  # time at which a run first found the session deleted
+    owns_directory: bool = False  # as in `AgentProgram`
 
     @property
     def id(self) -> str:
@@ -110,7 +114,7 @@ class Snapshot:
     @property
     def size(self) -> int:
         """The bytes of all its files, without extracted values."""
-        return sum(file.was.size for file in self.files)
+        return sum(part.size for file in self.files for part in file.parts)
 
     @property
     def packed(self) -> int:
@@ -239,6 +243,8 @@ def write_snapshot(snapshot: Snapshot) -> None:
         "gone_at": snapshot.gone_at,
         "files": [_file_document(file) for file in snapshot.files],
     }
+    if snapshot.owns_directory:
+        document["owns_directory"] = True
     document[_CHECKSUM] = _checksum(document)
     data = orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n"
     write_private(snapshot.directory / _MANIFEST, data)
@@ -271,8 +277,12 @@ def _parse(directory: Path, document: Any) -> Snapshot:
     files = tuple(map(_parse_file, document["files"]))
     if not files or files[0].path != f"{name.session}{_ENDING}":
         raise ValueError("its first file is not the transcript")
+    owns_directory = truth(document.get("owns_directory", False))
     for file in files[1:]:
-        path_below(file.path, name.session)
+        if owns_directory:
+            relative_path(file.path)
+        else:
+            path_below(file.path, name.session)
     if len({file.path for file in files}) < len(files):
         raise ValueError("it names a file twice")
     return Snapshot(
@@ -290,6 +300,7 @@ def _parse(directory: Path, document: Any) -> Snapshot:
             document.get("working_directory")
         ),  # older versions wrote none
         gone_at=None if document["gone_at"] is None else moment(document["gone_at"]),
+        owns_directory=owns_directory,
     )
 
 
@@ -307,6 +318,8 @@ def _parse_file(document: Any) -> SnapshotFile:
     )
     if sum(part.size for part in parts) != was.size:
         raise ValueError("the sizes of its parts do not add up")
+    if (compressed := document.get(_COMPRESSED)) is not None:
+        was = replace(was, size=whole_number(compressed))
     return SnapshotFile(
         path=text(document["path"]),
         was=was,
@@ -318,15 +331,16 @@ def _parse_file(document: Any) -> SnapshotFile:
 
 
 def _file_document(file: SnapshotFile) -> dict[str, Any]:
-    was = file.was
-    return {
+    was, size = file.was, sum(part.size for part in file.parts)
+    document = {
         "path": file.path,
-        "was": [was.dev, was.ino, was.size, was.mtime_ns, was.ctime_ns],
+        "was": [was.dev, was.ino, size, was.mtime_ns, was.ctime_ns],
         "mode": file.mode,
         "uid": file.uid,
         "gid": file.gid,
         "parts": [[part.hash.hex(), part.size] for part in file.parts],
     }
+    return document if was.size == size else {**document, _COMPRESSED: was.size}
 
 
 def _checksum(document: dict[str, Any]) -> str:

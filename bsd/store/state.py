@@ -226,7 +226,7 @@ class StateDb:
                 at = _checkpoint(place, ids)
             except (ValueError, KeyError, TypeError):  # written by another version
                 break
-            if at.offset > source.identity.size or guard(source, at.offset) != guard_before:
+            if at.offset > source.size or guard(source, at.offset) != guard_before:
                 break
             found.append(at)
         if found and found[0].waiting is not None:  # without the first, the further one is useless

@@ -46,6 +46,7 @@ class Transcript(Protocol):
     """The lines of a session as they were when it was opened, or as a plan changes them."""
 
     identity: Identity
+    size: int  # bytes of the lines; `identity.size` is that of the file on disk
 
     def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
         """Yield the lines from byte `start` on; `first_index` is the number of the first of them.
@@ -67,9 +68,18 @@ class InBlocks(ABC):
     """A session that is read in blocks; lines that are appended later are not seen."""
 
     identity: Identity
+    size: int
 
-    def __init__(self, identity: Identity, block: int = BLOCK) -> None:
+    def __init__(self, identity: Identity, block: int = BLOCK, size: int | None = None) -> None:
+        """Begin to read.
+
+        Args:
+            identity: of the file.
+            block: bytes that are read at once.
+            size: bytes of the lines; None: the size of the file.
+        """
         self.identity = identity
+        self.size = identity.size if size is None else size
         self._block = block
 
     def __enter__(self) -> Self:
@@ -84,7 +94,7 @@ class InBlocks(ABC):
 
     def lines(self, start: int = 0, first_index: int = 0) -> Iterator[Line]:
         """As `Transcript.lines`."""
-        end = self.identity.size
+        end = self.size
         index, line_start, block_start = first_index, start, start
         buffer = bytearray(min(_FIRST_BLOCK, self._block))
         view = memoryview(buffer)
@@ -113,7 +123,7 @@ class InBlocks(ABC):
         if not needle or b"\n" in needle:
             yield from (line for line in self.lines() if needle in line.raw)
             return
-        end, offset, index, length = self.identity.size, 0, 0, self._block
+        end, offset, index, length = self.size, 0, 0, self._block
         while offset < end:
             piece = self.read(offset, min(length, end - offset))
             is_last = offset + len(piece) == end
@@ -131,7 +141,7 @@ class InBlocks(ABC):
 
     def whole_lines(self, start: int = 0) -> Iterator[bytes]:
         """Yield everything from byte `start` on, in pieces of whole lines; raises as `lines`."""
-        end, offset, length = self.identity.size, start, self._block
+        end, offset, length = self.size, start, self._block
         while offset < end:
             piece = self.read(offset, min(length, end - offset))
             if offset + len(piece) < end:
@@ -162,8 +172,15 @@ class InBlocks(ABC):
 class _Descriptor(InBlocks):
     """A session that is read through an open descriptor; `called` names it in messages."""
 
-    def __init__(self, descriptor: int, identity: Identity, called: str, block: int) -> None:
-        super().__init__(identity, block)
+    def __init__(
+        self,
+        descriptor: int,
+        identity: Identity,
+        called: str,
+        block: int,
+        size: int | None = None,
+    ) -> None:
+        super().__init__(identity, block, size)
         self._fd = descriptor
         self._called = called
 
@@ -173,7 +190,7 @@ class _Descriptor(InBlocks):
             os.close(fd)
 
     def read(self, offset: int, length: int) -> bytes:
-        if offset + length > self.identity.size:
+        if offset + length > self.size:
             raise self._changed()
         try:
             whole = os.pread(self._fd, length, offset)
@@ -229,12 +246,15 @@ class TranscriptCopy(_Descriptor):
 
     Args:
         descriptor: the temporary file, which `close` closes.
-        state: the state of the session (`stat_transcript`); its size is that of the copy.
+        state: the state of the session (`stat_transcript`).
         called: the name of the session's file or database in messages.
+        size: bytes of the copy; None: the size in `state`.
     """
 
-    def __init__(self, descriptor: int, state: os.stat_result, called: str) -> None:
-        super().__init__(descriptor, Identity.of(state), called, BLOCK)
+    def __init__(
+        self, descriptor: int, state: os.stat_result, called: str, size: int | None = None
+    ) -> None:
+        super().__init__(descriptor, Identity.of(state), called, BLOCK, size)
 
 
 class BytesTranscript(InBlocks):
@@ -255,6 +275,17 @@ class BytesTranscript(InBlocks):
 
     def _fill(self, view: memoryview, offset: int) -> None:
         view[:] = self.read(offset, len(view))
+
+
+def open_descriptor(path: Path) -> int:
+    """Open a regular file for reading; if it is leased, as during a commit, wait for its end.
+
+    Raises NotFound, Forbidden, BsdError.
+    """
+    try:
+        return _opened(path)
+    except OSError as error:
+        _raise_cannot_open(path, error)
 
 
 def _opened(path: Path) -> int:

@@ -19,10 +19,14 @@ from bsd.core.config_file import ConfigService
 from bsd.core.errors import LeftAlone
 from bsd.core.layout import SessionName
 from bsd.maintenance import catalog
+from bsd.maintenance.bring_back import bring_back
+from bsd.maintenance.deleted_sessions import find_deleted
 from bsd.maintenance.leftovers import stores_without_transcript
+from bsd.maintenance.snapshots import SnapshotScope, take_snapshots
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
 from bsd.planning.result import Status
+from bsd.sessions.idle import RetryBudget
 from bsd.transcripts.agents.codex import CODEX
 from bsd.transcripts.agents.programs import program_of
 from tests.actions import performed
@@ -270,7 +274,7 @@ def test_a_migrated_thread_keeps_placeholders_without_room_for_values(codex: Cod
 
 
 @pytest.mark.parametrize("archived", [False, True], ids=["in its place", "archived"])
-def test_a_compressed_thread_is_named_and_comes_back_with_all(
+def test_a_compressed_thread_is_read_copied_and_brought_back(
     codex: Codex, *, archived: bool
 ) -> None:
     thread, old, name = extracted(codex)
@@ -283,20 +287,27 @@ def test_a_compressed_thread_is_named_and_comes_back_with_all(
     with codex.server() as server:
         server.call("rollout/compress")
         wait_for(lambda: packed.exists() and not path.exists(), "the packed file")
+    assert listed(codex) == {name: "archived" if archived else None}
     found = verify(codex.layout)
-    assert found.clean
-    [finding] = found.findings
-    assert (finding.kind, finding.where) == ("no_transcript", str(name))
-    assert str(packed) in finding.message
+    assert (found.clean, found.findings, found.placeholders) == (True, [], taken.count(AWAY))
+    with caller(codex).reader(name) as opened:
+        assert opened.transcript.read(0, opened.transcript.size) == taken
+        assert opened.transcript.identity.size == packed.stat().st_size < len(taken)
+        assert "compressed" in (opened.left_alone or "")
+    result = performed.restore_all(caller(codex), name)
+    assert result.status is Status.LEFT_ALONE
+    assert "compressed" in (result.reason or "")
+    codex.rest()
+    copied = take_snapshots(codex.layout, "30d", RetryBudget(), scope=SnapshotScope(at_once=True))
+    assert copied.sessions == 1
     with pytest.raises(LeftAlone):
         Trash(codex.layout, "14d").delete(name, permanent=True)
+    packed.unlink()
+    assert bring_back(codex.layout, find_deleted(codex.layout, str(name))).files == 1
     if archived:
         codex.run("unarchive", thread)
     with codex.server() as server:
         server.call("thread/resume", threadId=thread)
-    assert codex.file(thread).read_bytes() == taken  # markers included
-    codex.rest()
-    assert performed.restore_all(caller(codex), name).status is Status.RESTORED
     assert without_restored(codex.file(thread).read_bytes()) == old
 
 

@@ -69,6 +69,7 @@ from bsd.transcripts.agents.format import (
     texts_in,
 )
 from bsd.transcripts.agents.program import (
+    COMPRESSED,
     ENDING,
     SYNC_COPY,
     AgentProgram,
@@ -451,7 +452,7 @@ class CodexDay(AgentProgram):
         return self.sessions.parent / "thread-writer-locks"
 
     def is_session_file(self, name: str) -> bool:
-        return _rollout(name) is not None
+        return _rollout(name) is not None and not name.endswith(COMPRESSED)
 
     def why_no_session(self, name: str) -> str | None:
         if self.is_session_file(name):
@@ -459,6 +460,11 @@ class CodexDay(AgentProgram):
         if is_sync_copy(name):
             return SYNC_COPY
         return "Codex names its threads rollout-<time>-<id>"
+
+    def compressed_session(self, name: str) -> str | None:
+        if not name.endswith(COMPRESSED) or _rollout(name) is None:
+            return None
+        return name.removesuffix(ENDING + COMPRESSED)
 
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         return _detect(first_lines)
@@ -520,8 +526,9 @@ class CodexDay(AgentProgram):
 
 
 def _rollout(name: str) -> re.Match[str] | None:
-    """Match the name of a file, if it is the file of a thread."""
-    return _ROLLOUT.fullmatch(name.removesuffix(ENDING)) if name.endswith(ENDING) else None
+    """Match the name of a file, if it is the file of a thread, compressed or not."""
+    plain = name.removesuffix(COMPRESSED)
+    return _ROLLOUT.fullmatch(plain.removesuffix(ENDING)) if plain.endswith(ENDING) else None
 
 
 def _day(name: str) -> tuple[str, ...] | None:
@@ -565,6 +572,7 @@ KIND = SourceKind(
     program_archive=ProgramArchive("archived_sessions", _day, "archived"),
     at_work=_at_work,
     title="Codex",
+    compresses=True,
     usual_directory=directory_below("CODEX_HOME", ".codex", "sessions"),
     additions=_additions,
     directory_files=directory_files,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bsd.core.errors import LeftAlone
 from bsd.core.layout import Layout, SessionName
+from bsd.transcripts.agents.compressed import is_compressed, open_compressed
 from bsd.transcripts.agents.database import SessionDatabase
 from bsd.transcripts.agents.program import AgentProgram
 from bsd.transcripts.agents.programs import program_of
@@ -45,8 +46,8 @@ def stat_transcript(layout: Layout, name: SessionName) -> os.stat_result:
 
 
 def open_file(path: Path) -> InBlocks:
-    """Open a transcript by its path; raises NotFound, Forbidden, BsdError."""
-    return TranscriptFile(path)
+    """Open a transcript by its path, compressed or not; raises NotFound, Forbidden, BsdError."""
+    return open_compressed(path) if is_compressed(path) else TranscriptFile(path)
 
 
 def require_transcript(layout: Layout, name: SessionName) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bsd.transcripts.agents.database import SessionDatabase
 
 ENDING = ".jsonl"
+COMPRESSED = ".zst"  # follows `ENDING` if a program has compressed the transcript
 
 # How programs that keep a directory equal on two machines (Syncthing, Dropbox) name the second
 # version of a file that was changed on both.
@@ -157,6 +158,11 @@ class AgentProgram(ABC):
         return False
 
     @property
+    def owns_directory(self) -> bool:
+        """Whether its directory holds a single session, to which all files there belong."""
+        return False
+
+    @property
     def undeletable(self) -> str | None:
         """Why bsd must not delete its sessions; None if it may."""
         return None
@@ -190,6 +196,13 @@ class AgentProgram(ABC):
 
     def renamed_by_program(self, name: str) -> str | None:
         """Return the session whose transcript the program renamed to `name`; None if it did not."""
+        return None
+
+    def compressed_session(self, name: str) -> str | None:
+        """Return the session whose transcript the program compressed into the file `name`.
+
+        None for any other file. A plain file of the session takes precedence.
+        """
         return None
 
     def belongings(self, session: str) -> Iterator[Path]:
@@ -374,6 +387,7 @@ class SourceKind(NamedTuple):
     at_work: Callable[[Path, Process], Iterable[Path]] = lambda _source, _process: ()
     page_size: PageSize = OTHERS  # of an answer over MCP
     title: str = ""  # the program's name as users write it
+    compresses: bool = False  # it compresses transcripts (`COMPRESSED`)
     # Returns the usual directory of its sessions, from the environment.
     usual_directory: Callable[[Mapping[str, str]], Path] | None = None
     # Yields the prompts in the program's history. Arguments: the source's directory, and a function

@@ -168,6 +168,7 @@ def _source(given: SourceSettings) -> Source:
         kind.routes,
         kind.program_archive,
         kind.project_directory,
+        kind.compresses,
     )
 
 

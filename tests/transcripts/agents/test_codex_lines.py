@@ -150,7 +150,8 @@ def test_conversations_of_compactions_leave_once_they_are_superseded() -> None:
     assert all(value.once_superseded and value.display for value in values.values())
     info = CODEX.info(entry)
     assert (info.version_of, info.versions_read) == ("compacted", 2)
-    for unknown in ({"replacement_history_entries": []}, {"replacement_history": None}):
+    others: list[dict[str, Any]] = [{"replacement_history_entries": []}]
+    for unknown in (*others, {"replacement_history": None}):
         other = line("compacted", **entry["payload"] | unknown)
         assert CODEX.info(other).versions_read == 0
 
