@@ -89,6 +89,7 @@ def test_it_sends_the_same_without_what_is_never_sent_and_forks_get_all_back(
     assert [line for line in original.splitlines()[2:] if line not in lines] == []
 
 
+@pytest.mark.soak
 def test_its_model_gets_a_text_back_in_its_own_session(
     omp: OhMyPi, path: Path, model: Model
 ) -> None:
