@@ -13,17 +13,20 @@ from typing import BinaryIO
 
 from bsd.core.errors import LeftAlone, Unavailable, os_problem
 from bsd.core.zstd import zstd
-from bsd.transcripts.agents.program import COMPRESSED
 from bsd.transcripts.reader import InBlocks, TranscriptCopy, open_descriptor
 
 # Limit of the decompressed bytes. A damaged or hostile file of a few kilobytes could fill the disk.
 MOST_BYTES = 8 << 30
+_ENDING = ".zst"
 _BLOCK = 1 << 20
 
 
 def is_compressed(path: Path) -> bool:
-    """Return whether this is the name of a compressed transcript."""
-    return path.name.endswith(COMPRESSED)
+    """Return whether this is the name of a compressed transcript.
+
+    Programs that rename transcripts add the ending to any name.
+    """
+    return path.name.endswith(_ENDING)
 
 
 def why_not_edited(path: Path) -> str | None:
