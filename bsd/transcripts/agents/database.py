@@ -71,6 +71,23 @@ class SessionVersion(NamedTuple):
         return self.token == later.token and self.last <= later.last
 
 
+class Fill(NamedTuple):
+    """Something in a database, or beside it, and how users get the space back, as a sentence."""
+
+    what: str
+    bytes: int
+    advice: str | None
+
+
+class ImportedFile(NamedTuple):
+    """A file whose lines the program has imported into its database, compared with that."""
+
+    path: Path
+    lines: int
+    missing: int  # lines that the database lacks
+    problem: str | None = None  # why it could not be compared
+
+
 @dataclass(frozen=True, slots=True)
 class _Known:
     version: SessionVersion
@@ -132,6 +149,14 @@ class SessionDatabase(ABC):
     @abstractmethod
     def lines(self, connection: sqlite3.Connection, version: SessionVersion) -> Iterator[bytes]:
         """Yield the lines of a session up to the row `version.last`, each with its line end."""
+
+    def fills(self) -> Iterator[Fill]:
+        """Yield what fills the database and the files beside it; empty if that is not known."""
+        yield from ()
+
+    def imported(self) -> Iterator[ImportedFile]:
+        """Compare the files that were imported into the database with it, and yield the results."""
+        yield from ()
 
     # --- for readers ---
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import sqlite3
@@ -12,15 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from bsd.actions.archive import copy_sessions
+from bsd.actions.archive import copy_sessions, list_archive
 from bsd.actions.export import ExportFormat, export_session
 from bsd.actions.list_sessions import list_all_sessions
 from bsd.actions.search import search_all, search_extracted
+from bsd.actions.summary import summarize_session
 from bsd.core.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.core.layout import Layout, SessionName
+from bsd.core.zstd import zstd
 from bsd.daemon.scan import Scan, sessions_by_stat
 from bsd.maintenance import catalog
 from bsd.maintenance.references import References
+from bsd.maintenance.verify import verify
 from bsd.mcp.restoring import Inline, restore_with_text
 from bsd.planning.result import Status
 from bsd.sessions.session import Session
@@ -235,6 +239,61 @@ def test_files_beside_the_database_are_read_only_too(layout: Layout) -> None:
     assert why is not None
     with pytest.raises(LeftAlone):
         Session(layout, SessionName("main", "old")).open()
+
+
+# --- beside the database ---
+
+
+def test_imported_files_are_compared_with_the_database(layout: Layout) -> None:
+    events = put(layout, "one", "two")
+    archive = layout.agents / "main" / "session-sqlite-import-archive" / "1"
+    archive.mkdir(parents=True)
+    header = b'{"type":"session","version":3,"id":"s1"}'
+    spaced = json.dumps(json.loads(events[3])).encode()  # with spaces, and its members in order
+    whole_file = archive / "s1.jsonl"
+    whole_file.write_bytes(b"".join(whole([header, *events[1:3], spaced])))
+    part = archive / "s1.jsonl.deleted.2026-09-01T00-00-00.000Z.zst"
+    part.write_bytes(zstd.compress(b"".join(whole([header, *events[1:], b'{"id":"lost"}']))))
+    (archive / "broken.jsonl.zst").write_bytes(b"broken")
+    found = {each.where: each for each in verify(layout).findings}
+    assert found[str(part)].message == "1 of its 9 lines are not in the database"
+    assert "cannot be compared" in found[str(archive / "broken.jsonl.zst")].message
+    size = whole_file.stat().st_size
+    assert found["main"].message == (
+        f"all lines of 1 imported files ({size:,} bytes) are in the database"
+    )
+
+
+def test_a_summary_says_what_fills_the_database(layout: Layout) -> None:
+    put(layout, "one")
+    with writing(database_path(layout.root)) as connection:
+        row = ("s1", 0, None, "x" * 100_000, 0)
+        connection.execute("INSERT INTO trajectory_runtime_events VALUES (?, ?, ?, ?, ?)", row)
+    archive = layout.agents / "main" / "session-sqlite-import-archive"
+    archive.mkdir()
+    (archive / "old.jsonl").write_bytes(b"x" * 50_000)
+    filled = summarize_session(make_caller(layout, Clock()), NAME).directory
+    assert [files.what for files in filled[:2]] == [
+        "trajectories (records of runs, never sent)",
+        "imported JSONL (session-sqlite-import-archive)",
+    ]
+    assert filled[0].bytes > 100_000
+    assert "openclaw update cleanup" in (filled[1].advice or "")
+
+
+def test_the_file_of_a_deleted_session_is_kept_like_any_that_is_gone(layout: Layout) -> None:
+    put(layout, "here")
+    sessions = layout.agents / "main" / "sessions"
+    sessions.mkdir()
+    content = b"".join(whole(conversation("gone", "needle")))
+    name = "gone.jsonl.deleted.2026-09-01T00-00-00.000Z.zst"
+    (sessions / name).write_bytes(zstd.compress(content))
+    caller = make_caller(layout, Clock())
+    assert copy_sessions(caller).copied == 2
+    [gone] = list_archive(caller).sessions
+    assert gone.session == "main/gone"
+    [found] = search_all(caller, "needle").results
+    assert found.session == "main/gone"
 
 
 # --- hostile databases ---
