@@ -19,6 +19,7 @@ import threading
 import time
 import zlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -468,6 +469,32 @@ def columns_of(connection: sqlite3.Connection, table: str) -> frozenset[str]:
     """Return the names of a table's columns; empty if there is no such table."""
     rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
     return frozenset(text_in(name) for [name] in rows)
+
+
+def table_fills(
+    connection: sqlite3.Connection, contents: Mapping[str, str], compact: str | None = None
+) -> Iterator[Fill]:
+    """Yield the bytes of tables with their indexes, and of pages that are free.
+
+    Each index and table is a statement of its own, since SQLite walks over all its pages.
+
+    Args:
+        contents: by the beginning of a table's name, its content in words for users.
+        compact: how users get free pages back.
+    """
+    (page,) = connection.execute("PRAGMA page_size").fetchone()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    names = connection.execute("SELECT name, tbl_name FROM sqlite_master WHERE rootpage > 0")
+    sizes: Counter[str] = Counter()
+    with suppress(sqlite3.OperationalError):  # this SQLite has no dbstat
+        for name, table in names.fetchall():
+            query = "SELECT sum(pgsize) FROM dbstat WHERE name = ? AND aggregate = TRUE"
+            (size,) = connection.execute(query, (text_in(name),)).fetchone()
+            called = text_in(table)
+            found = (what for begin, what in contents.items() if called.startswith(begin))
+            sizes[next(found, "other tables")] += size or 0
+    yield from (Fill(what, size, None) for what, size in sizes.items())
+    yield Fill("free pages", free * page, compact)
 
 
 def text_in(value: object) -> str:

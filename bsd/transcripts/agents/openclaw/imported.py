@@ -7,8 +7,6 @@ cleanup` deletes them. It also leaves a file for each session that a user delete
 from __future__ import annotations
 
 import hashlib
-import sqlite3
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +15,7 @@ import orjson
 
 from bsd.core.errors import BsdError
 from bsd.transcripts.agents.compressed import is_compressed, open_compressed
-from bsd.transcripts.agents.database import Fill, ImportedFile, text_in
+from bsd.transcripts.agents.database import Fill, ImportedFile, table_fills
 from bsd.transcripts.agents.openclaw.database import OpenClawDatabase
 from bsd.transcripts.reader import InBlocks, TranscriptFile, parse_entry
 
@@ -39,37 +37,17 @@ _CONTENTS = {
     "memory_": "memory index",
     "session_": "list of conversations",
 }
-_OTHERS = "other tables"
 
 
 def fills(database: OpenClawDatabase) -> Iterator[Fill]:
     """Yield what fills the database and the directories of files beside it; raises BsdError."""
     with database.connected() as connection:
-        yield from _tables(connection)
+        yield from table_fills(connection, _CONTENTS, _COMPACT)
     agent = database.path.parent.parent
     imported = list(_jsonl_in(agent / _ARCHIVE))
     yield Fill(f"imported JSONL ({_ARCHIVE})", _size(imported), _CLEANUP)
     deleted = [path for path in _files_in(agent / "sessions") if ".jsonl.deleted." in path.name]
     yield Fill("files of deleted sessions (sessions/*.deleted.*)", _size(deleted), None)
-
-
-def _tables(connection: sqlite3.Connection) -> Iterator[Fill]:
-    """Yield the bytes of tables with their indexes; one statement each, since a scan takes time."""
-    (page,) = connection.execute("PRAGMA page_size").fetchone()
-    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
-    names = connection.execute("SELECT name, tbl_name FROM sqlite_master WHERE rootpage > 0")
-    sizes: Counter[str] = Counter()
-    with suppress(sqlite3.OperationalError):  # this SQLite has no dbstat
-        for name, table in names.fetchall():
-            query = "SELECT sum(pgsize) FROM dbstat WHERE name = ? AND aggregate = TRUE"
-            (size,) = connection.execute(query, (text_in(name),)).fetchone()
-            sizes[_content_of(text_in(table))] += size or 0
-    yield from (Fill(what, size, None) for what, size in sizes.items())
-    yield Fill("free pages", free * page, _COMPACT)
-
-
-def _content_of(table: str) -> str:
-    return next((what for begin, what in _CONTENTS.items() if table.startswith(begin)), _OTHERS)
 
 
 def _files_in(directory: Path) -> Iterator[Path]:
