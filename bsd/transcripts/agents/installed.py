@@ -95,6 +95,8 @@ def nothing_configured(
 def _has_sessions(source: Source) -> bool:
     """Return whether the source has a session; raises OSError if its directory is closed."""
     for _, directory in source.directories():
+        if kind_of(source.kind).program(source.path, directory).database() is not None:
+            return True
         with suppress(OSError), os.scandir(directory) as found:
             if any(each.name.endswith(ENDING) for each in found):
                 return True

@@ -12,7 +12,9 @@ import json
 import re
 import shlex
 import sqlite3
+import stat
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,17 +45,20 @@ from bsd.transcripts.agents.format import (
     Filling,
     NotOurs,
     Rank,
+    StartedSubagent,
     Title,
     ToolCall,
     TranscriptFormat,
     Turn,
     Value,
     asked,
+    in_short,
     named,
     path_text,
 )
 from bsd.transcripts.agents.program import (
     AgentProgram,
+    FilesOfProgram,
     Registered,
     Registry,
     SourceKind,
@@ -61,12 +66,20 @@ from bsd.transcripts.agents.program import (
 )
 from bsd.transcripts.agents.values import leaf_values, text_value
 from bsd.transcripts.reader import parse_entry
+from bsd.transcripts.spans import ValuePath
 
 _HEADER, _MESSAGE, _PART = "session", "message", "part"
+# Members of the line of a message that sums up all earlier messages, except the latest.
+_COMPACTS, _KEPT_FROM = "compacts", "keptFrom"
 _STATE = (_PART, "state")
 # The title of a session that has no other.
 _UNNAMED = re.compile(r"(?:New|Child) session - \d{4}-.*")
 _KINDS = {"reasoning": "thinking", "tool": "tool_result"}
+_CONTENT = {"text", "file", *_KINDS}
+_ENDED = ("completed", "error")  # states of a call with a result
+_GOES_ON = ("tool-calls", "unknown")  # values of `finish` after which opencode asks again
+_SENT_AS_TEXT = ("text/plain", "application/x-directory")  # files, which stand in texts beside them
+_SUBAGENT = "task"  # the tool that starts one
 
 
 # --- its lines ---
@@ -81,40 +94,39 @@ class OpenCode(TranscriptFormat):
     def info(self, entry: Entry) -> EntryInfo:
         part = _part_of(entry)
         kind = text_of(part.get("type")) or text_of(entry.get("type")) or "unknown"
-        is_content = kind in {"text", *_KINDS}
-        role = text_of(entry.get("role")) if is_content else None
+        is_content, role = kind in _CONTENT, text_of(entry.get("role"))
         call = _call_in(part)
+        is_result = call is not None and call.answered
         return EntryInfo(
             id=entry_id(entry),
-            kind=(role or kind) if kind == "text" else _KINDS.get(kind, kind),
+            kind=_kind(kind, role, is_result=is_result),
             is_message=is_content,
             is_header=kind == _HEADER,
             is_assistant=is_content and role == "assistant",
             turn=_turn(entry, kind),
-            role="toolResult" if kind == "tool" else role,
+            role=("toolResult" if is_result else role) if is_content else None,
             time_ms=entry_time_ms(entry),
             is_note=not is_content,
-            answer=text_of(entry.get("messageID")),
+            answer=_message_id(entry) if role == "assistant" else None,
+            is_compaction=entry.get(_COMPACTS) is True,
+            kept_from=text_of(entry.get(_KEPT_FROM)),
             calls=() if call is None else (call,),
-            result_of=None if call is None else call.id,
-            result_tool=None if call is None else call.name,
+            result_of=call.id if call and is_result else None,
+            result_tool=call.name if call and is_result else None,
             cache=_cache_use(entry),
         )
 
     def values(self, entry: Entry, at_least: int = 0) -> list[Value]:
         part, type_ = _part_of(entry), self.info(entry).kind
-        text = text_of(part.get("text"))
-        values = [] if text is None else [text_value((_PART, "text"), text, type_)]
+        values = []
+        if text := text_of(part.get("text")):
+            is_unsent = part.get("ignored") is True and entry.get("role") == "user"
+            values.append(text_value((_PART, "text"), text, type_, display=is_unsent))
+        if url := _data_url(part):
+            is_unsent = part.get("mime") in _SENT_AS_TEXT
+            values.append(text_value((_PART, "url"), url, type_, display=is_unsent))
         state = part.get("state")
-        if isinstance(state, dict):
-            values += leaf_values(state.get("input"), (*_STATE, "input"), "tool_call", at_least)
-            if output := text_of(state.get("output")) or text_of(state.get("error")):
-                key = "output" if text_of(state.get("output")) else "error"
-                values.append(text_value((*_STATE, key), output, type_))
-            metadata = state.get("metadata")
-            where = (*_STATE, "metadata")
-            values += leaf_values(metadata, where, type_, at_least, display=True)
-        return values
+        return values + (_state_values(state, at_least) if isinstance(state, dict) else [])
 
     def title(self, entry: Entry) -> Title | None:
         if entry.get("type") == _HEADER:
@@ -133,6 +145,27 @@ class OpenCode(TranscriptFormat):
         own = text_of(entry.get("id")) if entry.get("type") == _HEADER else None
         return () if own is None else (own,)
 
+    def error_flags(self, entry: Entry) -> Iterator[tuple[ValuePath, bool]]:
+        status = _state_of(entry).get("status")
+        if status in _ENDED:
+            yield (*_STATE, "status"), status == "error"
+
+    def call_seconds(self, entry: Entry) -> tuple[str, float] | None:
+        call, time = _call_in(_part_of(entry)), _state_of(entry).get("time")
+        if call is None or not isinstance(time, dict):
+            return None
+        start, end = time.get("start"), time.get("end")
+        if not isinstance(start, (int, float)) or not isinstance(end, (int, float)):
+            return None
+        return call.id, max(0.0, (end - start) / 1000)
+
+    def subagent(self, entry: Entry) -> StartedSubagent | None:
+        call, metadata = _call_in(_part_of(entry)), _state_of(entry).get("metadata")
+        if call is None or call.name != _SUBAGENT or not isinstance(metadata, dict):
+            return None
+        session = text_of(metadata.get("sessionId"))
+        return None if session is None else StartedSubagent(call.id, session)
+
     def fillings(self, entry: Entry) -> Iterator[Filling]:
         if self.info(entry).is_note:
             yield Filling((), PROGRAM_NOTES)
@@ -146,21 +179,65 @@ def _part_of(entry: Entry) -> Entry:
     return part if isinstance(part, dict) else {}
 
 
+def _state_of(entry: Entry) -> Entry:
+    state = _part_of(entry).get("state")
+    return state if isinstance(state, dict) else {}
+
+
+def _message_id(entry: Entry) -> str | None:
+    return text_of(entry.get("messageID")) or entry_id(entry)
+
+
+def _kind(kind: str, role: str | None, *, is_result: bool) -> str:
+    if kind in {"text", "file"}:
+        return role or kind
+    return "tool_call" if kind == "tool" and not is_result else _KINDS.get(kind, kind)
+
+
 def _call_in(part: Entry) -> ToolCall | None:
-    call, tool = text_of(part.get("callID")), text_of(part.get("tool"))
+    call, tool, state = text_of(part.get("callID")), text_of(part.get("tool")), part.get("state")
     if call is None or tool is None:
         return None
-    return ToolCall(call, tool, (_PART,), (*_STATE, "input"), answered=True)
+    is_ended = isinstance(state, dict) and state.get("status") in _ENDED
+    has_input = isinstance(state, dict) and "input" in state
+    return ToolCall(
+        call, tool, (_PART,), (*_STATE, "input") if has_input else None, answered=is_ended
+    )
+
+
+def _data_url(part: Entry) -> str | None:
+    url = text_of(part.get("url"))
+    return url if url and url.startswith("data:") else None
+
+
+def _state_values(state: Entry, at_least: int) -> list[Value]:
+    """List arguments and result of a call; opencode sends no result that it has pruned."""
+    time = state.get("time")
+    is_pruned = isinstance(time, dict) and bool(time.get("compacted"))
+    result = "tool_result"
+    values = leaf_values(state.get("input"), (*_STATE, "input"), "tool_call", at_least)
+    for key in ("output", "error"):
+        if text := text_of(state.get(key)):
+            values.append(text_value((*_STATE, key), text, result, display=is_pruned))
+    attachments = state.get("attachments")
+    for index, file in enumerate(attachments if isinstance(attachments, list) else ()):
+        if isinstance(file, dict) and (url := _data_url(file)):
+            where = (*_STATE, "attachments", index, "url")
+            values.append(text_value(where, url, result, display=is_pruned))
+    metadata = (*_STATE, "metadata")
+    return values + leaf_values(state.get("metadata"), metadata, result, at_least, display=True)
 
 
 def _turn(entry: Entry, kind: str) -> Turn:
-    if kind == _MESSAGE:
-        if entry.get("role") == "user":
-            return Turn.STARTS
-        data = entry.get("data")
-        finish = data.get("finish") if isinstance(data, dict) else None
-        return Turn.CLOSES if finish == "stop" else Turn.OPEN
-    return Turn.NONE
+    if kind != _MESSAGE:
+        return Turn.NONE
+    if entry.get("role") == "user":
+        return Turn.STARTS
+    data = entry.get("data")
+    data = data if isinstance(data, dict) else {}
+    finish = text_of(data.get("finish"))
+    is_end = data.get("error") is not None or (finish is not None and finish not in _GOES_ON)
+    return Turn.CLOSES if is_end else Turn.OPEN
 
 
 def _cache_use(entry: Entry) -> CacheUse | None:
@@ -175,22 +252,22 @@ def _cache_use(entry: Entry) -> CacheUse | None:
 
 # --- its database ---
 
+FILE = "opencode.db"
+
 _REQUIRED = {
     "session": {"id", "parent_id", "directory", "title", "version", "time_created", "time_updated"},
     "message": {"id", "session_id", "time_created", "data"},
     "part": {"id", "message_id", "time_created", "data"},
 }
-_SESSIONS = (
-    "SELECT id, time_updated, (SELECT seq FROM event_sequence WHERE aggregate_id = session.id)"
-    " FROM session"
+NEWEST_MIGRATION = "20260622202450_simplify_session_input"  # opencode 1.18.33
+# A session without a number of events has a state made of its parts.
+_PARTS_STATE = (
+    "(SELECT count(*) || ' ' || max(time_updated) FROM part WHERE session_id = session.id)"
 )
-# For a database without numbers of events.
-_COUNTED = (
-    "SELECT id, time_updated, (SELECT count(*) || ' ' || max(time_updated) FROM part"
-    " WHERE session_id = session.id) FROM session"
-)
+_EVENT_STATE = "(SELECT seq FROM event_sequence WHERE aggregate_id = session.id)"
 _SESSION = "SELECT id, parent_id, directory, title, version, time_created FROM session WHERE id = ?"
 _MESSAGES = "SELECT id FROM message WHERE session_id = ? ORDER BY time_created, id"
+_COMPACT = "`opencode db VACUUM` rewrites the file without them"
 _CONTENTS = {
     "event": "log of events (event)",
     "part": "parts of messages (part)",
@@ -205,6 +282,13 @@ class OpenCodeDatabase(SessionDatabase):
     left_alone = "no other program than opencode may write to it"
 
     def find_problem(self, connection: sqlite3.Connection) -> str | None:
+        if columns_of(connection, "migration") >= {"id"}:
+            [newest] = connection.execute("SELECT max(id) FROM migration").fetchone()
+            if text_in(newest) > NEWEST_MIGRATION:
+                return (
+                    f"{self.path} has the schema {in_short(text_in(newest))}, and this bsd knows"
+                    f" schemas up to {NEWEST_MIGRATION}: update bsd"
+                )
         for table, required in _REQUIRED.items():
             if missing := required - columns_of(connection, table):
                 names = ", ".join(sorted(missing))
@@ -215,7 +299,10 @@ class OpenCodeDatabase(SessionDatabase):
         return None
 
     def versions(self, connection: sqlite3.Connection) -> Iterator[SessionVersion]:
-        query = _SESSIONS if columns_of(connection, "event_sequence") else _COUNTED
+        state = _PARTS_STATE
+        if columns_of(connection, "event_sequence") >= {"aggregate_id", "seq"}:
+            state = f"coalesce({_EVENT_STATE}, {_PARTS_STATE})"
+        query = f"SELECT id, time_updated, {state} FROM session"  # noqa: S608 - constants
         for session, updated, state in connection.execute(query).fetchall():
             token = f"{updated} {text_in(state) or state}"
             time_ms = updated if isinstance(updated, int) else 0
@@ -256,14 +343,19 @@ class OpenCodeDatabase(SessionDatabase):
                 session_file=None,
                 status=None,
                 parent=text_in(parent) or None,
-                title=None if _UNNAMED.fullmatch(text_in(title)) else text_in(title) or None,
+                title=None
+                if _UNNAMED.fullmatch(text_in(title))
+                else in_short(text_in(title)) or None,
+                started_by=text_in(parent) or None,
             )
             for session, parent, title in rows
         )
 
     def fills(self) -> Iterator[Fill]:
         with self.connected() as connection:
-            yield from table_fills(connection, _CONTENTS)
+            yield from table_fills(connection, _CONTENTS, _COMPACT)
+        for files in _directories(self.path.parent):
+            yield Fill(files.what, sum(map(_size, files.paths)), files.advice)
 
 
 def _lines_of(connection: sqlite3.Connection, message: str) -> Iterator[bytes]:
@@ -276,11 +368,24 @@ def _lines_of(connection: sqlite3.Connection, message: str) -> Iterator[bytes]:
     known = parse_entry(data or b"") or {}
     role = text_of(known.get("role"))
     about = {"type": _MESSAGE, "id": message, "role": role, "timestamp": created}
+    about |= _compaction(connection, known)
     yield _line({**about, _MESSAGE: _told(known)}, "data", data)
     query = "SELECT id, time_created, CAST(data AS BLOB) FROM part WHERE message_id = ? ORDER BY id"
     for part, at, content in connection.execute(query, (message,)):
         about = {"type": _PART, "id": text_in(part), "messageID": message, "role": role}
         yield _line({**about, "timestamp": at}, _PART, content)
+
+
+def _compaction(connection: sqlite3.Connection, message: Entry) -> Entry:
+    """Return the members that mark a summary; a part of its prompt names the first message kept."""
+    if message.get("summary") is not True or not message.get("finish") or message.get("error"):
+        return {}
+    query = "SELECT CAST(data AS BLOB) FROM part WHERE message_id = ?"
+    for [data] in connection.execute(query, (text_of(message.get("parentID")),)):
+        part = parse_entry(data or b"") or {}
+        if part.get("type") == "compaction":
+            return {_COMPACTS: True, _KEPT_FROM: text_of(part.get("tail_start_id"))}
+    return {}
 
 
 def _told(message: Entry) -> Entry:
@@ -295,7 +400,7 @@ def _told(message: Entry) -> Entry:
         cache = cache if isinstance(cache, dict) else {}
         told["usage"] = {
             "input": tokens.get("input"),
-            "output": tokens.get("output"),
+            "output": _sum(tokens.get("output"), tokens.get("reasoning")),
             "cacheRead": cache.get("read"),
             "cacheWrite": cache.get("write"),
             "cost": {"total": message.get("cost")},
@@ -303,11 +408,20 @@ def _told(message: Entry) -> Entry:
     return told
 
 
+def _sum(*counts: object) -> int:
+    """Return the sum of counts; opencode counts thinking apart from the rest of an answer."""
+    return sum(count for count in counts if isinstance(count, int))
+
+
 def _line(columns: Mapping[str, Any], name: str, content: bytes | None) -> bytes:
-    """Return the line of a row. Its object stands in it as it is stored."""
+    """Return the line of a row. Its object stands in it as it is stored.
+
+    Content that is not an object stands in it as a JSON string.
+    """
+    if content is None or parse_entry(content) is None:
+        content = json.dumps(text_in(content)).encode()
     begin = json.dumps(columns, separators=(",", ":")).encode()[:-1]
-    object_ = (content or b"null").replace(b"\n", b" ")
-    return begin + b',"' + name.encode() + b'":' + object_ + b"}\n"
+    return begin + b',"' + name.encode() + b'":' + content.replace(b"\n", b" ") + b"}\n"
 
 
 # --- its directory ---
@@ -332,7 +446,7 @@ class OpenCodeHome(AgentProgram):
         return OPENCODE if first.get("type") == _HEADER else NotOurs("not a session of opencode")
 
     def database(self) -> OpenCodeDatabase | None:
-        path = self.directory / "opencode.db"
+        path = self.directory / FILE
         try:
             if not is_there(path):
                 return None
@@ -350,10 +464,42 @@ class OpenCodeHome(AgentProgram):
         return f"cd {shlex.quote(directory)} && {command}" if directory else command
 
 
+# By the name of the directory: its content.
+_DIRECTORIES = {
+    "snapshot": "copies of working directories, for undoing",
+    "storage": "sessions of versions before the database",
+    "tool-output": "whole outputs of tools",
+    "log": "logs",
+}
+
+
+def _directories(directory: Path) -> Iterator[FilesOfProgram]:
+    """Yield each directory that opencode fills beside its database."""
+    for name, what in _DIRECTORIES.items():
+        yield FilesOfProgram(f"{what} ({name})", (directory / name,))
+
+
+def _directory_files(directory: Path) -> Iterator[FilesOfProgram]:
+    files = tuple(directory / f"{FILE}{ending}" for ending in ("", "-wal", "-shm"))
+    yield FilesOfProgram(f"database ({FILE})", files)
+    yield from _directories(directory)
+
+
+def _size(directory: Path) -> int:
+    """Return the size of the files below a directory in bytes; links are not followed."""
+    total = 0
+    for path in directory.rglob("*"):
+        with suppress(OSError):
+            found = path.lstat()
+            total += found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return total
+
+
 KIND = SourceKind(
     routes=((),),
     called="opencode",
     program=lambda _, directory: OpenCodeHome(directory),
     title="opencode",
     usual_directory=directory_below("XDG_DATA_HOME", ".local/share", "opencode"),
+    directory_files=_directory_files,
 )
