@@ -502,4 +502,6 @@ KIND = SourceKind(
     title="opencode",
     usual_directory=directory_below("XDG_DATA_HOME", ".local/share", "opencode"),
     directory_files=_directory_files,
+    # Its settings have comments, so bsd adds nothing to them.
+    additions=lambda _commands, _environ: [],
 )
