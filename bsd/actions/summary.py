@@ -125,7 +125,10 @@ class SummaryFields:
         if text := error_text(entry):
             _list(self.errors, text, 3)
         elif info.kind == "tool_result" and any(flag for _, flag in fmt.error_flags(entry)):
-            text = next((value.text for value in values if value.text), None)
+            texts = [value for value in values if value.text]
+            # The entry may also hold the arguments of the call.
+            first = min(texts, key=lambda value: value.type != "tool_result", default=None)
+            text = first.text if first else None
             _list(self.errors, text or "(an error without words)", 3)
 
     def conclude(self) -> None:
