@@ -122,7 +122,7 @@ class SessionDatabase(ABC):
         self._versions: dict[str, SessionVersion] = {}
         self._list = Registry()
         self._known: dict[str, _Known] = {}  # the sessions that were measured
-        self._copy: tuple[str, os.stat_result, BinaryIO] | None = None
+        self._copy: tuple[SessionVersion, BinaryIO] | None = None
 
     # --- what a program's module tells ---
 
@@ -232,10 +232,10 @@ class SessionDatabase(ABC):
                     raise LeftAlone(self._problem)
                 raise NotFound(f"there is no session {session} in {self.path}")
             state = self._stat(version)
-            if self._copy is None or self._copy[:2] != (session, state):
+            if self._copy is None or self._copy[0] != version:
                 self._forget_copy()
-                self._copy = session, state, self._written(version, state)
-            descriptor = os.dup(self._copy[2].fileno())
+                self._copy = version, self._written(version, state)
+            descriptor = os.dup(self._copy[1].fileno())
             return TranscriptCopy(descriptor, state, f"{session} in {self.path}")
 
     def _repeated(self, work: Callable[[], _Result]) -> _Result:
@@ -381,7 +381,7 @@ class SessionDatabase(ABC):
 
     def _forget_copy(self) -> None:
         if self._copy is not None:
-            self._copy[2].close()
+            self._copy[1].close()
             self._copy = None
 
 

@@ -14,12 +14,16 @@ from bsd.actions.list_entries import list_entries
 from bsd.actions.list_sessions import list_all_sessions
 from bsd.actions.search import search_extracted
 from bsd.actions.summary import summarize_session
+from bsd.core.errors import LeftAlone
 from bsd.core.layout import Layout, SessionName
 from bsd.core.sources import Source
 from bsd.daemon.scan import Scan
 from bsd.mcp.restoring import restore_with_text
 from bsd.planning.result import Status
-from bsd.transcripts.agents.opencode import KIND
+from bsd.transcripts.agents.entry import Entry
+from bsd.transcripts.agents.format import StartedSubagent
+from bsd.transcripts.agents.installed import agents_with_sessions
+from bsd.transcripts.agents.opencode import FILE, KIND, NEWEST_MIGRATION, OPENCODE
 from bsd.transcripts.agents.opening import open_transcript, stat_transcript
 from bsd.transcripts.change import Identity
 from tests.session_files import Clock, make_caller
@@ -39,7 +43,7 @@ CREATE TABLE event (id text PRIMARY KEY, aggregate_id text NOT NULL, seq integer
 """
 AT = 1_795_743_472_000
 TOKENS = {"input": 30, "output": 5, "reasoning": 0, "cache": {"read": 100, "write": 0}}
-TOOL = {
+TOOL: dict[str, Any] = {
     "type": "tool",
     "tool": "bash",
     "callID": "toolu_0000000000000003",
@@ -83,6 +87,37 @@ def _message(
         connection.execute("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?)", columns)
 
 
+def _changed(
+    layout: Layout, *statements: str, newer: tuple[str, dict[str, Any]] = ("", {})
+) -> None:
+    """Change the database as opencode does; `newer` is a message with a text."""
+    with closing(sqlite3.connect(layout.sources[0].path / FILE)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        name, data = newer
+        if name:
+            _message(connection, name, data, {"type": "text", "text": f"Text of {name}."})
+        connection.execute("UPDATE event_sequence SET seq = seq + 1")
+        connection.commit()
+
+
+def _part(layout: Layout, part: dict[str, Any]) -> Entry:
+    """Give the database this part as its call; return the line."""
+    data = json.dumps(part).replace("'", "''")
+    _changed(layout, f"UPDATE part SET data = '{data}' WHERE id = 'prt_msg_2_1'")
+    return next(line for line in _lines(layout) if line["id"] == "prt_msg_2_1")
+
+
+def _raw(layout: Layout) -> bytes:
+    with open_transcript(layout, NAME) as source:
+        return b"".join(line.raw for line in source.lines())
+
+
+def _lines(layout: Layout) -> list[Entry]:
+    with open_transcript(layout, NAME) as source:
+        return [json.loads(line.raw) for line in source.lines()]
+
+
 def test_rows_are_lines_in_their_order(layout: Layout) -> None:
     with open_transcript(layout, NAME) as source:
         assert source.identity == Identity.of(stat_transcript(layout, NAME))
@@ -123,3 +158,97 @@ def test_a_part_that_changes_in_place_is_a_change_of_its_session(layout: Layout)
     assert [name for name, _ in scan.step()] == [NAME]
     with open_transcript(layout, NAME) as source:
         assert sum(b"Changed." in line.raw for line in source.lines()) == 4
+
+
+def test_a_call_is_answered_when_it_has_ended(layout: Layout) -> None:
+    running = {**TOOL, "state": {"status": "running", "input": {"command": "seq 3"}}}
+    info = OPENCODE.info(_part(layout, running))
+    assert (info.kind, info.result_of) == ("tool_call", None)
+    assert [call.answered for call in info.calls] == [False]
+    state = {"status": "error", "input": {"command": "seq 3"}, "error": "No seq here."}
+    entry = _part(layout, {**TOOL, "state": {**state, "time": {"start": 1000, "end": 3500}}})
+    assert [flag for _, flag in OPENCODE.error_flags(entry)] == [True]
+    assert OPENCODE.call_seconds(entry) == (TOOL["callID"], 2.5)
+    summary = summarize_session(make_caller(layout, Clock()), NAME).summary
+    assert summary.errors == ["No seq here."]
+
+
+def test_a_sub_agent_belongs_to_its_session(layout: Layout) -> None:
+    state = {"status": "completed", "input": {}, "output": "", "metadata": {"sessionId": "ses_2"}}
+    entry = _part(layout, {**TOOL, "tool": "task", "state": state})
+    assert OPENCODE.subagent(entry) == StartedSubagent(TOOL["callID"], "ses_2")
+    columns = "id, project_id, parent_id, directory, title, version, time_created, time_updated"
+    row = f"'ses_2', 'global', 'ses_1', '/home/me', 'Look\n(sub)', '1', {AT}, {AT}"
+    _changed(layout, f"INSERT INTO session ({columns}) VALUES ({row})")
+    home = KIND.program(layout.sources[0].path, layout.sources[0].path)
+    assert home.registry().started("ses_1") == ["ses_2"]
+    assert home.registry().title("ses_2") == "Look (sub)"
+
+
+def test_what_opencode_does_not_send_is_never_sent(layout: Layout) -> None:
+    pruned = {**TOOL["state"], "time": {"compacted": 1}, "metadata": {"output": "again"}}
+    values = OPENCODE.values(_part(layout, {**TOOL, "state": pruned}))
+    assert {value.path[-1] for value in values if value.display} == {"output"}
+    assert sum(value.display for value in values) == 2
+    text = {"role": "user", "part": {"type": "text", "text": "For you.", "ignored": True}}
+    assert [value.display for value in OPENCODE.values(text)] == [True]
+
+
+def test_a_summary_leaves_the_kept_messages_in_context(layout: Layout) -> None:
+    kept = json.dumps({"type": "compaction", "auto": False, "tail_start_id": "msg_2"})
+    _changed(layout, newer=("msg_3", {"role": "user"}))
+    _changed(layout, f"UPDATE part SET data = '{kept}' WHERE message_id = 'msg_3'")
+    summary = {"role": "assistant", "summary": True, "finish": "stop", "parentID": "msg_3"}
+    _changed(layout, newer=("msg_4", {**summary, "error": {"name": "Aborted"}}))
+    assert not any(OPENCODE.info(line).is_compaction for line in _lines(layout))
+    data = json.dumps(summary)
+    _changed(layout, f"UPDATE message SET data = '{data}' WHERE id = 'msg_4'")
+    [info] = [info for line in _lines(layout) if (info := OPENCODE.info(line)).is_compaction]
+    assert (info.id, info.kept_from) == ("msg_4", "msg_2")
+    context = summarize_session(make_caller(layout, Clock()), NAME).context
+    assert context is not None
+
+
+def test_damaged_rows_stay_lines_of_their_own(layout: Layout) -> None:
+    hostile = '{"type":"text","text":"a"},"id":"ses_other"'
+    _changed(layout, f"UPDATE part SET data = '{hostile}}}' WHERE id = 'prt_msg_1_0'")
+    _changed(layout, "UPDATE part SET data = x'ff00' WHERE id = 'prt_msg_2_0'")
+    _changed(layout, "UPDATE message SET data = '[1,\n2]' WHERE id = 'msg_2'")
+    lines = _lines(layout)
+    assert [line["id"] for line in lines[:4]] == ["ses_1", "msg_1", "prt_msg_1_0", "msg_2"]
+    assert lines[2]["part"] == hostile + "}"
+    assert len(lines) == 7
+    assert len(list_entries(make_caller(layout, Clock()), NAME).entries) == 7
+
+
+def test_a_newer_schema_is_refused_in_words(layout: Layout) -> None:
+    create = "CREATE TABLE migration (id text PRIMARY KEY, time_completed integer)"
+    _changed(layout, create, f"INSERT INTO migration VALUES ('{NEWEST_MIGRATION}', 1)")
+    assert len(_lines(layout)) == 7
+    _changed(layout, "INSERT INTO migration VALUES ('20270101000000_other', 1)")
+    with pytest.raises(LeftAlone, match=r"has the schema 20270101000000_other, .* update bsd"):
+        open_transcript(layout, NAME)
+    assert list_all_sessions(make_caller(layout, Clock())).sessions == ()
+
+
+def test_a_session_without_a_number_of_events_changes_with_its_parts(layout: Layout) -> None:
+    _changed(layout, "DELETE FROM event_sequence")
+    before = Identity.of(stat_transcript(layout, NAME))
+    assert b"Done." in _raw(layout)
+    _changed(
+        layout,
+        "UPDATE part SET data = replace(data, 'Done.', 'Gone.'), time_updated = 1 + time_updated",
+    )
+    assert Identity.of(stat_transcript(layout, NAME)) != before
+    assert b"Gone." in _raw(layout)
+
+
+def test_its_directory_is_found_and_what_fills_it(layout: Layout) -> None:
+    home = layout.sources[0].path
+    [found] = agents_with_sessions({"XDG_DATA_HOME": str(home.parent)}, ["opencode"])
+    assert found.directory == home
+    (home / "snapshot" / "one").mkdir(parents=True)
+    (home / "snapshot" / "one" / "pack").write_bytes(b"x" * 5000)
+    (home / "snapshot" / "link").symlink_to(home)
+    use = summarize_session(make_caller(layout, Clock()), NAME).directory
+    assert {5000} == {each.bytes for each in use if each.what.endswith("(snapshot)")}
