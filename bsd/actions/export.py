@@ -33,6 +33,7 @@ from bsd.maintenance.deleted_sessions import (
     open_or_snapshot,
     parent_of,
 )
+from bsd.maintenance.lineage import OpenBeginning, open_beginnings
 from bsd.maintenance.secret_patterns import Secret, secrets_in
 from bsd.maintenance.titles import ends_in
 from bsd.planning.redact_text import SecretText
@@ -87,7 +88,9 @@ class Exported:
         int, Field(description="Number of extracted values that cannot be restored any more")
     ]
     problems: Annotated[
-        tuple[str, ...], Field(description="Sub-agents' sessions that cannot be read"), OMIT_EMPTY
+        tuple[str, ...],
+        Field(description="Sessions of sub-agents, or in which it begins, that cannot be read"),
+        OMIT_EMPTY,
     ] = ()
     problem: Internal[BsdError | None] = None
 
@@ -166,6 +169,8 @@ class _Export:
         self._context = context
         self._format = format
         self._sources: list[tuple[SessionName, InBlocks]] = []
+        # By session: the files of other sessions in which it begins.
+        self._begins_in: dict[SessionName, list[tuple[SessionName, OpenBeginning]]] = {}
         self._secrets: dict[str, Secret] = {}
         self._count: Counter[str] = Counter()
         self._entries = self._unavailable = 0
@@ -182,14 +187,28 @@ class _Export:
                 f"{name} cannot be exported: bsd does not know the format of its lines",
                 hint="copy its file instead; bsd has not changed it",
             )
+        before, problem = open_beginnings(self._context.layout, name, source, opened)
+        self._begins_in[name] = before
+        self.problems += [problem] if problem else []
         self._sources.append((name, source))
 
     def _lines(self, name: SessionName, source: InBlocks) -> Iterator[tuple[bytes, int]]:
-        """Yield each line with its values restored, and the number of unavailable values."""
+        """Yield each line with its values restored, and the number of unavailable values.
+
+        The lines in which the session begins come first.
+        """
+        for begun, beginning in self._begins_in.get(name, ()):
+            yield from self._lines_of(begun, beginning)
+        yield from self._lines_of(name, source)
+
+    def _lines_of(self, name: SessionName, source: InBlocks) -> Iterator[tuple[bytes, int]]:
         layout = self._context.layout
         fmt = format_of(source, program_of(layout, name.agent))
         assert fmt is not None  # noqa: S101 - `open` has checked it
-        total = self.passes * sum(source.size for _, source in self._sources)
+        before = (each for files in self._begins_in.values() for _, each in files)
+        total = self.passes * sum(
+            each.size for each in (*before, *(source for _, source in self._sources))
+        )
         for raw, answer in restored_lines(source, fmt, SessionStore(layout, name)):
             yield raw, len(answer.unavailable) if answer else 0
             self._read += len(raw)

@@ -19,6 +19,7 @@ from bsd.core.formatting import format_size
 from bsd.core.layout import SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.catalog import children
+from bsd.maintenance.lineage import BeginsIn, begins_in
 from bsd.planning.entry_texts import EntryText, Original, entry_texts
 from bsd.planning.locate import Located
 from bsd.planning.originals import original_of
@@ -79,6 +80,9 @@ class Entries:
     left_alone: Annotated[
         str | None, Field(description="Why bsd does not edit the session; null: bsd edits it")
     ] = None
+    begins_in: Annotated[
+        BeginsIn | None, Field(description="The session in whose file it begins"), OMIT_EMPTY
+    ] = None
 
 
 def list_entries(  # noqa: PLR0913 - options, each by its name
@@ -110,7 +114,8 @@ def list_entries(  # noqa: PLR0913 - options, each by its name
         source, fmt = opened.transcript, opened.format
         is_plain = bool(texts) and not wanted and extracted is None
         if is_plain and source.size > _LARGE and not context.outlines.has(session, source):
-            return _page_alone(opened, start, before, limit, texts)
+            page = _page_alone(opened, start, before, limit, texts)
+            return replace(page, begins_in=begins_in(context.layout, session, source))
         outline = context.outlines.of(session, source, fmt)
 
         def matching(lines: range) -> Iterator[int]:
@@ -135,7 +140,8 @@ def list_entries(  # noqa: PLR0913 - options, each by its name
         else:
             entries = tuple(entry_row(opened.store, fmt, row) for _, row in found)
         damaged = outline.damaged(source)
-        return Entries(entries, following, previous, damaged, opened.left_alone)
+        begun = begins_in(context.layout, session, source)
+        return Entries(entries, following, previous, damaged, opened.left_alone, begun)
 
 
 def _page_alone(
@@ -262,6 +268,9 @@ class SessionDetail(SessionInList):
         DamagedLines | None,
         Field(description="Damaged lines of the whole session; null if it was not read"),
     ]
+    begins_in: Annotated[
+        BeginsIn | None, Field(description="The session in whose file it begins"), OMIT_EMPTY
+    ] = None
 
 
 def show_session(
@@ -291,4 +300,5 @@ def show_session(
         next=page.next,
         previous=page.previous,
         damaged=page.damaged,
+        begins_in=page.begins_in,
     )

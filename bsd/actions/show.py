@@ -10,11 +10,12 @@ from pydantic import Field
 
 from bsd.actions.context import ActionContext
 from bsd.actions.read_extracted import held_by, text_of_value
-from bsd.core.answers import Internal
+from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.errors import NotFound
 from bsd.core.formatting import format_size
 from bsd.core.layout import SessionName
 from bsd.maintenance.catalog import resume_command, waits
+from bsd.maintenance.lineage import BeginsIn, begins_in
 from bsd.planning.timing import Timing
 from bsd.planning.timing_members import wait_of
 from bsd.planning.view import EntryView, extracted_content, outline_of, views
@@ -51,6 +52,9 @@ class ShownEntries:
     ] = None
     resume: Annotated[
         str | None, Field(description="The command that continues it in its program")
+    ] = None
+    begins_in: Annotated[
+        BeginsIn | None, Field(description="The session in whose file it begins"), OMIT_EMPTY
     ] = None
     wait: Internal[Timing | None] = None  # of values that its prompt cache keeps, if any
 
@@ -99,9 +103,10 @@ def show_entries(
         if full or entry is not None:
             found = list(_whole(source, fmt, found, opened.store))
         left_alone = opened.left_alone
+        begun = None if entry is not None else begins_in(context.layout, session, source)
     resume = resume_command(context.layout, session)
     wait = wait_of(waits(context.layout, session), context.now())
-    return ShownEntries(str(session), tuple(found), full, damaged, left_alone, resume, wait)
+    return ShownEntries(str(session), tuple(found), full, damaged, left_alone, resume, begun, wait)
 
 
 def show_value(context: ActionContext, session: SessionName, entry: str, key: str) -> ShownValue:

@@ -132,6 +132,8 @@ def tell_shown(found: ShownEntries | ShownValue | ReadEntry, *, raw: bool = Fals
     if isinstance(found, ShownValue):
         _print_value(text_of_value(found.value))
         return
+    if found.begins_in is not None:
+        say_wrapped(found.begins_in.in_words())
     whole = [entry for entry in found.entries if isinstance(entry, WholeEntry)]
     for entry in whole:
         _print_whole(entry, full=found.full)

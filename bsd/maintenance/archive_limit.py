@@ -9,7 +9,7 @@ are bytes, times epoch seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 from bsd.core.errors import NotFound, Unavailable
 from bsd.core.formatting import NEVER, iso_utc
-from bsd.core.layout import Layout
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.deleted_sessions import deleted_sessions, is_deleted
 from bsd.maintenance.expiry import (
     Cleaned,
@@ -34,6 +34,7 @@ from bsd.store.snapshots import (
     archive_directories,
     delete_snapshot,
     read_snapshot,
+    sessions_needed_by_copies,
     snapshot_directories,
 )
 
@@ -141,10 +142,17 @@ class ArchiveOverLimit(RetentionTarget):
         self.is_near = self.used >= _NEARLY * limit
         self.going: dict[Path, ArchivePart] = {}
         over = self.used - limit
-        for part in parts:
-            if over <= 0:
+        needed = sessions_needed_by_copies(layout)
+        gone: set[SessionName] = set()
+        while over > 0:
+            # A session in whose file others begin goes after these.
+            free = (part for part in parts if not _others(part, needed) - gone)
+            part = next(free, None)
+            if part is None:
                 break
+            parts.remove(part)
             self.going[part.place] = part
+            gone |= {part.gone.name} if part.gone else set()
             over -= part.size
 
     def _parts(self) -> Iterator[ArchivePart]:
@@ -188,6 +196,11 @@ class ArchiveOverLimit(RetentionTarget):
                 return Cleaned()  # the session was deleted meanwhile
             delete_snapshot(place)
         return Cleaned(1, part.size)
+
+
+def _others(part: ArchivePart, needed: Mapping[str, set[SessionName]]) -> set[SessionName]:
+    """Return the sessions with copies that begin in the file of a deleted session."""
+    return set() if part.gone is None else needed.get(str(part.gone.name), set())
 
 
 def _is_spare(layout: Layout, directory: Path) -> bool:

@@ -33,13 +33,21 @@ from pydantic import Field
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.audit import AuditLog
 from bsd.core.directories import give_to_owner_of, is_there, make_directories, opened
-from bsd.core.errors import BsdError, Busy, Conflict, Invalid, LeftAlone, os_problem
+from bsd.core.errors import (
+    BsdError,
+    Busy,
+    Conflict,
+    Invalid,
+    LeftAlone,
+    Unavailable,
+    os_problem,
+)
 from bsd.core.files import open_plain, write_all
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName, inside
 from bsd.core.locks import OwnLock, own_lock
 from bsd.maintenance.crash_journal import read_journal, write_journal
-from bsd.maintenance.deleted_sessions import deleted_parts
+from bsd.maintenance.deleted_sessions import beginnings, deleted_parts, is_deleted
 from bsd.maintenance.project_memory import MemoryFile, MissingMemory, missing_memory
 from bsd.maintenance.relocate import remove_file, remove_tree
 from bsd.planning.uninstall import plan_leaving
@@ -161,6 +169,8 @@ def bring_back(
 ) -> BroughtBack:
     """Put a deleted session back in its place, together with the sessions that are parts of it.
 
+    Deleted sessions in whose files it begins come back too, since its program reads them.
+
     Args:
         layout: the root.
         head: the snapshot of the session.
@@ -175,7 +185,23 @@ def bring_back(
         Busy, Forbidden, LeftAlone, Unavailable.
     """
     budget = budget or RetryBudget()
-    return _BringBack(layout, head, renamed or head.name, actor, budget, after_step).run()
+    before = beginnings(layout, head)
+    for copy in reversed(before):
+        _BringBack(layout, copy, copy.name, actor, budget, after_step).run()
+    answer = _BringBack(layout, head, renamed or head.name, actor, budget, after_step).run()
+    advice = _lacking(layout, before[-1] if before else head)
+    return replace(
+        answer,
+        sessions=[*answer.sessions, *(str(copy.name) for copy in before)],
+        advice="; ".join(filter(None, (answer.advice, advice))) or None,
+    )
+
+
+def _lacking(layout: Layout, copy: Snapshot) -> str | None:
+    """Return the warning that the file in which a session begins is missing, or None."""
+    if copy.begins_in is None or not is_deleted(layout, SessionName.parse(copy.begins_in)):
+        return None
+    return f"its program cannot continue it: it begins in {copy.begins_in}, which is gone"
 
 
 @dataclass(slots=True)
@@ -256,6 +282,7 @@ class _BringBack:
         """Yield the files of one session, the transcript last."""
         top = self._directory(snapshot)
         for file in reversed(snapshot.files):
+            self._refuse_misplaced(snapshot, file)
             target = self._target(snapshot, file, top)
             within = top if target.is_relative_to(top) else target.parent
             yield _ReturningFile(
@@ -267,6 +294,17 @@ class _BringBack:
                 file.was.mtime_ns,
                 partial(self._content, snapshot, file),
                 is_head=snapshot is self.head and file is snapshot.transcript,
+            )
+
+    def _refuse_misplaced(self, snapshot: Snapshot, file: SnapshotFile) -> None:
+        """Raise Unavailable if a file cannot belong to the session of its snapshot."""
+        if not snapshot.owns_directory or file is snapshot.transcript:
+            return
+        program = program_of(self.layout, snapshot.name.agent)
+        if not program.owns_directory or program.is_session_file(file.path):
+            raise Unavailable(
+                f"the copy of {snapshot.name} names {file.path!r:.200}, which is no file of it",
+                hint="`bsd archive forget` removes this copy",
             )
 
     def _missing_memory(self) -> MissingMemory:

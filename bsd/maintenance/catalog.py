@@ -27,6 +27,7 @@ from bsd.store.originals import SessionStore
 from bsd.store.search import Known, SearchIndex, ask
 from bsd.store.state import Left
 from bsd.store.statistics import Statistics, TakenOut
+from bsd.transcripts.agents.compressed import compressed_sessions
 from bsd.transcripts.agents.installed import nothing_configured
 from bsd.transcripts.agents.opening import has_transcript, stat_transcript
 from bsd.transcripts.agents.program import (
@@ -324,31 +325,12 @@ def _session_files(
         rows = {} if database.problem else database.sessions()
         files = [one for one in files if one[0] not in rows]
         files += [each for each in rows.items() if not exclusions.session(agent, each[0])]
-    if others := away.get(agent):
+    others = away.get(agent, ())
+    packed = compressed_sessions(layout, agent, program, others)
+    for candidates in (_sessions_among(others, is_listed), packed):
         there = {session for session, _ in files}
-        files += [one for one in _sessions_among(others, is_listed) if one[0] not in there]
-    source = layout.source_of(agent)
-    if source is not None and source.compresses:
-        files += _compressed(layout, agent, away, {session for session, _ in files})
+        files += [one for one in candidates if one[0] not in there]
     return files
-
-
-def _compressed(
-    layout: Layout, agent: str, away: _Files, there: Collection[str]
-) -> Iterator[_File]:
-    """Yield the sessions that the agent's program has compressed, without those in `there`."""
-    directory, program = layout.sessions_dir(agent), program_of(layout, agent)
-    exclusions, found = layout.exclusions(), list[os.DirEntry[str]]()
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as items:
-        found += items
-    known = set(there)
-    for item in (*found, *away.get(agent, ())):
-        session = program.compressed_session(item.name)
-        if session is None or session in known or exclusions.session(agent, session):
-            continue
-        if (stat := _stat_of_file(item)) is not None:
-            known.add(session)
-            yield session, stat
 
 
 def _sessions_among(
@@ -397,7 +379,7 @@ def describe(
         title=registry.title(name.session) or ends.title,
         label=entry.key if entry else None,
         status=status_of(layout, name, entry),
-        parent=entry.parent if entry else None,
+        parent=entry.parent if entry else ends.parent,
         extracted_entries=there.entries,
         extracted_bytes=there.content,
         saved_bytes=out and out.saved,

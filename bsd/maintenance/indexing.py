@@ -327,6 +327,7 @@ class LineReader:
             return IndexedLine(line.index, line.offset, "")
         info, title = fmt.info(entry), fmt.title(entry)
         statistics.directory = statistics.directory or fmt.directory(entry)
+        statistics.parent = statistics.parent or fmt.parent_session(entry)
         statistics.take(entry, info, title, len(line.raw))
         original = partial(self._original, line.raw, fmt)
         return IndexedLine(

@@ -30,6 +30,7 @@ from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.maintenance import catalog
 from bsd.maintenance.deleted_sessions import has_grown, is_deleted, origin_of, parent_of
+from bsd.maintenance.lineage import beginning_of
 from bsd.maintenance.project_memory import copy_memory
 from bsd.maintenance.titles import ends_in
 from bsd.sessions.commit.inflight import InFlight
@@ -497,6 +498,8 @@ class _SessionCopying:
             left_out=tuple(self.left_out),
             working_directory=ends.directory,
             gone_at=now if self.candidate.renamed else None,
+            owns_directory=self.program.owns_directory,
+            begins_in=self._begins_in(),
         )
         write_snapshot(snapshot)
         writer.drop_damaged()
@@ -504,6 +507,10 @@ class _SessionCopying:
         for other in others:
             if other.origin != origin and other.gone_at is None:
                 write_snapshot(replace(other, gone_at=now))
+
+    def _begins_in(self) -> str | None:
+        begun = beginning_of(self.layout, self.candidate.name, self.source)
+        return str(begun.session) if begun and begun.session else None
 
     def _before(self, directory: Path) -> dict[str, SnapshotFile]:
         """Return the files of the present snapshot by path; empty if it is missing or damaged."""

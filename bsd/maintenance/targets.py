@@ -10,8 +10,9 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 import orjson
@@ -39,7 +40,12 @@ from bsd.store.entry_notes import DAMAGED, FORGOTTEN, RESTORED, UNDONE
 from bsd.store.index import INDEX_FILE, Index, Record, session_named_in
 from bsd.store.originals import APART
 from bsd.store.pack import UNFINISHED, Pack, PackDamaged
-from bsd.store.snapshots import Snapshot, archive_directories, read_snapshot
+from bsd.store.snapshots import (
+    Snapshot,
+    archive_directories,
+    read_snapshot,
+    sessions_needed_by_copies,
+)
 from bsd.transcripts.agents.entry import entry_id
 from bsd.transcripts.agents.opening import require_transcript
 from bsd.transcripts.reader import parse_kept
@@ -455,6 +461,11 @@ class GoneSessions(RetentionTarget):
         self.layout = layout
         self._forgetting = forgetting or Forget(layout)
 
+    @cached_property
+    def _needed(self) -> Collection[str]:
+        """The sessions in whose files sessions with copies begin. Their copies stay as long."""
+        return sessions_needed_by_copies(self.layout)
+
     def places(self) -> Iterator[Path]:
         exclusions = self.layout.exclusions()
         for copy in deleted_sessions(self.layout):
@@ -464,10 +475,13 @@ class GoneSessions(RetentionTarget):
 
     def look(self, place: Path) -> SessionFiles:
         copy = read_snapshot(place)
-        return SessionFiles([] if copy is None else _gone_files(copy))
+        is_needed = copy is not None and str(copy.name) in self._needed
+        return SessionFiles([] if copy is None or is_needed else _gone_files(copy))
 
     def delete(self, place: Path, expired: Expired) -> Cleaned:
         copy = read_snapshot(place)
+        if copy is not None and str(copy.name) in self._needed:
+            return Cleaned()
         gone = [] if copy is None else list(filter(expired, _gone_files(copy)))
         if copy is not None and gone:
             self._forgetting.session(copy.name, copy)

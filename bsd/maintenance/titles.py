@@ -46,6 +46,7 @@ class Ends:
     title: str | None = None
     newest_ms: float | None = None
     directory: str | None = None  # the working directory in which it began
+    parent: str | None = None  # id of the session of which it is a fork
 
 
 class Titles:
@@ -70,7 +71,7 @@ class Titles:
                 None if text is None else text.decode(errors="replace")
                 for text in (known.title, known.directory)
             )
-            return Ends(title, known.newest_ms, directory)
+            return Ends(title, known.newest_ms, directory, known.parent)
         return _remember(remembered, key, packed(stat), lambda: _read_ends(self._layout, name))
 
     def updated(self, name: SessionName, stat: os.stat_result) -> float:
@@ -196,13 +197,15 @@ def ends_in(
     if fmt is None:
         return Ends()
     title, newest, directory = _read(map(change, lines), fmt)
+    first = parse_entry(lines[0]) if lines else None
+    parent = None if first is None else fmt.parent_session(first)
     if size > _HEAD:
         last_title, newest, last_directory = _read(map(change, _last_lines(source)), fmt)
         # A prompt among the last lines is not the first prompt.
         if last_title and last_title.rank is not Rank.PROMPT:
             title = better(title, last_title)
         directory = directory or last_directory
-    return Ends(title and title.text, newest, directory)
+    return Ends(title and title.text, newest, directory, parent)
 
 
 def _read(

@@ -122,6 +122,7 @@ class KnownTitle(NamedTuple):
     title: bytes | None
     newest_ms: float | None  # time of the newest entry; epoch milliseconds
     directory: bytes | None  # the first working directory
+    parent: str | None = None  # id of the session of which it is a fork
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +326,8 @@ class SearchIndex:
         rows = self._db.execute(
             "SELECT name, size, mtime, CAST(json_extract(statistics, '$.title') AS BLOB),"
             " json_extract(statistics, '$.last_ms'),"
-            " CAST(json_extract(statistics, '$.directory') AS BLOB) FROM sessions"
+            " CAST(json_extract(statistics, '$.directory') AS BLOB),"
+            " json_extract(statistics, '$.parent') FROM sessions"
             " WHERE (:agent IS NULL OR agent = :agent) AND (:only IS NULL OR name = :only)",
             {"agent": agent, "only": only and str(only)},
         )
@@ -349,7 +351,8 @@ class SearchIndex:
         rows = self._db.execute(
             "SELECT name, size, mtime, CAST(json_extract(statistics, '$.title') AS BLOB),"  # noqa: S608 - no input
             " json_extract(statistics, '$.last_ms'),"
-            " CAST(json_extract(statistics, '$.directory') AS BLOB) FROM sessions"
+            " CAST(json_extract(statistics, '$.directory') AS BLOB),"
+            " json_extract(statistics, '$.parent') FROM sessions"
             f" WHERE (? IS NULL OR agent = ?){held}",
             (agent, agent, *words),
         )

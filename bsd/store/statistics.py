@@ -62,6 +62,7 @@ class Statistics:
     title: str | None = None  # from the content of the session
     title_rank: int = 0  # `bsd.transcripts.agents.format.Rank`
     directory: str | None = None  # the first working directory
+    parent: str | None = None  # id of the session of which it is a fork
     _answer: str | None = field(default=None, init=False, compare=False)  # whose tokens are counted
 
     def take(self, entry: Entry, info: EntryInfo | None, title: Title | None, size: int) -> None:

@@ -10,7 +10,7 @@ import { Hits } from "./hits.js";
 import { paced } from "./live.js";
 import { drawHead } from "./session_head.js";
 import { Subagents } from "./subagents.js";
-import { table } from "./widgets.js";
+import { addressOf, table } from "./widgets.js";
 
 const RUNNING_MS = 10 * 60 * 1000; // a session that was written to so lately is opened at its end
 const KINDS = [
@@ -306,7 +306,7 @@ class SessionView {
         this.contents.mark(line);
     }
 
-    onAnswer({ damaged, left_alone: leftAlone, error }) {
+    onAnswer({ damaged, left_alone: leftAlone, begins_in: begins, error }) {
         if (error) {
             this.tell(problem(error, () => this.conversation.build()));
             return;
@@ -317,8 +317,9 @@ class SessionView {
             const more = damaged.count > damaged.lines.length ? ", …" : "";
             told.push(`${count(damaged.count, "damaged line")} (${lines}${more}), kept as ${damaged.count === 1 ? "it is" : "they are"}.`);
         }
-        fill(this.state, told.join(" "));
-        this.state.hidden = !told.length;
+        const link = begins?.session && h("a", { href: addressOf(begins.session) }, begins.session);
+        fill(this.state, told.join(" "), begins && [" It begins in ", link || `${begins.id}, which is gone`, "."]);
+        this.state.hidden = !told.length && !begins;
     }
 
     drawNote(isEmpty) {

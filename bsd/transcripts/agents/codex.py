@@ -26,6 +26,7 @@ from bsd.core.layout import SessionName
 from bsd.core.locations import expand
 from bsd.core.sources import ProgramArchive
 from bsd.transcripts.agents.codex_directory import directory_files
+from bsd.transcripts.agents.codex_lineage import continued_by, threads_files
 from bsd.transcripts.agents.codex_lines import (
     BEFORE_A_PROMPT,
     call_seconds,
@@ -53,6 +54,7 @@ from bsd.transcripts.agents.entry import (
 from bsd.transcripts.agents.format import (
     TIES,
     CacheUse,
+    Continued,
     EntryInfo,
     Filling,
     NotOurs,
@@ -167,6 +169,15 @@ class Codex(TranscriptFormat):
 
     def directory(self, entry: Entry) -> str | None:
         return path_text(payload_of(entry).get("cwd")) if entry.get("type") == _HEADER else None
+
+    def continues(self, entry: Entry) -> Continued | None:
+        return continued_by(payload_of(entry)) if entry.get("type") == _HEADER else None
+
+    def parent_session(self, entry: Entry) -> str | None:
+        if entry.get("type") != _HEADER:
+            return None
+        begun = self.continues(entry)
+        return begun.session if begun else text_of(payload_of(entry).get("forked_from_id"))
 
     def made_of(self, entry_id: str) -> re.Pattern[bytes] | None:
         # After the last dot, the id holds the end of the text from which it was made, without
@@ -382,6 +393,8 @@ def _detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         problem, kind, payload = None, entry.get("type"), entry.get("payload")
         if not isinstance(kind, str) or not isinstance(payload, dict):
             problem = "not a rollout of Codex, or a rollout of an older form"
+            if has_header:
+                problem = f"{_UNKNOWN} form: a line without type or payload"
         elif text_of(entry.get("timestamp")) is None:
             problem = f"{_UNKNOWN} form: a line without timestamp"
         else:
@@ -465,6 +478,9 @@ class CodexDay(AgentProgram):
         if not name.endswith(COMPRESSED) or _rollout(name) is None:
             return None
         return name.removesuffix(ENDING + COMPRESSED)
+
+    def files_of(self, session_id: str) -> Iterator[str]:
+        return threads_files(self.sessions, session_id)
 
     def detect(self, first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         return _detect(first_lines)

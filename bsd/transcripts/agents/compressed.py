@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from bsd.core.errors import LeftAlone, Unavailable, os_problem
+from bsd.core.layout import Layout
 from bsd.core.zstd import zstd
+from bsd.transcripts.agents.program import AgentProgram
 from bsd.transcripts.reader import InBlocks, TranscriptCopy, open_descriptor
 
 # Limit of the decompressed bytes. A damaged or hostile file of a few kilobytes could fill the disk.
@@ -76,3 +80,27 @@ def _decompress(packed: BinaryIO, copy: BinaryIO, path: Path, most: int) -> int:
             hint="restore it from a backup",
         ) from error
     return size
+
+
+def compressed_sessions(
+    layout: Layout, agent: str, program: AgentProgram, others: Iterable[os.DirEntry[str]]
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the sessions of an agent that its program has compressed, without excluded ones.
+
+    `others`: files of the agent outside of its directory.
+    """
+    source = layout.source_of(agent)
+    if source is None or not source.compresses:
+        return
+    exclusions, found = layout.exclusions(), list[os.DirEntry[str]]()
+    with suppress(OSError), os.scandir(layout.sessions_dir(agent)) as items:
+        found += items
+    seen: set[str] = set()
+    for item in (*found, *others):
+        session = program.compressed_session(item.name)
+        if session is None or session in seen or exclusions.session(agent, session):
+            continue
+        with suppress(FileNotFoundError):
+            if item.is_file(follow_symlinks=False):
+                seen.add(session)
+                yield session, item.stat(follow_symlinks=False)

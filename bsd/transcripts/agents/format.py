@@ -171,6 +171,13 @@ class StartedSubagent:
     session: str  # one of the ids by which the program knows the sub-agent's session
 
 
+class Continued(NamedTuple):
+    """The beginning of a session that stands in the file of another session."""
+
+    session: str  # the id by which the program finds the other session's file
+    end: int  # bytes of that file that belong to this session, with the beginning of that session
+
+
 @dataclass(frozen=True, slots=True)
 class NotOurs:
     """The result of `detect` for a file that bsd does not change."""
@@ -273,6 +280,14 @@ class TranscriptFormat(ABC):
 
     def directory(self, entry: Entry) -> str | None:
         """Return the working directory of the program, if an entry states it."""
+        return None
+
+    def continues(self, entry: Entry) -> Continued | None:
+        """Return the beginning of the session, if its header says that another file holds it."""
+        return None
+
+    def parent_session(self, entry: Entry) -> str | None:
+        """Return the id of the session of which this one is a fork, if a header names it."""
         return None
 
     def error_flags(self, entry: Entry) -> Iterator[tuple[ValuePath, bool]]:

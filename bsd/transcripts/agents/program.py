@@ -158,6 +158,11 @@ class AgentProgram(ABC):
         return False
 
     @property
+    def owns_directory(self) -> bool:
+        """Whether its directory holds a single session, to which all files there belong."""
+        return False
+
+    @property
     def undeletable(self) -> str | None:
         """Why bsd must not delete its sessions; None if it may."""
         return None
@@ -241,6 +246,10 @@ class AgentProgram(ABC):
     def conversations(self, entry: Entry) -> set[str]:
         """Return the ids of the conversation, and of its origin, that a header or entry names."""
         return set()
+
+    def files_of(self, session_id: str) -> Iterator[str]:
+        """Yield the names of the files of the session with this id, in any of its directories."""
+        yield from ()
 
     def is_named(self, entry: Entry) -> bool:
         """Return whether an entry has an id: two equal lines are then one entry, written twice."""
