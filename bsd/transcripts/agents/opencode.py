@@ -19,7 +19,7 @@ from typing import Any
 
 from bsd.core.files import is_there
 from bsd.transcripts.agents.database import (
-    Fill,
+    DatabaseFill,
     SessionDatabase,
     SessionVersion,
     columns_of,
@@ -261,7 +261,7 @@ class OpenCodeDatabase(SessionDatabase):
             for session, parent, title in rows
         )
 
-    def fills(self) -> Iterator[Fill]:
+    def fills(self) -> Iterator[DatabaseFill]:
         with self.connected() as connection:
             yield from table_fills(connection, _CONTENTS)
 
