@@ -17,10 +17,12 @@ _LONG = {"bench", "chaos", "crash", "daemon", "packaging"}
 _CLAUDE_CODE = "claude: ClaudeCode"
 _SHARED = {"from tests.compat.pi import": "tests/compat/pi", _CLAUDE_CODE: "tests/compat"}
 # The order of start: tests of Claude Code, half the time of a whole run, one after the other in one
-# process; then tests of a browser and of other programs; then the other long tests.
+# process; then tests of a browser, and other long tests, since programs are still being installed;
+# then tests of other programs. At the end are modules that start no process and make up no
+# examples: each takes a few seconds, so that no worker is long alone.
 _FIRST = (
-    *("claude-code", "web", "compat", "test_release.py"),
-    *("chaos", "packaging", "daemon", "crash"),
+    *("claude-code", "web", "test_release.py", "chaos", "packaging", "daemon"),
+    *("compat", "crash", "processes", "hypothesis"),
 )
 
 
@@ -31,6 +33,10 @@ def _kinds(module: Path) -> frozenset[str]:
     marks = re.findall(r"pytest\.mark\.(\w+)", text)
     if "compat" in marks and _CLAUDE_CODE in text:
         marks.append("claude-code")
+    if re.search(r"\b(subprocess|forked|Program)\b", text):
+        marks.append("processes")
+    if "from hypothesis import" in text:
+        marks.append("hypothesis")
     return frozenset([*marks, module.name, module.parent.name])
 
 

@@ -115,6 +115,7 @@ def test_a_filled_root_is_at_rest(openclaw_root: Path) -> None:
 _PAGE = "tests/http/web/test_page_day.py"
 _INDEXER = "tests/daemon/test_indexer.py"
 _KILL = "tests/sessions/commit/test_kill.py"
+_QUICKER = ("tests/maintenance/test_unreadable.py", "tests/planning/test_properties.py")
 
 
 @pytest.mark.parametrize(
@@ -136,6 +137,6 @@ def test_what_a_test_is_given_to_a_worker_with(test: str, unit: str) -> None:
 
 
 def test_what_takes_long_begins_early() -> None:
-    modules = [_PAGE, "tests/packaging/test_release.py", _KILL, "tests/test_sample.py"]
+    modules = [_PAGE, "tests/packaging/test_release.py", _KILL, *_QUICKER, "tests/test_sample.py"]
     ranks = [rank(_TOP / module) for module in modules]
     assert ranks == sorted(set(ranks))

@@ -89,9 +89,7 @@ class Exported:
     ]
     problems: Annotated[
         tuple[str, ...],
-        Field(
-            description="Sessions of sub-agents, or in which it begins, that cannot be read"
-        ),
+        Field(description="Sessions of sub-agents, or in which it begins, that cannot be read"),
         OMIT_EMPTY,
     ] = ()
     problem: Internal[BsdError | None] = None

@@ -35,6 +35,7 @@ from bsd.sessions.session import OpenSession
 from bsd.store.originals import Missing, OriginalStore, SessionStore
 from bsd.transcripts.agents.entry import Marker
 from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.opening import database_with
 from bsd.transcripts.agents.page_size import OTHERS, PageSize
 from bsd.transcripts.agents.values import LARGEST_PICTURE, Media, media_of
 from bsd.transcripts.change import Written
@@ -419,10 +420,12 @@ def read_page(
 class ReadHeld(ReadOut):
     """The answer of `read_held`: a page, and whether values of the entry are extracted.
 
-    If no value is extracted, the first page is empty.
+    If no value is extracted, the first page is empty, except in a session that bsd only reads: its
+    program may have cleared the values from the model's context.
     """
 
     is_away: bool
+    read_only: Annotated[str | None, OMIT_EMPTY] = None  # why bsd never changes the session
 
 
 def read_held(
@@ -436,15 +439,23 @@ def read_held(
 ) -> ReadHeld:
     """Read as `read_extracted` does, and return whether the entry is extracted.
 
-    If it is not, the first page is empty: the session has the texts.
+    If it is not, the first page is empty, since the session has the texts, except in a session
+    that its program keeps in a database.
     """
+    in_database = database_with(context.layout, session) is not None
     with context.reader(session) as opened:
         held = held_by(opened.transcript, opened.format, entry, opened.store)
         is_away = bool(held.away or held.unavailable)
         page: dict[str, Any] = {"texts": {}}
-        if is_away or offset:
+        if is_away or offset or in_database:
             page = held.page(keys, offset, size)
-        return ReadHeld(session=str(session), entry_id=held.entry_id, is_away=is_away, **page)
+        return ReadHeld(
+            session=str(session),
+            entry_id=held.entry_id,
+            is_away=is_away,
+            read_only=opened.left_alone if in_database else None,
+            **page,
+        )
 
 
 # --- show_extracted ---

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -27,6 +27,7 @@ from bsd.maintenance.search import NO_INDEX, bring_up_to_date, by_title, search_
 from bsd.maintenance.search import search as search_index
 from bsd.store.search import SearchHit
 from bsd.store.search_filter import NO_FILTER, SearchFilter
+from bsd.transcripts.agents.opening import database_with
 
 _PAGE_SECONDS = 0.5  # time for one page of a search with `all`
 _AT_ONCE = threading.BoundedSemaphore(2)  # limits concurrent searches with `all`
@@ -361,6 +362,9 @@ def search_extracted(
 ) -> ExtractedHits:
     """Find words in the extracted values of a session, without restoring them.
 
+    In a session that its program keeps in a database, results of tools are searched: the program
+    clears them from the model's context and keeps them in the database.
+
     Args:
         query: words that an entry must all contain, in the syntax of `search`.
         limit: the maximum number of entries.
@@ -373,6 +377,8 @@ def search_extracted(
     """
     context.layout.refuse_excluded(session)
     scan = FullScan(context.layout, query, only=session, limit=offset + limit)
+    if database_with(context.layout, session) is not None:
+        scan = replace(scan, with_transcript=True, wanted=SearchFilter(role="tool"))
     hits = scan.run().hits[offset:]
     results = tuple(ExtractedHit(hit.entry, hit.index, hit.snippet.text) for hit in hits)
     resume = describe_found(context.layout, [session])[session].resume

@@ -13,15 +13,16 @@ from bsd.actions.context import ActionContext
 from bsd.actions.session_outline import metered
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.formatting import format_duration, iso_utc
-from bsd.core.layout import SessionName
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.catalog import resume_command
-from bsd.maintenance.disk_use import FilesInDirectory, directory_use
+from bsd.maintenance.disk_use import FilesInDirectory, database_use, directory_use
 from bsd.planning.session_fills import Fill
 from bsd.planning.session_outline import ContextInOutline
 from bsd.store.markers import stored_line
 from bsd.store.originals import OriginalStore
 from bsd.transcripts.agents.entry import Entry, Marker, error_text, model_of
 from bsd.transcripts.agents.format import EntryInfo, ToolCall, TranscriptFormat, Value
+from bsd.transcripts.agents.opening import database_with
 from bsd.transcripts.damage import DamageCount, DamagedLines
 from bsd.transcripts.reader import Transcript, parse_entry
 from bsd.transcripts.spans import value_at
@@ -196,7 +197,6 @@ def summarize_session(context: ActionContext, session: SessionName) -> Summary:
         at, left_alone = iso_utc(opened.now), opened.left_alone
         with metered(context, opened) as meter:
             parts = meter.parts()
-    source = context.layout.source_of(session.agent)
     return Summary(
         session_id=session.session,
         agent=session.agent,
@@ -207,8 +207,15 @@ def summarize_session(context: ActionContext, session: SessionName) -> Summary:
         resume=resume_command(context.layout, session),
         fills=tuple(sorted(parts.fills, key=lambda fill: -fill.bytes)),
         context=parts.context,
-        directory=directory_use(source) if source else (),
+        directory=_directory(context.layout, session),
     )
+
+
+def _directory(layout: Layout, session: SessionName) -> tuple[FilesInDirectory, ...]:
+    if (database := database_with(layout, session)) is not None:
+        return database_use(database)
+    source = layout.source_of(session.agent)
+    return directory_use(source) if source else ()
 
 
 def _original(raw: bytes, entry: Entry, fmt: TranscriptFormat, stored: OriginalStore) -> Entry:

@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from bsd.core.clock import steady
 
@@ -30,6 +30,13 @@ def alive(pid: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     return pid > 0
+
+
+def running() -> list[int]:
+    """Return the ids of all processes that the system shows; empty without /proc."""
+    with suppress(OSError):
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return []
 
 
 def starttime(pid: int) -> int | None:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._@-]")
 _ESCAPE = re.compile(rb"\+([0-9A-F]{2})")
 _STEP = ":"
+_SESSIONS = (".jsonl", ".db")  # endings of files with sessions
 _ITSELF = "."  # in an agent's name: the source's own directory
 
 # A route to directories with sessions. A step is a fixed name, any name (None), or any name that
@@ -225,8 +226,9 @@ def _leads(link: _RoutePlace, rest: Route) -> bool:
 
 
 def _has_transcripts(directory: Path) -> bool:
+    """Return True if a directory has files that may be transcripts, or a database with them."""
     with suppress(OSError), os.scandir(directory) as entries:
-        return any(_is_shown(entry.name) and entry.name.endswith(".jsonl") for entry in entries)
+        return any(_is_shown(entry.name) and entry.name.endswith(_SESSIONS) for entry in entries)
     return False
 
 

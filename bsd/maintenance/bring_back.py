@@ -33,13 +33,21 @@ from pydantic import Field
 from bsd.core.answers import OMIT_EMPTY, Internal
 from bsd.core.audit import AuditLog
 from bsd.core.directories import give_to_owner_of, is_there, make_directories, opened
-from bsd.core.errors import BsdError, Busy, Conflict, Invalid, LeftAlone, os_problem
+from bsd.core.errors import (
+    BsdError,
+    Busy,
+    Conflict,
+    Invalid,
+    LeftAlone,
+    Unavailable,
+    os_problem,
+)
 from bsd.core.files import open_plain, write_all
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName, inside
 from bsd.core.locks import OwnLock, own_lock
 from bsd.maintenance.crash_journal import read_journal, write_journal
-from bsd.maintenance.deleted_sessions import deleted_parts, is_deleted
+from bsd.maintenance.deleted_sessions import beginnings, deleted_parts, is_deleted
 from bsd.maintenance.project_memory import MemoryFile, MissingMemory, missing_memory
 from bsd.maintenance.relocate import remove_file, remove_tree
 from bsd.planning.uninstall import plan_leaving
@@ -51,7 +59,7 @@ from bsd.store.history import History
 from bsd.store.originals import SessionStore
 from bsd.store.root_records import RootRecords
 from bsd.store.snapshot_parts import SnapshotReader
-from bsd.store.snapshots import Snapshot, SnapshotFile, snapshots_of, write_snapshot
+from bsd.store.snapshots import Snapshot, SnapshotFile, write_snapshot
 from bsd.transcripts.agents.program import ENDING, AgentProgram, PutBack
 from bsd.transcripts.agents.programs import program_of, secure
 from bsd.transcripts.change import Edit
@@ -177,7 +185,7 @@ def bring_back(
         Busy, Forbidden, LeftAlone, Unavailable.
     """
     budget = budget or RetryBudget()
-    before = _beginnings(layout, head)
+    before = beginnings(layout, head)
     for copy in reversed(before):
         _BringBack(layout, copy, copy.name, actor, budget, after_step).run()
     answer = _BringBack(layout, head, renamed or head.name, actor, budget, after_step).run()
@@ -187,20 +195,6 @@ def bring_back(
         sessions=[*answer.sessions, *(str(copy.name) for copy in before)],
         advice="; ".join(filter(None, (answer.advice, advice))) or None,
     )
-
-
-def _beginnings(layout: Layout, head: Snapshot) -> list[Snapshot]:
-    """Return the copies of deleted sessions in whose files a session begins, its own first."""
-    found: list[Snapshot] = []
-    copy = head
-    while copy.begins_in is not None:
-        name = SessionName.parse(copy.begins_in)
-        copies = snapshots_of(layout, name) if is_deleted(layout, name) else []
-        if not copies or name in {head.name, *(each.name for each in found)}:
-            break
-        copy = max(copies, key=lambda each: each.transcript.was.mtime_ns)
-        found.append(copy)
-    return found
 
 
 def _lacking(layout: Layout, copy: Snapshot) -> str | None:
@@ -269,7 +263,7 @@ class _BringBack:
         if database := program.database():
             raise LeftAlone(
                 f"the sessions of {name.agent} are in {database.path} now",
-                hint="`bsd archive show` prints it",
+                hint=f"`bsd export {old} --format jsonl` writes it to a file",
             )
         if not program.is_session_file(f"{name.session}{ENDING}"):
             raise Invalid(
@@ -288,6 +282,7 @@ class _BringBack:
         """Yield the files of one session, the transcript last."""
         top = self._directory(snapshot)
         for file in reversed(snapshot.files):
+            self._refuse_misplaced(snapshot, file)
             target = self._target(snapshot, file, top)
             within = top if target.is_relative_to(top) else target.parent
             yield _ReturningFile(
@@ -299,6 +294,17 @@ class _BringBack:
                 file.was.mtime_ns,
                 partial(self._content, snapshot, file),
                 is_head=snapshot is self.head and file is snapshot.transcript,
+            )
+
+    def _refuse_misplaced(self, snapshot: Snapshot, file: SnapshotFile) -> None:
+        """Raise Unavailable if a file cannot belong to the session of its snapshot."""
+        if not snapshot.owns_directory or file is snapshot.transcript:
+            return
+        program = program_of(self.layout, snapshot.name.agent)
+        if not program.owns_directory or program.is_session_file(file.path):
+            raise Unavailable(
+                f"the copy of {snapshot.name} names {file.path!r:.200}, which is no file of it",
+                hint="`bsd archive forget` removes this copy",
             )
 
     def _missing_memory(self) -> MissingMemory:

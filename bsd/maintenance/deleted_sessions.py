@@ -233,3 +233,17 @@ def _first_line(source: Transcript) -> bytes:
 
 def _short_hash(content: bytes) -> str:
     return sha256(content).hexdigest()[:16]
+
+
+def beginnings(layout: Layout, head: Snapshot) -> list[Snapshot]:
+    """Return the copies of deleted sessions in whose files a session begins, its own first."""
+    found: list[Snapshot] = []
+    copy = head
+    while copy.begins_in is not None:
+        name = SessionName.parse(copy.begins_in)
+        copies = snapshots_of(layout, name) if is_deleted(layout, name) else []
+        if not copies or name in {head.name, *(each.name for each in found)}:
+            break
+        copy = max(copies, key=lambda each: each.transcript.was.mtime_ns)
+        found.append(copy)
+    return found

@@ -32,6 +32,7 @@ from bsd.sessions.commit.inflight import InFlight
 from bsd.store.index import INDEX_FILE
 from bsd.store.snapshots import archive_directories, snapshot_directories
 from bsd.store.statistics import NOTHING_OUT, TakenOut
+from bsd.transcripts.agents.database import SessionDatabase
 from bsd.transcripts.agents.programs import kind_of
 
 _DISK_BLOCK = 512  # the unit of st_blocks, on every system
@@ -159,6 +160,17 @@ def directory_use(source: Source) -> tuple[FilesInDirectory, ...]:
         for files in kind_of(source.kind).directory_files(source.path)
     )
     return tuple(sorted((use for use in found if use.bytes), key=lambda use: -use.bytes))
+
+
+def database_use(database: SessionDatabase) -> tuple[FilesInDirectory, ...]:
+    """Return what fills a program's database and the files beside it, the largest first.
+
+    Empty if the database cannot be read now.
+    """
+    found: list[FilesInDirectory] = []
+    with suppress(BsdError):  # the list of agents reports the problem
+        found += (FilesInDirectory(*fill) for fill in database.fills() if fill.bytes)
+    return tuple(sorted(found, key=lambda use: -use.bytes))
 
 
 def _database(file: Path) -> list[Path]:

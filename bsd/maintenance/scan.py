@@ -62,6 +62,7 @@ class FullScan:
     """One search through all text; with `only`, through the stored originals of one session.
 
     Args:
+        with_transcript: with `only`, search the session's own lines, too.
         progress: called with the bytes searched so far and the total.
         stopping: called after each piece of about 1 MB; if it returns True, the search pauses.
         failed: called for files that cannot be read; the search continues with the others.
@@ -71,6 +72,7 @@ class FullScan:
     words: str
     agent: str | None = None
     only: SessionName | None = None
+    with_transcript: bool = False
     wanted: SearchFilter = NO_FILTER
     limit: int = 20
     progress: Callable[[int, int], object] = lambda _done, _of: None
@@ -97,7 +99,9 @@ class FullScan:
             self.progress,
             lambda: len(self._hits) >= self.limit or self.stopping(),
             self.failed,
-            STORED_AND_ARCHIVED if self.only else usual or LIVE_AND_ARCHIVED,
+            STORED_AND_ARCHIVED
+            if self.only and not self.with_transcript
+            else usual or LIVE_AND_ARCHIVED,
             self.wanted.of_gone,
             wanted.has,
             wanted.has_gone,

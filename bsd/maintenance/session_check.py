@@ -212,7 +212,7 @@ class SessionCheck:
             value = value_at(entry, path)
             is_all = isinstance(value, str) and is_placeholder(value)
             may_be_ours = name == info.id or is_all  # otherwise the text mentions a placeholder
-            if may_be_ours and markers.may_be_lost(entry, info, line.index, name):
+            if may_be_ours and markers.may_be_lost(entry, info, line.index, path, name):
                 self._check_alone(entry_id, path, info)
 
     def _check_alone(self, entry_id: str, path: ValuePath, info: EntryInfo) -> None:

@@ -498,6 +498,7 @@ class _SessionCopying:
             left_out=tuple(self.left_out),
             working_directory=ends.directory,
             gone_at=now if self.candidate.renamed else None,
+            owns_directory=self.program.owns_directory,
             begins_in=self._begins_in(),
         )
         write_snapshot(snapshot)

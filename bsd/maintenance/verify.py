@@ -10,7 +10,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from bsd.sessions.session import Session
 from bsd.store.archive import SessionArchive
 from bsd.store.pack import PackDamaged, why_damaged
 from bsd.store.snapshot_parts import damaged_snapshots
-from bsd.transcripts.agents.programs import elsewhere
+from bsd.transcripts.agents.programs import elsewhere, program_of
 
 _log: BoundLogger = structlog.get_logger(module="verify")
 
@@ -100,6 +100,7 @@ def verify(
         result.sessions += 1
     for where, problem in catalog.unreadable(layout):
         result.findings.append(_unreadable(where, problem))
+    result.findings += (each for agent in in_databases for each in _imported(layout, agent))
     result.findings += _packs(layout, result, wait, repair=repair)
     result.findings += _late_bytes(layout, repair=repair)
     result.findings += _in_flight(layout, now)
@@ -112,6 +113,29 @@ def verify(
     result.findings += _without_transcript(layout)
     result.clean = not any(finding.is_open for finding in result.findings)
     return result
+
+
+def _imported(layout: Layout, agent: str) -> Iterator[Finding]:
+    """Yield findings about the files that an agent's program has imported into its database."""
+    complete = size = 0
+    with suppress(BsdError):  # the list of agents reports the problem
+        database = program_of(layout, agent).database()
+        for file in database.imported() if database is not None else ():
+            where, hint = str(file.path), "keep this file: it is the only one with these lines"
+            if file.problem is not None:
+                why = f"it cannot be compared with the database: {file.problem}"
+                yield Finding("not_imported", where, why, hint=hint, harmless=True)
+            elif file.missing:
+                why = f"{file.missing} of its {file.lines} lines are not in the database"
+                yield Finding("not_imported", where, why, hint=hint, harmless=True)
+            else:
+                complete += 1
+                with suppress(OSError):
+                    size += file.path.lstat().st_size
+    if complete:
+        message = f"all lines of {complete} imported files ({size:,} bytes) are in the database"
+        hint = "the program's own cleanup may delete them"
+        yield Finding("imported", agent, message, hint=hint, harmless=True)
 
 
 def _half_redacted(layout: Layout) -> Iterator[Finding]:

@@ -76,6 +76,9 @@ def restore_with_text(
     held = context.query(read_held, session, entry, keys, offset=offset, size=size)
     if offset:
         return _text_only(held, Inline.NOT_NOW, "Pages after the first are only read.")
+    if held.read_only is not None:
+        note = f"The text is only here: the session is never changed, {held.read_only}."
+        return _text_only(held, Inline.NEVER, note)
     if not held.is_away:
         return _restore_nothing(context, session, entry, keys)
     if inline is False:

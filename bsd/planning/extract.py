@@ -45,6 +45,7 @@ _COST = 1400  # bytes of memory for one edit and its record, without the new lin
 
 # Outcomes beyond SPEC §3's table: the entry was due, but its line must not be changed.
 NOT_EDITABLE = "not_editable"  # duplicate key on an edited path, or foreign `_extracted`
+NOT_SENT = "not_sent"  # out of context, in a format whose lines keep their lengths
 STORED_MISSING = "stored_missing"  # the stored file of extracted values is missing or damaged
 
 _PROGRESS_ENTRIES = 64
@@ -248,7 +249,7 @@ class _Extraction:
         if decision.reason is not Reason.EXTRACT:
             self._leave(outcome, decision.reason)
         elif self._fmt.keeps_length and not outcome.sent:  # neither bytes nor tokens would be saved
-            self._leave(outcome, Reason.NOT_SENT)
+            self._leave(outcome, NOT_SENT)
         elif self._memory >= self._budget_bytes:
             self._complete = False
             self._final.stop(outcome)

@@ -18,6 +18,9 @@ from bsd.transcripts.splice import encode_string
 
 _INDEX = re.compile(r"#([0-9]+)")
 _NUMBER = re.compile(r"\\u[0-9a-f]{4}")
+# The last characters of a call's id, by which its lines are searched.
+_END_OF_CALL_ID = 8
+_NOT_SENT = re.compile(r"[^A-Za-z0-9]")
 _MOST_DIGITS = 18  # Python refuses to convert thousands of digits
 
 
@@ -125,6 +128,8 @@ def _locate(
         return found
     if copy := _by_placeholder(source, fmt, name):
         return [copy]
+    if result := _by_call(source, fmt, name):
+        return [result]
     if header:
         first = next(entries(source.lines(), fmt), None)
         if first and first.info.is_header and name in {first.info.id, first.entry.get("id")}:
@@ -171,6 +176,23 @@ def _by_placeholder(source: Transcript, fmt: TranscriptFormat, name: str) -> Loc
     wanted = placeholder(name).encode("utf-8", "surrogatepass")
     for located in entries(source.lines_holding(wanted), fmt):
         if name in loose_placeholders(located.entry, fmt).values():
+            return located
+    return None
+
+
+def _by_call(source: Transcript, fmt: TranscriptFormat, call_id: str) -> Located | None:
+    """Return the entry with the result of a call: a model knows the call's id, not the entry's.
+
+    Some programs send ids to the model without characters that are neither letters nor digits.
+    """
+    for lines in map(source.lines_holding, _spellings(call_id)):
+        for located in entries(lines, fmt):
+            if located.info.result_of == call_id:
+                return located
+    if not (call_id.isalnum() and len(call_id) > _END_OF_CALL_ID):
+        return None
+    for located in entries(source.lines_holding(call_id[-_END_OF_CALL_ID:].encode()), fmt):
+        if _NOT_SENT.sub("", located.info.result_of or "") == call_id:
             return located
     return None
 

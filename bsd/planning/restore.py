@@ -6,6 +6,7 @@ Also plans new markers for entries whose program dropped the marker and kept the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -214,11 +215,25 @@ class _Marked:
     paths: dict[str, ValuePath]  # of the marker's valid keys
     away: frozenset[str]  # keys with a placeholder in the line
     in_line: bool  # the line has this marker
+    is_copied: bool = False  # it is of single values that the program copied from another entry
 
     def only(self, entry: Entry, name: str) -> _Marked:
         """Return this without the values whose placeholders do not name the entry `name`."""
         paths = {key: at for key, at in self.paths.items() if standing_at(entry, at) == name}
         return replace(self, paths=paths, away=self.away & paths.keys())
+
+
+@dataclass(frozen=True, slots=True)
+class _ValuesBack:
+    """Values of one original that come back into a line."""
+
+    values: Return
+    sizes: dict[str, int]  # bytes of each value's text in UTF-8, by key
+    stamp: bytes | None  # `_restored` of the original
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.sizes)
 
 
 def _matching(
@@ -281,15 +296,17 @@ class _Restorer:
 
     def marked(self, located: Located) -> list[_Marked]:
         """Return the markers of an entry; empty if none of its values is extracted."""
-        own = Marker.of(located.entry)
+        own, about = Marker.of(located.entry), (located.entry, located.info, located.line.index)
+        whole = self.markers.of(*about, copied=False)
         return [
             _Marked(
                 marker,
                 paths_of(marker.keys),
                 frozenset(away_paths(located.entry, marker)),
                 marker == own,
+                marker not in whole,
             )
-            for marker in self.markers.of(located.entry, located.info, located.line.index)
+            for marker in self.markers.of(*about)
         ]
 
     def copied_values(
@@ -359,20 +376,32 @@ class _Restorer:
             suggestion=None if previous is None else SUGGESTION,
         )
         line = located.line
+        copied: list[tuple[_Marked, list[str]]] = []
         for one in marked:
             keys = [key for key in one.paths if wanted is None or key in wanted]
             away = [key for key in keys if key in one.away]
             answer.changed += tuple(key for key in keys if key not in one.away)
-            if not away:
-                continue
-            try:
-                line = self._restore_values(answer, line, one, away)
-            except SpliceError as error:
-                if not among_many:
-                    raise
-                why = "; ".join(filter(None, (error.message, error.hint)))
-                answer.unavailable.update(dict.fromkeys(away, _LEFT_ALONE.format(why)))
+            if away and one.is_copied:
+                copied.append((one, away))
+            elif away:
+                with self._reporting(answer, away, among_many=among_many):
+                    line = self._restore_values(answer, line, one, away)
+        if copied:
+            away = [key for _, keys in copied for key in keys]
+            with self._reporting(answer, away, among_many=among_many):
+                line = self._restore_copied_values(answer, line, copied)
         return answer, line
+
+    @contextmanager
+    def _reporting(self, answer: Restored, away: list[str], *, among_many: bool) -> Iterator[None]:
+        """Report a line that cannot be edited in the answer if it is one of many."""
+        try:
+            yield
+        except SpliceError as error:
+            if not among_many:
+                raise
+            why = "; ".join(filter(None, (error.message, error.hint)))
+            answer.unavailable.update(dict.fromkeys(away, _LEFT_ALONE.format(why)))
 
     def _restore_values(
         self, answer: Restored, line: Line, marked: _Marked, away: list[str]
@@ -382,26 +411,20 @@ class _Restorer:
         The answer lists the restored and the unavailable keys.
         """
         entry, marker = parse_entry(line.raw) or {}, marked.marker
-        original = original_of(line.raw, entry, marker, self.fmt, self.stored)
-        if isinstance(original, Missing):
-            answer.unavailable.update(dict.fromkeys(away, unavailable(original, self.stored)))
-            answer.missing, answer.ref, answer.extracted_at = original, marker.ref, marker.at
+        back = self._values_back(answer, line, entry, marked, away)
+        if back is None:
             return line
-        back = Return.of(entry, original, self.fmt, [marked.paths[key] for key in away])
-        restored = tuple(key for key in away if marked.paths[key] in back.replace)
-        answer.unavailable.update({key: _NOT_IN_FILE for key in away if key not in restored})
-        if not restored:
-            return line
+        restored = back.keys
         left = tuple(key for key in marker.keys if key in marked.away and key not in restored)
-        remove = copied_markers(entry, back.replace)
+        remove, values = copied_markers(entry, back.values.replace), back.values
         if not marked.in_line and Marker.of(entry):
-            new = back.apply(line.raw, remove=remove)  # its marker names other extracted values
+            new = values.apply(line.raw, remove=remove)  # its marker names other extracted values
         elif left:
             rest = Marker(marker.ref, marker.hash, marker.size, left, marker.at)
-            new = back.apply(line.raw, remove=remove, put={MARKER: rest.to_json()})
+            new = values.apply(line.raw, remove=remove, put={MARKER: rest.to_json()})
         else:
             own = [(MARKER,)] if marked.in_line else []
-            new = back.apply(line.raw, remove=[*remove, *own])
+            new = values.apply(line.raw, remove=[*remove, *own])
         if self.fmt.keeps_length:
             try:
                 new = as_long(line.raw, new)
@@ -409,17 +432,60 @@ class _Restorer:
                 if self.in_place:
                     hint = _WHOLE if left else _COPY
                     raise SpliceError(error.message, hint=hint) from error
+        self._note(answer, line, entry, back)
+        return replace(line, raw=new)
+
+    def _restore_copied_values(
+        self, answer: Restored, line: Line, copied: Sequence[tuple[_Marked, list[str]]]
+    ) -> Line:
+        """Bring values that the program copied from other entries back with one edit of the line.
+
+        A line may hold the values of hundreds of entries.
+        """
+        entry = parse_entry(line.raw) or {}
+        found = [self._values_back(answer, line, entry, one, away) for one, away in copied]
+        backs = [back for back in found if back is not None]
+        if not backs:
+            return line
+        values = {path: value for back in backs for path, value in back.values.replace.items()}
+        new = edit(line.raw, replace=values, remove=copied_markers(entry, values))
+        for back in backs:
+            self._note(answer, line, entry, back)
+        return replace(line, raw=new)
+
+    def _values_back(
+        self, answer: Restored, line: Line, entry: Entry, marked: _Marked, away: list[str]
+    ) -> _ValuesBack | None:
+        """Return the available values of these keys; None if there are none.
+
+        The answer lists the unavailable keys.
+        """
+        marker = marked.marker
+        original = original_of(line.raw, entry, marker, self.fmt, self.stored)
+        if isinstance(original, Missing):
+            answer.unavailable.update(dict.fromkeys(away, unavailable(original, self.stored)))
+            answer.missing, answer.ref, answer.extracted_at = original, marker.ref, marker.at
+            return None
+        back = Return.of(entry, original, self.fmt, [marked.paths[key] for key in away])
+        restored = tuple(key for key in away if marked.paths[key] in back.replace)
+        answer.unavailable.update({key: _NOT_IN_FILE for key in away if key not in restored})
+        if not restored:
+            return None
+        sizes = {key: back.sizes[marked.paths[key]] for key in restored}
+        return _ValuesBack(back, sizes, restored_of(original.raw, original.entry))
+
+    def _note(self, answer: Restored, line: Line, entry: Entry, back: _ValuesBack) -> None:
+        """List restored values in the answer; `line` and `entry` are as before."""
         # Keeps the value that the new `_restored` replaces.
         answer.stamp = answer.stamp or Stamp(
             answer.entry_id,
             encode_string(iso_utc(self.now)),
             present=restored_of(line.raw, entry),
-            original=restored_of(original.raw, original.entry),
+            original=back.stamp,
         )
         answer.restored = True
-        answer.keys_restored += restored
-        answer.sizes_bytes.update({key: back.sizes[marked.paths[key]] for key in restored})
-        return replace(line, raw=new)
+        answer.keys_restored += back.keys
+        answer.sizes_bytes.update(back.sizes)
 
 
 def _stamped(fmt: TranscriptFormat, line: Line, before: Line, now: float) -> Edit:

@@ -204,7 +204,6 @@ class Reason(StrEnum):
     VALUES_TOO_SMALL = "values_too_small"
     PREFIX_BOUND = "prefix_bound"
     CACHE_WARM = "cache_warm"
-    NOT_SENT = "not_sent"
     TOO_LARGE_IN_MEMORY = "too_large_in_memory"
     EXTRACT = "extract"
 

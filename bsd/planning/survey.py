@@ -71,9 +71,9 @@ _WHEN_OLD = frozenset(
         Reason.EXTRACT,
         Reason.VALUES_TOO_SMALL,
         Reason.PREFIX_BOUND,
-        Reason.NOT_SENT,
         Reason.TOO_LARGE_IN_MEMORY,
         "not_editable",
+        "not_sent",
     )
 )
 # Version of the rules. Outcomes of earlier versions are judged again.

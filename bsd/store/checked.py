@@ -52,10 +52,17 @@ def sha256_in_hex(value: Any) -> bytes:
     return found
 
 
+def relative_path(value: Any) -> str:
+    """Return a relative path whose parts are plain names, without `..`."""
+    path = text(value)
+    if any(part in {"", ".", ".."} or "\0" in part for part in path.split("/")):
+        raise ValueError(f"{path!r:.200} is not a relative path of plain names")
+    return path
+
+
 def path_below(value: Any, directory: str) -> str:
     """Return a relative path to a file in `directory`; its parts are plain names, without `..`."""
-    first, *rest = text(value).split("/")
-    plain = all(part not in {"", ".", ".."} and "\0" not in part for part in rest)
-    if first != directory or not rest or not plain:
-        raise ValueError(f"{value!r:.200} does not lie in {directory}")
-    return "/".join((first, *rest))
+    path = relative_path(value)
+    if not path.startswith(f"{directory}/"):
+        raise ValueError(f"{path!r:.200} does not lie in {directory}")
+    return path

@@ -104,13 +104,17 @@ class Markers:
         # Of the originals with the fewest differing values, the newest comes first.
         return min(found, key=lambda each: each[0])[1] if found else None
 
-    def may_be_lost(self, entry: Entry, info: EntryInfo, index: int, name: str) -> bool:
+    def may_be_lost(
+        self, entry: Entry, info: EntryInfo, index: int, path: ValuePath, name: str
+    ) -> bool:
         """Return whether bsd may have written a placeholder for which no original is found.
 
         If a line of the named entry is stored, and this entry is not proved to be a copy of it, the
         placeholder is text.
         """
-        if self._is_copied(entry, name):
+        # An entry that supersedes others has copies of their values.
+        is_copy = info.supersedes and self._fmt.value_name(entry, path) is not None
+        if is_copy and name != info.id:
             return True
         if not self._may_be_named(entry, info, name):
             return False
@@ -122,14 +126,6 @@ class Markers:
     def _may_be_named(self, entry: Entry, info: EntryInfo, name: str) -> bool:
         """Return whether an entry can be the entry that a placeholder in it names."""
         return name == info.id or (self._fmt.renews_id(entry, name) and name not in self._ids)
-
-    def _is_copied(self, entry: Entry, name: str) -> bool:
-        """Return whether a program can have copied a value with this placeholder."""
-        return self._fmt.info(entry).id != name and any(
-            self._fmt.value_name(entry, path) is not None
-            for path, found in loose_placeholders(entry, self._fmt).items()
-            if found == name
-        )
 
     def _candidates(
         self, entry: Entry, info: EntryInfo, index: int, name: str

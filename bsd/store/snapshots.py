@@ -7,8 +7,9 @@ transcript is stored lean: extracted values are already in the session's store a
 distinguishes the session from others that had the same name.
 
 `copy.json` is trusted only if it is bsd's own file (`core/files`) and its values are possible: the
-names must be those of its place, and every path must lie below the directory of its session. It has
-a checksum; older versions of bsd wrote none.
+names must be those of its place, and every path must lie below the directory of its session, or of
+its agent if that holds no other session (`owns_directory`). It has a checksum; older versions of
+bsd wrote none.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from bsd.core.layout import COPY, Layout, SessionName
 from bsd.store.checked import (
     moment,
     path_below,
+    relative_path,
     sha256_in_hex,
     text,
     text_or_none,
@@ -97,6 +99,7 @@ class Snapshot:
     left_out: tuple[str, ...] = ()  # unreadable files of the session, each with the reason
     working_directory: str | None = None  # the first working directory
     gone_at: float | None = None  # time at which a run first found the session deleted
+    owns_directory: bool = False  # as in `AgentProgram`
     begins_in: str | None = None  # the session in whose file it begins
 
     @property
@@ -254,6 +257,8 @@ def write_snapshot(snapshot: Snapshot) -> None:
         "gone_at": snapshot.gone_at,
         "files": [_file_document(file) for file in snapshot.files],
     }
+    if snapshot.owns_directory:
+        document["owns_directory"] = True
     if snapshot.begins_in is not None:
         document["begins_in"] = snapshot.begins_in
     document[_CHECKSUM] = _checksum(document)
@@ -288,8 +293,12 @@ def _parse(directory: Path, document: Any) -> Snapshot:
     files = tuple(map(_parse_file, document["files"]))
     if not files or files[0].path != f"{name.session}{_ENDING}":
         raise ValueError("its first file is not the transcript")
+    owns_directory = truth(document.get("owns_directory", False))
     for file in files[1:]:
-        path_below(file.path, name.session)
+        if owns_directory:
+            relative_path(file.path)
+        else:
+            path_below(file.path, name.session)
     if len({file.path for file in files}) < len(files):
         raise ValueError("it names a file twice")
     return Snapshot(
@@ -307,6 +316,7 @@ def _parse(directory: Path, document: Any) -> Snapshot:
             document.get("working_directory")
         ),  # older versions wrote none
         gone_at=None if document["gone_at"] is None else moment(document["gone_at"]),
+        owns_directory=owns_directory,
         begins_in=text_or_none(document.get("begins_in")),
     )
 

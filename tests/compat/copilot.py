@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ SESSIONS = ".copilot/session-state"
 EVENTS = "events.jsonl"
 _PROGRAM = ("@github", "copilot-linux-x64", "copilot")
 _NOT_PASSED_ON = ("COPILOT", "GITHUB", "GH_")
+_IDS = re.compile(rb"(\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|toolu_[0-9]{16})")
 # The time that the program puts before each prompt.
 _TIME = re.compile(r"<current_datetime>[^<]*</current_datetime>")
 
@@ -131,6 +134,32 @@ def long_session(copilot: Copilot) -> str:
     again = ("bash", {"command": "seq 1000 1400", "description": "Count on"})
     copilot.run(asking("Once more, and mind what I said.", again), session=session)
     return session
+
+
+def enlarged(content: bytes, size: int) -> Iterator[bytes]:
+    """Yield a session of at least `size` bytes: its part before the compaction, again and again.
+
+    Each repetition has ids of its own.
+    """
+    header, *lines = content.splitlines(keepends=True)
+    end = next(n for n, line in enumerate(lines) if b'"session.compaction_complete"' in line)
+    session = json.loads(header)["data"]["sessionId"].encode()
+    pieces = _IDS.split(b"".join(lines[: end + 1]))
+    yield header
+    written = number = 0
+    while written < size:
+        number += 1
+        names = [piece if piece == session else _renamed(piece, number) for piece in pieces[1::2]]
+        part = b"".join(chain.from_iterable(zip(pieces[::2], [*names, b""], strict=True)))
+        yield part
+        written += len(part)
+    yield from lines
+
+
+def _renamed(identity: bytes, number: int) -> bytes:
+    if identity.startswith(b"toolu_"):
+        return b"toolu_%08d%b" % (number, identity[-8:])
+    return b"%08x%b" % ((int(identity[:8], 16) + number * 2654435761) % 2**32, identity[8:])
 
 
 def differing(one: Any, other: Any) -> list[tuple[str, Any, Any]]:

@@ -3,8 +3,7 @@
 pi is in tests/compat/node_modules, Codex (170 MB) in tests/compat/codex/node_modules, Claude Code
 and the newest pi (870 MB) in tests/compat/programs/node_modules, and each program of `OTHERS` in a
 directory of that name. `make compat-install` and `make test-all` install them. The installation
-continues during the first tests (`--background`). A test that needs a program waits for the end,
-and then checks that the program is there.
+continues during the first tests (`--background`). A test that needs a program waits for it.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,12 +47,6 @@ def node_version(node: str) -> tuple[int, int]:
     if not found:
         raise NotInstalled(f"{node} --version says {text!r}")
     return int(found[1]), int(found[2])
-
-
-def wait_until_installed() -> None:
-    """Wait for an installation that runs in the background."""
-    with suppress(FileNotFoundError), _INSTALLING.open("rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def find_pi() -> str:
@@ -91,7 +85,7 @@ def find_other(name: str) -> Path:
 
 def program(*path: str) -> Path:
     """A file of the installed PROGRAMS. Raises NotInstalled."""
-    wait_until_installed()
+    _require_installed(PROGRAMS)
     return _file(PROGRAMS, *path)
 
 
@@ -100,11 +94,12 @@ def install() -> None:
     system = _system_node()
     if not shutil.which("npm"):
         raise NotInstalled("npm is not installed")
-    for where in (HERE, CODEX, PROGRAMS, *map(HERE.joinpath, OTHERS)):
-        _install(where)
+    _install(HERE)
     if node_version(system) < _OLDEST_NODE and not _is_there(HERE, *_OWN_NODE):
         package = f"{_NODE_PACKAGE}@{_NODE_VERSION}"
         _npm(HERE, "install", "--no-save", "--no-package-lock", package)
+    for where in (PROGRAMS, CODEX, *map(HERE.joinpath, OTHERS)):
+        _install(where)
 
 
 def _system_node() -> str:
@@ -134,15 +129,34 @@ def _stamp(where: Path) -> tuple[Path, str]:
 
 
 def _require_installed(where: Path) -> None:
-    stamp, wanted = _stamp(where)
-    if not stamp.exists() or stamp.read_text() != wanted:
+    """Wait while an installation runs in the background and has not come to `where`.
+
+    Raises NotInstalled.
+    """
+    while not _is_installed(where) and _is_installing():
+        time.sleep(0.1)
+    if not _is_installed(where):
         raise NotInstalled("it is not installed. Try: make compat-install")
+
+
+def _is_installed(where: Path) -> bool:
+    stamp, wanted = _stamp(where)
+    return stamp.exists() and stamp.read_text() == wanted
+
+
+def _is_installing() -> bool:
+    with suppress(FileNotFoundError), _INSTALLING.open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _install(where: Path) -> None:
     stamp, wanted = _stamp(where)
     with FileLock(where / "node_modules.lock", timeout=_DEADLINE_SECONDS):
-        if not stamp.exists() or stamp.read_text() != wanted:
+        if not _is_installed(where):
             sys.stdout.write(f"npm installs into {stamp.parent}\n")
             sys.stdout.flush()
             # `npm ci` refuses lock files without the packages of other systems, which npm itself

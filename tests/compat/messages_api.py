@@ -19,6 +19,8 @@ from typing import Any
 Json = dict[str, Any]
 
 _CALL = re.compile(r"^CALL (\{.*\})$", re.MULTILINE)
+# Text that Claude Code and OpenClaw put beside a prompt.
+_REMINDERS = ("<system-reminder>", "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>")
 _USAGE = {
     "input_tokens": 10,
     "output_tokens": 5,
@@ -104,7 +106,7 @@ def _wanted(messages: list[Json]) -> tuple[list[Json], int]:
     for message in reversed(messages):
         if message["role"] != "user":
             continue
-        texts = [one for one in _texts(message) if not one.startswith("<system-reminder>")]
+        texts = [one for one in _texts(message) if not one.startswith(_REMINDERS)]
         results = len(_results([message]))
         if texts and not results:
             return [json.loads(one) for text in texts for one in _CALL.findall(text)], made

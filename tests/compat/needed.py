@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from tests.compat.install import NotInstalled, find_other, wait_until_installed
+from tests.compat.install import NotInstalled, find_other
 from tests.needs import without
 
 _T = TypeVar("_T")
@@ -14,7 +14,6 @@ _T = TypeVar("_T")
 
 def needed(what: str, find: Callable[[], _T]) -> _T:
     """Return the installed program that `find` finds, or skip the test; with CI=true, fail it."""
-    wait_until_installed()
     try:
         return find()
     except NotInstalled as reason:

@@ -5,9 +5,9 @@ Each session is resumed at the same place as the program left it, and after valu
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,9 +42,6 @@ def template(
     made.run("Thank you.", session=session)
     untouched = replace(made, beside=made.beside.copy_to(top / "untouched"))
     return made, session, untouched.request(session)
-
-
-Copies = Callable[[], Copilot]
 
 
 @pytest.fixture
@@ -154,3 +151,32 @@ def test_forks_made_before_and_after_an_extraction_come_back_too(
     assert path.read_bytes() == before
     assert b"[[extracted-" not in program.path(late).read_bytes()
     assert program.request(late)["messages"][:-3] == request_before["messages"][:-1]
+
+
+@pytest.mark.soak
+def test_a_session_of_600_mb_becomes_small_resumes_and_comes_back(
+    program: Copilot, session: str
+) -> None:
+    path = program.path(session)
+    content = path.read_bytes()
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        for piece in copilot.enlarged(content, 600_000_000):
+            digest.update(piece)
+            file.write(piece)
+    size = path.stat().st_size
+    program.beside.extract()
+    lean = path.stat().st_size
+    assert lean < size * 0.4
+    program.run("Go on.", session=session)
+    assert len(program.model.requests[-1]["messages"]) > 5
+    assert path.stat().st_size < lean + 10_000_000
+    program.beside.restore_all()
+    with path.open("rb") as file:
+        again = hashlib.sha256()
+        left = size
+        while left:
+            block = file.read(min(left, 1 << 20))
+            again.update(block)
+            left -= len(block)
+    assert again.digest() == digest.digest()

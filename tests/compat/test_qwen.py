@@ -25,11 +25,11 @@ pytestmark = pytest.mark.compat
 def template(
     programs: str, served: Model, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[QwenCode, str]:
-    """A home of Qwen Code with a session of two turns, and the session's path; for copies."""
+    """A home of Qwen Code with a session, and the session's path; for copies."""
     top = tmp_path_factory.mktemp("qwen")
     served.thinks = False
     qwen = QwenCode.at(programs, top / "template", top / "work", served)
-    return qwen, str(qwen.two_turns().relative_to(qwen.beside.top))
+    return qwen, str(qwen.one_turn().relative_to(qwen.beside.top))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def resumed(qwen: QwenCode, path: Path, model: Model) -> Any:
     return request
 
 
-def test_it_sends_the_same_without_what_is_never_sent_and_all_comes_back(
+def test_it_sends_the_same_without_what_is_never_sent_and_forks_get_all_back(
     qwen: QwenCode, path: Path, model: Model
 ) -> None:
     original = path.read_bytes()
@@ -70,15 +70,21 @@ def test_it_sends_the_same_without_what_is_never_sent_and_all_comes_back(
     qwen.beside.bsd("config", "set", "scope", "all")
     qwen.beside.extract()
     lean = path.read_bytes()
-    after = resumed(qwen, path, model)
+    files = qwen.beside.files()
+    qwen.run("And now?", "--resume", path.stem, "--fork-session")
+    after = model.requests[-1]
+    fork = qwen.beside.the_new_file(files)
+    assert placeholders(fork.read_bytes()) == placeholders(lean)
+    assert path.read_bytes() == lean
     assert extracted_in(before, after) == placeholders(lean) - shown > 0
     assert len(json.dumps(after["messages"])) < 0.4 * len(json.dumps(before["messages"]))
     assert not model.refused
     qwen.beside.restore_all()
     assert path.read_bytes() == original
+    assert contents(original, path) <= contents(fork.read_bytes(), fork)
 
 
-def test_its_model_gets_a_text_back_in_its_own_session_and_a_fork_gets_all_back(
+def test_its_model_gets_a_text_back_in_its_own_session(
     qwen: QwenCode, path: Path, model: Model
 ) -> None:
     original = path.read_bytes()
@@ -96,14 +102,8 @@ def test_its_model_gets_a_text_back_in_its_own_session_and_a_fork_gets_all_back(
     assert answer["inline"] == "not in this program"
     grown = path.read_bytes()
     assert grown.startswith(lean), "nothing of it was changed"
-    qwen.settings.write_text(json.dumps(settings))
-    before = qwen.beside.files()
-    qwen.run("Otherwise?", "--resume", path.stem, "--fork-session")
-    fork = qwen.beside.the_new_file(before)
-    assert placeholders(fork.read_bytes()) == placeholders(lean)
     qwen.beside.restore_all()
     assert path.read_bytes() == original + grown[len(lean) :]
-    assert contents(original, path) <= contents(fork.read_bytes(), fork)
 
 
 @pytest.mark.soak

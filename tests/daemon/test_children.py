@@ -37,6 +37,7 @@ from tests.waiting import DEADLINE_SECONDS, wait_for
 pytestmark = pytest.mark.daemon
 
 PLACEHOLDER = b"[[extracted-"
+_SOAK = pytest.mark.soak
 _TOP = Path(bsd.__file__).parents[1]
 
 
@@ -215,13 +216,10 @@ def test_a_death_is_a_clear_failure_of_that_call(house: House) -> None:
 @pytest.mark.parametrize(
     ("step", "committed"),
     [
-        pytest.param("opened", False, marks=pytest.mark.soak),
-        pytest.param("leased_old", False, marks=pytest.mark.soak),
-        pytest.param("leased_new", False, marks=pytest.mark.soak),
         ("verified", False),
         ("exchanged", True),
-        pytest.param("draining", True, marks=pytest.mark.soak),
-        pytest.param("released", True, marks=pytest.mark.soak),
+        *(pytest.param(one, False, marks=_SOAK) for one in ("opened", "leased_old", "leased_new")),
+        *(pytest.param(one, True, marks=_SOAK) for one in ("draining", "released")),
     ],
 )
 def test_a_death_in_an_exchange_is_put_in_order_at_once(
@@ -446,11 +444,7 @@ children.call(
 
 @pytest.mark.parametrize(
     "step",
-    [
-        pytest.param("leased_old", marks=pytest.mark.soak),
-        "exchanged",
-        pytest.param("released", marks=pytest.mark.soak),
-    ],
+    ["exchanged", *(pytest.param(step, marks=_SOAK) for step in ("leased_old", "released"))],
 )
 def test_a_child_whose_parent_is_killed_finishes_its_commit_and_leaves(
     house: House, tmp_path: Path, step: str

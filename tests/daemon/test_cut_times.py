@@ -219,10 +219,17 @@ def test_a_cache_that_lives_a_few_seconds(layout: Layout, tmp_path: Path) -> Non
     with launched(layout.root, tmp_path, XDG_CONFIG_HOME=str(tmp_path / "settings")) as daemon:
         wait_for(daemon.is_running, "the daemon")
         wait_for(lambda: gateway.inline == 1, "the cut of the session that is cold")
-        for _ in range(3):
-            gateway.turn(time.time())
-        used = time.time()
-        wait_for(lambda: daemon.said("waits: cache warm until"), "the session waits")
+        used = 0.0
+
+        def waits() -> bool:
+            nonlocal used
+            if gateway.inline == 1:  # also if the machine is so slow that the cache was cold again
+                for _ in range(3):
+                    gateway.turn(time.time())
+                used = time.time()
+            return daemon.said("waits: cache warm until")
+
+        wait_for(waits, "the session waits")
         assert gateway.inline == 4
         wait_for(lambda: gateway.inline == 1, "the cut")
         assert time.time() >= used + life - 0.1

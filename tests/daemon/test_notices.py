@@ -43,6 +43,20 @@ def test_all_well_is_no_notice() -> None:
             "pi has sessions here that bsd does not manage",
             "`bsd agents on pi`",
         ),
+        (
+            "unknown_forms",
+            [{"source": "c", "title": "pi", "text": "1 session has a form that bsd does not know"}],
+            "unknown_form:c",
+            "pi: 1 session has a form that bsd does not know",
+            "pip install -U brainsurgeond",
+        ),
+        (
+            "unrecognised",
+            [{"source": "c", "title": "pi", "text": "1 file grew"}],
+            "unrecognised:c",
+            "pi: 1 file grew",
+            "update bsd",
+        ),
         ("clock", "it was set", "clock", "it was set", "--trust-clock"),
         ("orphans", {"count": 1}, "orphans", "1 file of late lines", "`bsd verify`"),
     ],
@@ -72,6 +86,6 @@ def test_many_of_a_kind_are_summed_up() -> None:
 
 def test_an_older_daemon_lacks_members() -> None:
     status = quiet()
-    for name in ("room", "not_copied", "unserved"):
+    for name in ("room", "not_copied", "unserved", "unknown_forms", "unrecognised"):
         del status[name]
     assert notices_of(status) == []

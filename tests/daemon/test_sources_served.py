@@ -106,6 +106,38 @@ def test_sessions_that_appear_are_noticed_and_unknown_ones_counted(
     assert path.read_bytes() == content
 
 
+def test_a_new_version_is_told_and_the_daemon_stays_well(
+    world: tuple[Running, dict[str, Home]],
+) -> None:
+    daemon, homes = world
+    home = homes["claude-code"]
+    path = home.path.with_name("1a6e0003-0000-4000-8000-000000000003.jsonl")
+    content = raw(line | {"version": "3.0.1"} for line in home.kind.lines())
+    path.write_bytes(content)
+    set_idle(path)
+
+    def is_told() -> bool:
+        daemon.must_run()
+        return bool(daemon.status()["unknown_forms"])
+
+    wait_for(is_told, f"{path} to be looked at")
+    status = daemon.status()
+    [forms] = status["unknown_forms"]
+    name = f"{home.name.agent}/{path.stem}"
+    assert (forms["source"], forms["sessions"], forms["newest"]) == ("claude-code", 1, name)
+    assert "'3.0.1'" in forms["reason"]
+    [notice] = [each for each in status["notices"] if each["about"] == "form"]
+    assert "Claude Code: 1 session has a form that bsd does not know" in notice["text"]
+    assert "pip install -U brainsurgeond" in notice["try"]
+    health = daemon.ask("health")
+    assert health["not_understood"] == [notice["text"]]
+    assert health["status"] == "ok"
+    doctor = daemon.bsd("doctor").stdout
+    assert "a form that bsd does not know" in doctor
+    assert path.read_bytes() == content
+    path.unlink()
+
+
 def test_an_archived_thread_is_looked_after_where_it_lies(
     world: tuple[Running, dict[str, Home]],
 ) -> None:

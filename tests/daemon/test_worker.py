@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from bsd.core.errors import BsdError, Busy, Forbidden, LeftAlone, NotFound, Unavailable
+from bsd.core.errors import (
+    BsdError,
+    Busy,
+    Forbidden,
+    LeftAlone,
+    NotFound,
+    NotRecognised,
+    Unavailable,
+    UnknownForm,
+)
 from bsd.core.layout import SessionName
 from bsd.daemon import tasks
 from bsd.daemon.child import Stopping
@@ -389,3 +398,40 @@ def test_nothing_is_looked_into_while_switched_off(backlog: House) -> None:
     backlog.config.update({"enabled": False})
     assert backlog.work.run(SEVERAL) == dict.fromkeys(SEVERAL, Finished())
     assert backlog.handed == []
+
+
+def is_saved_as_idle(house: House) -> bool:
+    house.state.idle_sessions.flush()
+    return NAME in {left.session for left in house.state.idle_sessions.known()}
+
+
+def test_a_session_in_an_unknown_form_is_told_and_looked_at_again_after_a_restart(
+    house: House,
+) -> None:
+    house.write()
+    house.look()
+    unknown = UnknownForm("session header of unknown version 4")
+    house.caller.answer = SessionResult(str(NAME), Status.UNCHANGED).failed(unknown)
+    with capture_logs() as logs:
+        for _ in range(2):
+            assert house.on(NAME) == Finished()
+    assert house.look() == []  # until it changes, or another daemon starts
+    assert not is_saved_as_idle(house)
+    told = [record for record in logs if "in a form that bsd does not know" in record["event"]]
+    assert [record["session"] for record in told] == [str(NAME)]
+    [forms] = house.state.not_understood.unknown_forms()
+    assert (forms["source"], forms["title"], forms["sessions"]) == ("openclaw", "OpenClaw", 1)
+    assert (forms["newest"], forms["reason"]) == (str(NAME), "session header of unknown version 4")
+    house.caller.answer = SessionResult(str(NAME), Status.UNCHANGED, left_as=house.identity())
+    assert isinstance(house.on(NAME), Finished)
+    assert house.state.not_understood.unknown_forms() == []
+    assert is_saved_as_idle(house)
+
+
+def test_small_files_without_messages_are_not_opened_again_after_a_restart(house: House) -> None:
+    unrecognised = NotRecognised("no entries")
+    house.caller.answer = SessionResult(str(NAME), Status.UNCHANGED).failed(unrecognised)
+    for content, is_saved in ((b"{}\n", True), (b"{}\n" * 50_000, False)):
+        house.write(content)
+        assert house.on(NAME) == Finished()
+        assert is_saved_as_idle(house) is is_saved

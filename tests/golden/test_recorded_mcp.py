@@ -24,6 +24,9 @@ SERVERS = {
 }
 
 
+_GOES_ON = "repeat the very same call later"
+
+
 class Server:
     """`bsd mcp` in a process of its own."""
 
@@ -64,6 +67,8 @@ class Server:
     def call(self, name: str, **arguments: Any) -> Any:
         self._world.rest()
         answer = self.ask("tools/call", name=name, arguments=arguments)
+        while answer.get("isError") and _GOES_ON in json.dumps(answer):  # on a busy machine
+            answer = self.ask("tools/call", name=name, arguments=arguments)
         for part in answer.get("content", []):
             if answer.get("structuredContent") is not None:
                 part.pop("text", None)  # it repeats the structured content

@@ -60,6 +60,8 @@ def test_all_names_are_ours_and_explained() -> None:
         ("bsd_watch_problems", {}, 1),
         ("bsd_root_guarantee_strong", {"root": "/home/ada/.openclaw"}, 1),
         ("bsd_source_served", {"source": "claude"}, 1),
+        ("bsd_source_unrecognised", {"source": "claude"}, 0),
+        ("bsd_sessions_unknown_form", {"source": "openclaw"}, 0),
         ("bsd_config_valid", {}, 1),
         ("bsd_extraction_enabled", {}, 1),
         ("bsd_orphan_files", {}, 1),
@@ -88,11 +90,15 @@ def test_trouble_shows() -> None:
     daemon = FakeDaemon(health_status="degraded")
     daemon.document["config"]["problem"] = "not valid JSON"
     daemon.document["roots"][0]["level"] = "weak"
+    daemon.document["unknown_forms"] = [{"source": "claude", "sessions": 3}]
+    daemon.document["unrecognised"] = [{"source": "claude"}]
     daemon.document["sources"][0]["problem"] = {"text": "two mounts", "remedy": "make them one"}
     found = families(daemon)
     assert value(found, "bsd_healthy") == 0
     assert value(found, "bsd_config_valid") == 0
     assert value(found, "bsd_source_served", source="claude") == 0
+    assert value(found, "bsd_sessions_unknown_form", source="claude") == 3
+    assert value(found, "bsd_source_unrecognised", source="claude") == 1
     assert value(found, "bsd_root_guarantee_strong", root="/home/ada/.openclaw") == 0
 
 

@@ -53,7 +53,17 @@ def test_a_healthy_directory(layout: Layout, inotify: Path) -> None:
     assert wrong == []
     assert [check.message for check in found["agents"]] == ["1 agent with 1 session"]
     assert set(found) == {
-        *("versions", "root", "owners", "permissions", "privacy", "agents", "leases", "space"),
+        *(
+            "versions",
+            "root",
+            "owners",
+            "permissions",
+            "privacy",
+            "agents",
+            "forms",
+            "leases",
+            "space",
+        ),
         *("inotify", "locks", "in flight", "store"),
     }
 

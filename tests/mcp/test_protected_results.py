@@ -13,10 +13,11 @@ from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout
 from bsd.sessions.idle import RetryBudget
 from tests.actions.performed import Caller
-from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, GEMINI, KINDS, PI, QWEN
+from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, GEMINI, KINDS, OH_MY_PI, PI, QWEN
 from tests.transcripts.agents.sources.claude_code import claude_code_line, claude_code_lines
 from tests.transcripts.agents.sources.codex import codex_line, codex_lines, codex_turn
 from tests.transcripts.agents.sources.gemini import gemini_line, gemini_lines, gemini_result
+from tests.transcripts.agents.sources.oh_my_pi import title_line
 from tests.transcripts.agents.sources.pi import pi_entry, pi_lines
 from tests.transcripts.agents.sources.qwen import qwen_line, qwen_lines
 from tests.transcripts.agents.sources.tree import EVERYTHING, Home, Kind
@@ -78,12 +79,12 @@ def qwen(tool: str) -> list[dict[str, Any]]:
     well = {"parts": [{"text": "well"}]}
     return [
         *qwen_lines(2)[:-1],
-        qwen_line(12, "user", message={"role": "user", **well}),
-        qwen_line(13, "assistant", message=asks),
-        qwen_line(14, "tool_result", message={"role": "user", "parts": [answer]}),
-        qwen_line(15, "assistant", message={"role": "model", **well}),
-        qwen_line(16, "user", message={"role": "user", **well}),
+        qwen_line(14, "user", message={"role": "user", **well}),
+        qwen_line(15, "assistant", message=asks),
+        qwen_line(16, "tool_result", message={"role": "user", "parts": [answer]}),
         qwen_line(17, "assistant", message={"role": "model", **well}),
+        qwen_line(18, "user", message={"role": "user", **well}),
+        qwen_line(19, "assistant", message={"role": "model", **well}),
     ]
 
 
@@ -103,6 +104,7 @@ LINES = {
     CLAUDE_CODE.kind: claude_code,
     CODEX.kind: codex,
     GEMINI.kind: gemini,
+    OH_MY_PI.kind: lambda tool: [title_line(), *pi(tool)],
     PI.kind: pi,
     QWEN.kind: qwen,
 }

@@ -53,14 +53,11 @@ def in_release(code: str) -> str:
     return run(sys.executable, "-c", setting + code)
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A clean checkout of the present state of the files."""
-    return check_out(tmp_path / "checkout")
-
-
-def check_out(place: Path) -> Path:
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clean checkout of the present state of the files; only clones of it may be changed."""
     require_program("git")
+    place = tmp_path_factory.mktemp("release") / "checkout"
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     for name in listed.split("\0"):
         source, target = TOP / name, place / name
@@ -75,6 +72,13 @@ def check_out(place: Path) -> Path:
     commit = [*git, "commit", "--quiet", "-m", "all"]
     run(*commit, cwd=place, GIT_COMMITTER_DATE=moment, GIT_AUTHOR_DATE=moment)
     return place
+
+
+@pytest.fixture
+def checkout(committed: Path, tmp_path: Path) -> Path:
+    """A clone of that checkout."""
+    run("git", "clone", "--quiet", str(committed), str(tmp_path / "checkout"))
+    return tmp_path / "checkout"
 
 
 # --- refusals ---
@@ -178,20 +182,18 @@ def test_the_lock_file_installs_on_every_python() -> None:
 
 @dataclass(frozen=True)
 class Built:
-    """A release, the checkout that it was built from, and the output of the program."""
+    """A release, and the output of the program that built it."""
 
-    checkout: Path
     out: Path
     told: str
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def built(committed: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     require_program("dpkg-deb")
-    place = tmp_path_factory.mktemp("release")
-    checkout, out = check_out(place / "checkout"), place / "out"
+    out = tmp_path_factory.mktemp("built") / "out"
     options = ["--url", "https://example.org/bsd/", "--interpreter", str(interpreter())]
-    return Built(checkout, out, release(checkout, *options, str(out)))
+    return Built(out, release(committed, *options, str(out)))
 
 
 @pytest.mark.slow
@@ -201,12 +203,11 @@ def test_its_package_comes_and_goes(built: Built, tmp_path: Path, openclaw_root:
 
 
 @pytest.mark.slow
-def test_a_release_is_complete(built: Built, tmp_path: Path) -> None:
-    checkout = built.checkout
+def test_a_release_is_complete(built: Built, committed: Path, tmp_path: Path) -> None:
     size = re.search(r"take ([\d.]+) MB in an empty environment", built.told)
     assert size
     assert float(size[1]) < _MOST_MB
-    assert run("git", "status", "--porcelain", cwd=checkout) == ""
+    assert run("git", "status", "--porcelain", cwd=committed) == ""
 
     files = {path.name: path for path in built.out.iterdir()}
     source = f"brainsurgeond-{_VERSION}.tar.gz"
@@ -228,7 +229,7 @@ def test_a_release_is_complete(built: Built, tmp_path: Path) -> None:
     run(require_program("ruby"), "-c", str(files["bsd.rb"]))
     image = files["Dockerfile"].read_text()
     assert f"\nARG VERSION={_VERSION}\n" in image
-    assert f"\nARG REVISION={run('git', 'rev-parse', 'HEAD', cwd=checkout)}" in image
+    assert f"\nARG REVISION={run('git', 'rev-parse', 'HEAD', cwd=committed)}" in image
     assert "\nARG CREATED=2026-01-02T03:04:05Z\n" in image
     assert "unknown" not in image
     _check_archive_builds_the_wheel(files[source], files[wheel], tmp_path / "unpacked")

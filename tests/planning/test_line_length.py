@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bsd.core.errors import Conflict
 from bsd.planning.edit import plan_edit, plan_set_extractable, setting
+from bsd.planning.extract import NOT_SENT
 from bsd.planning.redact_text import SecretText, TextRedactor, plan_text_redaction
 from bsd.planning.restore import plan_remark, restored_copy
 from bsd.planning.rules import Reason
@@ -124,7 +125,7 @@ def test_a_value_that_is_no_longer_sent_stays() -> None:
         result("e1", output=LONG), {"__id": "k", "type": "compaction"}, result("e2", output=LONG)
     )
     assert mine.extract(keep_recent=0).report.reasons == {
-        Reason.NOT_SENT: 1,
+        NOT_SENT: 1,
         Reason.TYPE_NOT_MATCHED: 1,
         Reason.EXTRACT: 1,
     }

@@ -127,7 +127,8 @@ def test_of_an_entry_of_the_last_turn_what_was_not_thought_leaves(*, forced: boo
 
 def claude_line(name: str, role: str, block: Any, answer: str | None = None) -> dict[str, Any]:
     said = {"role": role, "content": [block]} | ({"id": answer} if answer else {})
-    return {"type": role, "uuid": name, "message": said | {"stop_reason": "end_turn"}}
+    tied = {"uuid": name, "parentUuid": None, "sessionId": "s", "version": "2.1.332"}
+    return {"type": role, **tied, "message": said | {"stop_reason": "end_turn"}}
 
 
 def test_all_lines_of_the_latest_answer_stay() -> None:

@@ -61,7 +61,7 @@ class Machine:
 
     def pin(self, name: SessionName) -> Any:
         caller = self._here()
-        entry = performed.context(caller, name)["entries"][1]["id"]
+        entry = performed.context(caller, name)["entries"][2]["id"]
         return performed.set_extractable(caller, name, entry, False)
 
     def copy_sessions(self) -> None:

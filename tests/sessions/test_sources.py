@@ -213,7 +213,7 @@ def test_a_person_may_change_texts_and_nothing_that_ties_entries(home: Home, clo
     )
     document = json.loads(performed.show_entry(caller, home.name, entry).text)
     ties = {"codex": ("payload", "call_id"), "gemini": ("id",)}
-    ties |= dict.fromkeys(("pi", "copilot"), ("parentId",))
+    ties |= dict.fromkeys(("pi", "oh-my-pi", "copilot"), ("parentId",))
     tie = ties.get(home.kind.kind)
     with pytest.raises(Invalid):
         performed.edit(caller, home.name, entry, setting([(tie or ("parentUuid",), "another")]))
@@ -276,6 +276,7 @@ def test_calls_that_stand_in_them_are_not_carried_out_and_the_log_says_why(
     home: Home, clock: Clock
 ) -> None:
     tools = {"claude-code": b'"Write"', "codex": b'"shell"', "pi": b'"write"'}
+    tools["oh-my-pi"] = tools["pi"]
     tool = tools.get(home.kind.kind, b'"write_file"')
     content = home.path.read_bytes().replace(tool, b'"mcp__bsd__restore_remote"')
     home.path.write_bytes(content)

@@ -393,6 +393,8 @@ def _detect(first_lines: Iterable[bytes]) -> TranscriptFormat | NotOurs:
         problem, kind, payload = None, entry.get("type"), entry.get("payload")
         if not isinstance(kind, str) or not isinstance(payload, dict):
             problem = "not a rollout of Codex, or a rollout of an older form"
+            if has_header:
+                problem = f"{_UNKNOWN} form: a line without type or payload"
         elif text_of(entry.get("timestamp")) is None:
             problem = f"{_UNKNOWN} form: a line without timestamp"
         else:

@@ -16,24 +16,28 @@ from typing import BinaryIO
 from bsd.core.errors import LeftAlone, Unavailable, os_problem
 from bsd.core.layout import Layout
 from bsd.core.zstd import zstd
-from bsd.transcripts.agents.program import COMPRESSED, AgentProgram
+from bsd.transcripts.agents.program import AgentProgram
 from bsd.transcripts.reader import InBlocks, TranscriptCopy, open_descriptor
 
 # Limit of the decompressed bytes. A damaged or hostile file of a few kilobytes could fill the disk.
 MOST_BYTES = 8 << 30
+_ENDING = ".zst"
 _BLOCK = 1 << 20
 
 
 def is_compressed(path: Path) -> bool:
-    """Return whether this is the name of a compressed transcript."""
-    return path.name.endswith(COMPRESSED)
+    """Return whether this is the name of a compressed transcript.
+
+    Programs that rename transcripts add the ending to any name.
+    """
+    return path.name.endswith(_ENDING)
 
 
 def why_not_edited(path: Path) -> str | None:
     """Return why bsd does not edit the transcript at this path; None if it is not compressed."""
     if not is_compressed(path):
         return None
-    return f"its program has compressed it ({path.name}), and bsd edits plain files only"
+    return "its program has compressed it, and bsd edits plain files only"
 
 
 def open_compressed(path: Path, most: int = MOST_BYTES) -> InBlocks:

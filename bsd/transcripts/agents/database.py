@@ -19,7 +19,8 @@ import threading
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,15 +36,20 @@ from bsd.transcripts.reader import InBlocks, TranscriptCopy
 BATCH_BYTES = 4 << 20  # of rows that a read transaction returns
 
 _LOGS_AHEAD = 2  # in byte 18 of the header: the database has a write-ahead log
-_WAIT_SECONDS = 2.0  # for a lock; the writers of a write-ahead log lock no reader out
-_TRIES = 3
+_WAIT_SECONDS = 0.5  # for a lock; the writers of a write-ahead log lock no reader out
+_TRIES = 5
 # A file that is written again within this time may keep its mtime.
 _UNCERTAIN_NS = 50_000_000
+_Result = TypeVar("_Result")
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 
 
 class _NoDatabase(Unavailable):
     """The file is not a SQLite database."""
+
+
+class _Changed(Busy):
+    """The database changed while it was read without locks, so that the reading was in vain."""
 
 
 class SessionVersion(NamedTuple):
@@ -64,6 +70,23 @@ class SessionVersion(NamedTuple):
     def is_continued_by(self, later: SessionVersion) -> bool:
         """Return whether a later state has all rows of this state unchanged."""
         return self.token == later.token and self.last <= later.last
+
+
+class Fill(NamedTuple):
+    """Something in a database, or beside it, and how users get the space back, as a sentence."""
+
+    what: str
+    bytes: int
+    advice: str | None
+
+
+class ImportedFile(NamedTuple):
+    """A file whose lines the program has imported into its database, compared with that."""
+
+    path: Path
+    lines: int
+    missing: int  # lines that the database lacks
+    problem: str | None = None  # why it could not be compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +151,14 @@ class SessionDatabase(ABC):
     def lines(self, connection: sqlite3.Connection, version: SessionVersion) -> Iterator[bytes]:
         """Yield the lines of a session up to the row `version.last`, each with its line end."""
 
+    def fills(self) -> Iterator[Fill]:
+        """Yield what fills the database and the files beside it; empty if that is not known."""
+        yield from ()
+
+    def imported(self) -> Iterator[ImportedFile]:
+        """Compare the files that were imported into the database with it, and yield the results."""
+        yield from ()
+
     # --- for readers ---
 
     @property
@@ -160,6 +191,9 @@ class SessionDatabase(ABC):
 
     def sessions(self) -> Mapping[str, os.stat_result]:
         """Return the state of each session by its id; empty if there is a `problem`."""
+        return self._repeated(self._sessions)
+
+    def _sessions(self) -> Mapping[str, os.stat_result]:
         with self._lock:
             self._refresh()
             left = [one for one in self._versions.values() if self._stat_known(one) is None]
@@ -171,6 +205,9 @@ class SessionDatabase(ABC):
 
     def find(self, session: str) -> os.stat_result | None:
         """Return the state of a session; None if the database does not have it."""
+        return self._repeated(lambda: self._find(session))
+
+    def _find(self, session: str) -> os.stat_result | None:
         with self._lock:
             self._refresh()
             version = self._versions.get(session)
@@ -184,24 +221,29 @@ class SessionDatabase(ABC):
 
     def open(self, session: str) -> InBlocks:
         """Open a session's lines for reading; raises NotFound."""
-        for _ in range(_TRIES):
-            with self._lock:
-                self._refresh()
-                version = self._versions.get(session)
-                if version is None:
-                    if self._problem is not None:
-                        raise LeftAlone(self._problem)
-                    raise NotFound(f"there is no session {session} in {self.path}")
-                state = self._stat(version)
-                if self._copy is None or self._copy[:2] != (session, state):
-                    self._forget_copy()
-                    copy = self._written(version, state)
-                    if copy is None:  # it changed meanwhile
-                        continue
-                    self._copy = session, state, copy
-                descriptor = os.dup(self._copy[2].fileno())
-                return TranscriptCopy(descriptor, state, f"{session} in {self.path}")
-        raise Busy(f"session {session} in {self.path} changes all the time", hint="again later")
+        return self._repeated(lambda: self._open(session))
+
+    def _open(self, session: str) -> InBlocks:
+        with self._lock:
+            self._refresh()
+            version = self._versions.get(session)
+            if version is None:
+                if self._problem is not None:
+                    raise LeftAlone(self._problem)
+                raise NotFound(f"there is no session {session} in {self.path}")
+            state = self._stat(version)
+            if self._copy is None or self._copy[:2] != (session, state):
+                self._forget_copy()
+                self._copy = session, state, self._written(version, state)
+            descriptor = os.dup(self._copy[2].fileno())
+            return TranscriptCopy(descriptor, state, f"{session} in {self.path}")
+
+    def _repeated(self, work: Callable[[], _Result]) -> _Result:
+        """Return the result of `work`, which is repeated if the database changed meanwhile."""
+        for _ in range(_TRIES - 1):
+            with suppress(_Changed):
+                return work()
+        return work()
 
     @contextmanager
     def connected(self) -> Iterator[sqlite3.Connection]:
@@ -219,9 +261,14 @@ class SessionDatabase(ABC):
                     connection.execute(f"PRAGMA {setting}")
                 yield connection
         except sqlite3.Error as error:
+            if is_quiet and _state_of(self.path) != state:
+                raise self._changed() from error
             raise self._told(error) from error
         if is_quiet and _state_of(self.path) != state:
-            raise Busy(f"{self.path} changed while it was read", hint="again later")
+            raise self._changed()
+
+    def _changed(self) -> _Changed:
+        return _Changed(f"{self.path} changed while it was read", hint="again later")
 
     # --- how it does it ---
 
@@ -257,26 +304,25 @@ class SessionDatabase(ABC):
 
     def _refresh(self) -> None:
         """Read the states of all sessions again if the database's files changed."""
+        self._repeated(self._read_if_changed)
+
+    def _read_if_changed(self) -> None:
         with self._lock:
-            for left in reversed(range(_TRIES)):
-                state = _state_of(self.path)
-                if self._seen is not None and self._seen[0] == state:  # noqa: SIM102
-                    if state.newest_ns + _UNCERTAIN_NS < self._seen[1]:
-                        return
-                began = time.time_ns()
-                try:
-                    self._read_states()
-                except Busy:
-                    self._seen = None
-                    if not left:
-                        raise
-                    continue
-                except BaseException:
-                    self._seen, self._versions, self._known = None, {}, {}
-                    self._forget_copy()
-                    raise
-                self._seen = state, began
+            state = _state_of(self.path)
+            is_known = self._seen is not None and self._seen[0] == state
+            if is_known and self._seen and state.newest_ns + _UNCERTAIN_NS < self._seen[1]:
                 return
+            began = time.time_ns()
+            try:
+                self._read_states()
+            except Busy:
+                self._seen = None
+                raise
+            except BaseException:
+                self._seen, self._versions, self._known = None, {}, {}
+                self._forget_copy()
+                raise
+            self._seen = state, began
 
     def _read_states(self) -> None:
         with self.connected() as connection:
@@ -308,8 +354,8 @@ class SessionDatabase(ABC):
         self._known[version.session] = _Known(version, state)
         return state
 
-    def _written(self, version: SessionVersion, state: os.stat_result) -> BinaryIO | None:
-        """Write a session's lines into a temporary file; None if the session changed meanwhile."""
+    def _written(self, version: SessionVersion, state: os.stat_result) -> BinaryIO:
+        """Write a session's lines into a temporary file; raises Busy if it changed meanwhile."""
         # The file has no name, and is closed by `_forget_copy`.
         file = tempfile.TemporaryFile(prefix="bsd-session-")  # noqa: SIM115
         try:
@@ -330,7 +376,7 @@ class SessionDatabase(ABC):
             file.close()
             self._seen = None
             self._known.pop(version.session, None)
-            return None
+            raise self._changed()
         return file
 
     def _forget_copy(self) -> None:
@@ -423,6 +469,32 @@ def columns_of(connection: sqlite3.Connection, table: str) -> frozenset[str]:
     """Return the names of a table's columns; empty if there is no such table."""
     rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
     return frozenset(text_in(name) for [name] in rows)
+
+
+def table_fills(
+    connection: sqlite3.Connection, contents: Mapping[str, str], compact: str | None = None
+) -> Iterator[Fill]:
+    """Yield the bytes of tables with their indexes, and of pages that are free.
+
+    Each index and table is a statement of its own, since SQLite walks over all its pages.
+
+    Args:
+        contents: by the beginning of a table's name, its content in words for users.
+        compact: how users get free pages back.
+    """
+    (page,) = connection.execute("PRAGMA page_size").fetchone()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    names = connection.execute("SELECT name, tbl_name FROM sqlite_master WHERE rootpage > 0")
+    sizes: Counter[str] = Counter()
+    with suppress(sqlite3.OperationalError):  # this SQLite has no dbstat
+        for name, table in names.fetchall():
+            query = "SELECT sum(pgsize) FROM dbstat WHERE name = ? AND aggregate = TRUE"
+            (size,) = connection.execute(query, (text_in(name),)).fetchone()
+            called = text_in(table)
+            found = (what for begin, what in contents.items() if called.startswith(begin))
+            sizes[next(found, "other tables")] += size or 0
+    yield from (Fill(what, size, None) for what, size in sizes.items())
+    yield Fill("free pages", free * page, compact)
 
 
 def text_in(value: object) -> str:

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import ClassVar
 
 from bsd.core.locations import expand
 from bsd.transcripts.agents.entry import Entry, first_entries, message_of, text_of
@@ -76,6 +77,8 @@ class PiProject(AgentProgram):
 
     sessions: Path
     directory: Path
+    called: ClassVar[str] = "pi"
+    form: ClassVar[Pi] = PI
     quiet_seconds = _QUIET_SECONDS
     keeps_mtime = True  # pi continues the latest session
     undeletable = "only pi may delete it"
@@ -111,17 +114,17 @@ class PiProject(AgentProgram):
         if found is OPENCLAW:
             header = next(first_entries(lines))
             if text_of(header.get("id")) is None:
-                why = "a session of pi of unknown form: its header has no id"
-                return NotOurs(why, PI, is_unknown_form=True)
-            return PI
+                why = f"a session of {self.called} of unknown form: its header has no id"
+                return NotOurs(why, self.form, is_unknown_form=True)
+            return self.form
         if isinstance(found, NotOurs) and found.reads is None:  # its header may come later
             further = detect(chain(lines, others))
             if further is OPENCLAW:
-                return NotOurs("its first line is damaged, and is not a session header", PI)
+                return NotOurs("its first line is damaged, and is not a session header", self.form)
             found = found if isinstance(further, NotOurs) and further.reads is None else further
         if not isinstance(found, NotOurs):
-            return NotOurs("not a session of pi")
-        return replace(found, reads=None if found.reads is None else PI)
+            return NotOurs(f"not a session of {self.called}")
+        return replace(found, reads=None if found.reads is None else self.form)
 
 
 class PiRuns(PiProject):
@@ -153,7 +156,7 @@ _PROGRAM = re.compile(r"(?:.*/)?pi(?:-coding-agent)?(?:\.[cm]?js)?|.*/pi-coding-
 _SEPARATORS = re.compile(r"[/\\:]")
 # Other directories are not searched for runs, since a source may be any directory.
 _PROJECT = re.compile(r"--.*--", re.DOTALL)
-_STEM = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9TZ.-]+_[A-Za-z0-9-]+")
+STEM = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9TZ.-]+_[A-Za-z0-9-]+")
 _RUN = re.compile(r"run-[0-9]+")
 _CLOCKS_DIFFER_SECONDS = 5.0
 
@@ -168,11 +171,14 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
 
     pi itself does not say which session it has open.
     """
-    if process.cwd is None or process.begun is None:
+    if process.cwd is not None and any(map(_PROGRAM.fullmatch, process.argv[:2])):
+        yield from written_by(sessions / _directory_of_project(str(process.cwd)), process)
+
+
+def written_by(directory: Path, process: Process) -> Iterator[Path]:
+    """Yield the sessions in a directory that were written since a process began, latest first."""
+    if process.begun is None:
         return
-    if not any(map(_PROGRAM.fullmatch, process.argv[:2])):
-        return
-    directory = sessions / _directory_of_project(str(process.cwd))
     with suppress(OSError), os.scandir(directory) as found:
         sessions_there = (each for each in found if each.name.endswith(ENDING))
         files = [(each.stat(follow_symlinks=False).st_mtime, each.path) for each in sessions_there]
@@ -195,7 +201,7 @@ def _additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addi
 
 
 KIND = SourceKind(
-    routes=((None,), (), (_PROJECT, _STEM, "tasks"), (_PROJECT, _STEM, None, _RUN)),
+    routes=((None,), (), (_PROJECT, STEM, "tasks"), (_PROJECT, STEM, None, _RUN)),
     called=None,
     program=_owner,
     project_directory=_directory_of_project,

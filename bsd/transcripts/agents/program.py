@@ -158,6 +158,11 @@ class AgentProgram(ABC):
         return False
 
     @property
+    def owns_directory(self) -> bool:
+        """Whether its directory holds a single session, to which all files there belong."""
+        return False
+
+    @property
     def undeletable(self) -> str | None:
         """Why bsd must not delete its sessions; None if it may."""
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ from bsd.transcripts.agents.entry import Usage
 from bsd.transcripts.agents.format import NotOurs, Rank, Title, Turn
 from bsd.transcripts.agents.program import AgentProgram, Process
 from tests.actions import performed
+from tests.maintenance.keeping import bring_back, keep
+from tests.openclaw_tree import set_idle
 from tests.session_files import Clock, make_caller
 from tests.transcripts.agents.sources import COPILOT as SAMPLE
 from tests.transcripts.agents.sources.copilot import (
@@ -62,7 +65,7 @@ def test_what_leaves_a_session_and_what_stays() -> None:
         ("content", "user", True, True),
         ("content", "assistant", False, False),
     }
-    shown = {"content": "c", "contents": [{"type": "text", "text": LONG}]}
+    shown: dict[str, Any] = {"content": "c", "contents": [{"type": "text", "text": LONG}]}
     shown["structuredContent"] = {"a": LONG}
     assert {each[0] for each in kinds_of(copilot_result(1, "c", result=shown)) if each[2]} == {
         "result.contents.0.text",
@@ -307,3 +310,20 @@ def test_the_name_of_its_directory_names_it(home: Home) -> None:
     assert session_named(home.layout, name) == session
     with pytest.raises(NotFound):
         find_session(home.layout, name[:4])
+
+
+def test_all_files_come_back_from_the_archive_with_a_deleted_session(home: Home) -> None:
+    directory, old = home.path.parent, home.path.read_bytes()
+    beside = {directory / "workspace.yaml": b"cwd: /p\n", directory / "files" / "a.jsonl": b"{}\n"}
+    for path, content in beside.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    set_idle(home.path, 2 * 86_400)
+    clock = Clock()
+    keep(home.layout, clock)
+    [copy] = home.layout.archive.glob("*/session-*/copy.json")
+    shutil.rmtree(directory)
+    brought = bring_back(home.layout, str(home.name), clock)
+    assert brought.files == 3
+    assert {path: path.read_bytes() for path in (home.path, *beside)} == {home.path: old, **beside}
+    assert copy.exists()

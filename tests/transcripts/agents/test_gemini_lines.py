@@ -114,6 +114,23 @@ def test_an_entry_is_restored_in_all_copies_of_its_values(home: Home, clock: Clo
     assert home.path.read_bytes().count(b"[[extracted-") == others
 
 
+def test_verify_misses_the_originals_of_copied_values_and_takes_a_typed_placeholder_for_text(
+    home: Home, clock: Clock
+) -> None:
+    make_caller(home.layout, clock).extract(home.name, overrides=EVERYTHING)
+    lean = home.path.read_bytes()
+    typed = raw([gemini_line(90, "user", "[[extracted-mine]]")])
+    home.path.write_bytes(lean + resumed(lean, number=60) + typed)
+    _age(home)
+    assert verify(home.layout).clean
+    for path in home.layout.store_dir(home.name).glob("*.json"):
+        path.unlink()
+    found = verify(home.layout).findings
+    copied = [one for one in found if one.kind == "unmarked_placeholder"]
+    assert len(copied) > 10
+    assert all("$set.messages" in one.message for one in copied)
+
+
 def test_a_foreign_line_gets_nothing_by_a_placeholder(home: Home, clock: Clock) -> None:
     """The id of the call must be that of the original."""
     caller = make_caller(home.layout, clock)

@@ -68,7 +68,9 @@ def test_texts_of_a_compaction_and_of_the_program_stay() -> None:
 
 def test_turns_and_usage() -> None:
     turns = [QWEN.info(line).turn for line in qwen_lines(1)[:-1]]
-    assert turns == [Turn.STARTS, Turn.OPEN, Turn.NONE, Turn.OPEN, Turn.OPEN, Turn.CLOSES]
+    assert turns == [
+        *(Turn.STARTS, Turn.NONE, Turn.OPEN, Turn.NONE, Turn.OPEN, Turn.OPEN, Turn.CLOSES)
+    ]
     told = {"promptTokenCount": 900, "cachedContentTokenCount": 800, "candidatesTokenCount": 20}
     line = qwen_line(1, "assistant", usageMetadata={**told, "totalTokenCount": 950}, **message())
     assert usage_of(line) == (100, 800, 0, 50), "thinking is output"
@@ -83,7 +85,7 @@ def test_titles_and_times_of_calls() -> None:
     named = qwen_note(3, "custom_title", {"customTitle": "Birds", "titleSource": "auto"})
     assert QWEN.title(named) == Title("Birds", Rank.MADE)
     assert QWEN.title(qwen_note(3, "custom_title", {"customTitle": "B"})) == Title("B", Rank.GIVEN)
-    assert QWEN.call_seconds(qwen_lines(1)[2]) == ("toolu_0", 0.019)
+    assert QWEN.call_seconds(qwen_lines(1)[3]) == ("toolu_0", 0.019)
 
 
 def test_a_sub_agent_has_a_session_of_its_own_and_its_parts_belong_to_one(tmp_path: Path) -> None:

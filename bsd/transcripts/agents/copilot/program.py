@@ -64,6 +64,7 @@ class CopilotSession(AgentProgram):
 
     sessions: Path
     directory: Path
+    owns_directory = True
     keeps_mtime = True  # it lists the latest sessions first
     undeletable = "only Copilot may delete it, since it keeps an index of its sessions"
     uncallable = (

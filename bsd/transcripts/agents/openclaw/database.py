@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from bsd.core.files import plain_file
 from bsd.core.zstd import zstd
 from bsd.transcripts.agents.database import (
     BATCH_BYTES,
+    Fill,
+    ImportedFile,
     SessionDatabase,
     SessionVersion,
     columns_of,
@@ -35,6 +38,8 @@ _LARGEST_COMPRESSED = 4 << 20  # OpenClaw compresses no larger event
 _LARGEST_COLD = 256 << 20  # OpenClaw's limit is 64 MB
 
 _EVENTS = "transcript_events"
+# Few calls need this module, which imports this one.
+_BESIDE = "bsd.transcripts.agents.openclaw.imported"
 _REQUIRED = {"session_id", "seq", "event_json", "created_at"}
 _LISTED = {
     *("session_key", "current_session_id", "status", "parent_session_key"),
@@ -118,6 +123,12 @@ class OpenClawDatabase(SessionDatabase):
             )
             for key, session, status, parent, origin, spawned_by, label, name in rows
         )
+
+    def fills(self) -> Iterator[Fill]:
+        return import_module(_BESIDE).fills(self)  # type: ignore[no-any-return]
+
+    def imported(self) -> Iterator[ImportedFile]:
+        return import_module(_BESIDE).imported_files(self)  # type: ignore[no-any-return]
 
     def running(self, session: str) -> str | None:
         """Return why a session counts as in use; None if it does not."""

@@ -50,7 +50,7 @@ def gemini_call(number: int, name: str, args: Line) -> list[Line]:
     thought = {"subject": "Doing", "description": LONG, "timestamp": gemini_time(number)}
     display = {"fileName": "a.txt", "fileDiff": LONG} if name == "write_file" else LONG
     done = {**call, "args": args, "result": result, "status": "success", "resultDisplay": display}
-    shown = {"thoughts": [thought], **by}
+    shown: Line = {"thoughts": [thought], **by}
     return [
         gemini_line(number, "gemini", "", **shown),
         gemini_line(number + 1, "gemini", "", number, **shown, toolCalls=[done]),

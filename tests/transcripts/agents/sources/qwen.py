@@ -44,11 +44,12 @@ def qwen_turn(first: int) -> list[dict[str, Any]]:
     by = {"model": "qwen3-coder-plus", "usageMetadata": usage}
     return [
         qwen_line(first, "user", message=_message("user", {"text": "do it"})),
-        qwen_line(first + 1, "assistant", message=_message("model", *asks), **by),
-        qwen_note(first + 2, "ui_telemetry", {"uiEvent": event}),
-        _result(first + 3, writes, shown),
-        _result(first + 4, reads, LONG),
-        qwen_line(first + 5, "assistant", message=_message("model", {"text": "It is done."})),
+        qwen_note(first + 1, "attribution_snapshot", {"snapshot": {"promptCount": 1}}),
+        qwen_line(first + 2, "assistant", message=_message("model", *asks), **by),
+        qwen_note(first + 3, "ui_telemetry", {"uiEvent": event}),
+        _result(first + 4, writes, shown),
+        _result(first + 5, reads, LONG),
+        qwen_line(first + 6, "assistant", message=_message("model", {"text": "It is done."})),
     ]
 
 
@@ -65,9 +66,9 @@ def _message(role: str, *parts: dict[str, Any]) -> dict[str, Any]:
 
 def qwen_lines(turns: int = 3) -> list[dict[str, Any]]:
     snapshot = {"snapshots": [{"promptId": "s########0", "note": LONG}]}
-    end = turns * 6
+    end = turns * 7
     return [
-        *(line for turn in range(turns) for line in qwen_turn(turn * 6)),
+        *(line for turn in range(turns) for line in qwen_turn(turn * 7)),
         qwen_note(end, "file_history_snapshot", snapshot),
     ]
 
