@@ -316,7 +316,7 @@ def test_file_names(name: str, is_session: bool) -> None:
     [
         (f"{THREAD}.jsonl", "c:2026:05:01"),
         (f"{THREAD}_01a20439-b8a3-7291-bd43-f95da5b14fcc.jsonl", "c:2026:05:01"),
-        (f"{THREAD}.jsonl.zst", None),
+        (f"{THREAD}.jsonl.zst", "c:2026:05:01"),
         (f".{THREAD}.jsonl.paginated.tmp", None),
         (f"{THREAD}_1.jsonl", None),
         ("rollout-compress-sJkSDT.tmp", None),
