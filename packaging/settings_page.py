@@ -284,7 +284,7 @@ def _memory(comments: Mapping[str, str]) -> str:
 
 def _sources(comments: Mapping[str, str]) -> str:
     meanings = {
-        "kind": "the program: `claude-code`, `codex` or `pi`; needed",
+        "kind": "the program: an AGENT that `bsd agents` lists, except `openclaw`; needed",
         "path": "the directory of its sessions, absolute or from `~`; needed",
         "name": "the beginning of the names of its agents; without it, the kind",
     }

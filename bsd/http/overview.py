@@ -16,6 +16,7 @@ from bsd.http.dependencies import Context, JsonRoute
 from bsd.maintenance.catalog import with_stats
 from bsd.maintenance.daily_sizes import DailySizes, read_sizes
 from bsd.planning.survey import fingerprint
+from bsd.transcripts.agents.programs import titles
 
 router = APIRouter(prefix="/api", tags=["state"], route_class=JsonRoute)
 
@@ -78,4 +79,4 @@ def would_leave_now(context: Context, request: Request) -> WouldLeave:
 @router.get("/sizes")
 def sizes(context: Context) -> DailySizes:
     """Return the disk use of sessions and of bsd for each day that bsd has recorded."""
-    return DailySizes(read_sizes(context.layout.sizes_file))
+    return DailySizes(read_sizes(context.layout.sizes_file), titles())

@@ -19,6 +19,7 @@ from bsd.core.files import is_directory
 from bsd.core.layout import Layout, SessionName, check_name
 from bsd.core.locations import usual_roots
 from bsd.core.pauses import Pause, pause_of
+from bsd.maintenance.ignored_files import passed_over, sync_copies, twice
 from bsd.maintenance.strays import StoredFiles
 from bsd.maintenance.titles import Titles, when
 from bsd.sessions.foreign import foreign_reason
@@ -31,10 +32,8 @@ from bsd.transcripts.agents.installed import nothing_configured
 from bsd.transcripts.agents.opening import has_transcript, stat_transcript
 from bsd.transcripts.agents.program import (
     ENDING,
-    SYNC_COPY,
     Registered,
     Registry,
-    is_sync_copy,
 )
 from bsd.transcripts.agents.programs import program_of, why_not_followed
 
@@ -295,58 +294,11 @@ def _agent(layout: Layout, name: str, away: _Files) -> AgentInfo:
         return AgentInfo(name, found, database.problem or note, sqlite=True)
     told = [
         program.registry().problem,
-        _passed_over(layout, name),
-        _sync_copies(layout, name),
-        _twice(layout, name, away),
+        passed_over(layout, name),
+        sync_copies(layout, name),
+        twice(layout, name, away.get(name, ())),
     ]
     return AgentInfo(name, found, "; ".join(filter(None, told)) or None)
-
-
-def _passed_over(layout: Layout, agent: str) -> str | None:
-    """Name the transcripts that bsd ignores because of their names or because they are links."""
-    odd = []
-    with suppress(OSError), os.scandir(layout.sessions_dir(agent)) as found:
-        odd = sorted(item.name for item in found if _is_odd(item))
-    if not odd:
-        return None
-    shown = ", ".join(repr(name) for name in odd[:3]) + (", …" if len(odd) > 3 else "")
-    files = "1 file is" if len(odd) == 1 else f"{len(odd)} files are"
-    return f"{files} left alone: {shown} (links, or not only letters, digits and . _ @ : + -)"
-
-
-def _sync_copies(layout: Layout, agent: str) -> str | None:
-    """Name the conflict copies that a sync program has made beside sessions."""
-    copies: list[str] = []
-    with suppress(OSError), os.scandir(layout.sessions_dir(agent)) as found:
-        copies = sorted(item.name for item in found if is_sync_copy(item.name))
-    if not copies:
-        return None
-    shown = ", ".join(repr(name) for name in copies[:3]) + (", …" if len(copies) > 3 else "")
-    files = "1 file is" if len(copies) == 1 else f"{len(copies)} files are"
-    return f"{files} left alone: {shown} ({SYNC_COPY})"
-
-
-def _twice(layout: Layout, agent: str, away: _Files) -> str | None:
-    """Name the archived transcripts that also lie in the agent's directory, which has priority."""
-    directory = layout.sessions_dir(agent)
-    paths = [file.path for file in away.get(agent, ()) if os.path.lexists(directory / file.name)]
-    if not paths:
-        return None
-    shown = ", ".join(sorted(paths)[:3]) + (", …" if len(paths) > 3 else "")
-    return f"left alone, since there is a file of the same name in {directory}: {shown}"
-
-
-def _is_odd(item: os.DirEntry[str]) -> bool:
-    stem = item.name.removesuffix(ENDING)
-    if stem == item.name or stem.startswith(".") or is_sync_copy(item.name):
-        return False
-    if item.is_symlink():
-        return True
-    try:
-        check_name(stem, "session")
-    except BsdError:
-        return item.is_file()
-    return False
 
 
 def _session_files(

@@ -43,6 +43,9 @@ class DailySizes:
     """The recorded days, oldest first."""
 
     days: list[SizesOfDay]
+    titles: Annotated[
+        dict[str, str], Field(description="The names of all programs as users write them")
+    ]
 
 
 def note_sizes(layout: Layout, disk: Callable[[], Mapping[str, Any]], now: float) -> bool:

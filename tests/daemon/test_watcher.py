@@ -21,6 +21,7 @@ from bsd.daemon.watcher import CHECK_SECONDS, Watcher
 from bsd.transcripts.agents.programs import layout_of
 from tests.daemon.told import NAME, Heard, append, file_of, is_watched, settle, with_a_session
 from tests.needs import as_ordinary_user
+from tests.openclaw_database import add_events, conversation, database_path, writing
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = [
@@ -405,3 +406,24 @@ def test_a_change_of_the_settings_is_noticed(layout: Layout, heard: Heard) -> No
         assert set(changes) == {"changed"}
     finally:
         watcher.close()
+
+
+def test_a_write_to_a_database_is_a_hint_for_the_sessions_that_it_changed(
+    watcher: Watcher, heard: Heard, layout: Layout
+) -> None:
+    path = database_path(layout.root)
+    with writing(path) as connection:
+        for session in ("one", "two"):
+            add_events(connection, session, conversation(session, "text"))
+        connection.commit()
+        watcher.rearm(0.0)
+        heard.hints.clear()
+        add_events(connection, "two", [b"{}"])
+        connection.commit()
+
+        def read() -> bool:
+            watcher.step(CHECK_SECONDS / 2)
+            return bool(heard.hints)
+
+        wait_for(read, "a hint")
+    assert set(heard.hints) == {SessionName("main", "two")}

@@ -13,9 +13,25 @@ from bsd.core.config_file import ConfigService
 from bsd.core.layout import Layout
 from bsd.sessions.idle import RetryBudget
 from tests.actions.performed import Caller
-from tests.transcripts.agents.sources import CLAUDE_CODE, CODEX, GEMINI, KINDS, OH_MY_PI, PI, QWEN
+from tests.transcripts.agents.sources import (
+    CLAUDE_CODE,
+    CODEX,
+    COPILOT,
+    GEMINI,
+    KINDS,
+    OH_MY_PI,
+    PI,
+    QWEN,
+)
 from tests.transcripts.agents.sources.claude_code import claude_code_line, claude_code_lines
 from tests.transcripts.agents.sources.codex import codex_line, codex_lines, codex_turn
+from tests.transcripts.agents.sources.copilot import (
+    copilot_answer,
+    copilot_call,
+    copilot_lines,
+    copilot_prompt,
+    copilot_result,
+)
 from tests.transcripts.agents.sources.gemini import gemini_line, gemini_lines, gemini_result
 from tests.transcripts.agents.sources.oh_my_pi import title_line
 from tests.transcripts.agents.sources.pi import pi_entry, pi_lines
@@ -100,8 +116,24 @@ def gemini(tool: str) -> list[dict[str, Any]]:
     ]
 
 
+def copilot(tool: str) -> list[dict[str, Any]]:
+    call = copilot_call(tool, "toolu_own", {"entry": "e"})
+    turn = [
+        copilot_prompt(16, "what was there?"),
+        copilot_answer(17, "", call),
+        copilot_result(18, "toolu_own", result={"content": ANSWER}),
+        copilot_answer(19, "I see"),
+        copilot_prompt(20, "go on"),
+        copilot_answer(21, "well"),
+    ]
+    before = copilot_lines(2)[:-1]
+    # Without the use of a prompt cache, which would still be warm.
+    return [line for line in before if line["type"] != "session.usage_record"] + turn
+
+
 LINES = {
     CLAUDE_CODE.kind: claude_code,
+    COPILOT.kind: copilot,
     CODEX.kind: codex,
     GEMINI.kind: gemini,
     OH_MY_PI.kind: lambda tool: [title_line(), *pi(tool)],

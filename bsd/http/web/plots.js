@@ -71,10 +71,10 @@ export class Plots {
     async load({ agents, disk }) {
         const now = { at: new Date().toISOString(), disk, sessions: {} };
         for (const agent of agents) now.sessions[agent.kind] = agent.bytes;
-        this.titles = Object.fromEntries(agents.map(({ kind, title }) => [kind, title]));
         try {
-            const [{ by_agent: saved }, { days }] = await Promise.all([get("savings"), get("sizes")]);
+            const [{ by_agent: saved }, { days, titles }] = await Promise.all([get("savings"), get("sizes")]);
             this.hours = saved;
+            this.titles = titles;
             this.showSaved();
             this.sessions.show(byDay([...days, now], (day) => renamed(day.sessions, this.titles)));
             this.disk.show(byDay([...days, now], (day) => renamed(only(day.disk, PARTS), PARTS)));

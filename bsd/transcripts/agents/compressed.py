@@ -37,7 +37,7 @@ def why_not_edited(path: Path) -> str | None:
     """Return why bsd does not edit the transcript at this path; None if it is not compressed."""
     if not is_compressed(path):
         return None
-    return f"its program has compressed it ({path.name}), and bsd edits plain files only"
+    return "its program has compressed it, and bsd edits plain files only"
 
 
 def open_compressed(path: Path, most: int = MOST_BYTES) -> InBlocks:

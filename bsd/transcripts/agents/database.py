@@ -72,7 +72,7 @@ class SessionVersion(NamedTuple):
         return self.token == later.token and self.last <= later.last
 
 
-class Fill(NamedTuple):
+class DatabaseFill(NamedTuple):
     """Something in a database, or beside it, and how users get the space back, as a sentence."""
 
     what: str
@@ -151,7 +151,7 @@ class SessionDatabase(ABC):
     def lines(self, connection: sqlite3.Connection, version: SessionVersion) -> Iterator[bytes]:
         """Yield the lines of a session up to the row `version.last`, each with its line end."""
 
-    def fills(self) -> Iterator[Fill]:
+    def fills(self) -> Iterator[DatabaseFill]:
         """Yield what fills the database and the files beside it; empty if that is not known."""
         yield from ()
 
@@ -473,7 +473,7 @@ def columns_of(connection: sqlite3.Connection, table: str) -> frozenset[str]:
 
 def table_fills(
     connection: sqlite3.Connection, contents: Mapping[str, str], compact: str | None = None
-) -> Iterator[Fill]:
+) -> Iterator[DatabaseFill]:
     """Yield the bytes of tables with their indexes, and of pages that are free.
 
     Each index and table is a statement of its own, since SQLite walks over all its pages.
@@ -493,8 +493,8 @@ def table_fills(
             called = text_in(table)
             found = (what for begin, what in contents.items() if called.startswith(begin))
             sizes[next(found, "other tables")] += size or 0
-    yield from (Fill(what, size, None) for what, size in sizes.items())
-    yield Fill("free pages", free * page, compact)
+    yield from (DatabaseFill(what, size, None) for what, size in sizes.items())
+    yield DatabaseFill("free pages", free * page, compact)
 
 
 def text_in(value: object) -> str:

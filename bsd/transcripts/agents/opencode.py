@@ -21,7 +21,7 @@ from typing import Any
 
 from bsd.core.files import is_there
 from bsd.transcripts.agents.database import (
-    Fill,
+    DatabaseFill,
     SessionDatabase,
     SessionVersion,
     columns_of,
@@ -351,11 +351,11 @@ class OpenCodeDatabase(SessionDatabase):
             for session, parent, title in rows
         )
 
-    def fills(self) -> Iterator[Fill]:
+    def fills(self) -> Iterator[DatabaseFill]:
         with self.connected() as connection:
             yield from table_fills(connection, _CONTENTS, _COMPACT)
         for files in _directories(self.path.parent):
-            yield Fill(files.what, sum(map(_size, files.paths)), files.advice)
+            yield DatabaseFill(files.what, sum(map(_size, files.paths)), files.advice)
 
 
 def _lines_of(connection: sqlite3.Connection, message: str) -> Iterator[bytes]:

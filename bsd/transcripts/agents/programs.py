@@ -83,6 +83,11 @@ def page_size_for(client: str | None) -> PageSize:
     return kind_of(client).page_size if client in KINDS else OTHERS
 
 
+def titles() -> dict[str, str]:
+    """Return the names of all programs as users write them, by their names in the settings."""
+    return {word: kind_of(word).title for word in KINDS} | {ROOT_KIND: SETUP.title}
+
+
 def agent_setups() -> dict[str, AgentSetup]:
     """Return the programs that bsd can be set up for, by their names in the settings."""
     found = {}

@@ -316,7 +316,7 @@ def test_file_names(name: str, is_session: bool) -> None:
     [
         (f"{THREAD}.jsonl", "c:2026:05:01"),
         (f"{THREAD}_01a20439-b8a3-7291-bd43-f95da5b14fcc.jsonl", "c:2026:05:01"),
-        (f"{THREAD}.jsonl.zst", None),
+        (f"{THREAD}.jsonl.zst", "c:2026:05:01"),
         (f".{THREAD}.jsonl.paginated.tmp", None),
         (f"{THREAD}_1.jsonl", None),
         ("rollout-compress-sJkSDT.tmp", None),
@@ -332,7 +332,8 @@ def test_whose_an_archived_file_is(tmp_path: Path, name: str, agent: str | None)
     found = [(whose, file.name) for whose, file in source.archived_files()]
     assert found == ([(agent, name)] if agent else [])
     program = KIND.program(source.path, source.path / "2026" / "05" / "01")
-    assert program.is_session_file(name) is (agent is not None)
+    is_session = program.is_session_file(name) or program.compressed_session(name) is not None
+    assert is_session is (agent is not None)
 
 
 @pytest.mark.parametrize("odd", [["message"], {"a": 1}, 7, None])

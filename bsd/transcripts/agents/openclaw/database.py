@@ -19,7 +19,7 @@ from bsd.core.files import plain_file
 from bsd.core.zstd import zstd
 from bsd.transcripts.agents.database import (
     BATCH_BYTES,
-    Fill,
+    DatabaseFill,
     ImportedFile,
     SessionDatabase,
     SessionVersion,
@@ -124,7 +124,7 @@ class OpenClawDatabase(SessionDatabase):
             for key, session, status, parent, origin, spawned_by, label, name in rows
         )
 
-    def fills(self) -> Iterator[Fill]:
+    def fills(self) -> Iterator[DatabaseFill]:
         return import_module(_BESIDE).fills(self)  # type: ignore[no-any-return]
 
     def imported(self) -> Iterator[ImportedFile]:

@@ -15,7 +15,7 @@ import orjson
 
 from bsd.core.errors import BsdError
 from bsd.transcripts.agents.compressed import is_compressed, open_compressed
-from bsd.transcripts.agents.database import Fill, ImportedFile, table_fills
+from bsd.transcripts.agents.database import DatabaseFill, ImportedFile, table_fills
 from bsd.transcripts.agents.openclaw.database import OpenClawDatabase
 from bsd.transcripts.reader import InBlocks, TranscriptFile, parse_entry
 
@@ -39,15 +39,15 @@ _CONTENTS = {
 }
 
 
-def fills(database: OpenClawDatabase) -> Iterator[Fill]:
+def fills(database: OpenClawDatabase) -> Iterator[DatabaseFill]:
     """Yield what fills the database and the directories of files beside it; raises BsdError."""
     with database.connected() as connection:
         yield from table_fills(connection, _CONTENTS, _COMPACT)
     agent = database.path.parent.parent
     imported = list(_jsonl_in(agent / _ARCHIVE))
-    yield Fill(f"imported JSONL ({_ARCHIVE})", _size(imported), _CLEANUP)
+    yield DatabaseFill(f"imported JSONL ({_ARCHIVE})", _size(imported), _CLEANUP)
     deleted = [path for path in _files_in(agent / "sessions") if ".jsonl.deleted." in path.name]
-    yield Fill("files of deleted sessions (sessions/*.deleted.*)", _size(deleted), None)
+    yield DatabaseFill("files of deleted sessions (sessions/*.deleted.*)", _size(deleted), None)
 
 
 def _files_in(directory: Path) -> Iterator[Path]:
