@@ -158,7 +158,7 @@ def test_a_damaged_session_in_cold_storage_is_named_and_stops_no_other(layout: L
     with writing(database_path(layout.root)) as connection:
         for name, (file, blob) in damaged.items():
             connection.execute(
-                f"INSERT INTO session_transcript_cold_archives VALUES ({columns})",  # noqa: S608
+                f"INSERT INTO session_transcript_cold_archives VALUES ({columns})",
                 (name, "first", file, "d", 5, 1, 1, 4, 0, "any", blob),
             )
     listed = {one.session for one in list_all_sessions(make_caller(layout, Clock())).sessions}
@@ -379,11 +379,25 @@ def test_a_database_that_cannot_be_read_is_refused_in_words(
     assert [name.session for name, _ in Scan(layout).step()] == ["file", "file"]
 
 
-@pytest.mark.parametrize("kind", ["fifo", "link", "directory", "no tables", "empty"])
+@pytest.mark.parametrize("kind", ["no tables", "empty"])
 def test_what_is_no_database_is_none(layout: Layout, kind: str) -> None:
-    put(layout, "one")
     path = database_path(layout.root)
-    moved = path.rename(path.with_name("moved"))
+    path.parent.mkdir(parents=True)
+    with closing(sqlite3.connect(path)) as connection:
+        if kind == "no tables":
+            connection.execute("CREATE TABLE other (x)")
+    assert path.is_file()
+    assert program_of(layout, "main").database() is None
+    with pytest.raises(NotFound):
+        open_transcript(layout, NAME)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "directory", "garbage", "log"])
+def test_something_else_in_the_place_of_a_database_is_named(layout: Layout, kind: str) -> None:
+    put(layout, "one")
+    add_session(layout.root, "main/file", b"{}\n")
+    path = database_path(layout.root)
+    moved = path if kind == "log" else path.rename(path.with_name("moved"))
     match kind:
         case "fifo":
             os.mkfifo(path)
@@ -391,14 +405,15 @@ def test_what_is_no_database_is_none(layout: Layout, kind: str) -> None:
             path.symlink_to(moved)
         case "directory":
             path.mkdir()
-        case "no tables":
-            with closing(sqlite3.connect(path)) as connection:
-                connection.execute("CREATE TABLE other (x)")
-        case "empty":
-            path.touch()
-    assert program_of(layout, "main").database() is None
-    with pytest.raises(NotFound):
+        case "garbage":
+            path.write_bytes(b"no database " * 90)
+        case "log":
+            os.mkfifo(f"{path}-wal")
+    [about] = catalog.agents(layout)
+    assert str(path) in (about.note or "")
+    with pytest.raises(LeftAlone, match="openclaw-agent"):
         open_transcript(layout, NAME)
+    assert [str(name) for name, _ in catalog.with_stats(layout)] == ["main/file"]
 
 
 def test_a_locked_database_is_busy(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:

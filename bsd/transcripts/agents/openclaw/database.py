@@ -7,6 +7,7 @@ storage is one compressed file in `sessions/cold/`, or a value in the database.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -189,22 +190,21 @@ class OpenClawDatabase(SessionDatabase):
     def _cold_archive(self, session: str, name: object, blob: object) -> bytes:
         """Return the content of an archive in cold storage; raises Unavailable."""
         path = self._cold_directory / Path(text_in(name)).name
-        content = zstd.ZstdDecompressor()
+        content, text = zstd.ZstdDecompressor(), b""
         try:
             if blob is None:
                 with plain_file(path) as file:
                     blob = file.read(_LARGEST_COLD)
-            if not isinstance(blob, bytes):
-                raise zstd.ZstdError("it is not compressed")
-            text: bytes = content.decompress(blob, max_length=_LARGEST_COLD)
-            if not content.eof:
-                raise zstd.ZstdError("it is incomplete, or too large")
+            if isinstance(blob, bytes):
+                text = content.decompress(blob, max_length=_LARGEST_COLD)
+            why = "it is incomplete, or too large"
         except (OSError, ValueError, zstd.ZstdError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+        if not content.eof:
             raise Unavailable(
-                f"the session {session} is in OpenClaw's cold storage, which cannot be read:"
-                f" {getattr(error, 'strerror', None) or error}",
+                f"the session {session} is in OpenClaw's cold storage, which cannot be read: {why}",
                 hint="look at it with OpenClaw; bsd never writes to it",
-            ) from error
+            )
         return text
 
     @cached_property
@@ -215,7 +215,7 @@ class OpenClawDatabase(SessionDatabase):
 def database_of(agent_dir: Path) -> OpenClawDatabase | None:
     """Return the database of an agent; None if its sessions are only files."""
     path = agent_dir / FILE
-    if not path.is_file():
+    if not os.path.lexists(path):
         return None
     database = shared_database(OpenClawDatabase, path)
     return database if database.has_table(_EVENTS) else None
