@@ -44,10 +44,6 @@ _Result = TypeVar("_Result")
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 
 
-class _NoDatabase(Unavailable):
-    """The file is not a SQLite database."""
-
-
 class _Changed(Busy):
     """The database changed while it was read without locks, so that the reading was in vain."""
 
@@ -176,7 +172,7 @@ class SessionDatabase(ABC):
         """Return whether the database has a table of this name; True if that cannot be told."""
         try:
             self._refresh()
-        except (NotFound, Forbidden, _NoDatabase):
+        except NotFound:
             return False
         except BsdError:
             return True
@@ -296,8 +292,7 @@ class SessionDatabase(ABC):
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in _BUSY:
             return Busy(f"{self.path} is locked by another process", hint="again later")
-        kind = _NoDatabase if code == sqlite3.SQLITE_NOTADB else Unavailable
-        return kind(
+        return Unavailable(
             f"{self.path} cannot be read: {error}",
             hint="check it with its program; bsd never writes to it",
         )

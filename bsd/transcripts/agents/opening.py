@@ -78,4 +78,4 @@ def database_with(layout: Layout, name: SessionName) -> SessionDatabase | None:
         return database if database.has(name.session) else None
     if os.path.lexists(layout.transcript(name)):
         return None
-    raise LeftAlone(problem, hint="update bsd; nothing in the database is changed")
+    raise LeftAlone(problem, hint="nothing in the database is changed")

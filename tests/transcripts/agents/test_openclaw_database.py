@@ -18,7 +18,7 @@ from bsd.actions.export import ExportFormat, export_session
 from bsd.actions.list_sessions import list_all_sessions
 from bsd.actions.search import search_all, search_extracted
 from bsd.actions.summary import summarize_session
-from bsd.core.errors import BsdError, Busy, LeftAlone, NotFound
+from bsd.core.errors import BsdError, Busy, LeftAlone, NotFound, Unavailable
 from bsd.core.layout import Layout, SessionName
 from bsd.core.zstd import zstd
 from bsd.daemon.scan import Scan, sessions_by_stat
@@ -142,6 +142,49 @@ def test_odd_rows_spoil_no_other(layout: Layout) -> None:
     found = lines_of(layout)
     assert found[0] == header + b"\n"
     assert found[5:] == [b"no JSON\n", b'{"a": 1}\n', odd[2] + b"\n", b"     \n", b'{"last":1}\n']
+
+
+def test_a_damaged_session_in_cold_storage_is_named_and_stops_no_other(layout: Layout) -> None:
+    put(layout, "hello")
+    packed = cold_archive("c", conversation("c", "cold"))
+    damaged: dict[str, tuple[str, bytes | None]] = {
+        "garbage": ("a", b"garbage"),
+        "cut": ("a", packed[: len(packed) // 2]),
+        "empty": ("a", b""),
+        "gone": ("nowhere", None),
+        "directory": ("..", None),
+    }
+    columns = ", ".join("?" * 11)
+    with writing(database_path(layout.root)) as connection:
+        for name, (file, blob) in damaged.items():
+            connection.execute(
+                f"INSERT INTO session_transcript_cold_archives VALUES ({columns})",
+                (name, "first", file, "d", 5, 1, 1, 4, 0, "any", blob),
+            )
+    listed = {one.session for one in list_all_sessions(make_caller(layout, Clock())).sessions}
+    assert listed == {"main/s1", *(f"main/{name}" for name in damaged)}
+    for name in damaged:
+        with pytest.raises(Unavailable, match=f"session {name} is in OpenClaw's cold storage"):
+            open_transcript(layout, SessionName("main", name))
+    assert b"hello" in b"".join(lines_of(layout))
+
+
+def test_numbers_of_another_type_are_no_sessions(layout: Layout) -> None:
+    path = database_path(layout.root)
+    path.parent.mkdir(parents=True)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "CREATE TABLE transcript_events (session_id, seq, event_json, created_at);"
+            "INSERT INTO transcript_events VALUES ('s1', 0, '{}', 'then'), ('s2', 'x', '{}', 1),"
+            " ('s3', X'01', '{}', 1), ('s4', 1e300, '{}', 1), (NULL, NULL, NULL, NULL);"
+            "CREATE TABLE session_transcript_cold_archives"
+            " (session_id, archive_sha256, last_seq, archived_at);"
+            "INSERT INTO session_transcript_cold_archives VALUES ('s5', 1, 'x', 1);"
+        )
+    assert [one.session for one in list_all_sessions(make_caller(layout, Clock())).sessions] == [
+        "main/s1"
+    ]
+    assert lines_of(layout) == [b"{}\n"]
 
 
 def test_a_session_in_cold_storage(layout: Layout) -> None:
@@ -336,11 +379,25 @@ def test_a_database_that_cannot_be_read_is_refused_in_words(
     assert [name.session for name, _ in Scan(layout).step()] == ["file", "file"]
 
 
-@pytest.mark.parametrize("kind", ["fifo", "link", "directory", "no tables", "empty"])
+@pytest.mark.parametrize("kind", ["no tables", "empty"])
 def test_what_is_no_database_is_none(layout: Layout, kind: str) -> None:
-    put(layout, "one")
     path = database_path(layout.root)
-    moved = path.rename(path.with_name("moved"))
+    path.parent.mkdir(parents=True)
+    with closing(sqlite3.connect(path)) as connection:
+        if kind == "no tables":
+            connection.execute("CREATE TABLE other (x)")
+    assert path.is_file()
+    assert program_of(layout, "main").database() is None
+    with pytest.raises(NotFound):
+        open_transcript(layout, NAME)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "directory", "garbage", "log"])
+def test_something_else_in_the_place_of_a_database_is_named(layout: Layout, kind: str) -> None:
+    put(layout, "one")
+    add_session(layout.root, "main/file", b"{}\n")
+    path = database_path(layout.root)
+    moved = path if kind == "log" else path.rename(path.with_name("moved"))
     match kind:
         case "fifo":
             os.mkfifo(path)
@@ -348,14 +405,15 @@ def test_what_is_no_database_is_none(layout: Layout, kind: str) -> None:
             path.symlink_to(moved)
         case "directory":
             path.mkdir()
-        case "no tables":
-            with closing(sqlite3.connect(path)) as connection:
-                connection.execute("CREATE TABLE other (x)")
-        case "empty":
-            path.touch()
-    assert program_of(layout, "main").database() is None
-    with pytest.raises(NotFound):
+        case "garbage":
+            path.write_bytes(b"no database " * 90)
+        case "log":
+            os.mkfifo(f"{path}-wal")
+    [about] = catalog.agents(layout)
+    assert str(path) in (about.note or "")
+    with pytest.raises(LeftAlone, match="openclaw-agent"):
         open_transcript(layout, NAME)
+    assert [str(name) for name, _ in catalog.with_stats(layout)] == ["main/file"]
 
 
 def test_a_locked_database_is_busy(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ storage is one compressed file in `sessions/cold/`, or a value in the database.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -15,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from bsd.core.errors import Unavailable
 from bsd.core.files import plain_file
 from bsd.core.zstd import zstd
 from bsd.transcripts.agents.database import (
@@ -94,17 +96,21 @@ class OpenClawDatabase(SessionDatabase):
                 "SELECT session_id, archive_sha256, last_seq, archived_at"
                 " FROM session_transcript_cold_archives"
             )
-            cold = {session: (one, two, at) for session, one, two, at in connection.execute(query)}
+            cold = {
+                session: (digest, last, at)
+                for session, digest, last, at in connection.execute(query)
+                if isinstance(last, int)
+            }
         newest = "SELECT session_id, max(seq) FROM transcript_events GROUP BY session_id"
         at = "SELECT created_at FROM transcript_events WHERE session_id = ? AND seq = ?"
         for session, last in connection.execute(newest).fetchall():
-            if session not in cold:
+            if session not in cold and isinstance(last, int):
                 name, token = text_in(session), text_in(generations.get(session))
                 row = connection.execute(at, (name, last)).fetchone()
-                yield SessionVersion(name, int(last), token, _milliseconds(row and row[0]))
+                yield SessionVersion(name, last, token, _milliseconds(row and row[0]))
         for session, (digest, last, archived_at) in cold.items():
             token = f"{_COLD}{text_in(digest)}"
-            yield SessionVersion(text_in(session), int(last), token, _milliseconds(archived_at))
+            yield SessionVersion(text_in(session), last, token, _milliseconds(archived_at))
 
     def read_list(self, connection: sqlite3.Connection) -> Registry:
         if not columns_of(connection, "session_nodes") >= _LISTED:
@@ -141,7 +147,10 @@ class OpenClawDatabase(SessionDatabase):
         self, connection: sqlite3.Connection, version: SessionVersion, after: int | None
     ) -> int:
         if version.token.startswith(_COLD):
-            return sum(map(len, self.lines(connection, version)))
+            try:
+                return sum(map(len, self._cold_lines(connection, version)))
+            except Unavailable:  # `lines` tells it, of this session alone
+                return 0
         query = _SIZES if _COMPRESSED in columns_of(connection, _EVENTS) else _PLAIN_SIZES
         rows = _in_batches(connection, query, version, after, lambda row: row[1] or 0)
         return sum(size + 1 for _, size in rows if size is not None)
@@ -153,7 +162,7 @@ class OpenClawDatabase(SessionDatabase):
         query = _ROWS if _COMPRESSED in columns_of(connection, _EVENTS) else _PLAIN_ROWS
 
         def size_of(row: Any) -> int:
-            return len(row[1] or b"") + (row[3] or 0)
+            return len(row[1] or b"") + (row[3] if isinstance(row[3], int) else 0)
 
         for _, event, packed, size in _in_batches(connection, query, version, None, size_of):
             text = _unpacked(packed, size) if event is None else event
@@ -170,17 +179,33 @@ class OpenClawDatabase(SessionDatabase):
         row = connection.execute(query, (version.session,)).fetchone()
         if row is None:
             return
-        name, blob = row
-        if blob is None:
-            with plain_file(self._cold_directory / Path(text_in(name)).name) as file:
-                blob = file.read(_LARGEST_COLD)
-        for record in _decompress(blob, _LARGEST_COLD).split(b"\n"):
+        for record in self._cold_archive(version.session, *row).split(b"\n"):
             entry = parse_entry(record) or {}
             event = entry.get("row")
             if entry.get("kind") == "event" and isinstance(event, dict):
                 text = event.get("event_json")
                 if isinstance(text, str):
                     yield _line(text.encode("utf-8", "surrogatepass"))
+
+    def _cold_archive(self, session: str, name: object, blob: object) -> bytes:
+        """Return the content of an archive in cold storage; raises Unavailable."""
+        path = self._cold_directory / Path(text_in(name)).name
+        content, text = zstd.ZstdDecompressor(), b""
+        try:
+            if blob is None:
+                with plain_file(path) as file:
+                    blob = file.read(_LARGEST_COLD)
+            if isinstance(blob, bytes):
+                text = content.decompress(blob, max_length=_LARGEST_COLD)
+            why = "it is incomplete, or too large"
+        except (OSError, ValueError, zstd.ZstdError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+        if not content.eof:
+            raise Unavailable(
+                f"the session {session} is in OpenClaw's cold storage, which cannot be read: {why}",
+                hint="look at it with OpenClaw; bsd never writes to it",
+            )
+        return text
 
     @cached_property
     def _cold_directory(self) -> Path:
@@ -190,7 +215,7 @@ class OpenClawDatabase(SessionDatabase):
 def database_of(agent_dir: Path) -> OpenClawDatabase | None:
     """Return the database of an agent; None if its sessions are only files."""
     path = agent_dir / FILE
-    if not path.is_file():
+    if not os.path.lexists(path):
         return None
     database = shared_database(OpenClawDatabase, path)
     return database if database.has_table(_EVENTS) else None
