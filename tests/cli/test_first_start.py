@@ -82,7 +82,7 @@ def test_bsd_alone_gives_an_overview_where_the_settings_name_something(machine: 
 def test_no_agent_at_all(machine: Machine) -> None:
     ended = machine("sessions")
     assert ended.code == 78
-    assert "no other agent (Claude Code, Codex, pi) has sessions" in ended.err
+    assert "no other agent (Claude Code, Codex, GitHub Copilot CLI, " in ended.err
     assert f"add [[sources]] to {machine.settings}" in ended.err
     assert list(machine.home.iterdir()) == []
 

@@ -247,6 +247,7 @@ class FakeDaemon:
             "uptime_seconds": 1.5,
             "late": [],
             "problems": [],
+            "not_understood": [],
         }
 
     def status(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ export async function overviewView(page) {
     return view;
 }
 
-// Cache: the kinds of content of each session, by session name; valid while the size stays the same.
+// The kinds of content of each session, by session name; valid while the size stays the same.
 const fillsOf = new Map();
 
 class Overview {
@@ -292,10 +292,7 @@ class Overview {
         const known = fillsOf.get(session.session);
         if (!item || !known) return;
         const place = item.querySelector(".fills");
-        if (known.problem) {
-            fill(place, h("p", { class: "note" }, known.problem));
-            return;
-        }
+        if (known.problem) return fill(place, h("p", { class: "note" }, known.problem));
         const fills = known.fills
             .filter((one) => one.share >= LEAST_SHARE)
             .sort((one, other) => other.share - one.share)
