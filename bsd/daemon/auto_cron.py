@@ -111,7 +111,7 @@ class AutoCron:
 
         Its time alone does not show this: bsd's own writes are newer than the last run, too.
         """
-        return self._state.scan.changed(name) or self._state.savings.due(name) is not None
+        return self._state.scan.changed(name) or name in self._state.savings
 
     def _end_if_done(self) -> None:
         with self._lock:

@@ -245,12 +245,22 @@ class PendingSavings:
         with self._lock:
             self._since.setdefault(name, now)
 
-    def due(self, name: SessionName) -> float | None:
-        """Return when the oldest saving of a session will have waited long enough; None: none."""
+    def __contains__(self, name: SessionName) -> bool:
+        """Return whether a saving of a session waits."""
         with self._lock:
-            since = self._since.get(name)
-            since = since if since is None else self._unpaid.get(name, since)
-        return None if since is None else since + LONGEST_WAIT_SECONDS
+            return name in self._since
+
+    def due(self, name: SessionName, now: float) -> float:
+        """Return the first moment after `now` at which a saving that waits may be worth a commit.
+
+        That is when it has waited long enough, or when the last commit that saved no bytes is long
+        enough ago; bsd does not keep which of the two the saving needs.
+        """
+        with self._lock:
+            since = self._since.get(name, now)
+            begun = (since, self._unpaid.get(name, since))
+        ends = [at + LONGEST_WAIT_SECONDS for at in begun if at + LONGEST_WAIT_SECONDS > now]
+        return min(ends, default=now + LONGEST_WAIT_SECONDS)
 
     def note_unpaid(self, name: SessionName, now: float) -> None:
         """Record a commit that saved no bytes."""

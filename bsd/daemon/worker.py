@@ -203,7 +203,7 @@ class Worker:
                 state.idle_sessions.left(name, seen, result.due_at, result.wait)
         if result.postponed:
             state.savings.wait(name, now)
-            due.append(state.savings.due(name) or now)
+            due.append(state.savings.due(name, now))
         else:
             state.savings.clear(name)
         if result.status is Status.EXTRACTED and not result.bytes_saved:

@@ -115,6 +115,7 @@ class Surgeon:
             str(name),
             Status.EXTRACTED if taken else Status.UNCHANGED,
             values=len(taken),
+            bytes_before=_LINE * len(taken),
             left_as=Identity.of(path.stat()),
             due_at=due,
         )

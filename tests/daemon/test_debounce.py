@@ -152,13 +152,14 @@ def test_a_commit_saves_at_least_a_part_of_what_it_copies(saved: int, worth: boo
 
 def test_the_oldest_saving_waits_no_longer_than_an_hour() -> None:
     savings = PendingSavings()
-    assert savings.due(NAME) is None
+    assert NAME not in savings
     assert savings.waited(NAME, 100.0) == 0.0
     savings.wait(NAME, 100.0)
     # A later saving does not make the oldest younger.
     savings.wait(NAME, 200.0)
     assert len(savings) == 1
-    assert savings.due(NAME) == 100.0 + LONGEST_WAIT_SECONDS
+    assert NAME in savings
+    assert savings.due(NAME, 200.0) == 100.0 + LONGEST_WAIT_SECONDS
     small = plan(32 * MB + 10, 32 * MB)
     for seconds, worth in ((LONGEST_WAIT_SECONDS - 1, False), (LONGEST_WAIT_SECONDS, True)):
         assert is_worth(small, savings.waited(NAME, 100.0 + seconds)) is worth
@@ -181,7 +182,9 @@ def test_a_commit_that_saves_no_bytes_is_made_once_an_hour() -> None:
     assert is_worth(tokens_only, 0.0, savings.since_unpaid(NAME, 100.0))
     savings.note_unpaid(NAME, 100.0)
     savings.wait(NAME, 200.0)
-    assert savings.due(NAME) == 100.0 + LONGEST_WAIT_SECONDS
+    assert savings.due(NAME, 200.0) == 100.0 + LONGEST_WAIT_SECONDS
+    later = 150.0 + LONGEST_WAIT_SECONDS  # a moment that has passed is never due again
+    assert savings.due(NAME, later) == 200.0 + LONGEST_WAIT_SECONDS
     for seconds, worth in ((LONGEST_WAIT_SECONDS - 1, False), (LONGEST_WAIT_SECONDS, True)):
         since = savings.since_unpaid(NAME, 100.0 + seconds)
         assert is_worth(tokens_only, seconds - 100, since, urgent=True) is worth
