@@ -315,9 +315,9 @@ def test_a_permanent_holder_gives_no_commits_and_intact_lines() -> None:
 
 
 def _line(number: int) -> bytes:
-    return (
-        json.dumps({"type": "message", "id": f"holding-{number}", "message": {}}).encode() + b"\n"
-    )
+    message = {"role": "user", "content": "go on"}
+    entry = {"type": "message", "id": f"holding-{number}", "message": message}
+    return json.dumps(entry).encode() + b"\n"
 
 
 _OTHER = """

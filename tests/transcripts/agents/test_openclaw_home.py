@@ -147,9 +147,14 @@ def test_other_databases_and_garbage_are_not_the_sqlite_era(tmp_path: Path) -> N
     assert database_of(tmp_path) is None
     path = database(tmp_path, "CREATE TABLE auth (x)")
     assert database_of(tmp_path) is None
-    for content in (b"", b"garbage", b"SQLite format 3\0garbage transcript_events"):
-        path.write_bytes(content)
-        assert database_of(tmp_path) is None
-    path.unlink()
-    path.mkdir()
+    path.write_bytes(b"")
     assert database_of(tmp_path) is None
+    for content in (b"garbage", b"SQLite format 3\0garbage transcript_events", None):
+        if content is None:
+            path.unlink()
+            path.mkdir()
+        else:
+            path.write_bytes(content)
+        found = database_of(tmp_path)
+        assert found is not None
+        assert found.problem is not None
