@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -15,6 +15,7 @@ from pydantic import Field
 
 from bsd.actions.context import ActionContext
 from bsd.actions.list_entries import FIRST_PAGE, EntryRow, entry_row, rows_with_texts
+from bsd.actions.restore import RestoredCopy
 from bsd.actions.search import FoundEntry, found_entries
 from bsd.actions.vanished import (
     FoundPrompt,
@@ -51,7 +52,9 @@ from bsd.maintenance.snapshots import (
     take_snapshots,
 )
 from bsd.maintenance.vanished import vanished_sessions
+from bsd.planning.restore import restored_copy
 from bsd.planning.view import outline_of
+from bsd.sessions.session import format_of
 from bsd.store.originals import SessionStore
 from bsd.store.snapshot_parts import SnapshotReader
 from bsd.store.snapshots import CopiesUse, Snapshot, copies_use
@@ -60,6 +63,8 @@ from bsd.transcripts.agents.opening import stat_transcript
 from bsd.transcripts.agents.programs import program_of
 
 MOST_GONE = 1000  # sessions of one list
+
+_UNCHANGED = "`bsd archive bring-back {}` brings its file back unchanged"  # a hint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,7 +343,7 @@ def show_archived(
             )
             raise LeftAlone(
                 f"{copy.name} cannot be shown: {why}",
-                hint=f"`bsd archive bring-back {copy.id}` brings its file back unchanged",
+                hint=_UNCHANGED.format(copy.id),
             )
         outline = outline_of(source, fmt)
         numbers = outline.entries(range(start, outline.lines))
@@ -387,15 +392,45 @@ def bring_back(context: ActionContext, session: str, *, renamed: str | None = No
         NotFound: the archive has no such session, or only its prompts are left.
         Conflict: several copies have this name, or a session of this name exists now.
     """
-    layout = context.layout
-    try:
-        copy = find_deleted(layout, session)
-    except NotFound as missing:
-        raise no_copy(context, session) or missing from None
+    layout, copy = context.layout, _find_copy(context, session)
     name = SessionName.parse(renamed) if renamed else None
     budget = context.budget
     answer = bring_back_snapshot(layout, copy, renamed=name, actor=context.actor, budget=budget)
     return replace(answer, resume=resume_command(layout, SessionName.parse(answer.session)))
+
+
+def _find_copy(context: ActionContext, session: str) -> Snapshot:
+    try:
+        return find_deleted(context.layout, session)
+    except NotFound as missing:
+        raise no_copy(context, session) or missing from None
+
+
+def copy_back(
+    context: ActionContext, session: str, write: Callable[[bytes], object]
+) -> RestoredCopy:
+    """Write a deleted session with every value inline. Its own place stays empty.
+
+    Also for sessions that their program keeps in a database, to which bsd does not write.
+
+    Args:
+        session: AGENT/SESSION, or its id in the archive.
+        write: called with each line.
+
+    Raises:
+        NotFound: the archive has no such session, or only its prompts are left.
+        Conflict: several copies have this name, or a session of this name exists now.
+        LeftAlone: bsd does not know the format of its lines.
+    """
+    layout = context.layout
+    copy = _find_copy(context, session)
+    with SnapshotReader(copy) as source:
+        fmt = format_of(source, program_of(layout, copy.name.agent))
+        if fmt is None:
+            why = f"bsd does not know the format of the lines of {copy.name}"
+            raise LeftAlone(why, hint=_UNCHANGED.format(copy.id))
+        values, missing = restored_copy(source, fmt, SessionStore(layout, copy.name), write)
+    return RestoredCopy(str(copy.name), values, missing)
 
 
 def forget(context: ActionContext, session: str, *, entry: str | None = None) -> Forgotten:

@@ -16,6 +16,7 @@ from bsd.actions.archive import (
     GoneList,
     GoneSession,
     bring_back,
+    copy_back,
     copy_sessions,
     forget,
     kept_session,
@@ -29,7 +30,9 @@ from bsd.cli import completion
 from bsd.cli.call import BsdGroup, Call, ask_first
 from bsd.cli.each_session import is_there
 from bsd.cli.entries import print_entries
+from bsd.cli.extract import tell_copy
 from bsd.cli.names import archived_session
+from bsd.cli.new_file import new_file
 from bsd.cli.options import agent_option, sessions_argument, yes_option
 from bsd.cli.output import (
     counted,
@@ -78,6 +81,7 @@ def archive_group(context: click.Context, /) -> Any:
       bsd archive show claude-code:-home-me/8463c716-a2ea-4c14-9efa-87158ebd9f20
       bsd archive bring-back main/4f2a
       bsd archive bring-back main/4f2a --as main/4f2a-old
+      bsd archive bring-back main/4f2a --to 4f2a.jsonl
       bsd archive forget main/4f2a --yes
       bsd archive forget main/4f2a 1c556fa0
       bsd archive forget --project /home/me/shop --dry-run
@@ -274,10 +278,23 @@ def tell_entries(found: GoneEntries | PromptsShown, name: str) -> None:
 @archive_group.command("bring-back")
 @session_argument
 @click.option("--as", "renamed", metavar="AGENT/SESSION", help="Bring it back under this name.")
+@click.option(
+    "--to", "copy", metavar="FILE", help="Write it to a new file instead, with all its values."
+)
 @click.pass_obj
-def bring_back_command(call: Call, /, session: str, renamed: str | None) -> int:
-    """Put a session and its parts back to where its program finds them."""
+def bring_back_command(call: Call, /, session: str, renamed: str | None, copy: str | None) -> int:
+    """Put a session and its parts back to where its program finds them.
+
+    With --to, bsd writes only the session itself, as JSON lines; also if its program keeps sessions
+    in a database, to which bsd never writes.
+    """
     name = _archived(call, session)
+    if copy is not None:
+        if renamed is not None:
+            raise Invalid("--as and --to exclude each other", hint="leave one of them out")
+        with new_file(copy) as write, call.context(changes=False) as context:
+            written = copy_back(context, name, write)
+        return tell_copy(call, written, copy)
     with call.context(changes=True) as context:
         answer = bring_back(context, name, renamed=renamed)
     call.answer(answer, tell_back)

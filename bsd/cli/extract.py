@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -10,15 +9,15 @@ from typing import Any
 import click
 
 from bsd.actions.extract import extract
-from bsd.actions.restore import copy_restored, restore_all
+from bsd.actions.restore import RestoredCopy, copy_restored, restore_all
 from bsd.cli.call import BsdCommand, Call, ask_first, confirm
 from bsd.cli.completion import KEYS
 from bsd.cli.each_session import each_session
+from bsd.cli.new_file import new_file
 from bsd.cli.options import sessions_argument, yes_option
 from bsd.cli.outcomes import Outcomes, report
 from bsd.cli.output import counted, note, say, size
-from bsd.core.errors import ConfigError, Conflict, Invalid, os_problem
-from bsd.core.files import write_all
+from bsd.core.errors import ConfigError, Invalid
 from bsd.core.layout import Layout, SessionName
 from bsd.maintenance import catalog
 from bsd.maintenance.leftovers import stores_without_transcript
@@ -227,26 +226,21 @@ def _write_copy(call: Call, sessions: Sequence[SessionName], path: str) -> int:
         raise Invalid("--to writes one session", hint="bsd restore-all AGENT/SESSION --to FILE")
     session = sessions[0]
     Session(call.layout.with_excluded(), session).refuse_no_session()
-    try:
-        target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        raise Conflict(f"{path} already exists", hint="name a new file") from None
-    except OSError as error:
-        raise os_problem(error, f"writing {path}") from error
-    try:
-        with call.context(changes=False, session=session) as context:
-            answer = copy_restored(context, session, lambda raw: write_all(target, raw))
-        os.fsync(target)
-    except BaseException as error:  # do not leave half a copy
-        os.unlink(path)
-        if isinstance(error, OSError):
-            raise os_problem(error, f"writing {path}") from error
-        raise
-    finally:
-        os.close(target)
+    with (
+        new_file(path) as write,
+        call.context(changes=False, session=session) as context,
+    ):
+        answer = copy_restored(context, session, write)
+    return tell_copy(call, answer, path)
+
+
+def tell_copy(call: Call, answer: RestoredCopy, path: str) -> int:
+    """Answer a command that wrote a copy of a session to a file; return its exit code."""
     call.answer(
         answer,
-        lambda answer: say(f"{path} is {session} with {counted(answer.values, 'value')} inline"),
+        lambda answer: say(
+            f"{path} is {answer.session} with {counted(answer.values, 'value')} inline"
+        ),
     )
     for key, why in answer.unavailable.items():
         note(f"{key} stays a placeholder: {why}")

@@ -263,7 +263,7 @@ class _BringBack:
         if database := program.database():
             raise LeftAlone(
                 f"the sessions of {name.agent} are in {database.path} now",
-                hint=f"`bsd export {old} --format jsonl` writes it to a file",
+                hint=f"bsd archive bring-back {old} --to FILE",
             )
         if not program.is_session_file(f"{name.session}{ENDING}"):
             raise Invalid(

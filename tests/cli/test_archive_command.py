@@ -85,6 +85,30 @@ def test_who_changes_the_archive_is_told_the_whole_name(gone: Call, root: Path) 
     assert "main/alph is main/alpha" in ended.err
 
 
+def test_a_session_comes_back_into_another_file(bsd: Call, root: Path, tmp_path: Path) -> None:
+    layout, clock = Layout(root), Clock()
+    path = add_session(root, str(NAME), jsonl(*conversation(4)))
+    whole = path.read_bytes()
+    caller = make_caller(layout, clock)
+    caller.extract(NAME)
+    assert path.read_bytes() != whole
+    set_idle(path, 2 * DAY)
+    keep(layout, clock)
+    path.unlink()
+    out = tmp_path / "out.jsonl"
+    done = bsd("archive", "bring-back", str(NAME), "--to", str(out))
+    assert done.code == 0
+    assert f"{out} is {NAME} with" in done.out
+    assert out.read_bytes() == whole
+    assert not path.exists()
+    again = bsd("archive", "bring-back", str(NAME), "--to", str(out))
+    assert (again.code, again.out, out.read_bytes()) == (1, "", whole)
+    assert f"{out} already exists" in again.err
+    other = tmp_path / "other.jsonl"
+    assert bsd("archive", "bring-back", "main/none", "--to", str(other)).code == 1
+    assert not other.exists()
+
+
 @pytest.mark.parametrize("command", ["show", "bring-back", "forget"])
 def test_several_in_the_archive_are_listed_and_nothing_is_done(gone: Call, command: str) -> None:
     yes = ["--yes"] if command == "forget" else []

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.actions.archive import copy_sessions, list_archive
+from bsd.actions.archive import bring_back, copy_back, copy_sessions, list_archive
 from bsd.actions.export import ExportFormat, export_session
 from bsd.actions.list_sessions import list_all_sessions
 from bsd.actions.search import search_all, search_extracted
@@ -337,6 +337,14 @@ def test_the_file_of_a_deleted_session_is_kept_like_any_that_is_gone(layout: Lay
     assert gone.session == "main/gone"
     [found] = search_all(caller, "needle").results
     assert found.session == "main/gone"
+    before = database_path(layout.root).read_bytes()
+    with pytest.raises(LeftAlone) as refused:
+        bring_back(caller, "main/gone")
+    assert refused.value.hint == "bsd archive bring-back main/gone --to FILE"
+    written: list[bytes] = []
+    assert copy_back(caller, "main/gone", written.append).unavailable == {}
+    assert b"".join(written) == content
+    assert database_path(layout.root).read_bytes() == before
 
 
 # --- hostile databases ---
