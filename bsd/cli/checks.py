@@ -125,5 +125,5 @@ def doctor_command(call: Call, /, repair: bool) -> int:
 def tell_examined(found: Examined) -> None:
     for check in found.checks:
         say_check(check.level.value, f"{check.name:<12}{check.message}", _INDENT)
-        if check.hint:
-            say_wrapped(f"{'':{_INDENT}}Try: {check.hint}", _INDENT)
+        for number, line in enumerate((check.hint or "").splitlines()):
+            say_wrapped(f"{'':{_INDENT}}{'Try:' if number == 0 else '':<5}{line}", _INDENT)

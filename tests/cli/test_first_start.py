@@ -84,6 +84,11 @@ def test_no_agent_at_all(machine: Machine) -> None:
     assert ended.code == 78
     assert "no other agent (Claude Code, Codex, GitHub Copilot CLI, " in ended.err
     assert f"add [[sources]] to {machine.settings}" in ended.err
+    examined = machine("doctor")
+    assert examined.code == 1
+    [hint] = [line for line in examined.out.splitlines() if "Try: bsd init" in line]
+    following = examined.out.splitlines()[examined.out.splitlines().index(hint) + 1]
+    assert following.startswith(" " * hint.index("bsd init") + "For another directory")
     assert list(machine.home.iterdir()) == []
 
 

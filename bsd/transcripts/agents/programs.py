@@ -60,11 +60,11 @@ KINDS: dict[str, str] = {
     "claude-code": "bsd.transcripts.agents.claude_code.program",
     "codex": "bsd.transcripts.agents.codex",
     "copilot": "bsd.transcripts.agents.copilot.program",
-    "oh-my-pi": "bsd.transcripts.agents.oh_my_pi",
-    "opencode": "bsd.transcripts.agents.opencode",
-    "pi": "bsd.transcripts.agents.pi",
     "gemini": "bsd.transcripts.agents.gemini",
     "qwen": "bsd.transcripts.agents.qwen",
+    "pi": "bsd.transcripts.agents.pi",
+    "oh-my-pi": "bsd.transcripts.agents.oh_my_pi",
+    "opencode": "bsd.transcripts.agents.opencode",
 }
 
 
