@@ -72,10 +72,8 @@ from bsd.transcripts.agents.program import (
 )
 from bsd.transcripts.agents.setup_files import (
     Addition,
-    JsonMember,
     SetupCommands,
-    SetupPart,
-    tools_skill,
+    server_and_skill,
 )
 from bsd.transcripts.agents.values import leaf_values, text_value, unit_values
 from bsd.transcripts.spans import ValuePath, value_at
@@ -553,12 +551,7 @@ def _at_work(tmp: Path, process: Process) -> Iterator[Path]:
 def _additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addition]:
     """Return bsd's additions to the files of a user of Gemini CLI."""
     directory = expand(environ.get("GEMINI_CLI_HOME") or "~", environ) / ".gemini"
-    program, *arguments = commands.mcp
-    server = {"command": program, "args": arguments}
-    return [
-        JsonMember(SetupPart.MCP, directory / "settings.json", ("mcpServers", "bsd"), server),
-        tools_skill(directory / "skills"),
-    ]
+    return server_and_skill(directory, "settings.json", commands)
 
 
 KIND = SourceKind(

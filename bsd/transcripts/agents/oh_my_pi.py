@@ -40,10 +40,8 @@ from bsd.transcripts.agents.pi import STEM, Pi, PiProject, PiRuns, written_by
 from bsd.transcripts.agents.program import ENDING, AgentProgram, Process, SourceKind
 from bsd.transcripts.agents.setup_files import (
     Addition,
-    JsonMember,
     SetupCommands,
-    SetupPart,
-    tools_skill,
+    server_and_skill,
 )
 from bsd.transcripts.reader import parse_entry
 from bsd.transcripts.spans import value_at
@@ -192,12 +190,7 @@ def _usual_directory(environ: Mapping[str, str]) -> Path:
 def _additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addition]:
     """Return bsd's additions to the files of a user of oh-my-pi."""
     directory = expand("~/.omp/agent", environ)
-    program, *arguments = commands.mcp
-    server = {"command": program, "args": arguments}
-    return [
-        JsonMember(SetupPart.MCP, directory / "mcp.json", ("mcpServers", "bsd"), server),
-        tools_skill(directory / "skills"),
-    ]
+    return server_and_skill(directory, "mcp.json", commands)
 
 
 KIND = SourceKind(

@@ -38,10 +38,8 @@ from bsd.transcripts.agents.program import (
 )
 from bsd.transcripts.agents.setup_files import (
     Addition,
-    JsonMember,
     SetupCommands,
-    SetupPart,
-    tools_skill,
+    server_and_skill,
 )
 
 _STOPS = ("stop", "length")  # values of `stopReason` in an answer that ends its turn
@@ -192,12 +190,7 @@ def _additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addi
     Versions before 1.0 have no MCP client and ignore its file; their agents use a shell.
     """
     directory = expand(environ.get("PI_CODING_AGENT_DIR") or "~/.pi/agent", environ)
-    program, *arguments = commands.mcp
-    server = {"command": program, "args": arguments}
-    return [
-        JsonMember(SetupPart.MCP, directory / "mcp.json", ("mcpServers", "bsd"), server),
-        tools_skill(directory / "skills"),
-    ]
+    return server_and_skill(directory, "mcp.json", commands)
 
 
 KIND = SourceKind(

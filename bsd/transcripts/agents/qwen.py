@@ -76,10 +76,8 @@ from bsd.transcripts.agents.program import (
 )
 from bsd.transcripts.agents.setup_files import (
     Addition,
-    JsonMember,
     SetupCommands,
-    SetupPart,
-    tools_skill,
+    server_and_skill,
 )
 from bsd.transcripts.agents.values import leaf_values
 from bsd.transcripts.spans import ValuePath
@@ -522,12 +520,7 @@ def _usual_directory(environ: Mapping[str, str]) -> Path:
 def _additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addition]:
     """Return bsd's additions to the files of a user of Qwen Code."""
     directory = expand(environ.get("QWEN_HOME") or "~/.qwen", environ)
-    program, *arguments = commands.mcp
-    server = {"command": program, "args": arguments}
-    return [
-        JsonMember(SetupPart.MCP, directory / "settings.json", ("mcpServers", "bsd"), server),
-        tools_skill(directory / "skills"),
-    ]
+    return server_and_skill(directory, "settings.json", commands)
 
 
 KIND = SourceKind(

@@ -141,3 +141,21 @@ SKILL_NAME = "brainsurgeon"
 def tools_skill(directory: Path) -> WholeFile:
     """Return the skill for programs whose agents have bsd's tools over MCP."""
     return WholeFile(SetupPart.SKILL, directory / SKILL_NAME / "SKILL.md", "tools/SKILL.md")
+
+
+def server_and_skill(
+    directory: Path, file: str, commands: SetupCommands, **members: Any
+) -> list[Addition]:
+    """Return the additions for programs that list MCP servers as `mcpServers` in a JSON file.
+
+    Args:
+        directory: of the program's settings; `skills/` is in it.
+        file: the name of the JSON file.
+        members: of the server, before the usual ones.
+    """
+    program, *arguments = commands.mcp
+    server = {**members, "command": program, "args": arguments}
+    return [
+        JsonMember(SetupPart.MCP, directory / file, ("mcpServers", "bsd"), server),
+        tools_skill(directory / "skills"),
+    ]

@@ -38,10 +38,8 @@ from bsd.transcripts.agents.program import (
 from bsd.transcripts.agents.program_locks import held, is_held
 from bsd.transcripts.agents.setup_files import (
     Addition,
-    JsonMember,
     SetupCommands,
-    SetupPart,
-    tools_skill,
+    server_and_skill,
 )
 
 _EVENTS = f"events{ENDING}"
@@ -194,12 +192,7 @@ def _at_work(sessions: Path, process: Process) -> Iterator[Path]:
 def _additions(commands: SetupCommands, environ: Mapping[str, str]) -> list[Addition]:
     """Return bsd's additions to the files of a user of Copilot."""
     directory = expand(environ.get("COPILOT_HOME") or "~/.copilot", environ)
-    program, *arguments = commands.mcp
-    server = {"type": "local", "command": program, "args": arguments, "tools": ["*"]}
-    return [
-        JsonMember(SetupPart.MCP, directory / "mcp-config.json", ("mcpServers", "bsd"), server),
-        tools_skill(directory / "skills"),
-    ]
+    return server_and_skill(directory, "mcp-config.json", commands, type="local", tools=["*"])
 
 
 KIND = SourceKind(
