@@ -16,6 +16,7 @@ from pydantic import Field
 
 from bsd.actions.outlines import Outlines
 from bsd.core.config_file import ConfigService
+from bsd.core.fleet_settings import FleetSettings
 from bsd.core.layout import Layout, SessionName
 from bsd.core.price_list import PriceSources
 from bsd.maintenance.trash import Trash
@@ -83,6 +84,7 @@ class ActionContext:
 
     Attributes:
         actor: the caller's name in the audit, the log and the history.
+        fleet: what this host shares with others.
         prices: the prices that bsd.toml names; `prices.table()` has all that are known.
         budget: how long an action waits for sessions in use, and the clock.
         progress: called with the progress of a long action.
@@ -101,6 +103,7 @@ class ActionContext:
     layout: Layout
     config: ConfigService
     actor: str = "cli"
+    fleet: FleetSettings = field(default_factory=FleetSettings)
     prices: PriceSources = field(default_factory=PriceSources)
     budget: RetryBudget = field(default_factory=RetryBudget)
     progress: ProgressCallback = _ignore_progress

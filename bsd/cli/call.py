@@ -253,6 +253,7 @@ class Call:
                 layout=self.layout,
                 config=self._config(create=changes),
                 actor=actor,
+                fleet=self.settings.fleet,
                 prices=self.settings.price_sources,
                 budget=budget,
                 progress=progressed,

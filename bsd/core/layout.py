@@ -142,6 +142,8 @@ class Layout:
     """Late bytes that could not be returned to their session (DESIGN §4, rules c and e)."""
     moving = _PathInRoot(".brainsurgeon/moving")
     """Crash journals, see `maintenance/journal.py`: among others, of sessions being moved."""
+    fleet = _PathInRoot(".brainsurgeon/fleet")
+    """The journal of uploads and of deletions to pass on; exists only if this host shares."""
 
     def has_moves(self) -> bool:
         """Return True if a move into or out of the trash, or a `forget`, may be incomplete."""

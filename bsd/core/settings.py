@@ -40,11 +40,11 @@ from bsd.core.config import check_cron
 from bsd.core.errors import ConfigError, FieldError, Invalid
 from bsd.core.exclude import check_pattern
 from bsd.core.files import LARGEST_NOTE, read_plain
+from bsd.core.fleet_settings import FleetSettings
 from bsd.core.formatting import (
     LANGUAGES,
     LIFETIMES,
     MINUTE,
-    NEVER,
     REFRESHED,
     WEEK,
     lifetime_seconds,
@@ -61,7 +61,7 @@ from bsd.core.locations import (
 from bsd.core.price_list import PriceSources
 from bsd.core.price_settings import PriceSettings, members_of
 from bsd.core.prices import price_rows
-from bsd.core.validation import details_of, is_unknown, reason_of
+from bsd.core.validation import checked_age, details_of, is_unknown, reason_of
 
 PREFIX = "BRAINSURGEON_"  # of variables in the environment
 
@@ -113,13 +113,6 @@ def _origin(text: str) -> str:
     if not is_web or parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise ValueError("an origin is like https://bs.example.com (no path, no *)")
     return f"{parts.scheme}://{parts.netloc}".lower()
-
-
-def _age(text: str) -> str:
-    try:
-        return NEVER if lifetime_seconds(text, minimum=MINUTE) is None else text.strip()
-    except Invalid as problem:
-        raise ValueError(problem.message) from None
 
 
 def _class_lifetime(value: object) -> int | None:
@@ -312,7 +305,7 @@ class Settings(BaseSettings):
     workspace_cron: Annotated[str, AfterValidator(check_cron)] = Field(
         "0 * * * *", description='a valid cron expression (e.g., "0 * * * *")'
     )
-    workspace_max_age: Annotated[str, AfterValidator(_age)] = Field(
+    workspace_max_age: Annotated[str, AfterValidator(checked_age)] = Field(
         "24h", description='a duration of 1m to 52w, such as "24h", or "never"'
     )
     workspace_max_count: Amount = Field(0, description="a whole number, 0 for no limit")
@@ -320,6 +313,7 @@ class Settings(BaseSettings):
     workspace_limits: WorkspaceLimits = Field(default_factory=WorkspaceLimits)
     memory: MemorySettings = Field(default_factory=MemorySettings)
     sources: tuple[SourceSettings, ...] = ()
+    fleet: FleetSettings = Field(default_factory=FleetSettings)
     exclude: Annotated[
         tuple[Annotated[str, AfterValidator(check_pattern)], ...], BeforeValidator(_split)
     ] = Field((), description="a list of agents, sessions and directories")
@@ -381,6 +375,15 @@ RELOADABLE = frozenset({"log_level", "log_format", "auto_refresh_ms"})
 
 # The root has other, older variables; tables can be set only in the file.
 _WITHOUT_VARIABLE = {"config_file", "root", "workspace_limits", "memory", "sources", "prices"}
+_WITHOUT_VARIABLE |= {"fleet"}
+    "config_file",
+    "root",
+    "workspace_limits",
+    "memory",
+    "sources",
+    "prices",
+    "fleet",
+}
 # Environment variable → setting. If two variables set the same setting, the first takes precedence.
 VARIABLES = {"AUTO_REFRESH_MS": "auto_refresh_ms"} | {
     f"{PREFIX}{name.upper()}": name
@@ -464,6 +467,8 @@ def _keys_of_table(path: list[str]) -> Iterable[str]:
             return MemorySettings.model_fields
         case ["sources", *_]:
             return SourceSettings.model_fields
+        case ["fleet", *_]:
+            return FleetSettings.__dataclass_fields__
         case ["prices", *tables]:
             return members_of(tables)
         case ["workspace_limits", *_]:

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from bsd.core.errors import Invalid
+from bsd.core.formatting import MINUTE, NEVER, lifetime_seconds
+
 _UNKNOWN = {"extra_forbidden", "unexpected_keyword_argument"}
 # Replacements for messages of pydantic that name Python types.
 _WORDS = {
@@ -42,3 +45,11 @@ def spelled(location: Sequence[str | int]) -> str:
     """Return the path of a value in the form `trigger_rules[0].type`."""
     steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
     return "".join(steps).removeprefix(".")
+
+
+def checked_age(text: str) -> str:
+    """Return a duration such as `24h`, or `never`; for pydantic, raises ValueError."""
+    try:
+        return NEVER if lifetime_seconds(text, minimum=MINUTE) is None else text.strip()
+    except Invalid as problem:
+        raise ValueError(problem.message) from None

@@ -28,6 +28,7 @@ from bsd.actions.extract import CallWatch, extract_due
 from bsd.actions.outlines import Outlines
 from bsd.core.config_file import ConfigService, Known
 from bsd.core.errors import BsdError, Unavailable
+from bsd.core.fleet_settings import FleetSettings
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import close_logs, configure_logs
 from bsd.core.price_list import PriceSources
@@ -65,6 +66,7 @@ class ChildSetup(NamedTuple):
     # the child.
     longest_silence: float = 1200.0  # seconds
     prices: PriceSources = PriceSources()
+    fleet: FleetSettings = FleetSettings()
 
 
 class TaskRequest(NamedTuple):
@@ -161,6 +163,7 @@ class Child:
             layout=self.layout,
             config=self.config,
             actor=actor,
+            fleet=self._setup.fleet,
             prices=self._setup.prices,
             budget=self.budget(wait),
             progress=lambda done, of=None: self.progress(done),  # noqa: ARG005 - not shown here

@@ -29,6 +29,7 @@ import structlog
 import bsd
 from bsd.core.config_file import ConfigService, Known
 from bsd.core.errors import BsdError, TemporaryFailure, os_problem
+from bsd.core.fleet_settings import FleetSettings
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import Layout, SessionName
 from bsd.core.logs import terminal_or_service
@@ -121,6 +122,7 @@ class Children:
         *,
         quiet_seconds: float,
         in_band: str | None = None,
+        fleet: FleetSettings | None = None,
         prices: PriceSources | None = None,
         log: Callable[[], tuple[str, str]] = lambda: ("info", "auto"),
         handlers: Handlers | None = None,
@@ -134,7 +136,11 @@ class Children:
         self._layout = layout
         self._config = config
         self._setup = ChildSetup(
-            layout, quiet_seconds, in_band=in_band, prices=prices or PriceSources()
+            layout,
+            quiet_seconds,
+            in_band=in_band,
+            prices=prices or PriceSources(),
+            fleet=fleet or FleetSettings(),
         )
         self._log_format = log
         self._handlers = handlers or {}

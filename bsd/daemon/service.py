@@ -100,6 +100,7 @@ class Daemon:
             state.config,
             quiet_seconds=settings.quiet_seconds,
             in_band=in_band,
+            fleet=settings.fleet,
             prices=settings.price_sources,
             log=lambda: (state.settings.log_level, state.settings.log_format),
             handlers={"attempted": self._attempted},

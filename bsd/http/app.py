@@ -136,6 +136,7 @@ def app_of(
         layout=state.layout,
         config=state.config,
         actor="api",
+        fleet=settings.fleet,
         prices=settings.price_sources,
         budget=RetryBudget(_WAIT_SECONDS, settings.quiet_seconds, check=state.stop_here),
         progress=lambda _done, of=None: state.stop_here(),  # noqa: ARG005 - only checks

@@ -17,6 +17,7 @@ from bsd.core.clock import note_first_use
 from bsd.core.config_file import ConfigService
 from bsd.core.errors import BsdError, Forbidden
 from bsd.core.files import UNCERTAIN_SECONDS
+from bsd.core.fleet_settings import FleetSettings
 from bsd.core.layout import Layout, SessionName
 from bsd.core.price_list import PriceSources
 from bsd.core.settings import MemorySettings, Settings
@@ -98,6 +99,7 @@ def serve(
             layout=layout,
             config=config,
             actor="agent",
+            fleet=settings.fleet if settings else FleetSettings(),
             prices=settings.price_sources if settings else PriceSources(),
             early_answer=note_early_answer,
             executor=executor,
@@ -185,6 +187,7 @@ def _children(
         layout,
         config,
         quiet_seconds=settings.quiet_seconds if settings else UNCERTAIN_SECONDS,
+        fleet=settings.fleet if settings else None,
         prices=settings.price_sources if settings else None,
         log=lambda: (settings.log_level if settings else "info", "auto"),
         wake=lambda: loops[0].wake(),  # noqa: PLW0108 - created below
