@@ -374,8 +374,7 @@ def _overlap(one: Path, other: Path) -> bool:
 RELOADABLE = frozenset({"log_level", "log_format", "auto_refresh_ms"})
 
 # The root has other, older variables; tables can be set only in the file.
-_WITHOUT_VARIABLE = {"config_file", "root", "workspace_limits", "memory", "sources", "prices"}
-_WITHOUT_VARIABLE |= {"fleet"}
+_WITHOUT_VARIABLE = {
     "config_file",
     "root",
     "workspace_limits",

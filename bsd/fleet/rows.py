@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class EntryRow:
+class EntryFacts:
     """An entry of a session. Sizes are bytes, times epoch seconds, costs US dollars.
 
     A call is an entry with `model` and tokens: one answer of a provider.
@@ -38,7 +38,7 @@ class EntryRow:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionRow:
+class SessionFacts:
     """A session. Sizes are bytes, times epoch seconds, costs US dollars."""
 
     agent: str
