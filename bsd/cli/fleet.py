@@ -8,6 +8,7 @@ import click
 
 from bsd.actions.fleet import FleetStatus, fleet_status
 from bsd.cli.call import BsdGroup, Call
+from bsd.cli.fleet_export import export_command
 from bsd.cli.output import say
 
 
@@ -45,4 +46,5 @@ def tell_status(found: FleetStatus) -> None:
 
 # the catalogue: `fleet_catalogue`
 
-# files for analysis: `fleet_export`
+# files for analysis
+fleet_group.add_command(export_command)
