@@ -13,7 +13,7 @@ class Catalogue:
     ConfigError (no catalogue, or one of another version), Unavailable.
     """
 
-    def search(
+    def search(  # noqa: PLR0913 - filters
         self,
         words: str,
         *,
