@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +39,12 @@ class RemoteFile:
     size: int
     hash: str
     parts: tuple[RemotePart, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the file for a manifest or the journal."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_json(cls, value: object) -> RemoteFile:
+        """Return the file that `as_json` has written; raises ValueError for anything else."""
+        raise NotImplementedError

@@ -1,0 +1,30 @@
+"""Packages that bsd needs only with certain settings: its extras."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from bsd.core.errors import Unavailable
+
+# The module of each package, and the extra that installs it.
+EXTRAS = {
+    "obstore": "s3",
+    "pyrage": "s3",
+    "psycopg": "postgres",
+    "duckdb": "parquet",
+    "lancedb": "lancedb",
+}
+
+
+def require_extra(module: str, purpose: str) -> None:
+    """Raise Unavailable, with a hint how to install it, if a package of `EXTRAS` is missing.
+
+    Args:
+        module: the name with which the package is imported.
+        purpose: what needs it, such as "the bucket s3://…"; the subject of the message.
+    """
+    if importlib.util.find_spec(module) is None:
+        raise Unavailable(
+            f"{purpose} needs the package {module}, which is not installed",
+            hint=f"pip install 'brainsurgeond[{EXTRAS[module]}]'",
+        )
