@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -234,12 +233,8 @@ def test_refusals_say_what_to_do(
     assert "brainsurgeond[parquet]" in str(missing.value.hint)
 
 
-@pytest.fixture
-def commands(caller: Caller) -> Iterator[Commands]:
-    return Commands(caller.layout.root)
-
-
-def test_the_command_tells_what_it_wrote(commands: Commands, tmp_path: Path) -> None:
+def test_the_command_tells_what_it_wrote(caller: Caller, tmp_path: Path) -> None:
+    commands = Commands(caller.layout.root)
     done = commands("fleet", "export", "--to", str(tmp_path / "out"), "--since", "2026-02-02")
     assert (done["written"], done["sessions"], done["complete"]) == (3, 2, True)
     refused = commands.said("fleet", "export")
