@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from bsd.core.config import (
     TriggerRule,
     setting_descriptions,
 )
+from bsd.core.fleet_settings import FleetSettings
 from bsd.core.price_settings import PriceSettings
 from bsd.core.settings import (
     RELOADABLE,
@@ -71,7 +72,7 @@ _UNITS = {
     "_max_age": "duration",
 }
 _OPTIONS = {"root": "`--root DIR`", "http": "`bsd run --http HOST:PORT`"}
-_TABLES = ("workspace_limits", "memory", "sources", "prices")
+_TABLES = ("workspace_limits", "memory", "sources", "fleet", "prices")
 
 
 def settings_page() -> str:
@@ -90,7 +91,8 @@ def settings_page() -> str:
     for name in Settings.model_fields:
         if name not in {"config_file", *_TABLES}:
             parts.append(_setting_at_start(name, comments.get(name, "")))
-    parts += [_limits(comments), _memory(comments), _sources(comments), _prices(comments)]
+    parts += [_limits(comments), _memory(comments), _sources(comments)]
+    parts += [_fleet(comments), _prices(comments)]
     return page("Settings", _INTRODUCTION, parts)
 
 
@@ -187,15 +189,21 @@ def _rules() -> str:
 
 
 def _comments() -> dict[str, str]:
-    """Return the comment above each key and table of bsd.toml, without names of variables."""
+    """Return the comment above each key and table of bsd.toml, without names of variables.
+
+    A key of a table is also found as `table.key`, since two tables may have the same key.
+    """
     found: dict[str, str] = {}
+    in_table = ""
     lines: list[str] = []
     above = ""  # keys that follow each other share a comment
     for line in _FILE.read_text(encoding="utf-8").splitlines():
         key = re.match(r"(?:# )?(?:\[+([\w.]+)\]+|([a-z_]+) = .*)$", line)
         if key is not None:
             above = _without_variables(" ".join(lines)) if lines else above
+            in_table = key[1] or in_table
             found.setdefault(key[1] or key[2], above)
+            found.setdefault(f"{in_table}.{key[2]}", above)
             lines = []
         elif line.startswith("# "):
             lines.append(line.removeprefix("# "))
@@ -296,6 +304,28 @@ def _sources(comments: Mapping[str, str]) -> str:
             table(("Key", "Meaning"), rows),
         ]
     )
+
+
+def _fleet(comments: Mapping[str, str]) -> str:
+    rows = []
+    for each in fields(FleetSettings):
+        meaning = sentence(comments[f"fleet.{each.name}"])
+        rows.append((code(each.name), _default_of(each), meaning))
+    return "\n\n".join(
+        [
+            heading(3, "`[fleet]`", "fleet"),
+            sentence(comments.get("fleet", "")),
+            table(("Key", "Default", "Meaning"), rows),
+        ]
+    )
+
+
+def _default_of(field: Field[Any]) -> str:
+    if field.default is MISSING:
+        return "the machine's name"
+    if field.default is None:
+        return "none"
+    return value(list(field.default) if isinstance(field.default, tuple) else field.default)
 
 
 def _prices(comments: Mapping[str, str]) -> str:

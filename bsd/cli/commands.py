@@ -107,6 +107,7 @@ SECTIONS: dict[str, dict[str, RegisteredCommand]] = {
         ),
         "agents": _C("agents:agents", "List the agents on this machine; turn one on or off."),
         "sources": _C("config:sources", "List other programs' directories, and their roots."),
+        "fleet": _C("fleet:fleet_group", "Show what this machine shares with others."),
         "doctor": _C("checks:doctor_command", "Check this machine and this directory for trouble."),
         "service": _C("service:service", "Start bsd at login, as a service of this user."),
         "leave": _C(

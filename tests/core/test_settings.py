@@ -12,12 +12,19 @@ from pydantic import ValidationError
 from pyfakefs.fake_filesystem import FakeFilesystem
 
 from bsd.core.errors import ConfigError, Invalid
+from bsd.core.fleet_settings import FleetSettings
 from bsd.core.locations import find_socket
 from bsd.core.settings import RELOADABLE, VARIABLES, HttpAddress, Settings
 from tests.loading import load_settings
 
 SAMPLE = Path(__file__).parents[2] / "config" / "bsd.toml"
-_TABLES = {"memory", "prices", "sources", "workspace_limits"}  # these have tests of their own
+_TABLES = {
+    "fleet",
+    "memory",
+    "prices",
+    "sources",
+    "workspace_limits",
+}  # these have tests of their own
 _OTHERS = {*_TABLES, "config_file"}
 _KEYS = Settings.model_fields.keys() - {"config_file"}
 
@@ -424,6 +431,61 @@ def test_an_address_on_the_command_line_is_usage() -> None:
         HttpAddress.parse("8000")
     assert caught.value.exit_code == 2
     assert caught.value.hint
+
+
+# --- what is shared with other machines ---
+
+
+def test_nothing_is_shared_by_default(environ: dict[str, str]) -> None:
+    fleet = load_settings(environ=environ).fleet
+    assert not fleet.is_on
+    assert fleet.host
+    assert fleet == FleetSettings(host=fleet.host)
+
+
+def test_what_is_shared(environ: dict[str, str], file: Path) -> None:
+    file.write_text(
+        """
+[fleet]
+bucket = "s3://archive/bsd/"
+host = "build-3"
+keep_local = "30d"
+push_seconds = 60
+database = "postgresql://bsd:secret@db/bsd"
+identity = "~/age.key"
+"""
+    )
+    settings = load_settings(environ=environ)
+    fleet = settings.fleet
+    assert fleet.is_on
+    assert (fleet.bucket, fleet.host) == ("s3://archive/bsd", "build-3")
+    assert (fleet.keep_local, fleet.push_seconds) == ("30d", 60)
+    assert fleet.identity == Path(HOME, "age.key")
+    assert "secret" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('bucket = "s3://KEY:SECRET@archive/bsd"', "fleet.bucket: a bucket is named without user"),
+        ('bucket = "ftp://archive"', "fleet.bucket: a bucket is s3://BUCKET/PREFIX"),
+        ('bucket = "file://data"', "fleet.bucket: a directory is file:///DIRECTORY"),
+        ('host = "a:b"', "fleet.host: "),
+        ('keep_local = "soon"', "fleet.keep_local: "),
+        ("push_seconds = true", "fleet.push_seconds: a number is expected"),
+        ("uploads_at_once = 0", "fleet.uploads_at_once: "),
+        ('identity = "age.key"', "fleet.identity: a path must be absolute"),
+        ('buckt = "s3://archive"', "fleet.buckt is not a known key; did you mean bucket?"),
+    ],
+)
+def test_what_cannot_be_shared(
+    environ: dict[str, str], file: Path, line: str, problem: str
+) -> None:
+    file.write_text(f"[fleet]\n{line}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(environ=environ)
+    assert problem in caught.value.message
+    assert "SECRET" not in caught.value.message
 
 
 # --- prices ---
