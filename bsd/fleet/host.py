@@ -7,11 +7,24 @@ turns out to have the same id (this root was cloned), this root takes a new one.
 
 from __future__ import annotations
 
+import hashlib
 import re
+import secrets
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import orjson
+import structlog
+
+from bsd.core.errors import Unavailable, os_problem
+from bsd.core.files import LARGEST_NOTE, read_plain, write_private
 from bsd.core.fleet_settings import FleetSettings
 from bsd.core.layout import Layout
+from bsd.transcripts.agents.programs import own_id
+
+_log = structlog.stdlib.get_logger(module="fleet")
 
 ID = re.compile(r"[0-9a-f]{8}")
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -59,14 +72,65 @@ def this_host(layout: Layout, settings: FleetSettings) -> HostDirectory:
     Raises:
         BsdError: the id cannot be read or written.
     """
-    raise NotImplementedError
+    id_ = _read(layout).get("id")
+    if not isinstance(id_, str) or not ID.fullmatch(id_):
+        try:
+            id_ = hashlib.sha256(own_id(layout).encode()).hexdigest()[:8]
+        except OSError as error:
+            raise os_problem(error, f"reading {layout.root_id_file}") from error
+        _write(layout, {"id": id_})
+    return HostDirectory(settings.host, id_)
 
 
 def take_new_id(layout: Layout, settings: FleetSettings, why: str) -> HostDirectory:
-    """Give this root a new id, because another machine uses the present one; logs a warning."""
-    raise NotImplementedError
+    """Give this root a new id, because another machine uses the present one; logs a warning.
+
+    Args:
+        why: a sentence that names what was found.
+    """
+    before = this_host(layout, settings)
+    after = HostDirectory(settings.host, secrets.token_hex(4))
+    _write(layout, {"id": after.id, "before": before.id, "why": why})
+    _log.warning(
+        f"{why}: this one is {after} from now on",
+        hint="if this root was copied from another machine, nothing is wrong",
+    )
+    return after
 
 
 def why_new_id(layout: Layout) -> str | None:
     """Return the warning for `doctor` if this root had to take a new id; None if it did not."""
-    raise NotImplementedError
+    with suppress(Unavailable):
+        found = _read(layout)
+        if isinstance(why := found.get("why"), str):
+            return f"{why}: this one has the id {found.get('id')} since"
+    return None
+
+
+def _file(layout: Layout) -> Path:
+    return layout.fleet / "host.json"
+
+
+def _read(layout: Layout) -> dict[str, Any]:
+    path = _file(layout)
+    try:
+        found = orjson.loads(read_plain(path, LARGEST_NOTE))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise os_problem(error, f"reading {path}") from error
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise Unavailable(
+            f"{path} is not as bsd wrote it",
+            hint="delete it: the next push asks the bucket for what is there",
+        )
+    return found
+
+
+def _write(layout: Layout, document: dict[str, Any]) -> None:
+    try:
+        write_private(_file(layout), orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+    except OSError as error:
+        raise os_problem(error, f"writing {_file(layout)}") from error

@@ -55,7 +55,7 @@ from bsd.transcripts.change import Identity, Written
 
 _log = structlog.stdlib.get_logger(module="archive")
 
-_MANIFEST = "copy.json"
+COPY_FILE = "copy.json"  # the list of the files of a snapshot
 _ENDING = ".jsonl"
 _VERSION = 1
 _CHECKSUM = "sha256"  # of the document without this member
@@ -223,7 +223,7 @@ def read_snapshot(directory: Path) -> Snapshot | None:
         Unavailable: `copy.json` is damaged, or is not bsd's own file.
         BsdError: it cannot be read.
     """
-    path = directory / _MANIFEST
+    path = directory / COPY_FILE
     try:
         return _parse(directory, orjson.loads(read_ours(path, root_of(path), LARGEST_RECORD)))
     except (FileNotFoundError, NotADirectoryError):
@@ -263,7 +263,7 @@ def write_snapshot(snapshot: Snapshot) -> None:
         document["begins_in"] = snapshot.begins_in
     document[_CHECKSUM] = _checksum(document)
     data = orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n"
-    write_private(snapshot.directory / _MANIFEST, data)
+    write_private(snapshot.directory / COPY_FILE, data)
     if is_new:
         sync_dir(snapshot.directory.parent)
 
@@ -271,7 +271,7 @@ def write_snapshot(snapshot: Snapshot) -> None:
 def delete_snapshot(directory: Path) -> None:
     """Delete a snapshot permanently, `copy.json` first; raises OSError."""
     with suppress(FileNotFoundError):
-        (directory / _MANIFEST).unlink()
+        (directory / COPY_FILE).unlink()
         sync_dir(directory)
     shutil.rmtree(directory)
     with suppress(OSError):  # packs of values, or another snapshot, are left

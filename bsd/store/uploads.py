@@ -1,25 +1,38 @@
 """The journal of uploads: what of this root's archive is in the bucket, and what was deleted here.
 
 The file `.brainsurgeon/fleet/uploads.db` exists only if this host shares its archive (`[fleet]`).
-It holds what a push needs to continue after any interruption, what reading a thin pack needs, and
-documents that wait for the bucket. Files are named by their path relative to `archive/`.
+It holds what a push needs to continue after any interruption (`store/upload_places.py`), what
+reading a thin pack needs, and tombstones that wait for the bucket. Files are named by their path
+relative to `archive/`.
 
 Each change is durable when its function returns. If the journal is lost or damaged, the next push
-rebuilds it from the bucket's manifests (`bsd/fleet/push.py`).
+rebuilds it from the bucket's manifests (`fleet/push.py`).
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import orjson
 import structlog
 
 from bsd.bucket.remote_file import RemoteFile
-from bsd.core.files import Closing, FileStamp
+from bsd.core.database_file import (
+    being_opened,
+    make_database_file,
+    version_of,
+    without_shared_memory,
+)
+from bsd.core.errors import BsdError, NotFound, TemporaryFailure, Unavailable, os_problem
+from bsd.core.files import Closing, make_private_dir
 from bsd.core.layout import Layout
 
 _log = structlog.stdlib.get_logger(module="fleet")
@@ -27,12 +40,46 @@ _log = structlog.stdlib.get_logger(module="fleet")
 _VERSION = 1
 _WAIT_SECONDS = 10.0
 _CACHE_KIB = 2048
-NO_STAMP: FileStamp = (0, 0, 0)  # of a file that is in the bucket, but was not compared yet
-# The archive of a session in the trash: `<store>_archive_<time>`.
-_IN_TRASH = re.compile(r"(?P<store>.+)_archive_[^_]+")
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+# The archive of a session in the trash: `trash/<store>_archive_<time>/`.
+_IN_TRASH = re.compile(r"(?P<store>.+)_archive_\d{8}T\d{6}\.\d{3}Z")
+
+_TABLES = {
+    # A place is a directory of a bucket; it is `lost` if another machine uses it. `pending`: a
+    # manifest that may be in the bucket already. `sweeps`: the bucket may have objects that no row
+    # names. `is_full`: the next manifest must list all files.
+    "places": """
+        number INTEGER PRIMARY KEY, url TEXT NOT NULL, directory TEXT NOT NULL, identity TEXT,
+        is_current INTEGER NOT NULL, is_lost INTEGER NOT NULL, generation INTEGER NOT NULL,
+        previous TEXT, pending BLOB, pending_hash TEXT, sweeps INTEGER NOT NULL,
+        is_full INTEGER NOT NULL, UNIQUE (url, directory)""",
+    # `document`: the RemoteFile; `copy`: facts about a copy of a session. `listed`: the newest
+    # manifest has the file as it is here.
+    "files": """
+        place INTEGER NOT NULL, path TEXT NOT NULL, document BLOB NOT NULL, copy BLOB,
+        size INTEGER NOT NULL, ino INTEGER NOT NULL, here INTEGER NOT NULL,
+        mtime_ns INTEGER NOT NULL, is_thin INTEGER NOT NULL, listed INTEGER NOT NULL,
+        PRIMARY KEY (place, path)) WITHOUT ROWID""",
+    "parts": """
+        place INTEGER NOT NULL, key TEXT NOT NULL, path TEXT NOT NULL,
+        PRIMARY KEY (place, key, path)) WITHOUT ROWID""",
+    # Files that manifests list, and that the next manifest removes.
+    "removed": "place INTEGER NOT NULL, path TEXT NOT NULL, PRIMARY KEY (place, path)",
+    # Objects that a file no longer uses; others may.
+    "unused": "place INTEGER NOT NULL, key TEXT NOT NULL, PRIMARY KEY (place, key)",
+    "deleted": "path TEXT PRIMARY KEY, at REAL NOT NULL, must INTEGER NOT NULL) WITHOUT ROWID",
+    # `document` is NULL once the tombstone is in the bucket and was obeyed here.
+    "tombstones": "id TEXT PRIMARY KEY, document BLOB) WITHOUT ROWID",
+    "figures": "name TEXT PRIMARY KEY, value) WITHOUT ROWID",
+}
 
 
 # --- for code that does not know of buckets ---
+
+
+def journal_file(root: Path) -> Path:
+    """Return the path of the journal of a root."""
+    return Layout(root).fleet / "uploads.db"
 
 
 def note_deleted(root: Path, paths: Iterable[Path], *, must: bool = False) -> None:
@@ -46,18 +93,40 @@ def note_deleted(root: Path, paths: Iterable[Path], *, must: bool = False) -> No
         root: bsd's root.
         paths: files below `archive/`, or below the archive of a session in the trash, which count
             with the path that they had in `archive/`. Others are ignored.
-        must: the deletion must not go on if the note cannot be written: a user deletes content.
+        must: content is deleted on purpose: the bucket loses the files even if their successors
+            are not uploaded yet, and the deletion must not go on if the note cannot be written.
             Otherwise the problem is logged, and the files stay in the bucket.
 
     Raises:
         Unavailable, TemporaryFailure: the note cannot be written (only with `must`).
     """
-    raise NotImplementedError
+    if not journal_file(root).exists():
+        return
+    gone = [path for path in (archive_path(root, each) for each in paths) if path is not None]
+    if not gone:
+        return
+    try:
+        try:
+            _note(root, gone, must=must)
+        except JournalDamaged:  # it was moved away
+            _note(root, gone, must=must)
+    except BsdError as problem:
+        if must:
+            raise
+        _log.warning("A deletion is not passed on to the bucket", problem=problem.message)
 
 
-def note_directory_deleted(root: Path, directory: Path, *, must: bool = False) -> None:
+def note_directory_deleted(root: Path, directory: Path, *, must: bool = True) -> None:
     """Record that a directory is about to be deleted with all files in it; as `note_deleted`."""
-    raise NotImplementedError
+    if journal_file(root).exists():
+        tops = os.walk(directory)
+        paths = (Path(top, name) for top, _, names in tops for name in names)
+        note_deleted(root, paths, must=must)
+
+
+def _note(root: Path, gone: list[str], *, must: bool) -> None:
+    with UploadJournal(Layout(root), create=True) as journal:
+        journal.note_deleted(gone, must=must)
 
 
 def archive_path(root: Path, path: Path) -> str | None:
@@ -66,7 +135,13 @@ def archive_path(root: Path, path: Path) -> str | None:
     A file in the archive of a session in the trash has the path that it had before. None: the file
     lies elsewhere.
     """
-    raise NotImplementedError
+    with suppress(ValueError):
+        top, *below = path.relative_to(root).parts
+        if top == "archive" and below:
+            return "/".join(below)
+        if top == "trash" and len(below) > 1 and (found := _IN_TRASH.fullmatch(below[0])):
+            return "/".join((found["store"], *below[1:]))
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +150,7 @@ class BucketPlace:
 
     Attributes:
         url: of the bucket, as in the settings (without credentials).
-        identity: the file with the keys that decrypt; None: not encrypted.
+        identity: the file with the keys that decrypt; None: nothing is encrypted.
         directory: this root's directory there: `HOST/ID`.
     """
 
@@ -92,7 +167,7 @@ class Stored(NamedTuple):
 
 
 def stored_in_bucket(root: Path, path: Path) -> Stored | None:
-    """Return where the bucket has a file of the archive, as listed in a durable manifest.
+    """Return where the bucket has a file of the archive.
 
     Args:
         root: bsd's root.
@@ -104,10 +179,19 @@ def stored_in_bucket(root: Path, path: Path) -> Stored | None:
     Raises:
         TemporaryFailure, Unavailable: the journal cannot be read.
     """
-    raise NotImplementedError
+    name = archive_path(root, path)
+    if name is None or not journal_file(root).exists():
+        return None
+    with suppress(NotFound), UploadJournal(Layout(root)) as journal:
+        return journal.stored(name)
+    return None
 
 
 # --- the journal ---
+
+
+class JournalDamaged(TemporaryFailure):
+    """The journal was damaged and is moved away; the next call makes a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +200,8 @@ class UploadFigures:
 
     Attributes:
         last_success: when a push last ended with everything uploaded.
-        last_error: the message of the last failed push; None after a success.
+        last_error: why the last push failed or left files out; None after a success.
+        last_error_at: when that was.
         errors: how many pushes failed, ever.
         waiting_files: files that are not in the bucket yet, as the last push left them.
         waiting_bytes: their size.
@@ -138,25 +223,129 @@ class UploadFigures:
     generation: int = 0
 
 
+_FIGURES = {each.name for each in fields(UploadFigures)} - {"files", "bytes", "generation"}
+
+
 class UploadJournal(Closing):
     """The journal, open; usable by one thread. Raises TemporaryFailure and Unavailable.
 
     Args:
         layout: of the root.
         create: make the journal if it is missing; otherwise a missing one is NotFound.
+
+    Raises:
+        JournalDamaged: the file is damaged; it was moved away.
     """
 
     def __init__(self, layout: Layout, *, create: bool = False) -> None:
-        raise NotImplementedError
+        self.path = journal_file(layout.root)
+        self._open = True
+        try:
+            if create:
+                make_private_dir(self.path.parent)
+                make_database_file(self.path)
+            elif not self.path.exists():
+                raise NotFound(
+                    f"{self.path} does not exist: this host has uploaded nothing",
+                    hint="`bsd archive push`",
+                )
+        except OSError as error:
+            raise os_problem(error, f"opening {self.path}") from error
+        with self.errors():
+            self.db = _connection(self.path)
 
     def close(self) -> None:
-        raise NotImplementedError
+        if self._open:
+            self._open = False
+            self.db.close()
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Convert SQLite's errors in the block."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._problem(error) from error
+
+    def _problem(self, error: sqlite3.Error) -> BsdError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _DAMAGED:
+            aside = self.path.with_name(f"{self.path.name}.damaged")
+            with suppress(OSError):
+                os.replace(self.path, aside)
+                for rest in ("-journal", "-wal", "-shm"):
+                    self.path.with_name(self.path.name + rest).unlink(missing_ok=True)
+            _log.error("The journal of uploads is damaged and made anew", kept_as=str(aside))
+            return JournalDamaged(
+                f"{self.path} was damaged ({error})",
+                hint="the next push makes it anew from the bucket; run it again",
+            )
+        if code == sqlite3.SQLITE_FULL:
+            return Unavailable(
+                f"{self.path}: {error}", hint="free some space on this disk and run it again"
+            )
+        return TemporaryFailure(f"{self.path}: {error}", hint="run it again")
+
+    @contextmanager
+    def change(self) -> Iterator[sqlite3.Connection]:
+        """Run the block as one transaction, durable at its end."""
+        with self.errors():
+            self.db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.db
+                self.db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # SQLite may have rolled back already
+                    self.db.execute("ROLLBACK")
+                raise
+
+    def rows(self, query: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Return all rows of a query."""
+        with self.errors():
+            return self.db.execute(query, parameters).fetchall()
+
+    # --- deletions, and reading what is in the bucket ---
+
+    def note_deleted(self, paths: Iterable[str], *, must: bool) -> None:
+        """Record that files are about to be deleted; see the function of this name."""
+        now = time.time()
+        with self.change() as db:
+            db.executemany(
+                "INSERT INTO deleted VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET at = excluded.at,"
+                " must = max(must, excluded.must)",
+                [(path, now, must) for path in paths],
+            )
+
+    def stored(self, path: str) -> Stored | None:
+        """Return a file in the bucket, preferably in the current one."""
+        query = """
+            SELECT document, url, identity, directory FROM files JOIN places ON number = place
+            WHERE path = ? ORDER BY is_current DESC, number DESC LIMIT 1"""
+        for document, url, identity, directory in self.rows(query, (path,)):
+            place = BucketPlace(url, Path(identity) if identity else None, directory)
+            return Stored(RemoteFile.from_json(orjson.loads(document)), place)
+        return None
+
+    # --- figures ---
 
     def figures(self) -> UploadFigures:
-        """Return the state of the uploads to the newest place."""
-        raise NotImplementedError
+        """Return the state of the uploads to the current place."""
+        stored = dict(self.rows("SELECT * FROM figures"))
+        figures = UploadFigures(**{name: stored[name] for name in _FIGURES & stored.keys()})
+        query = """
+            SELECT count(path), coalesce(sum(size), 0), max(generation) FROM places
+            LEFT JOIN files ON number = place WHERE is_current"""
+        for files, size, generation in self.rows(query):
+            counted = {"files": files, "bytes": size, "generation": generation or 0}
+            return UploadFigures(**(asdict(figures) | counted))
+        return figures
 
-    # Tombstones: documents that tell all hosts what was forgotten.
+    def note_figures(self, **values: float | str | None) -> None:
+        """Change fields of `UploadFigures` other than those that are counted."""
+        with self.change() as db:
+            db.executemany("INSERT OR REPLACE INTO figures VALUES (?, ?)", list(values.items()))
+
+    # --- tombstones: documents that tell all hosts what was forgotten ---
 
     def add_tombstone(self, id: str, document: Mapping[str, Any]) -> None:
         """Keep a tombstone until the bucket has it.
@@ -165,20 +354,55 @@ class UploadJournal(Closing):
             id: its key below `tombstones/`, without `.json`.
             document: as it is uploaded.
         """
-        raise NotImplementedError
+        with self.change() as db:
+            db.execute(
+                "INSERT OR IGNORE INTO tombstones VALUES (?, ?)", (id, orjson.dumps(document))
+            )
 
     def pending_tombstones(self) -> list[tuple[str, dict[str, Any]]]:
         """Return the tombstones that the bucket does not have yet, with their ids, by id."""
-        raise NotImplementedError
+        found = self.rows("SELECT * FROM tombstones WHERE document IS NOT NULL ORDER BY id")
+        return [(id_, orjson.loads(document)) for id_, document in found]
 
     def tombstone_sent(self, id: str) -> None:
         """Record that the bucket has a tombstone, and that this host has obeyed it."""
-        raise NotImplementedError
+        self.note_applied([id])
 
     def applied_tombstones(self) -> set[str]:
         """Return the ids of the tombstones that this host has obeyed, including its own."""
-        raise NotImplementedError
+        return {id_ for (id_,) in self.rows("SELECT id FROM tombstones WHERE document IS NULL")}
 
     def note_applied(self, ids: Iterable[str]) -> None:
         """Record that this host has obeyed tombstones."""
-        raise NotImplementedError
+        with self.change() as db:
+            db.executemany(
+                "INSERT OR REPLACE INTO tombstones VALUES (?, NULL)", [(id_,) for id_ in ids]
+            )
+
+
+def _connection(path: Path) -> sqlite3.Connection:
+    database = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None)
+    with being_opened(database):
+        without_shared_memory(database, path)
+        database.execute("PRAGMA synchronous = FULL")
+        database.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        version = version_of(database)
+        if version == 0:
+            _create(database)
+        elif version != _VERSION:
+            raise Unavailable(
+                f"{path} was written by another version of bsd (format {version})",
+                hint="update bsd; or move the file away: the next push makes it anew",
+            )
+    return database
+
+
+def _create(database: sqlite3.Connection) -> None:
+    database.execute("BEGIN IMMEDIATE")  # another process may create the tables at the same time
+    if version_of(database) == 0:
+        for name, columns in _TABLES.items():
+            end = "" if columns.rstrip().endswith("ROWID") else ")"
+            database.execute(f"CREATE TABLE {name} ({columns}{end}")
+        database.execute("CREATE INDEX parts_by_path ON parts (place, path)")
+        database.execute(f"PRAGMA user_version = {_VERSION}")
+    database.execute("COMMIT")

@@ -354,7 +354,7 @@ def served_by(layout: Layout, source: Source) -> str | None:
 def _write_claim(directory: Path, layout: Layout, source: Source) -> None:
     real = os.path.realpath(source.path)
     at, root = os.stat(real), os.path.realpath(layout.root)
-    claim = Claim(real, at.st_dev, at.st_ino, root, _own_id(layout), os.stat(root).st_dev)
+    claim = Claim(real, at.st_dev, at.st_ino, root, own_id(layout), os.stat(root).st_dev)
     for path, known in list(_claims_in(directory)):
         if _is_about(known, source):
             path.unlink(missing_ok=True)  # the source may have had another name then
@@ -363,7 +363,8 @@ def _write_claim(directory: Path, layout: Layout, source: Source) -> None:
     write_private(directory / f"{name}.json", json.dumps(asdict(claim), indent=2).encode() + b"\n")
 
 
-def _own_id(layout: Layout) -> str:
+def own_id(layout: Layout) -> str:
+    """Return the id of a root, 32 hex digits; a root without one gets it. Raises OSError."""
     if known := _id_of(layout.root):
         return known
     new = secrets.token_hex(16)
