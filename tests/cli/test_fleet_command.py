@@ -28,7 +28,7 @@ def settings(tmp_path: Path) -> Path:
 @pytest.fixture
 def shared(bsd: Call, settings: Path, catalogue: FakeCatalogue) -> Call:
     """bsd with a catalogue."""
-    assert catalogue
+    assert catalogue.opened == 0
 
     class WithCatalogue(Call):
         def __call__(self, *arguments: str, **env: str) -> Ended:
