@@ -9,6 +9,7 @@ import click
 from bsd.actions.fleet import BEGIN
 from bsd.actions.fleet_status import FleetStatus, HostState, fleet_status
 from bsd.cli.call import BsdGroup, Call
+from bsd.cli.fleet_export import export_command
 from bsd.cli.output import counted, minute, note, print_table, say, say_wrapped, size
 from bsd.cli.problem import Problem
 from bsd.cli.progress import waiting
@@ -98,4 +99,5 @@ def _row(host: HostState) -> tuple[str, ...]:
 
 # the catalogue: `fleet_catalogue`
 
-# files for analysis: `fleet_export`
+# files for analysis
+fleet_group.add_command(export_command)

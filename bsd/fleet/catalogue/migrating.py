@@ -70,7 +70,11 @@ def newest() -> int:
 
 def read_state(connection: Connection) -> SchemaState:
     """Return the state of the schema; raises psycopg.Error."""
-    there = connection.execute("SELECT to_regclass('bsd.migrations') IS NOT NULL").fetchone()
+    # Not to_regclass: the server may still remember that there was no such table.
+    there = connection.execute(
+        "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = 'bsd' AND c.relname = 'migrations')"
+    ).fetchone()
     if not there or not there[0]:
         return SchemaState()
     row = connection.execute(
