@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from bsd.bucket.aws_profile import read_profile
 from bsd.bucket.objects import open_bucket
 from bsd.bucket.sealing import sealing_of
 from bsd.core.durations import spell_seconds
@@ -45,11 +47,20 @@ def check_fleet(context: FleetContext) -> Iterator[Check]:
         looks.append(("uploads", _uploads))
     if settings.database is not None:
         looks.append(("catalogue", _catalogue))
+    unusable: set[str] = set()
     for name, look in looks:
+        asked = _ASKED.get(name, name)
+        if asked in unusable:  # its first check has told why
+            continue
         try:
-            yield from within(ANSWER_SECONDS, _ASKED.get(name, name), lambda: list(look(context)))  # noqa: B023 - called at once
+            yield from within(ANSWER_SECONDS, asked, partial(_listed, look, context))
         except BsdError as error:
+            unusable.add(asked)
             yield Check(name, Level.FAIL, error.message, error.hint)
+
+
+def _listed(look: _Look, context: FleetContext) -> list[Check]:
+    return list(look(context))
 
 
 _ASKED = {
@@ -96,8 +107,8 @@ def _transport(context: FleetContext) -> Iterator[Check]:
     """Warn about data that goes through a network without TLS."""
     if not (context.fleet.bucket or "").startswith("s3://"):
         return
-    endpoint = next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), "")
-    parts = urlsplit(endpoint)
+    named = next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), None)
+    parts = urlsplit(named or read_profile().endpoint or "")
     if parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
         message = f"the bucket is reached at http://{parts.netloc}, without TLS"
         yield Check("transport", Level.WARN, message, "name its https:// address: AWS_ENDPOINT_URL")
