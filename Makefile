@@ -28,12 +28,12 @@ WORKERS ?= $(shell echo $$(( 3 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || ech
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -p no:cacheprovider
 
 # What takes minutes and repeats a promise in another form is left to soak (marker `soak`).
-# What takes long or needs programs of npm or a browser is left to test-all.
+# What takes long or needs servers, programs of npm or a browser is left to test-all.
 test: .venv ## the tests; some minutes, nothing but .venv is needed
-	$(PYTEST) -m "not (slow or chaos or compat or web or soak)" $(TESTS)
+	$(PYTEST) -m "not (slow or chaos or compat or servers or web or soak)" $(TESTS)
 
 # What cannot be installed is skipped, with the reason; with CI=true that is a failure.
-test-all: .venv ## also slow tests, the page in Chromium, agents' programs (1.5 GB from npm)
+test-all: .venv ## also slow tests, the page in Chromium, servers, agents' programs (1.5 GB from npm)
 	$(BIN)/python -m tests.compat.install --background || test "$$CI" != true
 	$(PYTEST) -m "not soak" --durations=40 $(TESTS)
 
@@ -97,7 +97,7 @@ booted: .venv ## boot a Debian in a container, with the package in it (root; deb
 	BSD_BOOT=$${BSD_BOOT:-$(CURDIR)/build/debian} $(BIN)/python -m pytest -p no:cacheprovider \
 		tests/packaging/test_booted.py
 
-compat-install: .venv ## pi, Codex and Claude Code from npm, into tests/compat (1.5 GB)
+compat-install: .venv ## pi, Codex and Claude Code from npm, moto from PyPI, into tests/compat (1.5 GB)
 	$(BIN)/python -m tests.compat.install
 
 compat: compat-install ## only the tests with the real readers; nothing is skipped
@@ -105,7 +105,7 @@ compat: compat-install ## only the tests with the real readers; nothing is skipp
 
 clean: ## remove what can be made again
 	rm -rf .venv .bench .cache build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
-		.hypothesis tests/compat/node_modules tests/compat/codex/node_modules
+		.hypothesis tests/compat/node_modules tests/compat/codex/node_modules tests/compat/s3/.venv
 	find bsd tests .ci -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv: .venv/.installed

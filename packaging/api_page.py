@@ -67,10 +67,12 @@ _TITLES = {
     "secrets": "Secrets",
     "export": "Export",
     "prices": "Prices",
+    "fleet": "Many machines",
 }
 # Parameters that mean the same in every route; a description in the document wins.
 _PARAMETERS = {
     "agent": "only of this agent",
+    "after": "`next` of the page before",
     "cursor": "the cursor for the next page, from the last answer",
     "dry_run": "report the changes without making them",
     "entry": "only this entry",

@@ -33,6 +33,8 @@ settings.register_profile(
 )
 settings.load_profile("unhurried")
 
+pytest_plugins = ("tests.servers.fixtures",)
+
 _PLACE = pytest.StashKey[Path]()
 _FORBIDDEN = pytest.StashKey[Path]()
 _OURS = ("BRAINSURGEON_", "OPENCLAW_", "BSD_", "AUTO_REFRESH_MS")

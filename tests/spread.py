@@ -15,7 +15,11 @@ from pathlib import Path
 _LONG = {"bench", "chaos", "crash", "daemon", "packaging"}
 # Resources that several modules share: a process of pi that reads, a home of Claude Code.
 _CLAUDE_CODE = "claude: ClaudeCode"
-_SHARED = {"from tests.compat.pi import": "tests/compat/pi", _CLAUDE_CODE: "tests/compat"}
+_SHARED = {
+    "from tests.compat.pi import": "tests/compat/pi",
+    _CLAUDE_CODE: "tests/compat",
+    "from tests.servers.postgres import": "tests/servers/postgres",
+}
 # The order of start: tests of Claude Code, half the time of a whole run, one after the other in one
 # process; then tests of a browser, and other long tests, since programs are still being installed;
 # then tests of other programs. At the end are modules that start no process and make up no

@@ -448,7 +448,13 @@ def forget(context: ActionContext, session: str, *, entry: str | None = None) ->
         Busy: the session is in use.
     """
     keep = context.config.current.trash_retention
-    forgetting = Forget(context.layout, trash_keep=keep, actor=context.actor, budget=context.budget)
+    forgetting = Forget(
+        context.layout,
+        trash_keep=keep,
+        everywhere=True,
+        actor=context.actor,
+        budget=context.budget,
+    )
     name, copy = kept_session(context.layout, session)
     if entry is None:
         done = forgetting.session(name, copy)

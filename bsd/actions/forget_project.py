@@ -87,7 +87,9 @@ def forget_whole_project(
         ]
         return _answer(context, project, kept, sessions, (), dry_run=True)
     keep = context.config.current.trash_retention
-    forgetting = Forget(layout, trash_keep=keep, actor=context.actor, budget=context.budget)
+    forgetting = Forget(
+        layout, trash_keep=keep, everywhere=True, actor=context.actor, budget=context.budget
+    )
     by_name = {each.name: each for each in kept.sessions}
     results, done, total = [], 0, sum(each.size for each in kept.sessions)
     for result in forget_project(forgetting, layout, kept, actor=context.actor):

@@ -210,7 +210,7 @@ def _finish(context: ActionContext, journal: RedactionJournal, *, dry_run: bool)
     """Finish a redaction that was killed when no stored or inline text contained the secret."""
     layout, concerns = context.layout, {name: _Concern() for name in journal.sessions}
     if not dry_run:
-        forget = Forget(layout, actor=context.actor, budget=context.budget)
+        forget = Forget(layout, everywhere=True, actor=context.actor, budget=context.budget)
         for name, concern in concerns.items():
             try:
                 forget.lines(name, (), (), lambda line: line.raw)
@@ -385,7 +385,7 @@ def _redact(
     """Change all sessions, then delete their stored lines with the secret, except for `stay`."""
     layout = context.layout
     tainted = _tainted(concerns)
-    forget = Forget(layout, actor=context.actor, budget=context.budget)
+    forget = Forget(layout, everywhere=True, actor=context.actor, budget=context.budget)
     for name, concern in concerns.items():
         try:
             layout.refuse_excluded(name)

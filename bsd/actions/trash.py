@@ -70,7 +70,7 @@ def restore_from_trash(context: ActionContext, id: str) -> Returned:
 
 def delete_from_trash(context: ActionContext, id: str) -> Removed:
     """Delete one session in the trash for good, without its children; raises NotFound."""
-    item = context.trash().remove(id)
+    item = context.trash().remove(id, everywhere=True)
     context.cleaned()
     known = {one.name: getattr(item, one.name) for one in fields(item) if one.init}
     return Removed(**known)
@@ -85,7 +85,7 @@ def empty_trash(context: ActionContext) -> Emptied:
         if context.stopping():
             break
         try:
-            gone.append(trash.remove(item.id))
+            gone.append(trash.remove(item.id, everywhere=True))
         except BsdError as problem:  # continue with the other sessions
             failed[item.id] = problem.message
     context.cleaned()

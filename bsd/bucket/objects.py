@@ -8,15 +8,20 @@ waits for `backoff` and calls again.
 from __future__ import annotations
 
 import random
+import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from bsd.bucket.errors import NoBucket
+from bsd.core.extras import require_extra
 from bsd.core.fleet_settings import FleetSettings
 
 LARGEST_OBJECT = 64_000_000  # bytes; larger files are stored in several pieces
+_SMALLEST_PIECE = 1 << 20
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 300.0  # seconds
 
 
@@ -50,6 +55,7 @@ class Bucket(ABC):
     """
 
     url: str  # as in the settings
+    bandwidth: Bandwidth
 
     @abstractmethod
     def put_new(self, key: str, data: bytes | bytearray) -> bool:
@@ -106,9 +112,63 @@ def open_bucket(settings: FleetSettings) -> Bucket:
 
     Raises:
         Unavailable: obstore is not installed.
-        NoBucket: the settings have no bucket, or the files of its tools cannot be read.
+        NoBucket: the settings have no bucket, its directory does not exist, or the files of the
+            service's tools cannot be read.
     """
-    raise NotImplementedError
+    if not settings.bucket:
+        raise NoBucket(
+            "no bucket is set",
+            hint="bsd config set fleet.bucket s3://BUCKET: contrib/docs/fleet.md",
+        )
+    if settings.bucket.startswith("file://"):
+        from bsd.bucket.directory import DirectoryBucket  # noqa: PLC0415 - only one is needed
+
+        return DirectoryBucket(settings.bucket)
+    require_extra("obstore", f"the bucket {settings.bucket}")
+    from bsd.bucket.object_storage import StorageBucket  # noqa: PLC0415 - loads obstore
+
+    return StorageBucket(settings.bucket, Bandwidth(settings.upload_bytes_per_second))
+
+
+class Bandwidth:
+    """A token bucket: uploads of a process together send at most so many bytes per second.
+
+    A request is sent at once if the bytes of those before it have had their time. Its own bytes are
+    sent as fast as the network takes them, so pieces of files are small if the limit is low.
+
+    Args:
+        rate: bytes per second; 0: no limit.
+    """
+
+    def __init__(
+        self,
+        rate: int = 0,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.rate = rate
+        self._clock, self._sleep = clock, sleep
+        self._free_at = 0.0
+        self._lock = threading.Lock()
+
+    def wait(self, size: int) -> None:
+        """Wait until `size` bytes may be sent."""
+        if not self.rate:
+            return
+        with self._lock:
+            now = self._clock()
+            begin = max(now, self._free_at)
+            self._free_at = begin + size / self.rate
+        if begin > now:
+            self._sleep(begin - now)
+
+    @property
+    def piece(self) -> int:
+        """The largest piece of a file that is sent at once, in bytes: four seconds' worth."""
+        if not self.rate:
+            return LARGEST_OBJECT
+        return min(LARGEST_OBJECT, max(_SMALLEST_PIECE, 4 * self.rate))
 
 
 def backoff(attempt: int, chance: random.Random | None = None) -> float:

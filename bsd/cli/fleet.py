@@ -6,15 +6,24 @@ from typing import Any
 
 import click
 
-from bsd.actions.fleet import FleetStatus, fleet_status
+from bsd.actions.fleet import BEGIN
+from bsd.actions.fleet_status import FleetStatus, HostState, fleet_status
 from bsd.cli.call import BsdGroup, Call
-from bsd.cli.output import say
+from bsd.cli.fleet_export import export_command
+from bsd.cli.output import counted, minute, note, print_table, say, say_wrapped, size
+from bsd.cli.problem import Problem
+from bsd.cli.progress import waiting
+from bsd.core.durations import spell_seconds
 
 
 @click.group("fleet", cls=BsdGroup, invoke_without_command=True)
 @click.pass_context
 def fleet_group(context: click.Context, /) -> Any:
     """Show what this machine shares with others.
+
+    `[fleet]` of bsd.toml names a bucket, to which the archive is uploaded, and a database, in which
+    all machines list their sessions. `bsd archive` uses the bucket, `bsd sessions --fleet` and `bsd
+    search --fleet` the database.
 
     \b
     Examples:
@@ -29,20 +38,63 @@ def fleet_group(context: click.Context, /) -> Any:
 @fleet_group.command("status")
 @click.pass_obj
 def status_command(call: Call, /) -> int:
-    """List the hosts, when each was last seen, and what it has not uploaded yet."""
-    with call.context(changes=False) as context:
+    """List the hosts, and what each has not uploaded yet.
+
+    This machine comes first. Without a database, the hosts are those of the bucket; what they have
+    not uploaded yet is known to them only. Exit code 1 if the bucket, the database or the record of
+    this machine's uploads cannot be used; the rest is shown.
+    """
+    with call.context(changes=False) as context, waiting("asking the bucket and the database"):
         answer = fleet_status(context)
     call.answer(answer, tell_status)
+    for problem in answer.problems:
+        Problem(f"{problem.part}: {problem.error}", 1, problem.hint).show()
     return int(bool(answer.problems))
 
 
 def tell_status(found: FleetStatus) -> None:
+    if found.bucket is None and not found.database:
+        say_wrapped("This machine shares nothing: bsd.toml names neither a bucket nor a database.")
+        say_wrapped(f"Try: {BEGIN}")
+        return
+    if found.hosts:
+        right = ("SESSIONS", "IN BUCKET", "WAITING", "ERRORS")
+        columns = ("HOST", "LAST SEEN (UTC)", "VERSION", *right[:3], "BEHIND", "ERRORS")
+        names = [host.host for host in found.hosts]
+        rows = [_row(host, is_double=names.count(host.host) > 1) for host in found.hosts]
+        print_table(columns, rows, right=right, spare=("VERSION", "SESSIONS", "LAST SEEN (UTC)"))
+        say()
+    catalogue = "a catalogue" if found.database else "no catalogue"
+    say_wrapped(f"{counted(len(found.hosts), 'host')}; {found.bucket or 'no bucket'}, {catalogue}")
     for host in found.hosts:
-        say(host.host)
+        if host.last_error:
+            note(f"{host.host}, last error: {host.last_error}")
+    for warning in found.warnings:
+        note(warning)
+
+
+def _row(host: HostState, *, is_double: bool) -> tuple[str, ...]:
+    name = f"{host.host}~{host.id}" if is_double else host.host
+    waits = (
+        f"{counted(host.behind_files, 'file')}, {size(host.behind_bytes or 0)}"
+        if host.behind_files
+        else ""
+    )
+    return (
+        f"{name} (here)" if host.here else name,
+        minute(host.last_seen) if host.last_seen else "unknown",
+        host.version or "",
+        "" if host.sessions is None else f"{host.sessions:,}",
+        "" if host.bytes is None else size(host.bytes),
+        waits,
+        "" if host.behind_seconds is None else spell_seconds(host.behind_seconds),
+        str(host.errors or ""),
+    )
 
 
 # --- commands of other modules: `fleet_group.add_command(COMMAND)`, one line each ---
 
 # the catalogue: `fleet_catalogue`
 
-# files for analysis: `fleet_export`
+# files for analysis
+fleet_group.add_command(export_command)

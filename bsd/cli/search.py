@@ -10,9 +10,18 @@ from dataclasses import replace
 import click
 
 from bsd.actions.files_touched import FilesInAll, SessionWithFile, find_files_in_all
+from bsd.actions.fleet import FleetFilter
 from bsd.actions.search import FoundEntry, FoundInAll, TitledSession, UnreadSession, search_all
 from bsd.cli.call import BsdCommand, Call
 from bsd.cli.completion import SESSION
+from bsd.cli.fleet_lists import (
+    after_option,
+    fleet_option,
+    host_option,
+    refuse_with_fleet,
+    refuse_without_fleet,
+    search_all_hosts,
+)
 from bsd.cli.options import agent_option
 from bsd.cli.output import counted, minute, note, one_line, safe, say, styled
 from bsd.cli.problem import Problem
@@ -69,6 +78,10 @@ _MOST_LINES = 12  # line numbers listed for a file
     show_default=True,
     help="Show at most N entries, or sessions.",
 )
+@fleet_option
+@host_option
+@click.option("--tool", metavar="NAME", help="With --fleet: only calls and results of this tool.")
+@after_option
 @click.pass_obj
 def search_command(
     call: Call,
@@ -85,6 +98,10 @@ def search_command(
     since: str | None,
     until: str | None,
     limit: int,
+    fleet: bool,
+    host: str | None,
+    tool: str | None,
+    after: str | None,
 ) -> int:
     """Find entries by words, or sessions by the files they used.
 
@@ -102,6 +119,9 @@ def search_command(
     path: `auth.py`, `src/auth.py`, or `auth*`. `bsd show AGENT/SESSION --file PATH` shows the file
     as the session saw it.
 
+    --fleet asks the catalogue of all machines instead (`[fleet]` of bsd.toml): the newest entries
+    first, without their text, with the command that shows the session here or brings it back.
+
     \b
     Examples:
       bsd search retention cron
@@ -111,7 +131,21 @@ def search_command(
       bsd search --role thinking --project shop --until 2026-11-20 deadlock
       bsd search --file src/auth.py
       bsd search 'Migrat*' --json | jq -r '.results[].session'
+      bsd search --fleet --host build-3 deadlock
     """
+    if fleet:
+        refuse_with_fleet(
+            {
+                "--file": path,
+                "--all": everything,
+                "--session": session,
+                "--project": project,
+                "--place": place,
+            }
+        )
+        beyond = FleetFilter(host=host, agent=agent, role=role, tool=tool)
+        return search_all_hosts(call, words, beyond, since, until, limit, after)
+    refuse_without_fleet("search", {"--host": host, "--tool": tool, "--after": after})
     if path is not None and not words:
         if everything or session or project or role or place or since or until:
             hint = f"bsd search --file {path} WORDS"

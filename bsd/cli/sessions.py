@@ -17,6 +17,14 @@ from bsd.actions.list_sessions import (
 )
 from bsd.actions.summary import Summary, summarize_session
 from bsd.cli.call import BsdCommand, Call
+from bsd.cli.fleet_lists import (
+    after_option,
+    fleet_option,
+    host_option,
+    list_all_hosts,
+    refuse_with_fleet,
+    refuse_without_fleet,
+)
 from bsd.cli.names import say_who_serves
 from bsd.cli.options import agent_option, session_argument
 from bsd.cli.output import (
@@ -57,6 +65,17 @@ _TITLE, _WIDE_TITLE = 60, 200  # characters of a title in a table; on a terminal
 @click.option(
     "--resume", is_flag=True, help="Show the command that continues each session, not its title."
 )
+@fleet_option
+@host_option
+@click.option(
+    "--directory", metavar="DIR", help="With --fleet: only sessions that began in this directory."
+)
+@click.option(
+    "--untouched",
+    metavar="TIME",
+    help="With --fleet: only sessions that have not changed for so long: 12h, 30d.",
+)
+@after_option
 @click.pass_obj
 def sessions_command(
     call: Call,
@@ -67,7 +86,12 @@ def sessions_command(
     sort: str | None,
     *,
     resume: bool,
-) -> None:
+    fleet: bool,
+    host: str | None,
+    directory: str | None,
+    untouched: str | None,
+    after: str | None,
+) -> int:
     """List all sessions, their sizes and extracted values.
 
     Sessions are listed by agent, the newest first by their latest entries, unless --sort is given.
@@ -83,6 +107,9 @@ def sessions_command(
     With --json, sessions that `bsd search` has read also have figures, such as messages and tokens;
     `resume` is the command that continues a session in its program.
 
+    --fleet lists the sessions of all machines, as the catalogue of `[fleet]` knows them, the last
+    changed first.
+
     \b
     Examples:
       bsd sessions
@@ -91,7 +118,21 @@ def sessions_command(
       bsd sessions --sort size --limit 10
       bsd sessions --resume --limit 5
       bsd sessions --json | jq -r '.sessions[] | select(.size > 10000000) | .session'
+      bsd sessions --fleet --host build-3 --untouched 30d
     """
+    if fleet:
+        refuse_with_fleet({"--query": words, "--sort": sort, "--resume": resume})
+        return list_all_hosts(
+            call,
+            host=host,
+            agent=agent,
+            directory=directory,
+            untouched=untouched,
+            limit=limit,
+            after=after,
+        )
+    local = {"--host": host, "--directory": directory, "--untouched": untouched, "--after": after}
+    refuse_without_fleet("sessions", local)
     say_who_serves(call.layout, agent)
     with call.context(changes=False) as context, waiting("looking at the sessions"):
         order = None if sort is None else SessionOrder(sort)
@@ -104,6 +145,7 @@ def sessions_command(
     )
     if not call.json and (count := len(call.layout.exclusions().all)):
         note(f"{counted(count, 'pattern')} of excluded sessions: `bsd exclude`")
+    return 0
 
 
 def tell_sessions(

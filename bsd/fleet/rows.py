@@ -56,3 +56,8 @@ class SessionFacts:
     cost: float = 0.0  # of these calls
     saved: int = 0  # bytes by which its lines are shorter now
     deleted_at: float | None = None  # when its program deleted it; a copy is in the archive
+
+    @property
+    def name(self) -> str:
+        """Its name: AGENT/SESSION."""
+        return f"{self.agent}/{self.session}"

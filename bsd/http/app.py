@@ -20,6 +20,7 @@ from bsd.http import (
     entries,
     events,
     export,
+    fleet,
     hooks,
     jobs,
     memory,
@@ -52,7 +53,7 @@ _WAIT_SECONDS = 5.0  # the longest time that a request waits for a session in us
 _API = (
     *(state, jobs, settings, sessions, search, entries, outline, context, trash, archive, pauses),
     *(setup, notices, memory, workspaces, overview, events, hooks, secrets, export, prices),
-    replay,
+    *(replay, fleet),
 )
 
 
@@ -111,6 +112,7 @@ def create_app(
         daemon.report.status, daemon.scheduler.status, daemon.report.health
     )
     app.state.forecast = overview.LastForecast()
+    app.state.fleet = fleet.FleetRequests()
     app.state.savings = SavedByHour(action_context.layout.audit_file)
     # The page's routes come first: routes are compared in order, and the page loads many files.
     app.router.routes.extend(page.ROUTES)

@@ -8,6 +8,9 @@ A crash journal without content (`<root>/.brainsurgeon/forgetting/`) is written 
 `finish_forgetting` finishes the call, and spares all content that was stored since. `after_step` is
 called with the names of the steps: `handed`, `history`, `store`, `packed`, `archive`, `beside`,
 `index`, `ended`.
+
+If this host shares its archive, each deleted file of the archive is noted in the journal of uploads
+before (`note_deleted`), and a user's call leaves a tombstone for the other hosts there.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -32,18 +35,19 @@ from bsd.core.locks import own_lock
 from bsd.maintenance.bring_back import clear_returning
 from bsd.maintenance.crash_journal import ForgetJournal, forget_journals, remove_journal
 from bsd.maintenance.deleted_sessions import open_or_snapshot
+from bsd.maintenance.forget_lines import changed_lines, forget_in_snapshot, forget_packed
 from bsd.maintenance.leftovers import drafts_of, is_there
 from bsd.maintenance.references import (
     References,
     belongings_with,
     lines_of,
-    may_be_entry,
     sessions_like,
     sessions_with_entries,
     sessions_with_stored,
     texts_of,
 )
 from bsd.maintenance.rehome_references import Departing, rehome_references
+from bsd.maintenance.tell_others import tell_others
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.trashed import TrashPlace, ids
 from bsd.sessions.commit.exchange import Step, no_step
@@ -56,10 +60,10 @@ from bsd.store.contents import contents_of
 from bsd.store.entry_notes import FORGOTTEN, note_forgotten
 from bsd.store.history import History
 from bsd.store.originals import SessionStore, digest
-from bsd.store.pack import Pack, PackDamaged, PackWriter
+from bsd.store.pack import Pack, PackDamaged
 from bsd.store.search import ask
 from bsd.store.search_deletion import forget_sessions
-from bsd.store.snapshot_parts import SnapshotReader, rewrite_snapshot, tidy_snapshot
+from bsd.store.snapshot_parts import rewrite_snapshot, tidy_snapshot
 from bsd.store.snapshots import (
     Snapshot,
     delete_snapshot,
@@ -69,14 +73,11 @@ from bsd.store.snapshots import (
     snapshots_in,
     snapshots_of,
 )
-from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.store.uploads import note_deleted, note_directory_deleted
 from bsd.transcripts.agents.programs import program_of
-from bsd.transcripts.reader import Line, parse_entry
-from bsd.transcripts.splice import SpliceError, edit, encode_string
+from bsd.transcripts.reader import Line
 
 _log = structlog.stdlib.get_logger(module="archive")
-
-_CONTENT_FORGOTTEN = encode_string("[content forgotten]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,8 @@ class Forget:
     Args:
         layout: the root.
         trash_keep: the setting `trash_retention`.
+        everywhere: the user forgets, so that all hosts that share a bucket do; False: this host
+            deletes its data as its own settings say.
         actor: the actor named in log and audit.
         budget: how long to wait for another bsd process that works on a session.
         after_step: for tests.
@@ -116,12 +119,14 @@ class Forget:
         layout: Layout,
         *,
         trash_keep: str = "never",
+        everywhere: bool = False,
         actor: str = "cli",
         budget: RetryBudget | None = None,
         after_step: Step = no_step,
     ) -> None:
         self._layout = layout = layout.with_excluded()
         self._trash_keep = trash_keep
+        self._everywhere = everywhere
         self._actor = actor
         self._budget = budget or RetryBudget()
         self._after_step = after_step
@@ -151,6 +156,7 @@ class Forget:
             with self._locked(name):
                 if only is not None:
                     replace(journal, origin=only.origin).write()
+                    self._tell(name, origins=[only.origin])
                     self._forget_snapshot(name, only.directory)
                 else:
                     self._idle_policy.blank([name])
@@ -158,6 +164,7 @@ class Forget:
                     journal = replace(journal, hashes=self._stored_hashes(name))
                     with suppress(Unavailable):  # the disk may be full, and forgetting frees space
                         journal.write()
+                    self._tell(name, hashes=journal.hashes)
                     kept_by += self._forget_session(journal)
             if snapshot is None:
                 self._empty_trash(name)
@@ -177,6 +184,7 @@ class Forget:
             self._idle_policy.blank([name])
             journal = replace(journal, hashes=hashes)
             journal.write()
+            self._tell(name, entry=entry, hashes=hashes)
             lines = self._forget_entry(journal)
             kept_by = {
                 *sessions_with_stored(layout, name, hashes),
@@ -217,6 +225,8 @@ class Forget:
         self._files = self._bytes = 0
         with self._locked(name):
             self._idle_policy.blank([name])
+            if self._everywhere:
+                self._tell_lines(name, hashes, change)
             if hashes:
                 note_forgotten(layout.history_dir(name), name, hashes)
             history = History(layout, name)
@@ -285,7 +295,7 @@ class Forget:
         self._after_step("history")
         self._clear(store, before)
         self._after_step("store")
-        self._clear(archive, before)
+        self._clear_archive(archive, before)
         self._after_step("archive")
         if stays and journal.hashes:  # the deletion has freed disk space for this note
             note_forgotten(history, name, journal.hashes)
@@ -307,6 +317,7 @@ class Forget:
         """Remove one snapshot, which may be partly removed already."""
         forget_sessions(self._layout.search_db, [name])
         self._count(directory)
+        note_directory_deleted(self._layout.root, directory, must=True)
         with suppress(FileNotFoundError):
             delete_snapshot(directory)
         self._after_step("beside")
@@ -321,7 +332,7 @@ class Forget:
             if id_.rpartition("_")[0] != store or (before and place.trashed_at > before):
                 continue
             with suppress(NotFound):
-                item = trash.remove(id_)
+                item = trash.remove(id_, everywhere=self._everywhere)
                 self._files += 1 + item.extracted_files
                 self._bytes += item.size + item.extracted_bytes
 
@@ -337,7 +348,7 @@ class Forget:
         self._after_step("store")
         self._forget_packed(archive, _digests(journal.hashes), before)
         for snapshot in snapshots_in(archive, strictly=True):
-            lines += _forget_in_snapshot(layout, snapshot, entry, self._budget.clock())
+            lines += forget_in_snapshot(layout, snapshot, entry, self._budget.clock())
         self._after_step("archive")
         contents_of(layout).changed()
         clear_returning(layout, name)
@@ -360,37 +371,56 @@ class Forget:
             records = store.index.records.values()
             store.index.replace([record for record in records if record.ref not in refs])
 
-    def _forget_packed(self, archive: Path, hashes: set[bytes], before: float | None) -> None:
-        """Rewrite packs without these lines; an old pack is deleted once the new one is durable.
+    def _clear_archive(self, archive: Path, before: float | None) -> None:
+        """Remove the packs and snapshots of a session; of a pack, only lines stored `before`."""
+        if before is not None and archive.is_dir():
+            for directory in snapshot_directories(archive):
+                snapshot = None
+                with suppress(Unavailable):  # a damaged snapshot may hold anything
+                    snapshot = read_snapshot(directory)
+                if snapshot is None or snapshot.kept_at <= before:
+                    self._count(directory)
+                    note_directory_deleted(self._layout.root, directory, must=True)
+                    delete_snapshot(directory)
+            self._forget_packed(archive, None, before)
+            _remove_empty(archive)
+        else:
+            self._clear(archive, None)
 
-        A damaged pack that was set aside is deleted whole, because it may hold the entry. Its
-        readable lines are in another pack.
-        """
-        for path in SessionArchive(archive).set_aside():
+    def _forget_packed(
+        self, archive: Path, hashes: Collection[bytes] | None, before: float | None
+    ) -> None:
+        for path in SessionArchive(archive).set_aside():  # a damaged pack may hold the entry
             if not _is_later(path, before):
                 self._remove(path)
-        for path in SessionArchive(archive).packs():
-            with Pack(path) as pack:
-                if hashes.isdisjoint(place.hash for place in pack.places()):
-                    continue
-                if before is not None and pack.summary.newest > before:
-                    continue
-                new = None
-                with PackWriter(archive) as writer:
-                    for packed in pack:
-                        if packed.hash in hashes:
-                            self._files, self._bytes = (
-                                self._files + 1,
-                                self._bytes + len(packed.line),
-                            )
-                        else:
-                            writer.add(packed.line, packed.record)
-                    if writer.lines:
-                        new = writer.finish(pack.summary.oldest, pack.summary.newest)
-                        self._after_step("packed")
-            if new != path:
-                path.unlink()
-            sync_dir(archive)
+        lines, size = forget_packed(self._layout.root, archive, hashes, before, self._after_step)
+        self._files, self._bytes = self._files + lines, self._bytes + size
+
+    # --- other hosts ---
+
+    def _tell(
+        self,
+        name: SessionName,
+        *,
+        entry: str | None = None,
+        origins: Collection[str] | None = None,
+        hashes: Collection[str] = (),
+        lines: bool = False,
+    ) -> None:
+        """Leave a tombstone for the other hosts, before anything is deleted."""
+        if self._everywhere:
+            layout, at = self._layout, self._budget.clock()
+            tell_others(layout, name, at, entry=entry, origins=origins, hashes=hashes, lines=lines)
+
+    def _tell_lines(
+        self, name: SessionName, hashes: Collection[str], change: Callable[[Line], bytes]
+    ) -> None:
+        """Leave a tombstone for stored lines, and for lines of copies that will change."""
+        changed = set(hashes)
+        for snapshot in snapshots_in(self._layout.archive_dir(name), strictly=True):
+            changed |= changed_lines(snapshot, change)
+        if changed:
+            self._tell(name, hashes=changed, lines=True)
 
     # --- preparation ---
 
@@ -478,6 +508,7 @@ class Forget:
             return
         if before is None and but is None:
             self._count(directory)
+            note_directory_deleted(self._layout.root, directory, must=True)
             shutil.rmtree(directory)
         else:
             for path in sorted(_all_below(directory), reverse=True):
@@ -490,6 +521,7 @@ class Forget:
 
     def _remove(self, path: Path) -> None:
         self._count(path)
+        note_deleted(self._layout.root, [path], must=True)
         path.unlink(missing_ok=True)
 
     def _count(self, path: Path) -> None:
@@ -565,30 +597,3 @@ def _all_below(directory: Path) -> Iterator[Path]:
 def _remove_empty(directory: Path) -> None:
     with suppress(OSError):  # the directory is not empty
         directory.rmdir()
-
-
-# --- an entry inside a snapshot ---
-
-
-def _forget_in_snapshot(layout: Layout, snapshot: Snapshot, entry: str, now: float) -> int:
-    """Rewrite a snapshot without the values of an entry; return the number of changed lines."""
-    with closing(SnapshotReader(snapshot)) as source:
-        fmt = format_of(source, program_of(layout, snapshot.name.agent))
-    if fmt is None:
-        return 0
-    return rewrite_snapshot(snapshot, lambda line: _without_values(line, fmt, entry), now)
-
-
-def _without_values(line: Line, fmt: TranscriptFormat, entry_id: str) -> bytes:
-    """Return a line; if it is of the entry, with a note in place of each value."""
-    if not may_be_entry(fmt, [entry_id])(line.raw) or (entry := parse_entry(line.raw)) is None:
-        return line.raw
-    info = fmt.info(entry)
-    if info.id != entry_id or info.is_header:
-        return line.raw
-    new = line.raw
-    for value in fmt.values(entry):
-        with suppress(SpliceError):
-            replaced = {value.path: value.shape.holding(_CONTENT_FORGOTTEN)}
-            new = edit(new, replace=replaced, remove=value.removes)
-    return new

@@ -125,7 +125,7 @@ def _due_among(
 ) -> Iterator[Due]:
     """Yield the sessions that have changed; removes all of `found` from `known`."""
     for name, stat in found:
-        before, now = known.pop(str(name), None), _file_of(Identity.of(stat))
+        before, now = known.pop(str(name), None), file_of(Identity.of(stat))
         if before != now:
             appended = before is not None and before[:2] == now[:2]
             yield Due(name, size=max(0, stat.st_size - (before[2] if before and appended else 0)))
@@ -145,7 +145,7 @@ def _with_copies(layout: Layout, index: SearchIndex, agent: str | None, found: U
         there = {str(each.name) for each in due}
         for name, copy in kept.items():
             was = copy.transcript.was
-            if name not in there and (name not in known or known[name].file != _file_of(was)):
+            if name not in there and (name not in known or known[name].file != file_of(was)):
                 due.append(Due(copy.name, size=was.size))
     return Unread(due, [name for name in gone if name not in kept], up_to)
 
@@ -158,11 +158,11 @@ def has_changed(layout: Layout, known: Known) -> bool:
     name = SessionName.parse(known.name)
     layout.refuse_excluded(name)
     with open_or_snapshot(layout, name) as source:
-        return known.file != _file_of(source.identity)
+        return known.file != file_of(source.identity)
 
 
-def _file_of(identity: Identity) -> tuple[int, int, int, int, int]:
-    """Return a file's state as integers that SQLite can hold."""
+def file_of(identity: Identity) -> tuple[int, int, int, int, int]:
+    """Return a file's state (device, inode, size, mtime, ctime) as integers of 64 bits."""
     dev, ino = signed(identity.dev), signed(identity.ino)
     return dev, ino, identity.size, signed(identity.mtime_ns), signed(identity.ctime_ns)
 
@@ -237,17 +237,17 @@ def read_part(layout: Layout, index: SearchIndex, due: Due) -> bool:
         raise NotFound(f"session {name} is excluded")
     known = index.known_as(name)
     with open_or_snapshot(layout, name) as source:
-        file = _file_of(source.identity)
+        file = file_of(source.identity)
         if known is not None and known.file == file:
             return False
         fmt = format_of(source, program_of(layout, name.agent))
         appended = known is not None and _was_appended_to(known, source)
         offset, first = (known.offset, known.lines) if known and appended else (0, 0)
-        lines, more = _take_lines(source, offset, first)
+        lines, more = take_lines(source, offset, first)
         end = offset + sum(len(line.raw) for line in lines)
         # A last line without a newline may be continued: then the whole session is read next time.
         ended = not lines or lines[-1].raw.endswith(b"\n")
-        guard = _guard(source, end) if ended else b""
+        guard = guard_before(source, end) if ended else b""
     # The file is closed, so the rest blocks no commit.
     statistics = Statistics.loads(known.statistics) if known and appended else Statistics()
     reader = LineReader(layout, name, fmt)
@@ -276,7 +276,7 @@ def read_part(layout: Layout, index: SearchIndex, due: Due) -> bool:
     return more
 
 
-def _take_lines(source: Transcript, offset: int, first: int) -> tuple[list[Line], bool]:
+def take_lines(source: Transcript, offset: int, first: int) -> tuple[list[Line], bool]:
     """Return the lines of a part, and whether more lines follow."""
     lines: list[Line] = []
     size = 0
@@ -289,13 +289,14 @@ def _take_lines(source: Transcript, offset: int, first: int) -> tuple[list[Line]
 
 
 def _was_appended_to(known: Known, source: Transcript) -> bool:
-    same_file = (known.dev, known.ino) == _file_of(source.identity)[:2]
+    same_file = (known.dev, known.ino) == file_of(source.identity)[:2]
     if not same_file or source.size <= known.offset or not known.guard:
         return False
-    return _guard(source, known.offset) == known.guard
+    return guard_before(source, known.offset) == known.guard
 
 
-def _guard(source: Transcript, offset: int) -> bytes:
+def guard_before(source: Transcript, offset: int) -> bytes:
+    """Return a hash of the bytes before an offset, which an append leaves as they are."""
     start = max(0, offset - _GUARDED)
     return hashlib.sha256(source.read(start, offset - start)).digest()
 

@@ -207,7 +207,7 @@ class Trash:
                 self._refuse_closed(items)
                 if not permanent:
                     self._refuse_other_mounts(items)
-                moves = self._begin(Aim.TRASH, items, permanent=permanent)
+                moves = self._begin(Aim.TRASH, items, permanent=permanent, everywhere=permanent)
                 self._run(moves)
             moves.end()
         self._forget_beside(moves, for_good=permanent)
@@ -407,8 +407,16 @@ class Trash:
                         "`bsd doctor` names files that belong to other users",
                     )
 
-    def remove(self, text: str) -> Trashed:
-        """Delete one session in the trash for good; raises NotFound, Busy."""
+    def remove(self, text: str, *, everywhere: bool = False) -> Trashed:
+        """Delete one session in the trash for good.
+
+        Args:
+            text: its id, or its name.
+            everywhere: a user deletes it, so that all hosts that share a bucket forget it.
+
+        Raises:
+            NotFound, Busy.
+        """
         item = self.find(text)
         with self._locked([item]) as there, _explained(f"deleting {item.id}"):
             if not there:
@@ -416,7 +424,7 @@ class Trash:
             self._refuse_closed([item], back=True)
             self._idle_policy.blank([item.name])  # it may have been deleted just now
             self._rehome([self._trashed(item)], [item.name])
-            moves = self._begin(Aim.AWAY, [item])
+            moves = self._begin(Aim.AWAY, [item], everywhere=everywhere)
             self._run(moves)
             moves.end()
         self._forget_beside(moves, for_good=True)
@@ -446,7 +454,14 @@ class Trash:
 
     # --- moving, and after a crash ---
 
-    def _begin(self, aim: Aim, items: list[Trashed], *, permanent: bool = False) -> TrashMoves:
+    def _begin(
+        self,
+        aim: Aim,
+        items: list[Trashed],
+        *,
+        permanent: bool = False,
+        everywhere: bool = False,
+    ) -> TrashMoves:
         return TrashMoves.begin(
             self.layout,
             aim,
@@ -454,6 +469,7 @@ class Trash:
             self._now(),
             items,
             permanent=permanent,
+            everywhere=everywhere,
             clock=self.budget.clock,
             after_step=self._after_step,
         )
@@ -463,6 +479,7 @@ class Trash:
         moves.save()
         self._after_step("journal")
         try:
+            moves.tell_others()
             moves.run()
         finally:
             contents_of(self.layout).changed()  # the cached places of stored lines are invalid
@@ -525,6 +542,7 @@ class Trash:
                 for item in moves.items if moves.aim is Aim.TRASH else ():
                     lock = self._idle_policy.program_lock(item.name, 0.0)
                     gateway.enter_context(lock)
+                moves.tell_others()
                 moves.run()
             moves.end()
         for problem in moves.refused.values():

@@ -38,10 +38,12 @@ from bsd.maintenance.relocate import (
     rename,
     set_mode,
 )
+from bsd.maintenance.tell_others import tell_of_trashed, tell_others
 from bsd.maintenance.trashed import BROKEN, Trashed, TrashPlace, read_meta, refuse_another, weigh
 from bsd.sessions.commit.exchange import Step, no_step
 from bsd.store.entry_notes import FORGOTTEN, RESTORED, UNDONE, EntryNotes, join_forgotten
 from bsd.store.index import INDEX_FILE
+from bsd.store.uploads import note_directory_deleted
 from bsd.transcripts.agents.program import PutBack
 from bsd.transcripts.agents.programs import program_of
 
@@ -65,6 +67,7 @@ class TrashMoves:
 
     Attributes:
         permanent: with aim TRASH, delete the sessions for good instead of moving them.
+        everywhere: all hosts that share a bucket forget the sessions.
         refused: by id, why a session was not moved.
         put_back: by id, the result of putting entries back into the program's list.
     """
@@ -76,6 +79,7 @@ class TrashMoves:
         items: Iterable[Trashed],
         *,
         permanent: bool = False,
+        everywhere: bool = False,
         clock: Callable[[], float] = time.time,
         after_step: Step = no_step,
     ) -> None:
@@ -83,6 +87,7 @@ class TrashMoves:
         self.aim = Aim(journal.aim)
         self.items = list(items)
         self.permanent = permanent
+        self.everywhere = everywhere
         self.refused: dict[str, Conflict] = {}
         self.put_back: dict[str, PutBack] = {}
         self._layout = layout
@@ -105,7 +110,8 @@ class TrashMoves:
             for item in items:
                 refuse_another(layout, layout.trash_dir(), item)
             permanent = journal.details["permanent"] is True
-            return cls(layout, journal, items, permanent=permanent, **more)
+            everywhere = journal.details.get("everywhere") is True
+            return cls(layout, journal, items, permanent=permanent, everywhere=everywhere, **more)
         except BROKEN as error:
             raise cannot_be_read(path, error) from error
 
@@ -113,7 +119,22 @@ class TrashMoves:
         """Write the journal durably in its present state; raises OSError."""
         items = [item.document() for item in self.items]
         self.journal.details = {"permanent": self.permanent, "items": items}
+        if self.everywhere:
+            self.journal.details["everywhere"] = True
         self.journal.write()
+
+    def tell_others(self) -> None:
+        """Leave tombstones for the other hosts; call it after `save` and before `run`.
+
+        After a kill it is called again, and leaves tombstones that change nothing.
+        """
+        for item in self.items if self.everywhere else ():
+            place, at = self._place(item), self.journal.at
+            if self.aim is Aim.TRASH:
+                tell_others(self._layout, item.name, at)
+            else:
+                stores = (place.store, place.archive)
+                tell_of_trashed(self._layout, item.name, at, stores, place.transcript)
 
     def run(self) -> None:
         """Move every session completely, or note in `refused` why not.
@@ -184,6 +205,7 @@ class TrashMoves:
             item = self._take_entries(item)
             self._after_step("entries")
             for there, _ in place.directories(self._layout, item.name):
+                note_directory_deleted(self._layout.root, there, must=True)
                 remove_tree(there)
         self._remove_parts(item)
         self._report_deleted(item)
@@ -319,6 +341,7 @@ class TrashMoves:
         """Remove the session from the trash (the meta file last), then the hidden transcript."""
         place = self._place(item)
         for directory in (place.store, place.archive, place.history):
+            note_directory_deleted(self._layout.root, directory, must=True)
             remove_tree(directory)
         self._after_step("store_gone")
         remove_file(place.transcript)

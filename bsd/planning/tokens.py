@@ -373,6 +373,14 @@ class Step(NamedTuple):
 _NO_STEP = Step(begins=False, usage=None, is_answer=False)
 
 
+class PresentAnswer(NamedTuple):
+    """What `Answers` keeps of the entries so far."""
+
+    answer: str | None = None  # id that the entries of the answer share
+    usage: Usage | None = None
+    is_over: bool = True  # a message that is not part of the answer has followed
+
+
 class Answers:
     """Groups the entries of a session into answers, and finds the tokens recorded for each.
 
@@ -380,10 +388,14 @@ class Answers:
     an entry of their own, before or after those of the answer, and again later.
     """
 
-    def __init__(self) -> None:
-        self._answer: str | None = None  # id that the entries of the present answer share
-        self._usage: Usage | None = None
-        self._is_over = True  # a message that is not part of the answer has followed
+    def __init__(self, since: PresentAnswer | None = None) -> None:
+        """Begin with the first entry, or behind the entries that another object has followed."""
+        self._answer, self._usage, self._is_over = since or PresentAnswer()
+
+    @property
+    def present(self) -> PresentAnswer:
+        """The present answer, with which another object can go on."""
+        return PresentAnswer(self._answer, self._usage, self._is_over)
 
     def follow(self, entry: Entry, info: EntryInfo) -> Step:
         """Add the next entry, which is none of a sub-agent within the session."""

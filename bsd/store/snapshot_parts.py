@@ -47,7 +47,7 @@ class SnapshotReader(InBlocks):
     """
 
     def __init__(self, snapshot: Snapshot, file: SnapshotFile | None = None) -> None:
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self._file = file or snapshot.transcript
         self._ends = list(accumulate(part.size for part in self._file.parts))
         # The copy of a compressed file holds its lines.
@@ -98,13 +98,13 @@ class SnapshotReader(InBlocks):
             except (PackDamaged, OSError) as error:
                 problem = error
         raise Unavailable(
-            f"the copy of {self._snapshot.name} in {self._snapshot.directory} is incomplete"
+            f"the copy of {self.snapshot.name} in {self.snapshot.directory} is incomplete"
             f" ({problem or 'one of its packs is gone'})",
             hint="restore that directory from a backup",
         )
 
     def _open_packs(self) -> Iterator[Pack]:
-        for path in packs_in(self._snapshot.directory):
+        for path in packs_in(self.snapshot.directory):
             try:
                 yield self._opened.enter_context(Pack(path))
             except (PackDamaged, OSError) as error:  # its parts will be missing

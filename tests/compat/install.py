@@ -1,5 +1,8 @@
 """Install the real programs from npm, by their package-lock.json files, and find them.
 
+moto, a server of object storage, is installed from PyPI into an environment of its own
+(tests/compat/s3/.venv), since it needs other versions of packages that bsd uses.
+
 pi is in tests/compat/node_modules, Codex (170 MB) in tests/compat/codex/node_modules, Claude Code
 and the newest pi (870 MB) in tests/compat/programs/node_modules, and each program of `OTHERS` in a
 directory of that name. `make compat-install` and `make test-all` install them. The installation
@@ -26,6 +29,7 @@ from filelock import Timeout as FileLockTimeout
 HERE = Path(__file__).parent
 CODEX = HERE / "codex"
 PROGRAMS = HERE / "programs"
+S3 = HERE / "s3"
 OTHERS = ("copilot", "gemini", "oh_my_pi", "openclaw", "opencode", "qwen")
 _OLDEST_NODE = (20, 6)
 _OLDEST_NODE_OF_NEWEST_PI = (22, 19)
@@ -77,6 +81,12 @@ def find_programs() -> str:
     return str(_own_node(PROGRAMS))
 
 
+def find_moto() -> Path:
+    """Return the program of the installed moto server. Raises NotInstalled."""
+    _require_installed(S3)
+    return S3 / ".venv" / "bin" / "moto_server"
+
+
 def find_other(name: str) -> Path:
     """Return the node_modules directory of a program of `OTHERS`. Raises NotInstalled."""
     _require_installed(HERE / name)
@@ -91,6 +101,7 @@ def program(*path: str) -> Path:
 
 def install() -> None:
     """Install programs that are missing or differ from the lock files. Raises NotInstalled."""
+    _install(S3)
     system = _system_node()
     if not shutil.which("npm"):
         raise NotInstalled("npm is not installed")
@@ -124,8 +135,9 @@ def _is_there(where: Path, *path: str) -> bool:
 
 def _stamp(where: Path) -> tuple[Path, str]:
     """The file that records the installed versions, and its required content."""
-    wanted = hashlib.sha256((where / "package-lock.json").read_bytes()).hexdigest()
-    return where / "node_modules" / ".installed", wanted
+    names = (".venv", "requirements.txt") if where == S3 else ("node_modules", "package-lock.json")
+    wanted = hashlib.sha256((where / names[1]).read_bytes()).hexdigest()
+    return where / names[0] / ".installed", wanted
 
 
 def _require_installed(where: Path) -> None:
@@ -157,12 +169,38 @@ def _install(where: Path) -> None:
     stamp, wanted = _stamp(where)
     with FileLock(where / "node_modules.lock", timeout=_DEADLINE_SECONDS):
         if not _is_installed(where):
-            sys.stdout.write(f"npm installs into {stamp.parent}\n")
+            program = "pip" if where == S3 else "npm"
+            sys.stdout.write(f"{program} installs into {stamp.parent}\n")
             sys.stdout.flush()
+            if where == S3:
+                _pip(where)
+                stamp.write_text(wanted)
+                return
             # `npm ci` refuses lock files without the packages of other systems, which npm itself
             # leaves out.
             _npm(where, "install", "--no-save")
             stamp.write_text(wanted)
+
+
+def _pip(where: Path) -> None:
+    shutil.rmtree(where / ".venv", ignore_errors=True)
+    python = where / ".venv" / "bin" / "python"
+    for words in (
+        [sys.executable, "-m", "venv", str(where / ".venv")],
+        [str(python), "-m", "pip", "install", "--no-deps", "-r", str(where / "requirements.txt")],
+    ):
+        done = subprocess.run(
+            words,
+            check=False,
+            env=os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_DEADLINE_SECONDS,
+        )
+        if done.returncode:
+            raise NotInstalled(f"moto cannot be installed:\n{done.stdout[-2000:]}")
 
 
 def _npm(where: Path, *arguments: str) -> None:

@@ -17,7 +17,7 @@ def needed(what: str, find: Callable[[], _T]) -> _T:
     try:
         return find()
     except NotInstalled as reason:
-        without(f"{what} from npm: {reason}")
+        without(f"{what}, which `make test-all` installs: {reason}")
 
 
 def node_modules(what: str, name: str) -> Path:
