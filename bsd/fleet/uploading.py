@@ -16,7 +16,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import NamedTuple
 
 import structlog
@@ -32,7 +31,6 @@ from bsd.fleet.host import HostDirectory
 from bsd.fleet.manifest import CopyFacts, copy_facts
 from bsd.store.pack import PACK, SET_ASIDE, UNFINISHED
 from bsd.store.snapshots import COPY_FILE, read_snapshot
-from bsd.store.thin_packs import is_thin
 from bsd.store.upload_places import NO_STAMP, NotedFile, PlaceJournal, Upload
 from bsd.store.uploads import Stored
 
@@ -43,6 +41,7 @@ _POLL_SECONDS = 1.0
 _HANGS_SECONDS = 3600.0  # without an upload that ends, the push counts as hanging
 _WAITING_PER_THREAD = 2
 _BLOCK = 1 << 20
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 # Errors that concern the bucket, not one file: the push ends.
 _OUTAGE = (BucketUnreachable, BucketRefused, NoBucket)
 
@@ -84,6 +83,7 @@ class _Answer:
     work: _Work
     uploads: list[Upload] = field(default_factory=list)
     same: list[tuple[str, FileStamp, bool]] = field(default_factory=list)  # path, stamp, is thin
+    gone: int = 0  # files that were deleted meanwhile
     problems: list[str] = field(default_factory=list)
     outage: BsdError | None = None
 
@@ -187,7 +187,7 @@ class Uploader:
         after_step: for tests.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a push
         self,
         layout: Layout,
         bucket: Bucket,
@@ -302,7 +302,7 @@ class Uploader:
             for path, stamp, is_thin_ in answer.same:
                 self._place.note_stamp(path, stamp, is_thin=is_thin_)
             totals.problems += answer.problems
-            totals.waiting_files -= len(answer.uploads) + len(answer.same)
+            totals.waiting_files -= len(answer.uploads) + len(answer.same) + answer.gone
         sizes = [upload.file.size for upload in uploads]
         totals.files += len(uploads)
         totals.bytes += sum(sizes)
@@ -330,7 +330,8 @@ class Uploader:
             except _OUTAGE as outage:
                 answer.outage = outage
                 break
-            except FileNotFoundError:  # deleted, or merged into another pack
+            except FileNotFoundError:  # deleted, merged into another pack, or replaced
+                answer.gone += not (self._layout.archive / path).exists()
                 continue
             except (BsdError, OSError) as error:
                 problem = os_problem(error, f"uploading {path}").message
@@ -339,9 +340,9 @@ class Uploader:
                 continue
             done.add(path)
         # If a session was copied meanwhile, its `copy.json` may name a pack that is not there yet.
-        if answer.uploads and is_copy(last := answer.uploads[-1].file.path):
-            if not self._has_all(last, done):
-                answer.uploads.pop()
+        last = answer.uploads[-1].file.path if answer.uploads else ""
+        if is_copy(last) and not self._has_all(last, done):
+            answer.uploads.pop()
         return answer
 
     def _has_all(self, copy: str, done: set[str]) -> bool:
@@ -364,19 +365,16 @@ class Uploader:
     def _upload(self, each: _ToUpload, answer: _Answer) -> None:
         file, before = each.file, each.before
         local = self._layout.archive / file.path
-        if file.path.endswith(PACK) and is_thin(local):
-            if before is None:
-                raise Unavailable(
-                    f"{local} is thin, and no bucket has its content", hint="`bsd verify`"
-                )
+        if before is not None and file.path.endswith(PACK) and file.size != before.file.size:
+            # A pack never changes: this one is thin, or damaged, and the bucket has it whole.
             if not each.is_here:
                 answer.uploads.append(self._copied(file, before))
             answer.same.append((file.path, file.stamp, True))
             return
-        if each.is_here and before is not None and before.file.size == file.size:
-            if self._hash(local) == before.file.hash:
-                answer.same.append((file.path, file.stamp, False))
-                return
+        is_alike = each.is_here and before is not None and before.file.size == file.size
+        if is_alike and before is not None and self._hash(local) == before.file.hash:
+            answer.same.append((file.path, file.stamp, False))
+            return
         remote = upload(
             self._bucket,
             self._directory.objects,
@@ -393,8 +391,7 @@ class Uploader:
         bucket, sealing = self._open_stored(stored)
         scratch = self._layout.fleet / f".{hashlib.sha256(file.path.encode()).hexdigest()}.tmp"
         try:
-            with TemporaryFile(dir=self._layout.fleet) as _, scratch.open("wb") as to:
-                os.fchmod(to.fileno(), 0o600)
+            with open(os.open(scratch, _NEW, 0o600), "wb") as to:
                 download(bucket, stored.file, sealing, to)
             remote = upload(
                 self._bucket,

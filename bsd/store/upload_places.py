@@ -124,10 +124,9 @@ class PlaceJournal:
             return RemoteFile.from_json(orjson.loads(document))
         return None
 
-    def elsewhere(self, path: str) -> Stored | None:
-        """Return a file that another place has, such as one of this host's former name."""
-        found = self._journal.stored(path)
-        return None if found is None or self.file(path) is not None else found
+    def stored(self, path: str) -> Stored | None:
+        """Return a file of this place, or of another one, such as one of a former name."""
+        return self._journal.stored(path)
 
     def note_uploads(self, uploads: Iterable[Upload]) -> None:
         """Record files that the bucket has."""

@@ -74,6 +74,8 @@ _TABLES = {
     "deleted": "path TEXT PRIMARY KEY, at REAL NOT NULL, must INTEGER NOT NULL) WITHOUT ROWID",
     # `document` is NULL once the tombstone is in the bucket and was obeyed here.
     "tombstones": "id TEXT PRIMARY KEY, document BLOB) WITHOUT ROWID",
+    # Stores whose originals were packed early, and the time of their directories then.
+    "packed": "store TEXT PRIMARY KEY, mtime_ns INTEGER NOT NULL) WITHOUT ROWID",
     "figures": "name TEXT PRIMARY KEY, value) WITHOUT ROWID",
 }
 
