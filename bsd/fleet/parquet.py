@@ -12,6 +12,7 @@ What is deleted or forgotten for good is gone from the files after the next expo
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from abc import ABC, abstractmethod
@@ -231,6 +232,7 @@ def _read_sessions(
 ) -> tuple[int, list[str]]:
     """Bring the rows up to date; return how many sessions were read, and which could not be."""
     known = rows.versions()
+    costs = _hash_of(prices)
     earliest = datetime(since.year, since.month, since.day, tzinfo=UTC).timestamp() if since else 0
     here = {name: Written.of(stat) for name, stat in catalog.with_stats(layout)}
     copies = {
@@ -243,7 +245,7 @@ def _read_sessions(
             break
         progress(number, len(files))
         copy = copies.get(name)
-        version = f"{copy.origin if copy else ''}{tuple(file)}"
+        version = f"{costs} {copy.origin if copy else ''} {tuple(file)}"
         if known.get(name) == version or (name not in known and file.mtime_ns < earliest * 1e9):
             continue
         try:
@@ -261,6 +263,12 @@ def _read_sessions(
     rows.flush()
     rows.drop(_gone(layout, known.keys() - files.keys()))
     return read, failed
+
+
+def _hash_of(prices: PriceTable) -> str:
+    """Return a hash of all prices: with others, all sessions are read again."""
+    listed = prices.price_list.listed if prices.price_list else None
+    return hashlib.sha256(repr((prices.rows, listed, prices.shipped)).encode()).hexdigest()[:16]
 
 
 def _entries(source: SessionRows) -> list[EntryFacts]:
