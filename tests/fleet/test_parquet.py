@@ -20,7 +20,7 @@ from bsd.core.fleet_settings import FleetSettings
 from bsd.core.layout import Layout, SessionName
 from bsd.core.price_list import PriceSources
 from bsd.core.prices import Price, PriceRow
-from bsd.fleet.host import this_host
+from bsd.fleet.host import take_new_id, this_host
 from bsd.fleet.parquet_rows import KINDS
 from tests.actions.performed import Caller
 from tests.commands import Commands
@@ -188,6 +188,10 @@ def test_files_lie_in_the_hosts_directory_of_the_bucket(caller: Caller, tmp_path
     renamed = _with(caller, bucket=f"file://{bucket}", host="grace")
     assert _counts(fleet_export(renamed)) == (0, 6, 0, 6)
     assert {name for (name,) in _rows(bucket, "calls", "host")} == {"grace"}
+    # A clone of this root that has taken an id of its own leaves its original's files alone.
+    take_new_id(caller.layout, renamed.fleet, "another machine has this id")
+    assert _counts(fleet_export(renamed)) == (0, 6, 0, 0)
+    assert len(_rows(bucket, "calls")) == 8
 
 
 def test_days_before_a_date_are_left_as_they_are(caller: Caller, tmp_path: Path) -> None:
