@@ -9,6 +9,7 @@ import click
 from bsd.actions.fleet import BEGIN
 from bsd.actions.fleet_status import FleetStatus, HostState, fleet_status
 from bsd.cli.call import BsdGroup, Call
+from bsd.cli.fleet_catalogue import migrate_command, rebuild_command
 from bsd.cli.fleet_export import export_command
 from bsd.cli.output import counted, minute, note, print_table, say, say_wrapped, size
 from bsd.cli.problem import Problem
@@ -97,7 +98,9 @@ def _row(host: HostState) -> tuple[str, ...]:
 
 # --- commands of other modules: `fleet_group.add_command(COMMAND)`, one line each ---
 
-# the catalogue: `fleet_catalogue`
+# the catalogue
+fleet_group.add_command(migrate_command)
+fleet_group.add_command(rebuild_command)
 
 # files for analysis
 fleet_group.add_command(export_command)
