@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 from bsd.actions.context import ActionContext
 from bsd.actions.restore import RestoredCopy
+from bsd.bucket.errors import NoObject, ObjectDamaged
+from bsd.bucket.objects import Bucket, open_bucket
+from bsd.bucket.remote_file import RemotePart
+from bsd.bucket.sealing import Sealing, sealing_of
+from bsd.bucket.transfers import download
 from bsd.core.answers import OMIT_EMPTY
+from bsd.core.errors import BsdError, Invalid, LeftAlone, NotFound
+from bsd.core.formatting import iso_utc
+from bsd.core.layout import SessionName
+from bsd.fleet.host import HostDirectory, this_host
+from bsd.fleet.hosts import EVERY_HOST, FleetHost, find_hosts, list_hosts, shared_names
+from bsd.fleet.manifest import HostArchive, ManifestFile, read_host
+from bsd.fleet.remote_archive import (
+    RemoteCopy,
+    adopt,
+    arrived,
+    find_copy,
+    is_forgotten,
+    refuse_unserved,
+    remote_copies,
+    titles_of,
+)
+from bsd.fleet.tombstones import put_tombstones, read_tombstones
 from bsd.maintenance.bring_back import BroughtBack
+from bsd.maintenance.bring_back import bring_back as bring_back_snapshot
+from bsd.maintenance.catalog import resume_command
+from bsd.planning.restore import restored_copy
+from bsd.sessions.session import format_of
+from bsd.store.originals import SessionStore
+from bsd.store.snapshot_parts import SnapshotReader
+from bsd.store.snapshots import read_snapshot, snapshot_directory
+from bsd.store.tombstone import Tombstone
+from bsd.store.uploads import UploadJournal
+from bsd.transcripts.agents.programs import program_of
+
+LOST_SECONDS = 7 * 24 * 3600.0  # a host that was silent for longer seems lost
+_MOST_PROBLEMS = 100  # of one host, that are listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +132,41 @@ class RemoteForgotten:
     waits: Annotated[bool, Field(description="The host itself deletes it, when it runs")]
 
 
+class _Fleet(NamedTuple):
+    """The bucket of the settings, opened."""
+
+    bucket: Bucket
+    sealing: Sealing
+    own: HostDirectory
+    hosts: list[FleetHost]
+
+
+def _open(context: ActionContext) -> _Fleet:
+    settings = context.fleet
+    if settings.bucket is None:
+        raise Invalid(
+            "no bucket is set, so no other host can be reached",
+            hint='[fleet] bucket = "s3://BUCKET/PREFIX" in bsd.toml',
+        )
+    bucket, own = open_bucket(settings), this_host(context.layout, settings)
+    return _Fleet(bucket, sealing_of(settings), own, list_hosts(bucket, own))
+
+
+def _tombstones(bucket: Bucket) -> tuple[list[Tombstone], list[str]]:
+    """Return all tombstones, and what is wrong with those that cannot be read."""
+    found: list[Tombstone] = []
+    problems: list[str] = []
+    for _, read in read_tombstones(bucket):
+        if isinstance(read, BsdError):
+            problems.append(read.message)
+        else:
+            found += read.tombstones
+    return found, problems
+
+
+# --- list ---
+
+
 def list_hosts_archive(
     context: ActionContext, host: str, *, agent: str | None = None, limit: int = 100
 ) -> RemoteList:
@@ -103,7 +177,76 @@ def list_hosts_archive(
         NotFound: there is no such host.
         BsdError: the bucket refuses, or cannot be reached.
     """
-    raise NotImplementedError
+    fleet = _open(context)
+    tombstones, problems = _tombstones(fleet.bucket)
+    hosts: list[RemoteHost] = []
+    copies: list[tuple[FleetHost, RemoteCopy]] = []
+    for each in find_hosts(fleet.hosts, host):
+        archive = read_host(fleet.bucket, each.directory, fleet.sealing)
+        found = [
+            copy for copy in remote_copies(archive) if not is_forgotten(copy.file.path, tombstones)
+        ]
+        hosts.append(_host(context, each, archive, len(found)))
+        copies += [(each, copy) for copy in found if agent in (None, copy.facts.session.agent)]
+    copies.sort(key=lambda pair: pair[1].facts.updated, reverse=True)
+    shown = copies[:limit]
+    titles = titles_of(fleet.bucket, fleet.sealing, [copy for _, copy in shown])
+    return RemoteList(
+        bucket=fleet.bucket.url,
+        hosts=tuple(hosts),
+        sessions=tuple(
+            _session(context, each, copy, title)
+            for (each, copy), title in zip(shown, titles, strict=True)
+        ),
+        more=len(copies) - len(shown),
+        warnings=(*shared_names(fleet.hosts), *problems),
+    )
+
+
+def _host(
+    context: ActionContext, host: FleetHost, archive: HostArchive, sessions: int
+) -> RemoteHost:
+    return RemoteHost(
+        name=host.name,
+        host=archive.host,
+        id=archive.id,
+        is_this=host.is_this,
+        updated=iso_utc(archive.at) if archive.generation else None,
+        seems_lost=not host.is_this and context.now() - archive.at > LOST_SECONDS,
+        generation=archive.generation,
+        sessions=sessions,
+        files=len(archive.files),
+        size=sum(each.file.size for each in archive.files.values()),
+        problems=archive.broken,
+    )
+
+
+def _session(
+    context: ActionContext, host: FleetHost, copy: RemoteCopy, title: str | None
+) -> RemoteSession:
+    facts = copy.facts
+    here = snapshot_directory(context.layout, facts.session, copy.origin)
+    return RemoteSession(
+        host=host.name,
+        id=f"{host.name}:{copy.id}",
+        session=str(facts.session),
+        agent=facts.session.agent,
+        title=title,
+        updated=iso_utc(facts.updated),
+        gone_at=None if facts.gone_at is None else iso_utc(facts.gone_at),
+        size=facts.size,
+        is_here=os.path.lexists(here),
+    )
+
+
+# --- bring back ---
+
+
+def _find(fleet: _Fleet, host: str, session: str) -> RemoteCopy:
+    if host == EVERY_HOST:
+        raise Invalid("name one host", hint="`bsd archive list --host '*'`")
+    [found] = find_hosts(fleet.hosts, host)
+    return find_copy(read_host(fleet.bucket, found.directory, fleet.sealing), session)
 
 
 def bring_back_remote(
@@ -115,15 +258,53 @@ def bring_back_remote(
         host: HOST or HOST~ID.
         session: AGENT/SESSION, or the id of its copy.
         renamed: bring it back under this name, AGENT/SESSION.
+
+    Raises:
+        NotFound: there is no such host or session, or it was forgotten for good.
+        Invalid: several copies have this name, or no source of this root serves the agent.
+        Conflict: a session of this name exists here, or the archive has another version of it.
+        BsdError: the bucket refuses, or cannot be reached; an object is missing or damaged.
     """
-    raise NotImplementedError
+    layout, fleet = context.layout, _open(context)
+    copy = _find(fleet, host, session)
+    name = SessionName.parse(renamed) if renamed else None
+    refuse_unserved(layout, name or copy.facts.session, f"{host}:{session}")
+    with arrived(context, fleet.bucket, fleet.sealing, copy) as root:
+        adopted = adopt(context, root, copy)
+    answer = bring_back_snapshot(
+        layout, adopted.copy, renamed=name, actor=context.actor, budget=context.budget
+    )
+    if adopted.stayed:
+        stays = f"this root had a newer copy of {', '.join(adopted.stayed)}, which was used"
+        answer = replace(answer, advice="; ".join(filter(None, (stays, answer.advice))))
+    return replace(answer, resume=resume_command(layout, SessionName.parse(answer.session)))
 
 
 def copy_back_remote(
     context: ActionContext, host: str, session: str, write: Callable[[bytes], object]
 ) -> RestoredCopy:
-    """Write a session of another host with every value inline; nothing else changes here."""
-    raise NotImplementedError
+    """Write a session of another host with every value inline; nothing else changes here.
+
+    Raises:
+        LeftAlone: bsd does not know the format of its lines.
+        BsdError: as `bring_back_remote`.
+    """
+    fleet = _open(context)
+    copy = _find(fleet, host, session)
+    name = copy.facts.session
+    with arrived(context, fleet.bucket, fleet.sealing, copy) as root:
+        snapshot = read_snapshot(snapshot_directory(root, name, copy.origin))
+        if snapshot is None:
+            raise ObjectDamaged(f"the copy of {name} is incomplete", hint="bsd archive verify")
+        with SnapshotReader(snapshot) as source:
+            fmt = format_of(source, program_of(root, name.agent))
+            if fmt is None:
+                raise LeftAlone(f"bsd does not know the format of the lines of {name}")
+            values, missing = restored_copy(source, fmt, SessionStore(root, name), write)
+    return RestoredCopy(str(name), values, missing)
+
+
+# --- verify ---
 
 
 def verify_remote(
@@ -134,8 +315,97 @@ def verify_remote(
     Args:
         host: HOST or HOST~ID; None: this host; `*`: all.
         full: read every object.
+
+    Raises:
+        NotFound: there is no such host.
+        BsdError: the bucket refuses, or cannot be reached.
     """
-    raise NotImplementedError
+    fleet = _open(context)
+    hosts = [each for each in fleet.hosts if each.is_this]
+    if host is not None:
+        hosts = find_hosts(fleet.hosts, host)
+    elif not hosts:
+        hosts = [FleetHost(fleet.own.host, fleet.own, is_this=True)]
+    tombstones, problems = _tombstones(fleet.bucket)
+    verify = partial(_verify_host, context, fleet, tombstones, full=full)
+    verified = tuple(map(verify, hosts))
+    return RemoteVerification(
+        bucket=fleet.bucket.url,
+        clean=not problems and not any(each.problems for each in verified),
+        full=full,
+        hosts=verified,
+        warnings=(*shared_names(fleet.hosts), *problems),
+    )
+
+
+def _verify_host(
+    context: ActionContext,
+    fleet: _Fleet,
+    tombstones: Collection[Tombstone],
+    host: FleetHost,
+    *,
+    full: bool,
+) -> VerifiedHost:
+    archive = read_host(fleet.bucket, host.directory, fleet.sealing)
+    listed = {each.key: each.size for each in fleet.bucket.list_keys(host.directory.objects)}
+    files = [
+        each for path, each in sorted(archive.files.items()) if not is_forgotten(path, tombstones)
+    ]
+    problems = list(archive.broken)
+    if not archive.generation:
+        problems.append(f"{host.directory} has no manifest: `bsd archive push` has not run there")
+    whole = []
+    for each in files:
+        missing = list(_missing(each, listed))
+        problems += missing
+        whole += [] if missing else [each]
+    if host.is_this:
+        problems += _thin_without_remote(context, archive)
+    read, total = 0, sum(each.file.size for each in whole)
+    with open(os.devnull, "wb") as nowhere:
+        for each in whole if full else ():
+            context.progress(read, total)
+            try:
+                download(fleet.bucket, each.file, fleet.sealing, nowhere)
+                read += each.file.size
+            except (NoObject, ObjectDamaged) as error:
+                problems.append(f"{each.path}: {error.message}")
+    more = len(problems) - _MOST_PROBLEMS
+    if more > 0:
+        problems[_MOST_PROBLEMS:] = [f"… and {more:,} more"]
+    return VerifiedHost(
+        name=host.name,
+        generation=archive.generation,
+        files=len(files),
+        objects=len(listed),
+        bytes=sum(each.file.size for each in files),
+        read=read,
+        problems=tuple(problems),
+    )
+
+
+def _missing(file: ManifestFile, listed: dict[str, int]) -> Iterator[str]:
+    for part in file.file.parts:
+        there = listed.get(part.key)
+        if there is None:
+            yield f"{file.path}: its object {part.key} is missing"
+        elif there != _stored_size(part):
+            yield f"{file.path}: its object {part.key} has {there:,} bytes, not {part.size:,}"
+
+
+def _stored_size(part: RemotePart) -> int:
+    return sum(part.sealed) if part.sealed else part.size
+
+
+def _thin_without_remote(context: ActionContext, archive: HostArchive) -> Iterator[str]:
+    """Yield a problem for each thin pack of this root whose file is not in the bucket."""
+    with suppress(NotFound), UploadJournal(context.layout) as journal:
+        for (path,) in journal.rows("SELECT DISTINCT path FROM files WHERE is_thin"):
+            if path not in archive.files and os.path.lexists(context.layout.archive / path):
+                yield f"{path} has only its index here, and the bucket has no file of it"
+
+
+# --- forget ---
 
 
 def forget_remote(
@@ -143,9 +413,47 @@ def forget_remote(
 ) -> RemoteForgotten:
     """Make all hosts forget a session of another host.
 
+    Each host obeys at its next push. If the host is lost, or was silent for a week, its objects are
+    deleted at once.
+
     Args:
         host: HOST or HOST~ID.
         session: AGENT/SESSION, or the id of its copy.
         lost: the host will not come back: delete its objects at once.
+
+    Raises:
+        NotFound: there is no such host or session.
+        Invalid: several copies have this name, or the host is this one.
+        BsdError: the bucket refuses, or cannot be reached.
     """
-    raise NotImplementedError
+    fleet = _open(context)
+    copy = _find(fleet, host, session)
+    name, archive = copy.facts.session, copy.archive
+    if archive.directory == fleet.own:
+        raise Invalid(f"{host} is this host", hint=f"`bsd archive forget {session}`")
+    now = context.now()
+    tombstone = Tombstone.new(context.layout, name, now, origins=[copy.origin])
+    put_tombstones(fleet.bucket, [tombstone], fleet.own.key, now)
+    is_lost = lost or now - archive.at > LOST_SECONDS
+    keys = list(_only_used_by(archive, copy)) if is_lost else []
+    fleet.bucket.delete(keys)
+    return RemoteForgotten(session=str(name), host=host, objects=len(keys), waits=not is_lost)
+
+
+def _only_used_by(archive: HostArchive, copy: RemoteCopy) -> Iterator[str]:
+    """Yield the keys of the objects that belong to a copy alone.
+
+    If it is the only copy of that name, the packs of values of the session belong to it, too.
+    """
+    store = copy.file.store
+    is_alone = sum(each.file.store == store for each in remote_copies(archive)) == 1
+    gone = archive.below(store if is_alone else copy.directory)
+    paths = {each.path for each in gone}
+    others = {
+        part.key
+        for path, each in archive.files.items()
+        if path not in paths
+        for part in each.file.parts
+    }
+    keys = Counter(part.key for each in gone for part in each.file.parts)
+    yield from (key for key in keys if key not in others)

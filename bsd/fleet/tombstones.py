@@ -33,7 +33,7 @@ _ENDING = ".json"
 _MOST_IN_ONE = 1000  # tombstones of one object
 _AT_ONCE = 8  # objects that are read at the same time
 # Clocks of hosts differ by less: what was stored here shortly after the moment goes, too.
-_GRACE_SECONDS = 300.0
+GRACE_SECONDS = 300.0
 _TOO_NEW = "update bsd on this machine (pip install -U brainsurgeond), or delete the object"
 
 
@@ -192,7 +192,7 @@ def _obey_one(
 ) -> bool:
     """Obey one tombstone for one session; return False if that must be done again."""
     try:
-        result = forget.obey(name, tombstone, tombstone.at + _GRACE_SECONDS)
+        result = forget.obey(name, tombstone, tombstone.at + GRACE_SECONDS)
     except Busy as busy:
         _log.debug("Forgetting waits", session=str(name), why=busy.message)
         done.waiting.append(f"{name}: {busy.message}")

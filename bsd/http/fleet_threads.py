@@ -6,9 +6,9 @@ A database that hangs keeps at most these threads waiting. They do not keep the 
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
@@ -19,27 +19,25 @@ _T = TypeVar("_T")
 
 MOST_THREADS = 4  # each has one connection to the database
 _MOST_WAITING = 32
-_IDLE_SECONDS = 60.0
 
 
 class FleetThreads:
-    """Up to `MOST_THREADS` threads, which are started when they are needed and end when idle."""
+    """Up to `MOST_THREADS` threads, each of which ends as soon as no call waits."""
 
     def __init__(self) -> None:
-        self._calls: queue.Queue[tuple[Callable[[], Any], Future[Any]]] = queue.Queue(_MOST_WAITING)
+        self._waiting: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._lock = threading.Lock()
-        self._threads = self._idle = 0
+        self._threads = 0
 
     def submit(self, call: Callable[[], _T]) -> Future[_T]:
         """Have a thread make a call; raises TemporaryFailure if too many calls wait."""
         future: Future[_T] = Future()
-        try:
-            self._calls.put_nowait((call, future))
-        except queue.Full:
-            hint = "run it again when the catalogue answers; `bsd doctor` checks it"
-            raise TemporaryFailure("too many questions wait for the catalogue", hint=hint) from None
         with self._lock:
-            if self._idle < self._calls.qsize() and self._threads < MOST_THREADS:
+            if len(self._waiting) >= _MOST_WAITING:
+                hint = "run it again when the catalogue answers; `bsd doctor` checks it"
+                raise TemporaryFailure("too many questions wait for the catalogue", hint=hint)
+            self._waiting.append((call, future))
+            if self._threads < MOST_THREADS:
                 self._threads += 1
                 threading.Thread(target=self._run, name="bsd-fleet", daemon=True).start()
         return future
@@ -49,20 +47,8 @@ class FleetThreads:
         return await answer_of(self.submit(call), seconds)
 
     def _run(self) -> None:
-        while True:
-            with self._lock:
-                self._idle += 1
-            try:
-                call, future = self._calls.get(timeout=_IDLE_SECONDS)
-            except queue.Empty:
-                with self._lock:
-                    self._idle -= 1
-                    if not self._calls.empty():  # it came between the two
-                        continue
-                    self._threads -= 1
-                    return
-            with self._lock:
-                self._idle -= 1
+        while (waiting := self._next()) is not None:
+            call, future = waiting
             if not future.set_running_or_notify_cancel():  # its request has given up
                 continue
             try:
@@ -70,14 +56,21 @@ class FleetThreads:
             except BaseException as error:  # noqa: BLE001 - the request reports it
                 future.set_exception(error)
 
+    def _next(self) -> tuple[Callable[[], Any], Future[Any]] | None:
+        with self._lock:
+            if self._waiting:
+                return self._waiting.popleft()
+            self._threads -= 1
+            return None
+
 
 async def answer_of(future: Future[_T], seconds: float) -> _T:
-    """Wait for an answer without cancelling it; raises TemporaryFailure after `seconds`."""
+    """Wait for an answer; after `seconds`, raise TemporaryFailure and cancel a call that waits."""
     try:
-        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), seconds)
+        return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
     except TimeoutError:
         raise TemporaryFailure(
-            f"the catalogue has not answered within {seconds:.0f} s",
+            f"the catalogue has not answered within {seconds:.1f} s",
             hint="check that the database runs, and that this machine reaches it: `bsd doctor`",
         ) from None
 
@@ -92,15 +85,30 @@ class LastAnswer(Generic[_T]):
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._lock = threading.Lock()
-        self._future: Future[_T] | None = None
+        self._last: Future[_T] | None = None
         self._at = 0.0
 
     def get(self, submit: Callable[[], Future[_T]]) -> Future[_T]:
-        """Return the last answer, or the one that `submit` begins to make."""
+        """Return a future of the caller's own, of the last answer or of one that `submit` makes."""
         with self._lock:
-            now, last = time.monotonic(), self._future
-            is_old = last is None or (last.done() and now - self._at >= self._seconds)
-            if last is None or is_old or (last.done() and last.exception() is not None):
-                self._future, self._at = submit(), now
-                return self._future
-            return last
+            if self._last is None or self._is_over(self._last):
+                self._last, self._at = submit(), time.monotonic()
+            last = self._last
+        answer: Future[_T] = Future()
+        last.add_done_callback(lambda _: _copy(last, answer))
+        return answer
+
+    def _is_over(self, last: Future[_T]) -> bool:
+        if not last.done():
+            return False
+        is_old = time.monotonic() - self._at >= self._seconds
+        return is_old or last.exception() is not None
+
+
+def _copy(done: Future[_T], to: Future[_T]) -> None:
+    if not to.set_running_or_notify_cancel():  # its request has given up
+        return
+    if (error := done.exception()) is not None:
+        to.set_exception(error)
+    else:
+        to.set_result(done.result())

@@ -74,7 +74,11 @@ class Postgres:
         import psycopg
 
         options = [f"-c{name}={value}" for name, value in {**SETTINGS, **settings}.items()]
-        program = [*_ordinary(), binaries() / "postgres", "-clisten_addresses=127.0.0.1"]
+        program: list[str | Path] = [
+            *_ordinary(),
+            binaries() / "postgres",
+            "-clisten_addresses=127.0.0.1",
+        ]
         place = [f"-cunix_socket_directories={self.directory}", f"-cport={self.port}"]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -130,7 +134,13 @@ def running(**settings: Any) -> Iterator[Postgres]:
     # Not below pytest's directory, whose path may be too long for a socket, and closed to others.
     directory = Path(tempfile.mkdtemp(prefix="bsd-pg-", dir="/tmp"))
     try:
-        options = ["-D", directory / "data", "-U", "postgres", "--auth=scram-sha-256"]
+        options: list[str | Path] = [
+            "-D",
+            directory / "data",
+            "-U",
+            "postgres",
+            "--auth=scram-sha-256",
+        ]
         options += ["--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"]
         password = directory / "password"
         password.write_text(_PASSWORD)

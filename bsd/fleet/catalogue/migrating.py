@@ -70,7 +70,11 @@ def newest() -> int:
 
 def read_state(connection: Connection) -> SchemaState:
     """Return the state of the schema; raises psycopg.Error."""
-    there = connection.execute("SELECT to_regclass('bsd.migrations') IS NOT NULL").fetchone()
+    # Not to_regclass: the server may still remember that there was no such table.
+    there = connection.execute(
+        "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = 'bsd' AND c.relname = 'migrations')"
+    ).fetchone()
     if not there or not there[0]:
         return SchemaState()
     row = connection.execute(
@@ -110,7 +114,7 @@ def require_writable(connection: Connection, settings: FleetSettings) -> None:
     if state.number > newest():
         raise _too_new(state, settings)
     if state.number < newest():
-        if not _owns(connection):
+        if not owns_schema(connection):
             raise ConfigError(
                 f"the catalogue at {shown(settings)} has schema {state.number}, and this bsd"
                 f" writes schema {newest()}",
@@ -197,7 +201,7 @@ CREATE TABLE bsd.migrations (
 """
 
 
-def _owns(connection: Connection) -> bool:
+def owns_schema(connection: Connection) -> bool:
     """Return whether the role owns the schema, or may make it."""
     row = connection.execute(
         "SELECT coalesce((SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace"

@@ -55,7 +55,6 @@ def test_changes_are_written_once(member: MakeMember, monkeypatch: pytest.Monkey
     monkeypatch.setattr(indexing, "PART_BYTES", 700)
     assert host.ingest().rows > 0
     assert host.entries() == host.fresh()
-    monkeypatch.undo()
 
 
 def test_interrupted_runs_go_on(member: MakeMember, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,25 +86,25 @@ def test_search(member: MakeMember) -> None:
         each.ingest()
     with open_catalogue(host.settings) as catalogue:
 
-        def lines(words: str, **more: object) -> list[tuple[str, str, int]]:
+        def found(words: str, **more: object) -> list[tuple[str, str, int]]:
             return [
                 (hit.host, hit.session, hit.line)
                 for hit in catalogue.search(words, **more).results  # type: ignore[arg-type]
             ]
 
-        assert len(lines("zebra")) == 6
-        assert [line for *_, line in lines("zebra", host="alpha")] == [3, 2, 1]  # newest first
-        assert len(lines("zebr*")) == 8
-        assert lines("HELLO NUMBER5 zebra") == [("beta", "main/s1", 2), ("alpha", "main/s1", 2)]
-        assert len(lines('"number9 hello"')) == 2
-        assert not lines('"hello number9"')
-        assert len(lines("zebra -number9")) == 4
-        assert len(lines("data_base")) == len(lines("base.py")) == len(lines("索")) == 2
-        assert len(lines("zebra", since=1793788000.0, until=1794100000.0)) == 2
-        assert len(lines("zebr*", agent="main", role="user")) == 8
-        assert not lines("zebra", role="assistant")
-        assert not lines("zebra", tool="bash")
-        assert not lines("to_tsquery('x') & ! | <-> :*")
+        assert len(found("zebra")) == 6
+        assert [line for *_, line in found("zebra", host="alpha")] == [3, 2, 1]  # newest first
+        assert len(found("zebr*")) == 8
+        assert found("HELLO NUMBER5 zebra") == [("beta", "main/s1", 2), ("alpha", "main/s1", 2)]
+        assert len(found('"number9 hello"')) == 2
+        assert not found('"hello number9"')
+        assert len(found("zebra -number9")) == 4
+        assert len(found("data_base")) == len(found("base.py")) == len(found("索")) == 2
+        assert len(found("zebra", since=1793788000.0, until=1794100000.0)) == 2
+        assert len(found("zebr*", agent="main", role="user")) == 8
+        assert not found("zebra", role="assistant")
+        assert not found("zebra", tool="bash")
+        assert not found("to_tsquery('x') & ! | <-> :*")
         pages, after = [], None
         while True:
             page = catalogue.search("zebr*", limit=3, after=after)

@@ -105,7 +105,10 @@ DECLARE
     name text := 'entries_' || to_char(first, 'YYYY_MM');
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtext('bsd.entries'));
-    IF to_regclass('bsd.' || name) IS NULL THEN
+    IF NOT EXISTS (
+        SELECT FROM pg_class c
+        WHERE c.relname = name AND c.relnamespace = 'bsd'::regnamespace
+    ) THEN
         EXECUTE format('CREATE TABLE bsd.%I (LIKE bsd.entries INCLUDING ALL)', name);
         EXECUTE format(
             'ALTER TABLE bsd.entries ATTACH PARTITION bsd.%I FOR VALUES FROM (%L) TO (%L)',
