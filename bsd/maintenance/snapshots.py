@@ -80,12 +80,15 @@ class SnapshotScope:
         at_once: copy sessions without waiting for a day of idleness, and without the run's limits.
         names: only these sessions and their parts; empty: all sessions.
         dry_run: only report the sessions that would be copied.
+        rest_seconds: how long a session must have been idle. A run with another value than the
+            default does not check the copies of sessions that have not changed.
     """
 
     first: bool = False
     at_once: bool = False
     names: frozenset[SessionName] = frozenset()
     dry_run: bool = False
+    rest_seconds: float = _REST_SECONDS
 
 
 class SnapshotStatus(StrEnum):
@@ -253,7 +256,9 @@ class _Run:
             changed = self.versions.versions.get(store) != candidate.written
             if changed and self._is_due(candidate, now):
                 due.append(candidate)
-            elif self.scope.at_once or _is_turn_of(store, now):
+            elif self.scope.at_once or (
+                self.scope.rest_seconds == _REST_SECONDS and _is_turn_of(store, now)
+            ):
                 unchanged.append(candidate)
         return in_place, due, unchanged
 
@@ -271,10 +276,10 @@ class _Run:
             return False
         # A time in the future means that the clock was set back since.
         age = now - candidate.written.mtime_ns / 1e9
-        if self.scope.at_once or age >= _REST_SECONDS or age < 0:
+        if self.scope.at_once or age >= self.scope.rest_seconds or age < 0:
             return True
         used = _used_before_bsd(self.layout, candidate)
-        return used is not None and now - used >= _REST_SECONDS
+        return used is not None and now - used >= self.scope.rest_seconds
 
     def _is_damaged(self, candidate: _Candidate, now: float) -> bool:
         store = self.layout.store_name(candidate.name)

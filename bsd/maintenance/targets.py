@@ -208,6 +208,13 @@ class ExtractedFiles(_IndexedFiles):
     def _let_go(self, place: Path, going: list[ExpirableFile]) -> Iterable[ExpirableFile]:
         return going if self._packed_at is None else self._pack(place, going, self._packed_at)
 
+    def pack_early(self, place: Path) -> None:
+        """Pack all files of a store, and leave them in it; raises Busy, OSError, PackDamaged."""
+        with lock_of(self.layout, place, self._wait):
+            files = sorted(self.look(place).files, key=_by_line)
+            for _ in self._pack(place, files, self._packed_at or 0.0):
+                pass
+
     def _pack(self, place: Path, going: list[ExpirableFile], now: float) -> Iterator[ExpirableFile]:
         """Pack files into the archive; yield each file once its line is durable there."""
         archive = SessionArchive(self.layout.refuse_outside(self.layout.archive / place.name))

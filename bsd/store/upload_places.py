@@ -28,14 +28,16 @@ class PlaceState:
     Attributes:
         generation: of the newest manifest; 0: none.
         previous: SHA-256 of its object, in hex.
-        sweeps: the bucket may have objects that no file uses.
+        newest_full: the last generation that lists all files.
         is_full: the next manifest must list all files.
+        sweeps: the bucket may have objects that no file uses.
     """
 
     generation: int
     previous: str | None
-    sweeps: bool
+    newest_full: int
     is_full: bool
+    sweeps: bool
 
 
 class PendingManifest(NamedTuple):
@@ -44,6 +46,7 @@ class PendingManifest(NamedTuple):
     generation: int
     data: bytes  # the object
     hash: str  # of the object, in hex
+    is_full: bool
 
 
 class NotedFile(NamedTuple):
@@ -83,9 +86,18 @@ class PlaceJournal:
 
     def state(self) -> PlaceState:
         """Return the state of the manifests."""
-        query = "SELECT generation, previous, sweeps, is_full FROM places WHERE number = ?"
-        ((generation, previous, sweeps, is_full),) = self._rows(query)
-        return PlaceState(generation, previous, bool(sweeps), bool(is_full))
+        query = """
+            SELECT generation, previous, newest_full, is_full, sweeps FROM places
+            WHERE number = ?"""
+        ((generation, previous, newest_full, is_full, sweeps),) = self._rows(query)
+        return PlaceState(generation, previous, newest_full, bool(is_full), sweeps > 0)
+
+    def is_new(self) -> bool:
+        """Return whether the journal knows nothing of the place."""
+        query = """
+            SELECT generation = 0 AND pending IS NULL
+            AND NOT EXISTS (SELECT * FROM files WHERE place = ?1) FROM places WHERE number = ?1"""
+        return bool(self._rows(query)[0][0])
 
     # --- files ---
 
@@ -112,40 +124,38 @@ class PlaceJournal:
             return RemoteFile.from_json(orjson.loads(document))
         return None
 
-    def elsewhere(self, path: str) -> Stored | None:
-        """Return a file that another place has, such as one of this host's former name."""
-        found = self._journal.stored(path)
-        return None if found is None or self.file(path) is not None else found
+    def stored(self, path: str) -> Stored | None:
+        """Return a file of this place, or of another one, such as one of a former name."""
+        return self._journal.stored(path)
 
-    def note_uploads(self, uploads: Iterable[Upload], *, listed: bool = False) -> None:
-        """Record files that the bucket has. `listed`: the newest manifest names them."""
+    def note_uploads(self, uploads: Iterable[Upload]) -> None:
+        """Record files that the bucket has."""
         with self._journal.change() as db:
             for upload in uploads:
-                file = upload.file
-                self._release(db, file.path)
-                ino, size, mtime_ns = upload.stamp
-                db.execute(
-                    "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?)",
-                    (
-                        self._place,
-                        file.path,
-                        orjson.dumps(file.as_json()),
-                        upload.copy,
-                        file.size,
-                        signed(ino),
-                        size,
-                        mtime_ns,
-                        listed,
-                    ),
-                )
-                db.execute(
-                    "DELETE FROM removed WHERE place = ? AND path = ?", (self._place, file.path)
-                )
-                keys = {part.key for part in file.parts}
-                db.executemany(
-                    "INSERT OR IGNORE INTO parts VALUES (?, ?, ?)",
-                    [(self._place, key, file.path) for key in keys],
-                )
+                self._note(db, upload, listed=False)
+
+    def _note(self, db: sqlite3.Connection, upload: Upload, *, listed: bool) -> None:
+        file = upload.file
+        where = (self._place, file.path)
+        self._release(db, file.path)
+        ino, size, mtime_ns = upload.stamp
+        row = (
+            *where,
+            orjson.dumps(file.as_json()),
+            upload.copy,
+            file.size,
+            signed(ino),
+            size,
+            mtime_ns,
+            False,
+            listed,
+        )
+        db.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        db.execute("DELETE FROM removed WHERE place = ? AND path = ?", where)
+        db.executemany(
+            "INSERT OR IGNORE INTO parts VALUES (?, ?, ?)",
+            [(self._place, part.key, file.path) for part in file.parts],
+        )
 
     def note_stamp(self, path: str, stamp: FileStamp, *, is_thin: bool = False) -> None:
         """Record the present stamp of a local file whose content the bucket has."""
@@ -222,34 +232,53 @@ class PlaceJournal:
         """Keep a manifest, so that a push that is interrupted creates the same one again."""
         with self._journal.change() as db:
             db.execute(
-                "UPDATE places SET pending = ?, pending_hash = ? WHERE number = ?",
-                (manifest.data, manifest.hash, self._place),
+                "UPDATE places SET pending = ?, pending_hash = ?, pending_full = ?"
+                " WHERE number = ?",
+                (manifest.data, manifest.hash, manifest.is_full, self._place),
             )
 
     def pending_manifest(self) -> PendingManifest | None:
         """Return the manifest that an interrupted push has begun."""
-        query = "SELECT generation, pending, pending_hash FROM places WHERE number = ?"
-        ((generation, data, hash_),) = self._rows(query)
-        return None if data is None else PendingManifest(generation + 1, data, hash_)
+        query = """
+            SELECT generation, pending, pending_hash, pending_full FROM places WHERE number = ?"""
+        ((generation, data, hash_, full),) = self._rows(query)
+        return None if data is None else PendingManifest(generation + 1, data, hash_, bool(full))
 
     def manifest_written(self, manifest: PendingManifest) -> None:
         """Record that the bucket has a manifest; all files are listed now."""
         with self._journal.change() as db:
             db.execute(
-                "UPDATE places SET pending = NULL, pending_hash = NULL, is_full = 0,"
-                " generation = ?, previous = ? WHERE number = ?",
+                "UPDATE places SET pending = NULL, pending_hash = NULL, generation = ?1,"
+                " previous = ?2 WHERE number = ?3",
                 (manifest.generation, manifest.hash, self._place),
             )
+            if manifest.is_full:
+                db.execute(
+                    "UPDATE places SET is_full = 0, newest_full = generation, sweeps ="
+                    " iif(sweeps < 0, -1, 1) WHERE number = ?",
+                    (self._place,),
+                )
             db.execute("UPDATE files SET listed = 1 WHERE place = ? AND NOT listed", (self._place,))
             db.execute("DELETE FROM removed WHERE place = ?", (self._place,))
 
-    def adopt(self, generation: int, previous: str | None, files: Iterable[Upload]) -> None:
-        """Take over the newest manifest of the bucket, since the journal was lost."""
-        self.note_uploads(files, listed=True)
+    def adopt(
+        self, generation: int, previous: str | None, files: Iterable[Upload], *, whole: bool
+    ) -> None:
+        """Take over the newest manifest of the bucket, since the journal was lost.
+
+        Args:
+            generation: its number.
+            previous: SHA-256 of its object, in hex.
+            files: all files that it and those before it list.
+            whole: no manifest is missing or damaged.
+        """
         with self._journal.change() as db:
+            for upload in files:
+                self._note(db, upload, listed=True)
             db.execute(
-                "UPDATE places SET generation = ?, previous = ?, sweeps = 1 WHERE number = ?",
-                (generation, previous, self._place),
+                "UPDATE places SET generation = ?, previous = ?, is_full = ?, sweeps = ?"
+                " WHERE number = ?",
+                (generation, previous, not whole, 1 if whole else -1, self._place),
             )
 
     def give_up(self) -> None:
@@ -266,7 +295,9 @@ class PlaceJournal:
     def set_sweeps(self, *, on: bool) -> None:
         """Record whether the bucket may have objects that no file uses."""
         with self._journal.change() as db:
-            db.execute("UPDATE places SET sweeps = ? WHERE number = ?", (on, self._place))
+            db.execute(
+                "UPDATE places SET sweeps = ? WHERE number = ? AND sweeps >= 0", (on, self._place)
+            )
 
     def unused(self) -> list[str]:
         """Return keys of objects that no file uses any more."""
@@ -302,8 +333,8 @@ def current_place(journal: UploadJournal, place: BucketPlace) -> PlaceJournal:
     with journal.change() as db:
         db.execute("UPDATE places SET is_current = 0 WHERE is_current")
         db.execute(
-            "INSERT INTO places (url, directory, identity, is_current, is_lost, generation, sweeps,"
-            " is_full) VALUES (?, ?, ?, 1, 0, 0, 0, 0)"
+            "INSERT INTO places (url, directory, identity, is_current, is_lost, generation,"
+            " newest_full, is_full, sweeps) VALUES (?, ?, ?, 1, 0, 0, 0, 0, 0)"
             " ON CONFLICT DO UPDATE SET is_current = 1, identity = excluded.identity",
             (place.url, place.directory, identity),
         )

@@ -41,18 +41,22 @@ _VERSION = 1
 _WAIT_SECONDS = 10.0
 _CACHE_KIB = 2048
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+# Endings of the names of packs, and of damaged packs that were set aside (`store/pack.py`).
+PACK, SET_ASIDE = ".zst", ".zst.damaged"
 # The archive of a session in the trash: `trash/<store>_archive_<time>/`.
 _IN_TRASH = re.compile(r"(?P<store>.+)_archive_\d{8}T\d{6}\.\d{3}Z")
 
 _TABLES = {
-    # A place is a directory of a bucket; it is `lost` if another machine uses it. `pending`: a
-    # manifest that may be in the bucket already. `sweeps`: the bucket may have objects that no row
-    # names. `is_full`: the next manifest must list all files.
+    # A place is a directory of a bucket; it is `lost` if another machine uses it. `newest_full` is
+    # the last manifest that lists all files; with `is_full` the next one must. `pending`: a
+    # manifest that may be in the bucket already. `sweeps`: 1: the bucket may have objects that no
+    # row names; -1: such objects stay, since a manifest that may name them is damaged.
     "places": """
         number INTEGER PRIMARY KEY, url TEXT NOT NULL, directory TEXT NOT NULL, identity TEXT,
         is_current INTEGER NOT NULL, is_lost INTEGER NOT NULL, generation INTEGER NOT NULL,
-        previous TEXT, pending BLOB, pending_hash TEXT, sweeps INTEGER NOT NULL,
-        is_full INTEGER NOT NULL, UNIQUE (url, directory)""",
+        previous TEXT, newest_full INTEGER NOT NULL, is_full INTEGER NOT NULL, pending BLOB,
+        pending_hash TEXT, pending_full INTEGER, sweeps INTEGER NOT NULL,
+        UNIQUE (url, directory)""",
     # `document`: the RemoteFile; `copy`: facts about a copy of a session. `listed`: the newest
     # manifest has the file as it is here.
     "files": """
@@ -70,6 +74,8 @@ _TABLES = {
     "deleted": "path TEXT PRIMARY KEY, at REAL NOT NULL, must INTEGER NOT NULL) WITHOUT ROWID",
     # `document` is NULL once the tombstone is in the bucket and was obeyed here.
     "tombstones": "id TEXT PRIMARY KEY, document BLOB) WITHOUT ROWID",
+    # Stores whose originals were packed early, and the time of their directories then.
+    "packed": "store TEXT PRIMARY KEY, mtime_ns INTEGER NOT NULL) WITHOUT ROWID",
     "figures": "name TEXT PRIMARY KEY, value) WITHOUT ROWID",
 }
 
@@ -132,11 +138,14 @@ def _note(root: Path, gone: list[str], *, must: bool) -> None:
 def archive_path(root: Path, path: Path) -> str | None:
     """Return a file's path relative to `archive/`, as journal and manifests name it.
 
-    A file in the archive of a session in the trash has the path that it had before. None: the file
-    lies elsewhere.
+    A file in the archive of a session in the trash has the path that it had before, and a damaged
+    pack that was set aside the name that it had before: the bucket may have it whole. None: the
+    file lies elsewhere.
     """
     with suppress(ValueError):
         top, *below = path.relative_to(root).parts
+        if below and below[-1].endswith(SET_ASIDE):
+            below[-1] = below[-1].removesuffix(SET_ASIDE) + PACK
         if top == "archive" and below:
             return "/".join(below)
         if top == "trash" and len(below) > 1 and (found := _IN_TRASH.fullmatch(below[0])):
