@@ -55,6 +55,7 @@ from bsd.cli.output import (
     size,
 )
 from bsd.cli.problem import Problem
+from bsd.cli.push import push_command
 from bsd.cli.search import print_commands, print_hits, print_snippet
 from bsd.core.config import OFF
 from bsd.core.errors import Busy, Invalid
@@ -481,4 +482,5 @@ def tell_forgotten(done: Forgotten, name: str, entry: str | None) -> None:
         )
 
 
+archive_group.add_command(push_command)
 archive_group.add_command(verify_command)

@@ -14,6 +14,7 @@ from bsd.cli.fleet_export import export_command
 from bsd.cli.output import counted, minute, note, print_table, say, say_wrapped, size
 from bsd.cli.problem import Problem
 from bsd.cli.progress import waiting
+from bsd.cli.push import update_command
 from bsd.core.durations import spell_seconds
 
 
@@ -97,6 +98,7 @@ def _row(host: HostState) -> tuple[str, ...]:
 # --- commands of other modules: `fleet_group.add_command(COMMAND)`, one line each ---
 
 # the catalogue
+fleet_group.add_command(update_command)
 fleet_group.add_command(migrate_command)
 fleet_group.add_command(rebuild_command)
 
