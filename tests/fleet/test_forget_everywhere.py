@@ -44,6 +44,7 @@ def machines(layout: Layout, tmp_path: Path, clock: Clock) -> tuple[Machine, Mac
     extract(layout, NAME, clock, trigger_types=VALUES)
     keep(layout, clock)
     search(layout, WORDS[0])
+    clock.ahead += 2 * 3600  # the store rests
     push(first.context)
     root = tmp_path / "second"
     (root / "agents").mkdir(parents=True)
@@ -55,6 +56,7 @@ def machines(layout: Layout, tmp_path: Path, clock: Clock) -> tuple[Machine, Mac
     extract(second.layout, NAME, clock, trigger_types=VALUES)
     keep(second.layout, clock)
     search(second.layout, WORDS[0])
+    clock.ahead += 2 * 3600
     push(second.context)
     path.unlink()
     clock.ahead += DAY
