@@ -54,7 +54,7 @@ def test_a_real_catalogue(
         "main/alpha": True,
         "main/beta": False,
     }
-    results = search_fleet(context, "2", FleetFilter(host="build-3", role="tool")).results
+    results = search_fleet(context, "look", FleetFilter(host="build-3", role="user")).results
     assert [hit.command for hit in results] == ["bsd archive bring-back build-3:main/beta"]
 
     role = f"reader_{Path(layout.root).parent.name}".replace("-", "_").lower()[:60]
