@@ -13,6 +13,7 @@ from pydantic import Field
 from bsd.actions.context import ActionContext
 from bsd.core.errors import BsdError, Forbidden
 from bsd.core.layout import SessionName
+from bsd.fleet.checks import check_fleet
 from bsd.maintenance import verify as verification
 from bsd.maintenance.doctor import Check, Level, clock, examine, versions
 from bsd.maintenance.file_owners import wrongly_owned
@@ -102,6 +103,7 @@ def _checks(context: ActionContext) -> Iterator[Check]:
     yield Check("config", Level.OK, f"{file} is {state}; enabled: {str(config.enabled).lower()}")
     yield clock(layout)
     yield from _price_list(context)
+    yield from check_fleet(context)
 
 
 def _price_list(context: ActionContext) -> Iterator[Check]:

@@ -56,6 +56,9 @@ class EntryOnHost(FleetHit):
     """An entry of any host that contains all the words, and how to get it."""
 
     here: Here
+    gone: Annotated[
+        bool, Field(description="True if it is of a session here that its program has deleted")
+    ]
     command: Command
 
 
@@ -123,6 +126,7 @@ def search_fleet(
         EntryOnHost(
             **asdict(hit),
             here=commands.is_here(hit.host),
+            gone=commands.is_gone(hit.host, hit.session),
             command=commands.of(hit.host, hit.session, hit.entry or str(hit.line)),
         )
         for hit in page.results
@@ -206,11 +210,12 @@ class _Commands:
         """Return the command for a session; names come from other machines, so they are quoted."""
         if not self.is_here(host):
             return f"bsd archive bring-back {shlex.quote(f'{host}:{session}')}"
-        if self._is_deleted(session):
+        if self.is_gone(host, session):
             return f"bsd archive show {shlex.quote(session)}"
         return shlex.join(["bsd", "show", session, *([entry] if entry is not None else [])])
 
-    def _is_deleted(self, session: str) -> bool:
+    def is_gone(self, host: str, session: str) -> bool:
+        """Return True if it is a session of this machine that its program has deleted."""
         with suppress(BsdError):
-            return is_deleted(self._layout, SessionName.parse(session))
+            return self.is_here(host) and is_deleted(self._layout, SessionName.parse(session))
         return False

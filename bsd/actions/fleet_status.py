@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields, replace
@@ -21,6 +20,7 @@ from bsd.core.formatting import iso_utc
 from bsd.fleet.catalogue.answers import FleetHost
 from bsd.fleet.catalogue.queries import open_catalogue
 from bsd.fleet.host import HostDirectory, this_host
+from bsd.fleet.hosts import named_hosts, shared_names
 from bsd.fleet.manifest import host_directories, read_host
 from bsd.fleet.time_limit import ANSWER_SECONDS, within
 from bsd.store.uploads import UploadFigures, UploadJournal
@@ -41,7 +41,7 @@ class FleetProblem:
 class HostState:
     """A host. Sizes are bytes; null: this machine cannot know it."""
 
-    host: str
+    host: Annotated[str, Field(description="`NAME`, or `NAME~ID` if another host has that name")]
     id: Annotated[str, Field(description="8 hex digits that distinguish hosts of one name")]
     here: Annotated[bool, Field(description="True if it is this machine")]
     version: Annotated[str | None, Field(description="Of bsd")]
@@ -49,19 +49,15 @@ class HostState:
         str | None, Field(description="When it last told the catalogue or the bucket something")
     ]
     sessions: int | None
-    bytes: Annotated[int | None, Field(description="Size of its files in the bucket")]
+    bytes: Annotated[int | None, Field(description="Size of its sessions")]
+    bucket_bytes: Annotated[int | None, Field(description="Size of its files in the bucket")]
     behind_files: Annotated[int | None, Field(description="Files that are not uploaded yet")]
     behind_bytes: int | None
     behind_seconds: Annotated[
         float | None, Field(description="Since when files wait; null: none waits")
     ]
-    errors: Annotated[int | None, Field(description="Failed uploads since the last success")]
+    errors: Annotated[int | None, Field(description="Failed uploads")]
     last_error: str | None
-
-    @property
-    def directory(self) -> HostDirectory:
-        """Its directory in the bucket."""
-        return HostDirectory(self.host, self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +72,29 @@ class FleetStatus:
     problems: tuple[FleetProblem, ...]
 
 
-def fleet_status(context: ActionContext) -> FleetStatus:
+def fleet_status(context: ActionContext, *, manifests: bool = True) -> FleetStatus:
     """Return the state of all hosts; a part that does not answer is listed as a problem.
 
-    Hosts that the catalogue does not know are read from their manifests in the bucket.
+    Args:
+        manifests: read the manifests of all hosts in the bucket, not only of those that the
+            catalogue does not know.
     """
-    settings, survey = context.fleet, _Survey(context)
+    settings, survey = context.fleet, _Survey(context, manifests=manifests)
     if settings.database is not None:
         survey.attempt("database", survey.ask_catalogue)
     if settings.bucket is not None:
         survey.attempt("bucket", survey.ask_bucket)
     if settings.is_on:
         survey.attempt("uploads", survey.look_here)
-    hosts = sorted(survey.hosts.values(), key=lambda host: (not host.here, host.host, host.id))
+    names = named_hosts(sorted(survey.hosts), survey.here)
+    hosts = [replace(survey.hosts[each.directory], host=each.name) for each in names]
+    hosts.sort(key=lambda host: not host.here)
     return FleetStatus(
         settings.host,
         settings.bucket,
         settings.database is not None,
         tuple(hosts),
-        tuple(_names_twice(hosts)),
+        tuple(shared_names(names)),
         tuple(survey.problems),
     )
 
@@ -102,9 +102,11 @@ def fleet_status(context: ActionContext) -> FleetStatus:
 class _Survey:
     """Collects the hosts, and the problems of the parts that are asked."""
 
-    def __init__(self, context: ActionContext) -> None:
+    def __init__(self, context: ActionContext, *, manifests: bool) -> None:
         self._context = context
         self._settings = context.fleet
+        self._manifests = manifests
+        self.here: HostDirectory | None = None
         self.hosts: dict[HostDirectory, HostState] = {}
         self.problems: list[FleetProblem] = []
 
@@ -117,25 +119,29 @@ class _Survey:
     def ask_catalogue(self) -> None:
         settings = self._settings
         for host in within(ANSWER_SECONDS, "the database", lambda: _catalogue_hosts(settings)):
-            state = _of_catalogue(host)
-            self.hosts[state.directory] = state
+            # It calls hosts of one name `NAME~ID`.
+            directory = HostDirectory(host.host.partition("~")[0], host.id)
+            self.hosts[directory] = HostState(**asdict(host), here=False, bucket_bytes=None)
 
     def ask_bucket(self) -> None:
-        """Read the manifests of the hosts that the catalogue does not know."""
         settings = self._settings
         found = within(ANSWER_SECONDS, "the bucket", lambda: _directories(settings))
-        missing = [directory for directory in found if directory not in self.hosts]
+        wanted = found if self._manifests else [each for each in found if each not in self.hosts]
         read = within(
-            _MANIFESTS_SECONDS, "the bucket", lambda: list(_of_manifests(settings, missing))
+            _MANIFESTS_SECONDS, "the bucket", lambda: list(_of_manifests(settings, wanted))
         )
         for state, problems in read:
-            self.hosts[state.directory] = state
+            directory = HostDirectory(state.host, state.id)
+            known = self.hosts.get(directory)
+            self.hosts[directory] = (
+                replace(known, bucket_bytes=state.bucket_bytes) if known else state
+            )
             self.problems += problems
 
     def look_here(self) -> None:
         """Put this machine's own figures in place of what it told others."""
         context = self._context
-        here = this_host(context.layout, self._settings)
+        here = self.here = this_host(context.layout, self._settings)
         state = replace(self.hosts.get(here) or _unknown(here), here=True, version=__version__)
         self.hosts[here] = state
         if self._settings.bucket is None:
@@ -148,7 +154,7 @@ class _Survey:
         since = figures.waiting_since
         self.hosts[here] = replace(
             state,
-            bytes=figures.bytes,
+            bucket_bytes=figures.bytes,
             behind_files=figures.waiting_files,
             behind_bytes=figures.waiting_bytes,
             behind_seconds=None if since is None else max(context.now() - since, 0.0),
@@ -160,11 +166,6 @@ class _Survey:
 def _catalogue_hosts(settings: FleetSettings) -> tuple[FleetHost, ...]:
     with closing(open_catalogue(settings)) as catalogue:
         return catalogue.hosts()
-
-
-def _of_catalogue(host: FleetHost) -> HostState:
-    # It calls the second host of a name `NAME~ID`.
-    return HostState(**asdict(host) | {"host": host.host.partition("~")[0]}, here=False)
 
 
 def _unknown(directory: HostDirectory) -> HostState:
@@ -198,16 +199,7 @@ def _of_manifests(
             version=archive.version or None,
             last_seen=iso_utc(archive.at) if archive.generation else None,
             sessions=sum(1 for _ in archive.copies()),
-            bytes=sum(each.file.size for each in archive.files.values()),
+            bytes=sum(copy.size for _, copy in archive.copies()),
+            bucket_bytes=sum(each.file.size for each in archive.files.values()),
         )
         yield state, broken
-
-
-def _names_twice(hosts: list[HostState]) -> Iterator[str]:
-    for name, count in Counter(host.host for host in hosts).items():
-        if count > 1:
-            ids = ", ".join(host.id for host in hosts if host.host == name)
-            yield (
-                f"{count} machines call themselves {name} ({ids}): set `host` in [fleet] of "
-                "bsd.toml on one of them"
-            )

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import islice
@@ -34,6 +34,7 @@ from bsd.bucket.errors import (
 )
 from bsd.bucket.objects import LARGEST_OBJECT, Bandwidth, Bucket, ListedObject, RightCheck
 from bsd.bucket.service_errors import code_of, status_of, translate
+from bsd.core.errors import BsdError
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -60,19 +61,11 @@ _RETRY: RetryConfig = {
 }
 _USER_AGENT = "bsd"
 _Data = bytes | bytearray
+_NO_ETAG = "ETag Header missing"
 
 
 # What obstore raises.
 _ERRORS = (BaseError, OSError, ValueError)
-
-
-@contextmanager
-def _translated(doing: str) -> Iterator[None]:
-    """Raise the errors of `errors.py` in place of obstore's."""
-    try:
-        yield
-    except _ERRORS as error:
-        raise translate(error, doing) from None
 
 
 class StorageBucket(Bucket):
@@ -88,7 +81,38 @@ class StorageBucket(Bucket):
         self._lock = threading.Lock()
         self._rate = _EXPECTED_RATE
         self._versions: bool | None = None
+        self._credentials_problem: BsdError | None = None
         self._s3 = _s3_settings() if self._kind == "s3" else {}
+        if provider := self._s3.get("credential_provider"):
+            self._s3["credential_provider"] = self._noting_problems(provider)
+
+    # --- errors ---
+
+    @contextmanager
+    def _translated(self, doing: str) -> Iterator[None]:
+        """Raise the errors of `errors.py` in place of obstore's."""
+        try:
+            yield
+        except _ERRORS as error:
+            raise self._problem(error, doing) from None
+
+    def _problem(self, error: Exception, doing: str) -> BsdError:
+        if problem := self._credentials_problem:
+            self._credentials_problem = None
+            return BucketRefused(f"{doing}: {problem.message}", hint=problem.hint)
+        return translate(error, doing)
+
+    def _noting_problems(self, provider: Callable[[], object]) -> Callable[[], object]:
+        """Return a provider of credentials whose errors reach the caller as they are."""
+
+        def credentials() -> object:
+            try:
+                return provider()
+            except BsdError as problem:
+                self._credentials_problem = problem
+                raise
+
+        return credentials
 
     # --- clients ---
 
@@ -105,7 +129,7 @@ class StorageBucket(Bucket):
                 seconds *= 2
         with self._lock:
             if seconds not in self._stores:
-                with _translated(f"opening {self.url}"):
+                with self._translated(f"opening {self.url}"):
                     self._stores[seconds] = self._make(seconds)
             return self._stores[seconds]
 
@@ -157,7 +181,9 @@ class StorageBucket(Bucket):
         except _ERRORS as error:
             if self._leaves_out_checksum(error):
                 return self._send(key, data, mode)
-            problem = translate(error, doing)
+            if _NO_ETAG in str(error):  # the object is there all the same
+                return None
+            problem = self._problem(error, doing)
             if isinstance(problem, BucketUnreachable) and status_of(error) is None:
                 self._rate = max(_SLOWEST_RATE, self._rate // 2)  # the next attempt has more time
             raise problem from None
@@ -189,7 +215,7 @@ class StorageBucket(Bucket):
         Raises BucketUnreachable if two readings differ.
         """
         with suppress(NoObject):
-            with _translated(doing):
+            with self._translated(doing):
                 meta = obstore.head(self._store(), self._path(key))
             if meta["size"] != len(data):
                 return False
@@ -209,7 +235,7 @@ class StorageBucket(Bucket):
 
     def get(self, key: str, most: int = LARGEST_OBJECT) -> bytes:
         doing = f"reading {self.url}/{key}"
-        with _translated(doing):
+        with self._translated(doing):
             answer = obstore.get(self._store(), self._path(key))
             size = answer.meta["size"]
             if size > most:
@@ -223,7 +249,7 @@ class StorageBucket(Bucket):
         if not length:
             return b""
         doing = f"reading {self.url}/{key}"
-        with _translated(doing):
+        with self._translated(doing):
             answer = obstore.get_range(self._store(), self._path(key), start=start, length=length)
         data = bytes(answer)
         if len(data) != length:
@@ -233,24 +259,24 @@ class StorageBucket(Bucket):
     def list_keys(self, prefix: str) -> Iterator[ListedObject]:
         skipped = len(self._prefix) + 1 if self._prefix else 0
         doing = f"listing {self.url}/{prefix}"
-        with _translated(doing):
+        with self._translated(doing):
             pages = obstore.list(self._store(), self._path(prefix) or None)
         page: Sequence[ObjectMeta] | None = []
         while page is not None:
             for meta in page:
                 yield ListedObject(meta["path"][skipped:], meta["size"], meta["last_modified"])
-            with _translated(doing):
+            with self._translated(doing):
                 page = next(pages, None)
 
     def list_directories(self, prefix: str) -> list[str]:
-        with _translated(f"listing {self.url}/{prefix}"):
+        with self._translated(f"listing {self.url}/{prefix}"):
             found = obstore.list_with_delimiter(self._store(), self._path(prefix) or None)
         return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
 
     def delete(self, keys: Iterable[str]) -> None:
         left = iter(keys)
         while some := [self._path(key) for key in islice(left, _DELETED_AT_ONCE)]:
-            with _translated(f"deleting {len(some)} objects of {self.url}"):
+            with self._translated(f"deleting {len(some)} objects of {self.url}"):
                 try:
                     obstore.delete(self._store(), some)
                 except FileNotFoundError:  # a service that minds may have left the others

@@ -156,7 +156,7 @@ class Sealing:
                 if self.identity is None:
                     raise CannotDecrypt(
                         f"{what} is encrypted, and no identity is set",
-                        hint="name a file of age-keygen: `identity` in the table [fleet] of bsd.toml",
+                        hint="name a file of age-keygen: `identity` in [fleet] of bsd.toml",
                     )
                 self._private = self._read(self.identity)
             return self._private

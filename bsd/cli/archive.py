@@ -25,6 +25,7 @@ from bsd.actions.archive import (
     show_archived,
 )
 from bsd.actions.forget_project import ForgottenProject, forget_whole_project
+from bsd.actions.other_hosts import list_hosts_archive
 from bsd.actions.vanished import PromptsShown
 from bsd.cli import completion
 from bsd.cli.call import BsdGroup, Call, ask_first
@@ -34,24 +35,32 @@ from bsd.cli.extract import tell_copy
 from bsd.cli.names import archived_session
 from bsd.cli.new_file import new_file
 from bsd.cli.options import agent_option, sessions_argument, yes_option
+from bsd.cli.other_hosts import (
+    bring_back_from,
+    forget_on_all,
+    host_option,
+    remote_name,
+    tell_back,
+    tell_hosts,
+    verify_command,
+)
 from bsd.cli.output import (
     counted,
     minute,
     note,
     one_line,
     print_table,
-    safe,
     say,
     say_wrapped,
     size,
 )
 from bsd.cli.problem import Problem
+from bsd.cli.push import push_command
 from bsd.cli.search import print_commands, print_hits, print_snippet
 from bsd.core.config import OFF
 from bsd.core.errors import Busy, Invalid
 from bsd.core.formatting import lifetime_seconds
 from bsd.core.layout import Layout, SessionName
-from bsd.maintenance.bring_back import BroughtBack
 from bsd.maintenance.forget import Forgotten
 from bsd.maintenance.snapshots import SnapshotStatus
 
@@ -85,6 +94,9 @@ def archive_group(context: click.Context, /) -> Any:
       bsd archive forget main/4f2a --yes
       bsd archive forget main/4f2a 1c556fa0
       bsd archive forget --project /home/me/shop --dry-run
+      bsd archive list --host '*'
+      bsd archive bring-back laptop:main/4f2a
+      bsd archive verify --remote
     """
     if context.invoked_subcommand is None:
         return context.invoke(list_command)
@@ -94,13 +106,22 @@ def archive_group(context: click.Context, /) -> Any:
 @archive_group.command("list")
 @click.option("--agent")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
+@host_option
 @click.pass_obj
-def list_command(call: Call, /, agent: str | None, limit: int) -> None:
+def list_command(call: Call, /, agent: str | None, limit: int, host: str | None) -> None:
     """List sessions that their program has deleted, the most recently used first.
 
     Some sessions have no copy, but the history of their program still names them: only their
     prompts are left. `bsd archive show` shows these.
+
+    With --host, the sessions that a host has in the bucket that you share ([fleet] in bsd.toml),
+    deleted or not.
     """
+    if host is not None:
+        with call.context(changes=False) as context:
+            others = list_hosts_archive(context, host, agent=agent, limit=limit)
+        call.answer(others, tell_hosts)
+        return
     with call.context(changes=False) as context:
         answer = list_archive(context, agent=agent, limit=limit)
     call.answer(answer, tell_gone)
@@ -287,11 +308,17 @@ def bring_back_command(call: Call, /, session: str, renamed: str | None, copy: s
 
     With --to, bsd writes only the session itself, as JSON lines; also if its program keeps sessions
     in a database, to which bsd never writes.
+
+    HOST:AGENT/SESSION is a session of another host that shares your bucket, or of this host before
+    its archive was lost. If a source or an agent of this root has the name HOST, write HOST~ID as
+    `bsd archive list --host '*'` does.
     """
+    if copy is not None and renamed is not None:
+        raise Invalid("--as and --to exclude each other", hint="leave one of them out")
+    if (remote := remote_name(call, session)) is not None:
+        return bring_back_from(call, *remote, renamed=renamed, copy=copy)
     name = _archived(call, session)
     if copy is not None:
-        if renamed is not None:
-            raise Invalid("--as and --to exclude each other", hint="leave one of them out")
         with new_file(copy) as write, call.context(changes=False) as context:
             written = copy_back(context, name, write)
         return tell_copy(call, written, copy)
@@ -317,29 +344,6 @@ def _archived(call: Call, text: str, *, live: bool = False) -> str:
     return name
 
 
-def tell_back(done: BroughtBack) -> None:
-    others = len(done.sessions) - 1
-    more = f", with {counted(others, 'session')} that belong to it" if others else ""
-    say(f"{done.session} is back{more}: {counted(done.files, 'file')}, {size(done.bytes)}")
-    say(f"  {done.path}")
-    if done.memory:
-        say(f"  also back, from the project's memory: {', '.join(map(safe, done.memory))}")
-    for path in done.memory_stays:
-        note(f"{safe(path)} differs from its copy, and was not replaced")
-    for key in done.keys:
-        say(f"  sessions.json lists it as {key} again")
-    for key in done.keys_taken:
-        note(f"sessions.json has another {key} by now, which was not replaced")
-    for what, why in done.unavailable.items():
-        note(f"{what} stays a placeholder: {why}")
-    for why in done.left_out:
-        note(f"not brought back, as there is no copy: {why}")
-    if done.resume is not None:
-        say(f"  Continue it: {done.resume}")
-    if done.advice is not None:
-        note(done.advice)
-
-
 @archive_group.command("forget")
 @click.argument("session", required=False, metavar="[AGENT/SESSION]")
 @click.argument("entry", required=False, metavar="[ENTRY]")
@@ -352,6 +356,7 @@ def tell_back(done: BroughtBack) -> None:
 @click.option(
     "--dry-run", is_flag=True, help="With --project: list the data that would be deleted."
 )
+@click.option("--lost", is_flag=True, help="With HOST: it will not come back.")
 @yes_option
 @click.pass_obj
 def forget_command(
@@ -361,6 +366,7 @@ def forget_command(
     entry: str | None,
     project: str | None,
     dry_run: bool,
+    lost: bool,
     yes: bool,
 ) -> int:
     """Delete for good the data that bsd keeps of a session, an entry or a project.
@@ -375,6 +381,11 @@ def forget_command(
     name of an agent, or a directory. A directory selects all sessions of every agent that began in
     it or below it, with their subagents and the copy of the project's memory. Sessions that still
     exist are copied again while they exist.
+
+    If you share a bucket ([fleet] in bsd.toml), the data is deleted there, too, and all other hosts
+    that share it forget it at their next push. HOST:AGENT/SESSION is a session of another host: all
+    hosts forget it. If that host is lost (--lost), or has been silent for a week, its objects are
+    deleted at once.
     """
     if (session is None) == (project is None):
         raise Invalid(
@@ -385,6 +396,10 @@ def forget_command(
         return _forget_project(call, project, dry_run=dry_run, yes=yes)
     if dry_run or session is None:
         raise Invalid("--dry-run needs --project", hint="name a project with --project")
+    if (remote := remote_name(call, session)) is not None:
+        return forget_on_all(call, *remote, entry=entry, lost=lost, yes=yes)
+    if lost:
+        raise Invalid("--lost needs a session of another host", hint="HOST:AGENT/SESSION")
     name = _archived(call, session, live=True)
     with call.context(changes=True) as context:
         if not yes:
@@ -465,3 +480,7 @@ def tell_forgotten(done: Forgotten, name: str, entry: str | None) -> None:
             f"{where} contains the same text: `bsd archive forget SESSION` deletes copies; "
             "bsd does not delete files of the program"
         )
+
+
+archive_group.add_command(push_command)
+archive_group.add_command(verify_command)

@@ -9,10 +9,12 @@ import click
 from bsd.actions.fleet import BEGIN
 from bsd.actions.fleet_status import FleetStatus, HostState, fleet_status
 from bsd.cli.call import BsdGroup, Call
+from bsd.cli.fleet_catalogue import migrate_command, rebuild_command
 from bsd.cli.fleet_export import export_command
 from bsd.cli.output import counted, minute, note, print_table, say, say_wrapped, size
 from bsd.cli.problem import Problem
 from bsd.cli.progress import waiting
+from bsd.cli.push import update_command
 from bsd.core.durations import spell_seconds
 
 
@@ -40,9 +42,9 @@ def fleet_group(context: click.Context, /) -> Any:
 def status_command(call: Call, /) -> int:
     """List the hosts, and what each has not uploaded yet.
 
-    This machine comes first. Without a database, the hosts are those of the bucket; what they have
-    not uploaded yet is known to them only. Exit code 1 if the bucket, the database or the record of
-    this machine's uploads cannot be used; the rest is shown.
+    This machine comes first. WAITING is what a host has not uploaded yet, FOR is since when; of
+    hosts that only the bucket knows, it is not known. Exit code 1 if the bucket, the database or
+    the record of this machine's uploads cannot be used; the rest is shown.
     """
     with call.context(changes=False) as context, waiting("asking the bucket and the database"):
         answer = fleet_status(context)
@@ -58,11 +60,14 @@ def tell_status(found: FleetStatus) -> None:
         say_wrapped(f"Try: {BEGIN}")
         return
     if found.hosts:
-        right = ("SESSIONS", "IN BUCKET", "WAITING", "ERRORS")
-        columns = ("HOST", "LAST SEEN (UTC)", "VERSION", *right[:3], "BEHIND", "ERRORS")
-        names = [host.host for host in found.hosts]
-        rows = [_row(host, is_double=names.count(host.host) > 1) for host in found.hosts]
-        print_table(columns, rows, right=right, spare=("VERSION", "SESSIONS", "LAST SEEN (UTC)"))
+        right = ("SESSIONS", "SIZE", "IN BUCKET", "WAITING")
+        columns = ("HOST", "LAST SEEN (UTC)", "VERSION", *right, "FOR", "ERRORS")
+        print_table(
+            columns,
+            [_row(host) for host in found.hosts],
+            right=(*right, "ERRORS"),
+            spare=("VERSION", "SIZE", "SESSIONS", "LAST SEEN (UTC)"),
+        )
         say()
     catalogue = "a catalogue" if found.database else "no catalogue"
     say_wrapped(f"{counted(len(found.hosts), 'host')}; {found.bucket or 'no bucket'}, {catalogue}")
@@ -73,19 +78,19 @@ def tell_status(found: FleetStatus) -> None:
         note(warning)
 
 
-def _row(host: HostState, *, is_double: bool) -> tuple[str, ...]:
-    name = f"{host.host}~{host.id}" if is_double else host.host
+def _row(host: HostState) -> tuple[str, ...]:
     waits = (
         f"{counted(host.behind_files, 'file')}, {size(host.behind_bytes or 0)}"
         if host.behind_files
         else ""
     )
     return (
-        f"{name} (here)" if host.here else name,
+        f"{host.host} (here)" if host.here else host.host,
         minute(host.last_seen) if host.last_seen else "unknown",
         host.version or "",
         "" if host.sessions is None else f"{host.sessions:,}",
         "" if host.bytes is None else size(host.bytes),
+        "" if host.bucket_bytes is None else size(host.bucket_bytes),
         waits,
         "" if host.behind_seconds is None else spell_seconds(host.behind_seconds),
         str(host.errors or ""),
@@ -94,7 +99,10 @@ def _row(host: HostState, *, is_double: bool) -> tuple[str, ...]:
 
 # --- commands of other modules: `fleet_group.add_command(COMMAND)`, one line each ---
 
-# the catalogue: `fleet_catalogue`
+# the catalogue
+fleet_group.add_command(update_command)
+fleet_group.add_command(migrate_command)
+fleet_group.add_command(rebuild_command)
 
 # files for analysis
 fleet_group.add_command(export_command)

@@ -12,6 +12,7 @@ What is deleted or forgotten for good is gone from the files after the next expo
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from abc import ABC, abstractmethod
@@ -26,7 +27,7 @@ from bsd.core.file_lock import file_locked
 from bsd.core.fleet_settings import FleetSettings
 from bsd.core.layout import Layout, SessionName
 from bsd.core.prices import PriceTable
-from bsd.fleet.host import this_host
+from bsd.fleet.host import HostDirectory, this_host
 from bsd.fleet.parquet_rows import KINDS, ParquetRows, has_row, open_rows
 from bsd.fleet.rows import EntryFacts
 from bsd.fleet.session_rows import SessionRows
@@ -150,50 +151,57 @@ def export_parquet(
         BsdError: a file cannot be written.
     """
     target = _target(layout, settings, to)
-    database = layout.fleet / "parquet"
-    with file_locked(database), open_rows(layout.fleet) as rows:
+    with file_locked(layout.fleet / "parquet"), open_rows(layout.fleet) as rows:
         read, failed = _read_sessions(layout, rows, prices, since, stopping, progress)
         host = this_host(layout, settings)
-        expected = {
-            f"{target.prefix}{kind}/host={host.host}/date={day}/part-{host.id}.parquet": (
-                kind,
-                day,
-                digest,
-            )
-            for kind in KINDS
-            for day, digest in rows.days(kind, since).items()
-        }
-        noted = rows.written(target.base)
-        present = target.present({*expected, *noted})
-        written = unchanged = 0
-        for name, (kind, day, digest) in expected.items():
-            if name in present and noted.get(name) == digest:
-                unchanged += 1
-                continue
-            if stopping():
-                break
-            target.put(name, rows.parquet(kind, day))
-            rows.note_written(target.base, name, digest)
-            written += 1
-        gone = [
-            name
-            for name in {*present, *noted} - {*expected}
-            if since is None or _is_of(name, since)
-        ]
-        complete = not stopping()
-        if complete:
-            target.delete(gone)
-            for name in gone:
-                rows.note_written(target.base, name, None)
+        written, unchanged, deleted = _write_files(rows, target, host, since, stopping)
     return ParquetExport(
         to=target.name,
         written=written,
         unchanged=unchanged,
-        deleted=len(gone) if complete else 0,
+        deleted=deleted,
         sessions=read,
         failed=tuple(failed),
-        complete=complete,
+        complete=not stopping(),
     )
+
+
+def _write_files(
+    rows: ParquetRows,
+    target: ParquetTarget,
+    host: HostDirectory,
+    since: date | None,
+    stopping: Callable[[], bool],
+) -> tuple[int, int, int]:
+    """Bring the files up to date; return how many were written, up to date, and deleted."""
+    file = f"part-{host.id}.parquet"
+    expected = {
+        f"{target.prefix}{kind}/host={host.host}/date={day}/{file}": (kind, day, digest)
+        for kind in KINDS
+        for day, digest in rows.days(kind, since).items()
+    }
+    noted = rows.written(target.base)
+    present = target.present({*expected, *noted})
+    written = unchanged = 0
+    for name, (kind, day, digest) in expected.items():
+        if name in present and noted.get(name) == digest:
+            unchanged += 1
+            continue
+        if stopping():
+            return written, unchanged, 0
+        target.put(name, rows.parquet(kind, day))
+        rows.note_written(target.base, name, digest)
+        written += 1
+    # If this root was cloned, the files with another id belong to the other machine.
+    gone = [
+        name
+        for name in {*present, *noted} - {*expected}
+        if name.endswith(f"/{file}") and (since is None or _is_of(name, since))
+    ]
+    target.delete(gone)
+    for name in gone:
+        rows.note_written(target.base, name, None)
+    return written, unchanged, len(gone)
 
 
 def _target(layout: Layout, settings: FleetSettings, to: Path | None) -> ParquetTarget:
@@ -231,6 +239,7 @@ def _read_sessions(
 ) -> tuple[int, list[str]]:
     """Bring the rows up to date; return how many sessions were read, and which could not be."""
     known = rows.versions()
+    costs = _hash_of(prices)
     earliest = datetime(since.year, since.month, since.day, tzinfo=UTC).timestamp() if since else 0
     here = {name: Written.of(stat) for name, stat in catalog.with_stats(layout)}
     copies = {
@@ -243,7 +252,7 @@ def _read_sessions(
             break
         progress(number, len(files))
         copy = copies.get(name)
-        version = f"{copy.origin if copy else ''}{tuple(file)}"
+        version = f"{costs} {copy.origin if copy else ''} {tuple(file)}"
         if known.get(name) == version or (name not in known and file.mtime_ns < earliest * 1e9):
             continue
         try:
@@ -261,6 +270,12 @@ def _read_sessions(
     rows.flush()
     rows.drop(_gone(layout, known.keys() - files.keys()))
     return read, failed
+
+
+def _hash_of(prices: PriceTable) -> str:
+    """Return a hash of all prices: with others, all sessions are read again."""
+    listed = prices.price_list.listed if prices.price_list else None
+    return hashlib.sha256(repr((prices.rows, listed, prices.shipped)).encode()).hexdigest()[:16]
 
 
 def _entries(source: SessionRows) -> list[EntryFacts]:

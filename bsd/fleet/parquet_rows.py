@@ -54,7 +54,6 @@ _ENTRY = _columns(
 )
 _WRITTEN = _columns("target VARCHAR, name VARCHAR, hash VARCHAR")
 _TABLES = {"sessions": _SESSION, "entries": _ENTRY, "written": _WRITTEN}
-_TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 # The kinds of files. `date` becomes the partition. Sums of dollars are rounded, so that the order
 # of the rows makes no difference.
@@ -106,7 +105,7 @@ CREATE TEMP VIEW files_sessions AS
 
 
 class ParquetRows:
-    """The database of rows. Use it through `open_rows`, which holds its lock."""
+    """The database of rows; `open_rows` opens it. It has one user at a time."""
 
     def __init__(self, connection: DuckDBPyConnection, directory: Path) -> None:
         self._connection = connection
@@ -233,7 +232,7 @@ class ParquetRows:
 
 @contextmanager
 def open_rows(directory: Path) -> Iterator[ParquetRows]:
-    """Open the database in a directory, whose lock the caller holds.
+    """Open the database in a directory; the caller sees to it that no other process does.
 
     A database that DuckDB cannot open, or of another version of bsd, is made anew.
 

@@ -441,12 +441,10 @@ def _adopt_copy(layout: Layout, theirs: Snapshot, now: float) -> Snapshot:
     with suppress(Unavailable):  # a damaged copy is replaced
         ours = read_snapshot(target)
     if ours is not None:
-        if (
-            _continues(ours, theirs)
-            or ours.transcript.was.mtime_ns > theirs.transcript.was.mtime_ns
-        ):
+        is_newer = ours.transcript.was.mtime_ns > theirs.transcript.was.mtime_ns
+        if is_newer or ours.transcript.parts == theirs.transcript.parts:
             return ours
-        if not _continues(theirs, ours):
+        if not _entries(layout, ours) <= _entries(layout, theirs):
             raise Conflict(
                 f"the archive of this root has a copy of {ours.name} of "
                 f"{iso_utc(ours.transcript.was.mtime_ns / 1e9)[:16]}, and the other host has "

@@ -62,7 +62,7 @@ async def status(context: Context, requests: Requests) -> FleetStatus:
 
     Parts that do not answer are listed under `problems`.
     """
-    submit = partial(requests.threads.submit, partial(fleet_status, context))
+    submit = partial(requests.threads.submit, partial(fleet_status, context, manifests=False))
     return await answer_of(requests.status.get(submit), _STATUS_SECONDS)
 
 

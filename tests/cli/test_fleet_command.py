@@ -65,12 +65,13 @@ def test_status_lists_this_machine_first(shared: Call, catalogue: FakeCatalogue)
 
 
 def test_two_hosts_of_one_name(shared: Call, catalogue: FakeCatalogue) -> None:
-    catalogue.known_hosts = (host("ours", "00000001"), host("ours~00000009", "00000009"))
+    same = ("ours~00000001", "ours~00000009")
+    catalogue.known_hosts = tuple(host(name, name[-8:]) for name in same)
     told = shared("fleet")
     assert told.code == 0
-    assert "ours~00000001 (here)" in told.out
+    assert "ours (here) " in told.out
     assert "ours~00000009 " in told.out
-    assert "2 machines call themselves ours (00000001, 00000009): set `host`" in told.err
+    assert "2 machines are called ours (ours, ours~00000009): set `host`" in told.err
 
 
 def test_a_database_that_does_not_answer(shared: Call, catalogue: FakeCatalogue) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,9 @@ from bsd.core.errors import Busy, ConfigError, Unavailable
 from bsd.core.file_lock import holding
 from bsd.core.fleet_settings import FleetSettings
 from bsd.core.layout import Layout, SessionName
-from bsd.fleet.host import this_host
+from bsd.core.price_list import PriceSources
+from bsd.core.prices import Price, PriceRow
+from bsd.fleet.host import take_new_id, this_host
 from bsd.fleet.parquet_rows import KINDS
 from tests.actions.performed import Caller
 from tests.commands import Commands
@@ -186,6 +188,10 @@ def test_files_lie_in_the_hosts_directory_of_the_bucket(caller: Caller, tmp_path
     renamed = _with(caller, bucket=f"file://{bucket}", host="grace")
     assert _counts(fleet_export(renamed)) == (0, 6, 0, 6)
     assert {name for (name,) in _rows(bucket, "calls", "host")} == {"grace"}
+    # A clone of this root that has taken an id of its own leaves its original's files alone.
+    take_new_id(caller.layout, renamed.fleet, "another machine has this id")
+    assert _counts(fleet_export(renamed)) == (0, 6, 0, 0)
+    assert len(_rows(bucket, "calls")) == 8
 
 
 def test_days_before_a_date_are_left_as_they_are(caller: Caller, tmp_path: Path) -> None:
@@ -214,6 +220,19 @@ def test_an_export_that_was_stopped_goes_on(caller: Caller, tmp_path: Path) -> N
     assert _counts(fleet_export(caller, tmp_path / "out")) == (0, 4, 2, 0)
 
 
+def test_other_prices_change_costs(caller: Caller, tmp_path: Path) -> None:
+    unpriced = _answer(2, "2026-02-01")
+    del unpriced["message"]["usage"]["cost"]
+    unpriced["message"]["model"] = "ours"
+    add_session(caller.layout.root, str(_ONE), jsonl(*_session("2026-02-01")[:3], unpriced))
+    fleet_export(caller, tmp_path)
+    assert (date(2026, 2, 1), None) in _rows(tmp_path, "calls", "date, cost")
+    row = PriceRow("", "ours", 0.0, (), Price(3.0, 5.0, 0.1, ()))
+    priced = replace(caller, prices=PriceSources((row,)))
+    assert fleet_export(priced, tmp_path).sessions == 2
+    assert (date(2026, 2, 1), None) not in _rows(tmp_path, "calls", "date, cost")
+
+
 def test_refusals_say_what_to_do(
     caller: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,12 +253,8 @@ def test_refusals_say_what_to_do(
     assert "brainsurgeond[parquet]" in str(missing.value.hint)
 
 
-@pytest.fixture
-def commands(caller: Caller) -> Iterator[Commands]:
-    return Commands(caller.layout.root)
-
-
-def test_the_command_tells_what_it_wrote(commands: Commands, tmp_path: Path) -> None:
+def test_the_command_tells_what_it_wrote(caller: Caller, tmp_path: Path) -> None:
+    commands = Commands(caller.layout.root)
     done = commands("fleet", "export", "--to", str(tmp_path / "out"), "--since", "2026-02-02")
     assert (done["written"], done["sessions"], done["complete"]) == (3, 2, True)
     refused = commands.said("fleet", "export")

@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,11 @@ import yaml  # type: ignore[import-untyped]
 from prometheus_client.parser import text_string_to_metric_families
 
 from bsd.core.settings import Settings, load_settings
+from bsd.fleet.host import HostDirectory
+from bsd.fleet.manifest import manifest_key
+from bsd.fleet.tombstones import DIRECTORY
 from bsd.http.metrics import MetricsPage
+from tests.docs.pages import blocks
 from tests.http.fake_daemon import FakeDaemon
 from tests.packaging.units import TOP
 
@@ -121,7 +126,8 @@ def test_pods_run_bsd_without_rights_it_does_not_need() -> None:
             if container["name"] == "bsd":
                 found += 1
                 assert rights["readOnlyRootFilesystem"] is True
-                assert container["lifecycle"]["preStop"]["exec"]["command"][0] == "bsd"
+                last = " ".join(container["lifecycle"]["preStop"]["exec"]["command"])
+                assert last.endswith("bsd archive push")
                 for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
                     assert container[probe]["httpGet"] == {"path": "/api/health", "port": "http"}
                 variables = {one["name"]: one["value"] for one in container["env"]}
@@ -249,3 +255,25 @@ def test_grafana_is_given_its_dashboards_and_sources(compose: Document) -> None:
     assert directories == {provider["options"]["path"]}
     sources = _documents(provisioning / "datasources" / "bsd.yaml")[0]["datasources"]
     assert {source["type"] for source in sources} == {"prometheus", "postgres"}
+
+
+# --- rights -----------------------------------------------------------------------------------
+
+
+def test_the_documented_rights_cover_all_keys() -> None:
+    text = (TOP / "contrib" / "docs" / "fleet.md").read_text(encoding="utf-8")
+    [block] = [one for one in blocks(text) if one.kind == "json"]
+    statements = {one["Sid"]: one for one in json.loads(block.text)["Statement"]}
+
+    def allowed(sid: str, key: str) -> bool:
+        resources = statements[sid]["Resource"]
+        listed = [resources] if isinstance(resources, str) else resources
+        return any(fnmatchcase(f"arn:aws:s3:::my-archive/bsd/{key}", one) for one in listed)
+
+    host = HostDirectory("ada", "1a2b3c4d")
+    for key in (f"{host.objects}/aa", f"{host.parquet}/usage/part.parquet", "bsd-check-aa"):
+        assert allowed("Write", key)
+        assert allowed("ReadAndDelete", key)
+    for key in (manifest_key(host, 7), f"{DIRECTORY}/aa.json"):
+        assert allowed("CreateOnly", key)
+        assert not allowed("Write", key)

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.servers import postgres as postgres_server
 from tests.servers.faults import Proxy, faulty
+from tests.servers.postgres import Postgres
 from tests.servers.s3 import S3Server, environment, running
 
 
@@ -24,3 +26,16 @@ def s3_proxy(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
         for name, value in environment(proxy.url).items():
             monkeypatch.setenv(name, value)
         yield proxy
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL for all tests of a process; each test makes databases of its own."""
+    with postgres_server.running() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> str:
+    """The connection string of an empty database."""
+    return postgres.new_database()

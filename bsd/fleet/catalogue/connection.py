@@ -101,7 +101,9 @@ def connect(
         connection.execute(
             "SELECT set_config('statement_timeout', %s, false),"
             " set_config('lock_timeout', %s, false), set_config('TimeZone', 'UTC', false),"
-            " set_config('default_transaction_read_only', %s, false)",
+            " set_config('default_transaction_read_only', %s, false),"
+            # Plans in which a kind of scan is forbidden have costs that always start the compiler.
+            " set_config('jit', 'off', false)",
             (
                 str(int(seconds * 1000)),
                 str(_LOCK_SECONDS * 1000),

@@ -114,7 +114,7 @@ def require_writable(connection: Connection, settings: FleetSettings) -> None:
     if state.number > newest():
         raise _too_new(state, settings)
     if state.number < newest():
-        if not _owns(connection):
+        if not owns_schema(connection):
             raise ConfigError(
                 f"the catalogue at {shown(settings)} has schema {state.number}, and this bsd"
                 f" writes schema {newest()}",
@@ -201,7 +201,7 @@ CREATE TABLE bsd.migrations (
 """
 
 
-def _owns(connection: Connection) -> bool:
+def owns_schema(connection: Connection) -> bool:
     """Return whether the role owns the schema, or may make it."""
     row = connection.execute(
         "SELECT coalesce((SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace"

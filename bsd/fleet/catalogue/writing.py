@@ -24,7 +24,7 @@ from bsd.fleet.session_rows import RowsPart, Watermark
 if TYPE_CHECKING:
     from psycopg import Connection
 
-_MOST_ROWS, _MOST_TEXT, _MOST_SESSIONS = 5000, 4 << 20, 200  # of a batch
+_MOST_ROWS, _MOST_TEXT, _MOST_SESSIONS = 10_000, 8 << 20, 200  # of a batch
 _EARLIEST, _DAY = 1.4e9, 86_400.0  # epoch seconds
 _LARGEST = (1 << 31) - 1
 
@@ -346,8 +346,8 @@ class CatalogueWriter:
         return None if time is None else round(min(max(time, _EARLIEST), self._latest), 3)
 
     def _make_partitions(self, times: Iterable[float]) -> None:
-        sane = {self._sane(time) or _EARLIEST for time in times}
-        months = {datetime.fromtimestamp(time, UTC).strftime("%Y-%m-01") for time in sane}
+        days = {(self._sane(time) or _EARLIEST) // _DAY for time in times}
+        months = {datetime.fromtimestamp(day * _DAY, UTC).strftime("%Y-%m-01") for day in days}
         for month in sorted(months - self._months):
             self._connection.execute("SELECT bsd.make_partition(%s)", (month,))
             self._months.add(month)

@@ -22,6 +22,7 @@ const VIEWS = {
     sessions: sessionsView,
     s: sessionView,
     find: finderView,
+    fleet: async (page) => (await import("./fleet.js")).fleetView(page), // only where there is a catalogue
     cost: async (page) => (await import("./cost.js")).costView(page), // with its plots, behind the rest
     trash: trashView,
     archive: archiveView,
@@ -126,7 +127,7 @@ async function show() {
     }
     for (const open of document.querySelectorAll("dialog[open]"))
         if (open.dataset.kind !== "key") open.close();
-    mark(name === "s" ? "sessions" : name);
+    mark(name === "s" || name === "fleet" ? "sessions" : name);
     const again = history.state?.shown === true; // reached by “back” or “forward”, not by a link
     history.replaceState({ shown: true }, "");
     remembered = location.hash;

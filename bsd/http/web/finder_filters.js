@@ -1,10 +1,11 @@
-// The filters of a search, as `bsd search` has them: agent, role, time, place, project, file.
+// The filters of a search, as `bsd search` has them: machine, agent, role, time, place, project, file.
 
 import { get } from "./api.js";
 import { fill, h } from "./dom.js";
+import { hostSelect } from "./hosts.js";
 
 /** The filters and their names in the address; all have no value at first. */
-export const FILTERS = ["agent", "role", "since", "until", "place", "project", "file"];
+export const FILTERS = ["host", "agent", "role", "since", "until", "place", "project", "file"];
 // The search index contains no text of these roles, and no extracted text.
 const NOT_INDEXED = ["tool", "call", "thinking", "extracted", "archived"];
 
@@ -44,7 +45,8 @@ export function filtersOf({ in: old, ...values }) {
 }
 
 /** True if the index contains no text of the chosen role and place: only “Search everything” does. */
-export function needsAll({ role, place }) {
+export function needsAll({ host, role, place }) {
+    if (host) return false; // the catalogue has all entries
     return NOT_INDEXED.includes(role) || NOT_INDEXED.includes(place);
 }
 
@@ -60,6 +62,7 @@ export class Filters {
         this.element = h(
             "div",
             { class: "finder-filters", role: "group", "aria-label": "Filters" },
+            hostSelect(values.host, (host) => this.set("host", host)),
             this.agents,
             this.select("role", "Role", ROLES),
             this.time,

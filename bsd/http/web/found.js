@@ -3,6 +3,7 @@
 import { get, query } from "./api.js";
 import { h } from "./dom.js";
 import { needsAll } from "./finder_filters.js";
+import { askHosts, factsOnHost, placeOnHost } from "./hosts.js";
 import { addressOf, badge, clipped, when } from "./widgets.js";
 
 const HITS = 20;
@@ -18,6 +19,7 @@ const ID = /^[A-Za-z0-9._@:+/-]{4,}$/;
 /** Search with the finder's `values`; without words, load the newest sessions. */
 export async function searchFor(values, signal) {
     const { q, agent, role, place, project, file } = values;
+    if (values.host) return { onHosts: await askHosts(values, { limit: q ? HITS : NEWEST }, signal) };
     const nothing = { sessions: [] };
     if (!q && file) return { withFile: (await get(`files${query({ path: file, agent, limit: HITS })}`, signal)).sessions };
     if (!q) {
@@ -42,6 +44,7 @@ export async function searchFor(values, signal) {
 /** Groups of `{label, one, many, items: [{href, parts}]}`, in the order in which they are shown. */
 export function groupsOf(found, values) {
     const { q } = values;
+    if (found.onHosts) return hostGroups(found.onHosts, values);
     if (found.withFile) {
         const items = found.withFile.filter(isOf(values)).flatMap((session) => itsFiles(session));
         return [{ label: "Files", one: "file", items }];
@@ -109,6 +112,20 @@ function filesIn(found, values) {
 
 function itsFiles(session) {
     return session.files.slice(0, 2).map((file) => fileItem(session, file));
+}
+
+/** Entries of other machines, or their last sessions. */
+function hostGroups({ results, sessions }, values) {
+    const items = (results ?? sessions).map((one) => ({
+        href: placeOnHost(one, values),
+        parts: row(one.title || one.session, one.here ? null : one.command, factsOnHost(one)),
+    }));
+    const { q, host, agent, role, since, until } = values;
+    const href = `#/fleet${query({ q, host, agent, role, since, until })}`;
+    return [
+        results ? { label: "Messages", one: "message", items } : { label: "Newest sessions", items },
+        { label: "More", items: [{ href, parts: row("Show them in a list", null, []) }] },
+    ];
 }
 
 // --- rows ---

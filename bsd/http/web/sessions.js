@@ -4,6 +4,7 @@ import { get, query } from "./api.js";
 import { describe, fill, h, problem } from "./dom.js";
 import { Everything } from "./everything.js";
 import { count, number } from "./format.js";
+import { hostSelect } from "./hosts.js";
 import { excludeButton, pauseButton } from "./leaving_out.js";
 import { paced } from "./live.js";
 import { Rows } from "./rows.js";
@@ -157,10 +158,17 @@ class SessionsView {
             "form",
             { class: "filters", role: "search", onsubmit: onEnter },
             this.search,
+            hostSelect("", (host) => this.goTo(host)),
             this.agents,
             status,
             sort,
         );
+    }
+
+    /** Show the sessions of another machine. */
+    goTo(host) {
+        const { q, agent } = this.filter;
+        location.hash = `#/fleet${query({ q, host, agent })}`;
     }
 
     choose(name, value) {

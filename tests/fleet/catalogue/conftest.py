@@ -1,8 +1,8 @@
-"""A PostgreSQL for all tests of a process, and hosts that write into databases of it."""
+"""Hosts that write into databases of a PostgreSQL."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,20 +15,7 @@ from bsd.core.layout import Layout
 from bsd.core.prices import shipped_prices
 from bsd.fleet.catalogue.ingest import Ingested, ingest
 from bsd.fleet.host import HostDirectory
-from tests.servers.postgres import Postgres, running
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    with running() as server:
-        yield server
-
-
-@pytest.fixture
-def database(postgres: Postgres) -> str:
-    """The connection string of an empty database."""
-    return postgres.new_database()
-
+from tests.servers.postgres import Postgres
 
 # All that the catalogue says of entries, without the numbers that a database gives.
 ALL_ENTRIES = """
