@@ -291,7 +291,9 @@ class _Push:
             remote.sweep()
         publish_pending(self._bucket, self._journal, remote.directory.key, context.now())
         self._after_step("published")
-        pushed.thinned += thin_packs(context, place, pushed.problems, self._stopping)
+        pushed.thinned += thin_packs(
+            context, self._bucket, self._sealing, place, pushed.problems, self._stopping
+        )
 
     def _pass_on_deletions(self, remote: RemotePlace) -> None:
         """Remove what was deleted here from this root's directory, and from its former ones."""
