@@ -96,7 +96,8 @@ class PlaceJournal:
         """Return whether the journal knows nothing of the place."""
         query = """
             SELECT generation = 0 AND pending IS NULL
-            AND NOT EXISTS (SELECT * FROM files WHERE place = number) FROM places WHERE number = ?"""
+            AND NOT EXISTS (SELECT * FROM files WHERE place = number)
+            FROM places WHERE number = ?"""
         return bool(self._rows(query)[0][0])
 
     # --- files ---
