@@ -153,6 +153,7 @@ _THEIRS = re.compile(
 # The places that may use these words all the same, and the reason.
 _MAY_SAY = {
     "bsd/sample.py": (r".*", "it writes sessions as OpenClaw does, to try bsd on"),
+    "bsd/fleet/catalogue/": (r".*digest uuid.*", "a type of PostgreSQL"),
     "bsd/cli/": (r".*sessions\.json.*", "people know the file by that name"),
     "bsd/actions/": (r".*sessions\.json.*", "people know the file by that name"),
     "bsd/cli/main.py": (r"bash", "the shell whose tab key it serves"),

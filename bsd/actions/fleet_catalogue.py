@@ -15,6 +15,7 @@ from bsd.fleet.catalogue.connection import shown
 from bsd.fleet.catalogue.ingest import Behind, Ingested, ingest
 from bsd.fleet.catalogue.migrating import migrate
 from bsd.fleet.catalogue.rebuild import rebuild
+from bsd.fleet.forgotten_rows import forget_pending_rows
 from bsd.fleet.host import HostDirectory
 from bsd.fleet.hosts import find_hosts, list_hosts
 
@@ -88,7 +89,8 @@ def ingest_sessions(
     behind: Behind | None = None,
     stopping: Callable[[], bool] | None = None,
 ) -> Ingested:
-    """Write this host's rows; raises as `ingest`."""
+    """Write this host's rows, after what it has forgotten is removed; raises as `ingest`."""
+    forget_pending_rows(context)
     return ingest(
         context.layout,
         context.fleet,

@@ -79,11 +79,9 @@ def tell_status(found: FleetStatus) -> None:
 
 
 def _row(host: HostState) -> tuple[str, ...]:
-    waits = (
-        f"{counted(host.behind_files, 'file')}, {size(host.behind_bytes or 0)}"
-        if host.behind_files
-        else ""
-    )
+    waits = "unknown" if host.behind_files is None else "nothing"
+    if host.behind_files:
+        waits = f"{counted(host.behind_files, 'file')}, {size(host.behind_bytes or 0)}"
     return (
         f"{host.host} (here)" if host.here else host.host,
         minute(host.last_seen) if host.last_seen else "unknown",

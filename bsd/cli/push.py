@@ -1,4 +1,4 @@
-"""`bsd archive push` and `bsd fleet update`: what this host sends to the bucket and the catalogue."""
+"""`bsd archive push` and `bsd fleet update`: what this host sends."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def push_command(call: Call, /) -> int:
     """Upload what is new in the archive to the bucket of `[fleet]`.
 
     Sessions that have rested for `copy_after` are copied into the archive first, with their
-    extracted values. The daemon does the same every `push_seconds`. A push that was interrupted goes
-    on where it was.
+    extracted values. The daemon does the same every `push_seconds`. A push that was interrupted
+    continues where it was.
 
     \b
     Examples:

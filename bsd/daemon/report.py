@@ -60,7 +60,7 @@ _HARMLESS = {Trouble.AGENTS_MISSING, Trouble.UNWATCHED, Trouble.LINK, Trouble.SY
 class DaemonReport:
     """Builds the answers. `next_retention` returns the time of its next run (epoch seconds)."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a daemon
         self,
         state: DaemonState,
         *,

@@ -283,8 +283,8 @@ class DaemonStatus:
         Field(
             description="Only if this host shares something: host, bucket, database (whether there "
             "is one), behind_files, behind_bytes, behind_seconds (null: nothing waits), files and "
-            "bytes (in the bucket), generation (of the manifest), errors, last_success, last_error; "
-            "senders: name, last_success, last_error, failures (since then), errors"
+            "bytes (in the bucket), generation (of the manifest), errors, last_success, "
+            "last_error; senders: name, last_success, last_error, failures (since then), errors"
         ),
         OMIT_EMPTY,
     ] = None

@@ -247,7 +247,7 @@ def _fleet(fleet: Document) -> Iterator[Metric]:
     yield _by(
         "to",
         "bsd_fleet_sender_failures",
-        "Runs that have failed since the last success: to the bucket, the catalogue, Parquet files.",
+        "Runs in a row that have failed: to the bucket, the catalogue, Parquet files.",
         {sender["name"]: sender["failures"] for sender in fleet["senders"]},
     )
 

@@ -376,6 +376,11 @@ class UploadJournal(Closing):
         found = self.rows("SELECT * FROM tombstones WHERE document IS NOT NULL ORDER BY id")
         return [(id_, orjson.loads(document)) for id_, document in found]
 
+    def drop_tombstone(self, id: str) -> None:
+        """Drop a pending document that is not needed any more."""
+        with self.change() as db:
+            db.execute("DELETE FROM tombstones WHERE id = ?", (id,))
+
     def tombstone_sent(self, id: str) -> None:
         """Record that the bucket has a tombstone, and that this host has obeyed it."""
         self.note_applied([id])

@@ -15,7 +15,7 @@ import structlog
 
 from bsd.core.fleet_settings import FleetSettings
 from bsd.core.layout import SessionName
-from bsd.fleet.catalogue.connection import connected
+from bsd.fleet.catalogue.connection import connected, library
 from bsd.fleet.catalogue.migrating import require_writable
 
 if TYPE_CHECKING:
@@ -122,14 +122,13 @@ def _forget_titles(connection: Connection, ids: list[int]) -> None:
 
 def _write_anew(connection: Connection, tables: list[str]) -> list[str]:
     """Write tables and their indexes anew; return those for which that is not possible now."""
-    import psycopg  # noqa: PLC0415
-
+    errors = library().errors
     left = []
     for table in tables:
         try:
             connection.execute(f"VACUUM (FULL, ANALYZE) {table}".encode())
-        except psycopg.errors.InsufficientPrivilege as error:
+        except errors.InsufficientPrivilege as error:
             left.append(f"{table}: {error.diag.message_primary}")
-        except (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled):
+        except (errors.LockNotAvailable, errors.QueryCanceled):
             left.append(f"{table}: it is in use; run VACUUM (FULL) {table} later")
     return left

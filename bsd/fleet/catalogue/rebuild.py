@@ -73,7 +73,7 @@ def rebuild(
                 found = _failed(found, f"{directory}: {problem.message}")
                 continue
             writer = CatalogueWriter(connection, directory, version=archive.version or None)
-            run = _Host(context, bucket, sealing, writer, prices)
+            run = _RebuildRun(context, bucket, sealing, writer, prices)
             done, unchanged, failed = run.run(remote_copies(archive))
             writer.flush()
             failed += writer.failed
@@ -94,7 +94,7 @@ def _failed(found: Rebuilt, problem: str) -> Rebuilt:
 
 
 @dataclass(slots=True)
-class _Host:
+class _RebuildRun:
     context: FleetContext
     bucket: Bucket
     sealing: Sealing
