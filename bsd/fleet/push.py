@@ -149,7 +149,7 @@ def send(
     until = float("inf") if seconds is None else time.monotonic() + seconds
     busy = Busy("another push of this root is running", hint="wait until it has ended")
     with (
-        holding(context.layout.fleet / "push.lock", 0.0, busy),
+        holding(context.layout.fleet / "pushing", 0.0, busy),
         UploadJournal(context.layout, create=True) as journal,
     ):
         try:
@@ -291,7 +291,9 @@ class _Push:
             remote.sweep()
         publish_pending(self._bucket, self._journal, remote.directory.key, context.now())
         self._after_step("published")
-        pushed.thinned += thin_packs(context, place, pushed.problems, self._stopping)
+        pushed.thinned += thin_packs(
+            context, self._bucket, self._sealing, place, pushed.problems, self._stopping
+        )
 
     def _pass_on_deletions(self, remote: RemotePlace) -> None:
         """Remove what was deleted here from this root's directory, and from its former ones."""

@@ -31,9 +31,11 @@ from bsd.store.pack import (
     PackFull,
     PackSummary,
     PackWriter,
+    root_of,
     why_damaged,
 )
 from bsd.store.pack_salvage import salvaged
+from bsd.store.uploads import note_deleted
 from bsd.transcripts.agents.entry import entry_id
 from bsd.transcripts.reader import parse_kept
 
@@ -71,6 +73,10 @@ class SessionArchive:
         self.trouble: str | None = None  # why the last `line` could not search every pack
         self.unreached: OnlyInBucket | None = None  # why it could not read a line that a pack has
         self._names: frozenset[str] | None = None
+
+    @property
+    def _root(self) -> Path:
+        return root_of(self.directory / PACK)
 
     def packs(self) -> list[Path]:
         """Return all packs, the oldest first; raises OSError if they cannot be listed."""
@@ -265,9 +271,11 @@ class SessionArchive:
                     merged.append(path)
                 if len(merged) > 1:
                     made.append(writer.finish(oldest, newest))
-                    for path in merged:  # the last pack may be the new pack: see `may_be_double`
-                        if path != made[-1]:
-                            path.unlink(missing_ok=True)
+                    # The last pack may be the new pack: see `may_be_double`.
+                    useless = [path for path in merged if path != made[-1]]
+                    note_deleted(self._root, useless)
+                    for path in useless:
+                        path.unlink(missing_ok=True)
                     sync_dir(self.directory)
         self._names = None
         return made
@@ -313,6 +321,7 @@ class SessionArchive:
             if path not in thin:  # what is here stays here
                 others -= thin
             if any(held[path] <= held[other] and _is_whole(other) for other in others):
+                note_deleted(self._root, [path])
                 path.unlink(missing_ok=True)
                 del held[path]
         self._names = None
@@ -378,11 +387,15 @@ class SessionArchive:
             if writer.lines:
                 made = writer.finish(old.summary.oldest, old.summary.newest)
         if made != pack:
-            self.remove(pack)
+            self.remove(pack, lines_stay=True)
         return True
 
-    def remove(self, pack: Path) -> None:
-        """Delete a pack permanently; raises OSError."""
+    def remove(self, pack: Path, *, lines_stay: bool = False) -> None:
+        """Delete a pack permanently, also from the bucket; raises BsdError, OSError.
+
+        `lines_stay`: other packs have its lines.
+        """
+        note_deleted(self._root, [pack], must=not lines_stay)
         pack.unlink(missing_ok=True)
         self._names = None
         sync_dir(self.directory)

@@ -19,7 +19,16 @@ from pathlib import Path
 
 from bsd.core.errors import Unavailable
 from bsd.core.files import Closing, sync_dir
-from bsd.store.pack import UNFINISHED, OnlyInBucket, Pack, PackDamaged, PackWriter, why_damaged
+from bsd.store.pack import (
+    PACK,
+    UNFINISHED,
+    OnlyInBucket,
+    Pack,
+    PackDamaged,
+    PackWriter,
+    root_of,
+    why_damaged,
+)
 from bsd.store.snapshots import (
     Part,
     Snapshot,
@@ -29,6 +38,7 @@ from bsd.store.snapshots import (
     snapshot_directories,
     write_snapshot,
 )
+from bsd.store.uploads import note_deleted
 from bsd.transcripts.reader import ChangedWhileReading, InBlocks, Line, Transcript
 
 # Bytes. A part ends after the smaller size if its last line's checksum says so, and after the
@@ -213,9 +223,10 @@ class PartWriter(Closing):
 
     def drop_damaged(self) -> None:
         """Remove the damaged packs; call this when `copy.json` no longer refers to them."""
-        for path in self._damaged:
-            if path != self._made:
-                path.unlink(missing_ok=True)
+        useless = [path for path in self._damaged if path != self._made]
+        note_deleted(root_of(self._directory / PACK), useless)
+        for path in useless:
+            path.unlink(missing_ok=True)
 
 
 def tidy_snapshot(snapshot: Snapshot, now: float, *, strictly: bool = False) -> None:
@@ -246,6 +257,7 @@ def tidy_snapshot(snapshot: Snapshot, now: float, *, strictly: bool = False) -> 
     else:
         stay = {path for path, sizes in packs.items() if not sizes.keys().isdisjoint(needed)}
     if useless := packs.keys() - stay:
+        note_deleted(root_of(snapshot.directory / PACK), useless, must=strictly)
         for path in useless:
             path.unlink(missing_ok=True)
         sync_dir(snapshot.directory)

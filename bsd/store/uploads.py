@@ -143,6 +143,9 @@ def archive_path(root: Path, path: Path) -> str | None:
     file lies elsewhere.
     """
     with suppress(ValueError):
+        # A layout returns paths of directories with links resolved, others as they are named.
+        if not path.is_relative_to(root):
+            path, root = Path(os.path.realpath(path)), Path(os.path.realpath(root))
         top, *below = path.relative_to(root).parts
         if below and below[-1].endswith(SET_ASIDE):
             below[-1] = below[-1].removesuffix(SET_ASIDE) + PACK
