@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = pytest.mark.daemon
 
@@ -154,4 +154,4 @@ def test_the_daemon_uploads(tmp_path: Path) -> None:
         assert (told["behind_files"], told["last_error"]) == (0, None)
     finally:
         process.terminate()
-        assert process.wait(60) == 0
+        assert process.wait(DEADLINE_SECONDS) == 0
