@@ -13,7 +13,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all soak bench growth cost-table lint format lock generated docs deb release booted compat \
+.PHONY: help demo test test-all soak bench growth fleet-scale cost-table lint format lock generated docs deb release booted compat \
 	compat-install clean .venv
 
 help: ## this list
@@ -56,6 +56,9 @@ bench: .venv ## measure bsd beside its peers; BENCH_MB=64 sets the corpus
 
 growth: .venv ## measure how time and memory grow, and draw tests/bench/growth.svg
 	$(BIN)/python -m tests.bench.growth
+
+fleet-scale: .venv ## measure the catalogue with 5 million entries; a quarter of an hour, PostgreSQL's programs
+	$(BIN)/python -m tests.bench.fleet_scale
 
 cost-table: .venv ## play recorded sessions back, and write the tables of contrib/docs/cost.md
 	$(BIN)/python -m tests.bench.cost_table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,7 +11,6 @@ from bsd.actions.context import ActionContext
 from bsd.bucket.objects import open_bucket
 from bsd.core.errors import ConfigError
 from bsd.fleet.catalogue.connection import shown
-from bsd.fleet.catalogue.ingest import Behind, Ingested, ingest
 from bsd.fleet.catalogue.migrating import migrate
 from bsd.fleet.catalogue.rebuild import rebuild
 from bsd.fleet.host import HostDirectory
@@ -79,21 +77,4 @@ def rebuild_catalogue(context: ActionContext, host: str | None = None) -> Rebuil
     done = rebuild(context, prices=context.prices.table(), hosts=hosts)
     return RebuiltCatalogue(
         shown(settings), done.hosts, done.sessions, done.unchanged, done.rows, done.failed
-    )
-
-
-def ingest_sessions(
-    context: ActionContext,
-    seconds: float,
-    behind: Behind | None = None,
-    stopping: Callable[[], bool] | None = None,
-) -> Ingested:
-    """Write this host's rows; raises as `ingest`."""
-    return ingest(
-        context.layout,
-        context.fleet,
-        prices=context.prices.table(),
-        seconds=seconds,
-        stopping=stopping or context.stopping,
-        behind=behind,
     )

@@ -23,7 +23,7 @@ from bsd.fleet.host import HostDirectory, this_host
 from bsd.fleet.hosts import named_hosts, shared_names
 from bsd.fleet.manifest import host_directories, read_host
 from bsd.fleet.time_limit import ANSWER_SECONDS, within
-from bsd.store.uploads import UploadFigures, UploadJournal
+from bsd.store.uploads import UploadJournal
 
 _MANIFESTS_SECONDS = 60.0  # for the manifests of all hosts
 
@@ -150,7 +150,7 @@ class _Survey:
             with UploadJournal(context.layout) as journal:
                 figures = journal.figures()
         except NotFound:  # nothing was uploaded yet
-            figures = UploadFigures()
+            return
         since = figures.waiting_since
         self.hosts[here] = replace(
             state,

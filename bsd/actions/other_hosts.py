@@ -23,9 +23,11 @@ from bsd.core.answers import OMIT_EMPTY
 from bsd.core.errors import BsdError, Invalid, LeftAlone, NotFound
 from bsd.core.formatting import iso_utc
 from bsd.core.layout import SessionName
+from bsd.fleet.forgotten_rows import forget_pending_rows
 from bsd.fleet.host import HostDirectory, this_host
-from bsd.fleet.hosts import EVERY_HOST, FleetHost, find_hosts, list_hosts, shared_names
+from bsd.fleet.hosts import EVERY_HOST, NamedHost, find_hosts, list_hosts, shared_names
 from bsd.fleet.manifest import HostArchive, ManifestFile, read_host
+from bsd.fleet.push import Prepared, send
 from bsd.fleet.remote_archive import (
     RemoteCopy,
     adopt,
@@ -33,6 +35,7 @@ from bsd.fleet.remote_archive import (
     find_copy,
     is_forgotten,
     refuse_unserved,
+    remembered_files,
     remote_copies,
     titles_of,
 )
@@ -40,6 +43,7 @@ from bsd.fleet.tombstones import put_tombstones, read_tombstones
 from bsd.maintenance.bring_back import BroughtBack
 from bsd.maintenance.bring_back import bring_back as bring_back_snapshot
 from bsd.maintenance.catalog import resume_command
+from bsd.maintenance.tell_others import add_rows
 from bsd.planning.restore import restored_copy
 from bsd.sessions.session import format_of
 from bsd.store.originals import SessionStore
@@ -138,7 +142,7 @@ class _Fleet(NamedTuple):
     bucket: Bucket
     sealing: Sealing
     own: HostDirectory
-    hosts: list[FleetHost]
+    hosts: list[NamedHost]
 
 
 def _open(context: ActionContext) -> _Fleet:
@@ -180,7 +184,7 @@ def list_hosts_archive(
     fleet = _open(context)
     tombstones, problems = _tombstones(fleet.bucket)
     hosts: list[RemoteHost] = []
-    copies: list[tuple[FleetHost, RemoteCopy]] = []
+    copies: list[tuple[NamedHost, RemoteCopy]] = []
     for each in find_hosts(fleet.hosts, host):
         archive = read_host(fleet.bucket, each.directory, fleet.sealing)
         found = [
@@ -204,7 +208,7 @@ def list_hosts_archive(
 
 
 def _host(
-    context: ActionContext, host: FleetHost, archive: HostArchive, sessions: int
+    context: ActionContext, host: NamedHost, archive: HostArchive, sessions: int
 ) -> RemoteHost:
     return RemoteHost(
         name=host.name,
@@ -222,7 +226,7 @@ def _host(
 
 
 def _session(
-    context: ActionContext, host: FleetHost, copy: RemoteCopy, title: str | None
+    context: ActionContext, host: NamedHost, copy: RemoteCopy, title: str | None
 ) -> RemoteSession:
     facts = copy.facts
     here = snapshot_directory(context.layout, facts.session, copy.origin)
@@ -325,7 +329,7 @@ def verify_remote(
     if host is not None:
         hosts = find_hosts(fleet.hosts, host)
     elif not hosts:
-        hosts = [FleetHost(fleet.own.host, fleet.own, is_this=True)]
+        hosts = [NamedHost(fleet.own.host, fleet.own, is_this=True)]
     tombstones, problems = _tombstones(fleet.bucket)
     verify = partial(_verify_host, context, fleet, tombstones, full=full)
     verified = tuple(map(verify, hosts))
@@ -342,15 +346,13 @@ def _verify_host(
     context: ActionContext,
     fleet: _Fleet,
     tombstones: Collection[Tombstone],
-    host: FleetHost,
+    host: NamedHost,
     *,
     full: bool,
 ) -> VerifiedHost:
     archive = read_host(fleet.bucket, host.directory, fleet.sealing)
     listed = {each.key: each.size for each in fleet.bucket.list_keys(host.directory.objects)}
-    files = [
-        each for path, each in sorted(archive.files.items()) if not is_forgotten(path, tombstones)
-    ]
+    files = remembered_files(archive, tombstones)
     problems = list(archive.broken)
     if not archive.generation:
         problems.append(f"{host.directory} has no manifest: `bsd archive push` has not run there")
@@ -437,7 +439,33 @@ def forget_remote(
     is_lost = lost or now - archive.at > LOST_SECONDS
     keys = list(_only_used_by(archive, copy)) if is_lost else []
     fleet.bucket.delete(keys)
+    if is_lost and context.fleet.database is not None:
+        with UploadJournal(context.layout, create=True) as journal:
+            add_rows(journal, name, None, (), (archive.host, archive.id))
     return RemoteForgotten(session=str(name), host=host, objects=len(keys), waits=not is_lost)
+
+
+def pass_on_forgetting(context: ActionContext) -> str | None:
+    """Delete at once from bucket and catalogue what this host has just forgotten.
+
+    Uploads nothing. Without a bucket and a database in the settings, nothing is done.
+
+    Returns:
+        Why it has to wait for the next push; None: it is done.
+    """
+    problems = []
+    try:
+        if context.fleet.bucket is not None:
+            pushed = send(context, Prepared(), seconds=0.0, stopping=context.stopping)
+            problems += pushed.problems
+    except BsdError as problem:
+        problems.append(problem.message)
+    try:
+        if context.fleet.database is not None:
+            forget_pending_rows(context)
+    except BsdError as problem:
+        problems.append(problem.message)
+    return "; ".join(problems) or None
 
 
 def _only_used_by(archive: HostArchive, copy: RemoteCopy) -> Iterator[str]:

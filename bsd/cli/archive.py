@@ -25,7 +25,7 @@ from bsd.actions.archive import (
     show_archived,
 )
 from bsd.actions.forget_project import ForgottenProject, forget_whole_project
-from bsd.actions.other_hosts import list_hosts_archive
+from bsd.actions.other_hosts import list_hosts_archive, pass_on_forgetting
 from bsd.actions.vanished import PromptsShown
 from bsd.cli import completion
 from bsd.cli.call import BsdGroup, Call, ask_first
@@ -42,6 +42,7 @@ from bsd.cli.other_hosts import (
     remote_name,
     tell_back,
     tell_hosts,
+    tell_waiting,
     verify_command,
 )
 from bsd.cli.output import (
@@ -55,6 +56,7 @@ from bsd.cli.output import (
     size,
 )
 from bsd.cli.problem import Problem
+from bsd.cli.push import push_command
 from bsd.cli.search import print_commands, print_hits, print_snippet
 from bsd.core.config import OFF
 from bsd.core.errors import Busy, Invalid
@@ -404,7 +406,9 @@ def forget_command(
         if not yes:
             _ask_about(call.layout, name, entry)
         answer = forget(context, name, entry=entry)
+        waits = pass_on_forgetting(context)
     call.answer(answer, lambda answer: tell_forgotten(answer, name, entry))
+    tell_waiting(waits)
     return 0
 
 
@@ -417,7 +421,9 @@ def _forget_project(call: Call, project: str, *, dry_run: bool, yes: bool) -> in
         ask_first(question, f"`bsd archive forget --project {project} --yes`", "deleted")
     with call.context(changes=not dry_run) as context:
         answer = forget_whole_project(context, project, dry_run=dry_run)
+        waits = None if dry_run else pass_on_forgetting(context)
     call.answer(answer, tell_forgotten_project)
+    tell_waiting(waits)
     failed = [one.problem for one in answer.sessions if one.problem is not None]
     for unread in answer.unread:
         text = f"{unread.session} may belong to this project: {unread.error}"
@@ -481,4 +487,5 @@ def tell_forgotten(done: Forgotten, name: str, entry: str | None) -> None:
         )
 
 
+archive_group.add_command(push_command)
 archive_group.add_command(verify_command)

@@ -14,6 +14,7 @@ from bsd.cli.fleet_export import export_command
 from bsd.cli.output import counted, minute, note, print_table, say, say_wrapped, size
 from bsd.cli.problem import Problem
 from bsd.cli.progress import waiting
+from bsd.cli.push import update_command
 from bsd.core.durations import spell_seconds
 
 
@@ -78,11 +79,9 @@ def tell_status(found: FleetStatus) -> None:
 
 
 def _row(host: HostState) -> tuple[str, ...]:
-    waits = (
-        f"{counted(host.behind_files, 'file')}, {size(host.behind_bytes or 0)}"
-        if host.behind_files
-        else ""
-    )
+    waits = "unknown" if host.behind_files is None else "nothing"
+    if host.behind_files:
+        waits = f"{counted(host.behind_files, 'file')}, {size(host.behind_bytes or 0)}"
     return (
         f"{host.host} (here)" if host.here else host.host,
         minute(host.last_seen) if host.last_seen else "unknown",
@@ -99,6 +98,7 @@ def _row(host: HostState) -> tuple[str, ...]:
 # --- commands of other modules: `fleet_group.add_command(COMMAND)`, one line each ---
 
 # the catalogue
+fleet_group.add_command(update_command)
 fleet_group.add_command(migrate_command)
 fleet_group.add_command(rebuild_command)
 

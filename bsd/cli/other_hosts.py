@@ -160,6 +160,11 @@ def tell_forgotten_on_all(done: RemoteForgotten) -> None:
         say(f"deleted for good: {counted(done.objects, 'object')} of {done.host}")
 
 
+def tell_waiting(why: str | None) -> None:
+    if why is not None:
+        note(f"the shared data will be deleted when it can be reached: {safe(why)}")
+
+
 @click.command("verify", cls=BsdCommand)
 @click.option("--remote", is_flag=True, help="Check the archive in the bucket.")
 @host_option

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bsd.core.durations import spell_seconds
 from bsd.core.errors import UPDATE_BSD
 from bsd.core.formatting import format_size
 from bsd.setup.unserved import told_text
@@ -14,6 +15,9 @@ _MOST = 5  # notices of one kind; one more notice has the number of the others
 # A disk with less free space than this share, and less than this number of bytes, is nearly full.
 _NEARLY_FULL = 0.05
 _LEAST_FREE = 5 << 30
+
+_LONG_BEHIND = 3600.0  # seconds for which uploads may wait
+_MANY_FAILURES = 5  # of a sender, one after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ def notices_of(status: Mapping[str, Any]) -> list[Notice]:
         *_clock(status["clock"]),
         *_parked(status["queue"]["parked"]),
         *_orphans(status["orphans"]["count"]),
+        *_fleet(status.get("fleet") or {}),
     ]
 
 
@@ -153,3 +158,16 @@ def _orphans(count: int) -> Iterator[Notice]:
     if count:
         text = f"{count:,} {'file' if count == 1 else 'files'} of late lines without a place"
         yield Notice("orphans", "orphans", text, "`bsd verify`")
+
+
+def _fleet(fleet: Mapping[str, Any]) -> Iterator[Notice]:
+    behind = fleet.get("behind_seconds")
+    if behind is not None and behind >= _LONG_BEHIND:
+        files = fleet["behind_files"]
+        why = f": {fleet['last_error']}" if fleet.get("last_error") else ""
+        text = f"{files:,} files have been waiting for the bucket for {spell_seconds(behind)}{why}"
+        yield Notice("fleet", "fleet", text, "`bsd archive push`; `bsd doctor` checks the bucket")
+    for sender in fleet.get("senders", []):
+        if sender["name"] != "bucket" and sender["failures"] >= _MANY_FAILURES:
+            text = f"the {sender['name']} of the fleet cannot be written: {sender['last_error']}"
+            yield Notice(f"fleet-{sender['name']}", "fleet", text, "`bsd doctor` checks it")

@@ -21,6 +21,7 @@ from bsd.core.pauses import PauseInfo, pauses_of
 from bsd.core.sources import Source
 from bsd.daemon.children import Children
 from bsd.daemon.directories import Trouble, WatchProblem
+from bsd.daemon.fleet_report import fleet_report
 from bsd.daemon.indexer import Indexer
 from bsd.daemon.jobs import JobRunner
 from bsd.daemon.loops import Clocks
@@ -28,6 +29,7 @@ from bsd.daemon.notices import notices_of
 from bsd.daemon.queue import WorkQueue
 from bsd.daemon.state import DaemonState
 from bsd.daemon.status import DaemonStatus, Health
+from bsd.daemon.uploader import Sender
 from bsd.daemon.watcher import Watcher, WatchHealth
 from bsd.daemon.worker import Workers
 from bsd.maintenance.archive_limit import ArchiveOverLimit, archive_use
@@ -58,7 +60,7 @@ _HARMLESS = {Trouble.AGENTS_MISSING, Trouble.UNWATCHED, Trouble.LINK, Trouble.SY
 class DaemonReport:
     """Builds the answers. `next_retention` returns the time of its next run (epoch seconds)."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a daemon
         self,
         state: DaemonState,
         *,
@@ -67,6 +69,7 @@ class DaemonReport:
         children: Children,
         jobs: JobRunner,
         indexer: Indexer,
+        senders: Sequence[Sender] = (),
         next_retention: Callable[[], float | None],
     ) -> None:
         self._state = state
@@ -75,6 +78,7 @@ class DaemonReport:
         self._children = children
         self._jobs = jobs
         self._indexer = indexer
+        self._senders = senders
         self._next_run = next_retention
         layout, clocks = state.layout, state.clocks
         self._disk_use = _Paced(partial(disk_use, layout, _MARKERS_BUDGET), clocks.wall)
@@ -148,6 +152,9 @@ class DaemonReport:
             notices=[],
             clock=self._jobs.clock_in_doubt,
             search=self._indexer.state(),
+            fleet=fleet_report(
+                state.layout, state.settings.fleet, self._senders, state.clocks.wall()
+            ),
             config={
                 "path": str(state.layout.config_file),
                 "problem": problem.message if problem else None,

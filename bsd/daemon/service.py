@@ -35,6 +35,7 @@ from bsd.daemon.recovery import Recovery
 from bsd.daemon.report import DaemonReport
 from bsd.daemon.scheduler import Run, ScheduledJob, Scheduler
 from bsd.daemon.state import DaemonState
+from bsd.daemon.uploader import LONGEST_RUN_SECONDS, senders
 from bsd.daemon.watcher import Watcher
 from bsd.daemon.worker import Worker, Workers
 from bsd.sessions.commit.protocol import CommitOutcome
@@ -129,6 +130,7 @@ class Daemon:
         self.indexer = Indexer(state, self.children)
         self.hooks = HookReceiver(state)
         self._jobs = JobRunner(state, self.children, gone=self.indexer.changed)
+        self._senders = senders(settings)
         self._pauses = PauseFollower(state)
         self._recovery = Recovery(state, self.children)
         self._workers = Workers(state, Worker(state, self.children, worked=self._worked))
@@ -139,6 +141,7 @@ class Daemon:
             children=self.children,
             jobs=self._jobs,
             indexer=self.indexer,
+            senders=self._senders,
             next_retention=lambda: self.scheduler.next_run(RETENTION),
         )
         self._make_loops()
@@ -161,6 +164,10 @@ class Daemon:
             loop("timer", self.scheduler.step, clocks.wall, _LONG_STEP_SECONDS),
             loop("indexer", self.indexer.step, work_seconds=_LONG_STEP_SECONDS),
             loop("children", self.children.step),
+        ]
+        loops += [
+            loop(f"fleet-{sender.name}", sender.step, work_seconds=LONGEST_RUN_SECONDS)
+            for sender in self._senders
         ]
         if self._notifier.listening and (every := watchdog_seconds()):
             ping = partial(ping_watchdog, self._notifier, state.beats, every, _say_what_is_late)
@@ -275,6 +282,8 @@ class Daemon:
         state.events.close()
         state.queue.close()
         self.children.stop()
+        for sender in self._senders:
+            sender.stop()
         loops = (self._first_copies, *state.loops.values())
         for loop in loops:
             loop.stop()

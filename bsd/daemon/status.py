@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from bsd.core.answers import OMIT_EMPTY
 from bsd.core.formatting import iso_utc
 
 _MOST_WAITING = 1000  # events of one subscription; beyond this the oldest are dropped
@@ -277,6 +278,16 @@ class DaemonStatus:
             "sessions, gone, content, kept, ratio, oldest"
         ),
     ]
+    fleet: Annotated[
+        EntryInfo | None,
+        Field(
+            description="Only if this host shares something: host, bucket, database (whether there "
+            "is one), behind_files, behind_bytes, behind_seconds (null: nothing waits), files and "
+            "bytes (in the bucket), generation (of the manifest), errors, last_success, "
+            "last_error; senders: name, last_success, last_error, failures (since then), errors"
+        ),
+        OMIT_EMPTY,
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

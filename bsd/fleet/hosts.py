@@ -25,7 +25,7 @@ _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}(~[0-9a-f]{8})?")
 
 
 @dataclass(frozen=True, slots=True)
-class FleetHost:
+class NamedHost:
     """A host with a directory in the bucket.
 
     Attributes:
@@ -39,23 +39,23 @@ class FleetHost:
     is_this: bool
 
 
-def list_hosts(bucket: Bucket, own: HostDirectory | None) -> list[FleetHost]:
+def list_hosts(bucket: Bucket, own: HostDirectory | None) -> list[NamedHost]:
     """Return all hosts with their names; raises the errors of `bsd/bucket/errors.py`."""
     return named_hosts(host_directories(bucket), own)
 
 
-def named_hosts(directories: Sequence[HostDirectory], own: HostDirectory | None) -> list[FleetHost]:
+def named_hosts(directories: Sequence[HostDirectory], own: HostDirectory | None) -> list[NamedHost]:
     """Return the names of hosts: `HOST` if no other host has that name, or this host alone."""
     count = Counter(each.host for each in directories)
     return [
-        FleetHost(
+        NamedHost(
             each.host if count[each.host] == 1 or each == own else str(each), each, each == own
         )
         for each in directories
     ]
 
 
-def find_hosts(hosts: Sequence[FleetHost], text: str) -> list[FleetHost]:
+def find_hosts(hosts: Sequence[NamedHost], text: str) -> list[NamedHost]:
     """Return the host with this name, or all for `*`.
 
     Raises:
@@ -78,7 +78,7 @@ def find_hosts(hosts: Sequence[FleetHost], text: str) -> list[FleetHost]:
     return same
 
 
-def shared_names(hosts: Collection[FleetHost]) -> Iterator[str]:
+def shared_names(hosts: Collection[NamedHost]) -> Iterator[str]:
     """Yield a warning for each name that several hosts have."""
     count = Counter(each.directory.host for each in hosts)
     for name in sorted(name for name, number in count.items() if number > 1):

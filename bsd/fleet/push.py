@@ -28,7 +28,7 @@ from bsd.bucket.sealing import Sealing, sealing_of
 from bsd.core.config import OFF
 from bsd.core.errors import BsdError, Busy, Invalid
 from bsd.core.file_lock import holding
-from bsd.core.formatting import lifetime_seconds
+from bsd.core.formatting import MINUTE, lifetime_seconds
 from bsd.fleet.context import FleetContext
 from bsd.fleet.host import HostDirectory, take_new_id, this_host
 from bsd.fleet.manifest import copy_facts, read_host
@@ -117,7 +117,7 @@ def prepare(context: FleetContext, *, stopping: Callable[[], bool]) -> Prepared:
     """Copy the sessions that rest into the archive, and pack originals; sends no request."""
     _bucket_of(context)
     layout, config, settings = context.layout, context.config.current, context.fleet
-    rest = lifetime_seconds(settings.copy_after)
+    rest = lifetime_seconds(settings.copy_after, minimum=MINUTE)
     copied, problems = 0, list[str]()
     if rest is not None and config.archive_sessions != OFF:
         sweep_returning(layout)
@@ -149,7 +149,7 @@ def send(
     until = float("inf") if seconds is None else time.monotonic() + seconds
     busy = Busy("another push of this root is running", hint="wait until it has ended")
     with (
-        holding(context.layout.fleet / "push.lock", 0.0, busy),
+        holding(context.layout.fleet / "pushing", 0.0, busy),
         UploadJournal(context.layout, create=True) as journal,
     ):
         try:

@@ -58,7 +58,7 @@ from bsd.transcripts.agents.programs import KINDS, kind_of, program_of
 from bsd.transcripts.reader import parse_entry
 
 _COPY_FILE = "copy.json"
-_LOCK = ".lock"
+_LOCK = "in-use"
 _AT_ONCE = 8  # objects that are read at the same time
 _LARGEST_COPY = 64 << 20  # bytes of a `copy.json` that is read for its title
 _MOST_BEGINNINGS = 100
@@ -159,10 +159,10 @@ def copy_document(bucket: Bucket, sealing: Sealing, copy: RemoteCopy) -> dict[st
 
 
 def is_forgotten(path: str, tombstones: Collection[Tombstone]) -> bool:
-    """Return whether a file of a host belongs to a copy that was forgotten.
+    """Return whether a file belongs to a copy of a session that all hosts have to forget.
 
     Args:
-        path: relative to the archive.
+        path: relative to the archive of a host.
         tombstones: those of all hosts.
     """
     store, _, below = path.partition("/")
@@ -172,6 +172,19 @@ def is_forgotten(path: str, tombstones: Collection[Tombstone]) -> bool:
     return any(
         each.is_of_session and each.store == hash_ and origin in each.origins for each in tombstones
     )
+
+
+def remembered_files(archive: HostArchive, tombstones: Collection[Tombstone]) -> list[ManifestFile]:
+    """Return the files of a host that are not of forgotten sessions, by path."""
+    copies = [copy.file for copy in remote_copies(archive)]
+    gone = {each.path for each in copies if is_forgotten(each.path, tombstones)}
+    stores = {each.store for each in copies if each.path in gone}
+    stores -= {each.store for each in copies if each.path not in gone}
+    return [
+        each
+        for path, each in sorted(archive.files.items())
+        if each.store not in stores and not is_forgotten(path, tombstones)
+    ]
 
 
 # --- downloading ---
@@ -188,6 +201,7 @@ def arrived(
         Unavailable: an object is missing or damaged.
         BsdError: the bucket cannot be reached.
     """
+    sweep_arriving(context.layout)
     try:
         top = make_private_dir(_arriving(context.layout) / secrets.token_hex(8))
         with OwnLock(top / _LOCK, 0.0, name=copy.facts.session):

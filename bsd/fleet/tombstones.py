@@ -22,6 +22,7 @@ from bsd.core.errors import BsdError, Busy, Conflict, os_problem
 from bsd.core.layout import SessionName
 from bsd.fleet.context import FleetContext
 from bsd.maintenance.obey_tombstone import ObedientForget, stores_by_hash
+from bsd.maintenance.tell_others import ROWS, add_rows
 from bsd.store.checked import moment, text
 from bsd.store.tombstone import VERSION, Tombstone
 from bsd.store.uploads import UploadJournal
@@ -81,7 +82,7 @@ def publish_pending(bucket: Bucket, journal: UploadJournal, host: str, now: floa
         host: the directory of this host: `HOST/ID`.
         now: epoch seconds.
     """
-    pending = journal.pending_tombstones()
+    pending = [each for each in journal.pending_tombstones() if not each[0].startswith(ROWS)]
     for start in range(0, len(pending), _MOST_IN_ONE):
         some = pending[start : start + _MOST_IN_ONE]
         id_ = put_tombstones(bucket, [Tombstone.of(document) for _, document in some], host, now)
@@ -179,7 +180,10 @@ def obey(context: FleetContext, bucket: Bucket, journal: UploadJournal) -> Obeye
         complete = True
         for tombstone in read.tombstones:
             for name in stores.get(tombstone.store, ()):
+                before = len(done.sessions)
                 complete &= _obey_one(forget, name, tombstone, done)
+                if len(done.sessions) > before:
+                    add_rows(journal, name, tombstone.entry, tombstone.hashes)
         if complete:
             journal.note_applied([id_])
     if done.sessions:

@@ -29,7 +29,7 @@ from bsd.core.files import FileStamp, open_ours, stamp_of
 from bsd.core.layout import COPY, Layout
 from bsd.fleet.host import HostDirectory
 from bsd.fleet.manifest import CopyFacts, copy_facts
-from bsd.store.pack import PACK, SET_ASIDE, UNFINISHED
+from bsd.store.pack import PACK, SET_ASIDE, UNFINISHED, Pack, PackDamaged
 from bsd.store.snapshots import COPY_FILE, read_snapshot
 from bsd.store.upload_places import NO_STAMP, NotedFile, PlaceJournal, Upload
 from bsd.store.uploads import Stored
@@ -164,6 +164,12 @@ def _files(directory: str, place: str) -> tuple[list[LocalFile], list[str]]:
 
 def _is_passing(name: str) -> bool:
     return name.endswith(SET_ASIDE) or (name.startswith(".") and name.endswith(UNFINISHED))
+
+
+def _is_thin(pack: Path) -> bool:
+    with suppress(PackDamaged), Pack(pack) as opened:
+        return opened.is_thin
+    return False
 
 
 def is_copy(path: str) -> bool:
@@ -369,8 +375,11 @@ class Uploader:
             # A pack never changes: this one is thin, or damaged, and the bucket has it whole.
             if not each.is_here:
                 answer.uploads.append(self._copied(file, before))
-            answer.same.append((file.path, file.stamp, True))
+            answer.same.append((file.path, file.stamp, _is_thin(local)))
             return
+        if before is None and file.path.endswith(PACK) and _is_thin(local):
+            hint = "`bsd verify` names what is lost, if no other place has it"
+            raise Unavailable(f"{local} is thin, and no bucket is known to have it", hint=hint)
         is_alike = each.is_here and before is not None and before.file.size == file.size
         if is_alike and before is not None and self._hash(local) == before.file.hash:
             answer.same.append((file.path, file.stamp, False))

@@ -166,6 +166,8 @@ class MetricsPage(Collector):
             if moment := _find(status, place):
                 yield GaugeMetricFamily(name, text, _epoch(moment))
         yield from _state(status, self._health())
+        if status.get("fleet"):
+            yield from _fleet(status["fleet"])
         yield from _work(status)
         yield from _jobs(self._jobs())
 
@@ -220,6 +222,34 @@ def _state(status: Document, health: Document) -> Iterator[Metric]:
     disk = status["disk"]
     parts = {part: disk[part] for part in _PARTS} | {"in_flight": disk["in_flight"]["bytes"]}
     yield _by("part", "bsd_disk_bytes", "Disk use of bsd, by purpose.", parts)
+
+
+def _fleet(fleet: Document) -> Iterator[Metric]:
+    """Return the metrics of a host that shares something."""
+    yield GaugeMetricFamily(
+        "bsd_fleet_upload_behind_seconds",
+        "Since when files have been waiting for the bucket; 0: none waits.",
+        fleet["behind_seconds"] or 0,
+    )
+    yield GaugeMetricFamily(
+        "bsd_fleet_upload_behind_files", "Files that wait for the bucket.", fleet["behind_files"]
+    )
+    yield GaugeMetricFamily("bsd_fleet_upload_behind_bytes", "Their bytes.", fleet["behind_bytes"])
+    yield CounterMetricFamily(
+        "bsd_fleet_errors", "Pushes to the bucket that have failed.", fleet["errors"]
+    )
+    if fleet["last_success"]:
+        yield GaugeMetricFamily(
+            "bsd_fleet_last_success_timestamp",
+            "When everything was last in the bucket, in epoch seconds.",
+            _epoch(fleet["last_success"]),
+        )
+    yield _by(
+        "to",
+        "bsd_fleet_sender_failures",
+        "Runs in a row that have failed: to the bucket, the catalogue, Parquet files.",
+        {sender["name"]: sender["failures"] for sender in fleet["senders"]},
+    )
 
 
 def _work(status: Document) -> Iterator[Metric]:

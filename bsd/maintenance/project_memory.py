@@ -33,6 +33,7 @@ from bsd.maintenance.expiry import (
     RetentionTarget,
     SessionFiles,
 )
+from bsd.store.uploads import note_deleted, note_directory_deleted
 from bsd.transcripts.agents.programs import program_of
 
 _log = structlog.stdlib.get_logger(module="archive")
@@ -105,6 +106,8 @@ def _copy(path: Path, copy: Path, done: CopiedMemory) -> None:
 
 def _drop(place: Path, gone: Iterable[str]) -> None:
     """Delete copies, and the directories that become empty."""
+    gone = sorted(gone)
+    note_deleted(place.parents[2], (place / below for below in gone), must=True)
     for below in gone:
         path = place / below
         path.unlink(missing_ok=True)
@@ -246,6 +249,7 @@ def forget_memory(layout: Layout, agent: str) -> tuple[int, int]:
     place = layout.memory_dir(agent)
     sizes = [status.st_size for _, status in _files_below(place, [])]
     if os.path.lexists(place):
+        note_directory_deleted(layout.root, place)
         shutil.rmtree(place)
         sync_dir(place.parent)
         with suppress(OSError):

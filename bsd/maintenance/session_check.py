@@ -238,6 +238,9 @@ class SessionCheck:
         is_due = content is Missing.GONE and marker.at < self._expired_before
         if is_due or content is Missing.FORGOTTEN:
             self._result.expired += len(marker.keys)
+        elif content is Missing.UNREACHABLE:
+            # It is neither missing nor damaged: `bsd archive verify --remote` checks the bucket.
+            pass
         elif isinstance(content, Missing):
             kind, message = _MISSING[content]
             self._found(

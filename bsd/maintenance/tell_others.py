@@ -5,6 +5,7 @@ Without a journal of uploads, this host shares nothing, and there is nothing to 
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,8 @@ from bsd.store.tombstone import Tombstone
 from bsd.store.uploads import UploadJournal
 from bsd.transcripts.agents.opening import open_file, open_transcript
 from bsd.transcripts.agents.programs import program_of
+
+ROWS = "rows-"  # begins the ids of notes for the catalogue, which are not sent to the bucket
 
 
 def tell_others(
@@ -56,6 +59,31 @@ def tell_others(
             layout, name, at, entry=entry, origins=of_session, hashes=needed, lines=lines
         )
         journal.add_tombstone(tombstone.id, tombstone.document())
+        add_rows(journal, None if lines else name, entry, hashes)
+
+
+def add_rows(
+    journal: UploadJournal,
+    name: SessionName | None,
+    entry: str | None,
+    hashes: Collection[str],
+    host: tuple[str, str] | None = None,
+) -> None:
+    """Keep a note of what the catalogue has to forget (`fleet/forgotten_rows.py`).
+
+    Args:
+        name: the session; None: only lines.
+        entry: only this entry of it; None: the whole session.
+        hashes: of stored lines.
+        host: name and id of the host that has the session; None: this one.
+    """
+    document = {
+        "session": None if name is None else str(name),
+        "entry": entry,
+        "hashes": sorted(hashes),
+        "host": host,
+    }
+    journal.add_tombstone(f"{ROWS}{secrets.token_hex(16)}", document)
 
 
 def tell_of_trashed(

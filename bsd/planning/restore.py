@@ -43,6 +43,7 @@ UNAVAILABLE = {
     Missing.CORRUPT: "[Content unavailable - extracted file corrupted]",
     Missing.FOREIGN: "[Content unavailable - extracted file is of another entry]",
     Missing.FORGOTTEN: "[Content unavailable - forgotten with `bsd archive forget`]",
+    Missing.UNREACHABLE: "[Content unavailable - {}]",
     Missing.UNREADABLE: "[Content unavailable - {}]",
 }
 _NOT_IN_FILE = "[Content unavailable - not in the extracted file]"

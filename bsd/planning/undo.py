@@ -404,7 +404,7 @@ class _Undoing:
         file = ref or line.ref
         what = f"the stored file {file}" if file else "the history"
         how = _HOW.get(why, "damaged")
-        if why is Missing.UNREADABLE:
+        if why in {Missing.UNREACHABLE, Missing.UNREADABLE}:
             how = f"unavailable ({self._stored.trouble()})"
         return Conflict(
             f"{self._operation} cannot be undone: {what} of {_name(line)} is {how}; "

@@ -25,14 +25,17 @@ from bsd.store.pack import (
     PACK,
     SET_ASIDE,
     UNFINISHED,
+    OnlyInBucket,
     Pack,
     PackDamaged,
     PackFull,
     PackSummary,
     PackWriter,
-    salvaged,
+    root_of,
     why_damaged,
 )
+from bsd.store.pack_salvage import salvaged
+from bsd.store.uploads import note_deleted
 from bsd.transcripts.agents.entry import entry_id
 from bsd.transcripts.reader import parse_kept
 
@@ -68,7 +71,12 @@ class SessionArchive:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.trouble: str | None = None  # why the last `line` could not search every pack
+        self.unreached: OnlyInBucket | None = None  # why it could not read a line that a pack has
         self._names: frozenset[str] | None = None
+
+    @property
+    def _root(self) -> Path:
+        return root_of(self.directory / PACK)
 
     def packs(self) -> list[Path]:
         """Return all packs, the oldest first; raises OSError if they cannot be listed."""
@@ -90,17 +98,20 @@ class SessionArchive:
         If a pack cannot be read, `trouble` says afterwards why the line may be there all the same.
         The pack `first` is searched before the others.
         """
-        self.trouble = None
+        self.trouble = self.unreached = None
         looked: set[Path] = set()
         try:
             # Another process may merge packs during the search: the line is then in a new pack.
             while left := [path for path in self.packs() if path not in looked]:
+                away: list[Path] = []  # thin packs that have it: their blocks are in the bucket
                 for path in sorted(left, key=lambda path: path == first)[::-1]:
                     try:
-                        if (line := _find(path, hash)) is not None:
+                        if (line := _find(path, hash, away)) is not None:
                             return line
                     except (PackDamaged, OSError) as error:
                         self.trouble = _tell_unread(path, error)
+                if (line := self._from_bucket(away, hash)) is not None:
+                    return line
                 looked.update(left)
         except OSError as error:
             _log.warning("An archive cannot be read", problem=str(error))
@@ -108,6 +119,18 @@ class SessionArchive:
         for place in (self.directory.parent, self.directory):
             if os.path.lexists(place) and not place.is_dir():
                 self.trouble = f"{place} is not a directory"
+        return None
+
+    def _from_bucket(self, thin: Iterable[Path], hash: str) -> bytes | None:
+        """Return a line that these thin packs have; None if none of them can be read."""
+        for path in thin:
+            try:
+                if (line := _find(path, hash)) is not None:
+                    return line
+            except OnlyInBucket as error:
+                self.unreached, self.trouble = error, error.message
+            except (PackDamaged, OSError) as error:
+                self.trouble = _tell_unread(path, error)
         return None
 
     # --- all readable packs ---
@@ -214,11 +237,13 @@ class SessionArchive:
     def _has(self, hash: bytes) -> bool:
         """Return whether the archive has a readable copy of a line; raises OSError if unknown.
 
-        A line that a damaged pack has lost counts as missing, so that it is packed again.
+        A line that a damaged pack has lost counts as missing, so that it is packed again. Of a thin
+        pack, the index is enough.
         """
         for path in reversed(self.packs()):
+            away: list[Path] = []
             with suppress(PackDamaged):
-                if _find(path, f"sha256:{hash.hex()}") is not None:
+                if _find(path, f"sha256:{hash.hex()}", away) is not None or away:
                     return True
         return False
 
@@ -246,9 +271,11 @@ class SessionArchive:
                     merged.append(path)
                 if len(merged) > 1:
                     made.append(writer.finish(oldest, newest))
-                    for path in merged:  # the last pack may be the new pack: see `may_be_double`
-                        if path != made[-1]:
-                            path.unlink(missing_ok=True)
+                    # The last pack may be the new pack: see `may_be_double`.
+                    useless = [path for path in merged if path != made[-1]]
+                    note_deleted(self._root, useless)
+                    for path in useless:
+                        path.unlink(missing_ok=True)
                     sync_dir(self.directory)
         self._names = None
         return made
@@ -257,7 +284,7 @@ class SessionArchive:
         group: list[Path] = []
         began = 0.0
         for path, summary in list(self.summaries()):
-            if summary.packed >= _LARGE:
+            if summary.packed >= _LARGE or summary.is_thin:
                 continue
             if group and span is not None and summary.newest - began > span:
                 if len(group) >= _MANY:
@@ -283,12 +310,18 @@ class SessionArchive:
     def _remove_doubles(self) -> None:
         """Remove each pack whose lines are all in another undamaged pack."""
         held: dict[Path, set[bytes]] = {}
+        thin: set[Path] = set()
         for pack in self._readable():
             with suppress(PackDamaged, OSError):
                 held[pack.path] = {place.hash for place in pack.places()}
+                if pack.is_thin:
+                    thin.add(pack.path)
         for path in list(held):
             others = held.keys() - {path}
+            if path not in thin:  # what is here stays here
+                others -= thin
             if any(held[path] <= held[other] and _is_whole(other) for other in others):
+                note_deleted(self._root, [path])
                 path.unlink(missing_ok=True)
                 del held[path]
         self._names = None
@@ -308,7 +341,7 @@ class SessionArchive:
         """
         at = pack.lstat().st_mtime
         found, gaps = 0, list[int]()
-        others = self._hashes(path for path in self.packs() if path != pack and _is_whole(path))
+        others = self._hashes(path for path in self.packs() if path != pack and _is_here(path))
         made = None
         with PackWriter(self.directory) as writer:
             for number, line in enumerate(salvaged(pack, gaps)):
@@ -354,11 +387,15 @@ class SessionArchive:
             if writer.lines:
                 made = writer.finish(old.summary.oldest, old.summary.newest)
         if made != pack:
-            self.remove(pack)
+            self.remove(pack, lines_stay=True)
         return True
 
-    def remove(self, pack: Path) -> None:
-        """Delete a pack permanently; raises OSError."""
+    def remove(self, pack: Path, *, lines_stay: bool = False) -> None:
+        """Delete a pack permanently, also from the bucket; raises BsdError, OSError.
+
+        `lines_stay`: other packs have its lines.
+        """
+        note_deleted(self._root, [pack], must=not lines_stay)
         pack.unlink(missing_ok=True)
         self._names = None
         sync_dir(self.directory)
@@ -385,8 +422,11 @@ def ref_of(record: Mapping[str, Any]) -> str:
     return str(record.get("file", "")).removesuffix(".json")
 
 
-def _find(pack: Path, hash: str) -> bytes | None:
+def _find(pack: Path, hash: str, away: list[Path] | None = None) -> bytes | None:
     """Return the line of a pack with this hash, or None; search a damaged pack line by line.
+
+    Args:
+        away: receives the pack if it is thin and has the line, which is then not read.
 
     Raises OSError or PackDamaged if the pack has, or may have, a line that cannot be read.
     """
@@ -397,6 +437,10 @@ def _find(pack: Path, hash: str) -> bytes | None:
     try:
         with Pack(pack) as opened:
             place = opened.find(wanted)
+            if place is not None and opened.is_thin and away is not None:
+                opened.check_index()
+                away.append(pack)
+                return None
             return None if place is None else opened.line(place)
     except FileNotFoundError:
         return None  # merged since the directory was listed
@@ -412,6 +456,13 @@ def _is_whole(path: Path) -> bool:
     if problem := why_damaged(path):
         _tell_damaged(path, problem)
     return problem is None
+
+
+def _is_here(path: Path) -> bool:
+    """Return whether a pack is undamaged, and its lines are on this disk."""
+    with suppress(PackDamaged, FileNotFoundError), Pack(path) as pack:
+        return not pack.is_thin and _is_whole(path)
+    return False
 
 
 def _tell_unread(pack: Path, error: PackDamaged | OSError) -> str:

@@ -39,7 +39,8 @@ from bsd.core.files import LARGEST_LINE, UNCERTAIN_NS, NotPlain, TooLarge, read_
 from bsd.core.layout import Layout, inside
 from bsd.store.archive import SessionArchive, ref_of
 from bsd.store.index import INDEX_FILE, Record, record_of
-from bsd.store.pack import Pack, PackDamaged, salvaged
+from bsd.store.pack import Pack, PackDamaged
+from bsd.store.pack_salvage import salvaged
 from bsd.transcripts.agents.entry import entry_id, entry_key
 from bsd.transcripts.reader import parse_kept
 
@@ -126,6 +127,8 @@ class StoredPlace:
         if self.pack:  # a merge since the query may have moved the line to another pack
             archive = SessionArchive(self.directory)
             if (line := archive.line(self.hash, first=self.file)) is None and archive.trouble:
+                if archive.unreached:
+                    raise archive.unreached
                 raise Unavailable(archive.trouble, hint=_MEND_PACK)
             return line
         try:

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from bsd.core.errors import Invalid, TemporaryFailure, os_problem
+from bsd.core.errors import BsdError, Invalid, TemporaryFailure, os_problem
 from bsd.core.files import (
     LARGEST_LINE,
     NotPlain,
@@ -34,6 +34,7 @@ from bsd.store.contents import Contents, StoredPlace, contents_of
 from bsd.store.entry_notes import forgotten_in
 from bsd.store.index import INDEX_FILE, Index, Record
 from bsd.store.origins import ids_of, is_origin
+from bsd.store.pack import OnlyInBucket
 from bsd.transcripts.change import Readable
 
 # A ref comes from a transcript, which any program may write: it must be a name, never a path.
@@ -95,6 +96,7 @@ class Missing(StrEnum):
     CORRUPT = "corrupt"
     FOREIGN = "foreign"  # the line exists, but belongs to another entry
     FORGOTTEN = "forgotten"  # by `forget`; other sessions may still have it
+    UNREACHABLE = "unreachable"  # it is only in the bucket, which cannot be read now
     UNREADABLE = "unreadable"  # a place that may hold it is unreadable: see `OriginalStore.trouble`
 
 
@@ -132,6 +134,7 @@ class SessionStore:
         self._layout = layout
         self._contents: Contents = contents_of(layout)
         self._unread: Path | None = None  # a pack of another session that should have the line
+        self._unreached: OnlyInBucket | None = None  # of another session's archive
         self._forgotten: frozenset[str] | None = None  # read on demand
         self._origins: dict[SessionName, bool] = {}  # cached results of `is_origin`
         self._new: list[str] = []  # refs of the files that the current `add` has begun
@@ -174,12 +177,15 @@ class SessionStore:
         found = self.own(ref, hash)
         if not isinstance(found, Missing):
             return found
+        self._unreached = None
         if self.archive and (line := self.archive.line(hash)) is not None:
             return line
         if self._has_forgotten(hash):
             return Missing.FORGOTTEN
         if (line := self._elsewhere(hash)) is not None:
             return line
+        if self._unreachable():
+            return Missing.UNREACHABLE
         if found is Missing.GONE and self.trouble() is not None:
             return Missing.UNREADABLE
         if found is Missing.CORRUPT and self._is_anothers(ref):
@@ -188,11 +194,18 @@ class SessionStore:
 
     def trouble(self) -> str | None:
         """Return why a line may exist although it was not found; None if all places were read."""
+        if away := self._unreachable():
+            return away.message
         if self.archive and self.archive.trouble:
             return self.archive.trouble
         if self._unread:
             return f"{self._unread} cannot be read, or is damaged"
         return self._contents.trouble()
+
+    def _unreachable(self) -> OnlyInBucket | None:
+        """Return why the line that was last loaded cannot be read from the bucket, or None."""
+        own = self.archive.unreached if self.archive else None
+        return own or self._unreached
 
     def _has_forgotten(self, hash: str) -> bool:
         if self._forgotten is None:
@@ -205,15 +218,24 @@ class SessionStore:
         """Return the line from another store or archive of the root."""
         places = self._reached(self._contents.with_hash(hash))
         for place in places:
-            if (line := place.line()) is not None:
+            if (line := self._line_of(place)) is not None:
                 return line
         if places:  # the line was moved just now, or it is damaged
             self._contents.changed()
             again = self._reached(self._contents.with_hash(hash))
             for place in again:
-                if place not in places and (line := place.line()) is not None:
+                if place not in places and (line := self._line_of(place)) is not None:
                     return line
             self._unread = next((place.file for place in again if place.pack), None)
+        return None
+
+    def _line_of(self, place: StoredPlace) -> bytes | None:
+        try:
+            return place.readable_line()
+        except OnlyInBucket as error:
+            self._unreached = error
+        except BsdError:
+            pass
         return None
 
     def _is_anothers(self, ref: str) -> bool:

@@ -26,6 +26,9 @@ end distinguishes a torn index from an index without the line. If the index is d
 can still be read from the blocks, which follow each other; after an unreadable block, the search
 goes on at the next frame.
 
+A thin pack (`thin_packs.py`) has no blocks: its index follows the head. All offsets are those of
+the whole pack, which is in the bucket.
+
 Packs have no dictionary. On recorded sessions of 0.2 to 2.8 MB, a trained dictionary of 16 or 64
 KiB in the pack changed its size by -2 % to +28 %, since a block of 1 MiB is large enough without
 it.
@@ -38,16 +41,18 @@ import io
 import os
 import struct
 import sys
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import orjson
 
+from bsd.core.errors import TemporaryFailure
 from bsd.core.files import (
     LARGEST_LINE,
     create_private,
@@ -57,6 +62,9 @@ from bsd.core.files import (
     write_all,
 )
 from bsd.core.zstd import zstd
+
+if TYPE_CHECKING:
+    from bsd.store.thin_packs import RemoteBlocks
 
 # Endings of the names of packs: finished packs, packs that are being written, and damaged packs
 # whose lines are in a new pack.
@@ -68,27 +76,23 @@ _BLOCK = 1 << 20
 _LEVEL = 3
 _MARK = b"bsdpack"
 _STAMP = _MARK + b"\x01"
-_HEAD = struct.pack("<II", 0x184D2A50, 8) + _STAMP
-_SKIP = struct.Struct("<II")
+HEAD = struct.pack("<II", 0x184D2A50, 8) + _STAMP
+SKIP = struct.Struct("<II")
 _INDEX_FRAME = 0x184D2A51
-_INDEX_MAGIC = _INDEX_FRAME.to_bytes(4, "little")
-_ZSTD_MAGIC = bytes.fromhex("28B52FFD")
+INDEX_MAGIC = _INDEX_FRAME.to_bytes(4, "little")
 # The window of a frame may be as large as the longest line.
-_ANY_WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 31}
+ANY_WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 31}
 _PLACE = struct.Struct("<32s4I")
 _BLOCK_PLACE = struct.Struct("<QII")
 _END = struct.Struct("<QQIIQQQ")
 _TAIL = _END.size + 32 + len(_STAMP)
 _MOST_LINES = 1 << 24  # more lines would make the index too large for its frame
-_PIECE = 1 << 20
+PIECE = 1 << 20
 # A few bytes can inflate to a great many, so the records of a pack have a limit: a fixed size, and
 # more for each line.
 _MOST_RECORDS, _MOST_A_RECORD = 16 << 20, 64 << 10
-# A frame that inflates to more than this size, and by more than this ratio, is not a block.
-_MUCH, _RATIO, _SMALL_PIECE = 64 << 20, 1000, 1 << 10
 _LATEST_MS = 253402300800 * 1000  # year 10000, beyond the range of datetime
 _SHOWN = 10
-_LONGEST_FRAME_HEADER = 18  # bytes (RFC 8878, 3.1.1.1)
 
 
 def root_of(path: Path) -> Path:
@@ -111,6 +115,13 @@ class PackDamaged(Exception):
         self.only_lines = only_lines  # the index and other lines are sound
 
 
+class OnlyInBucket(TemporaryFailure, OSError):
+    """The blocks of a thin pack are only in the bucket, which cannot be read now.
+
+    An OSError, since the pack is neither damaged nor missing, and a later attempt may succeed.
+    """
+
+
 class PackFull(Exception):
     """A line does not fit into the pack."""
 
@@ -125,6 +136,7 @@ class PackSummary:
     packed: int  # of the file
     oldest: float  # time at which the first line was packed
     newest: float
+    is_thin: bool = False  # the blocks are only in the bucket
 
 
 class PackPlace(NamedTuple):
@@ -156,6 +168,8 @@ class Pack:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._shift = 0  # bytes of blocks that the file does not have
+        self._remote: RemoteBlocks | None = None
         self._file = open_ours(path, root_of(path))
         try:
             self._size = os.fstat(self._file).st_size
@@ -171,9 +185,9 @@ class Pack:
         os.close(self._file)
 
     def _read_end(self) -> None:
-        head = self._read(0, len(_HEAD))
-        tail = self._read(self._size - _TAIL, _TAIL) if self._size > len(_HEAD) + _TAIL else b""
-        if not tail.endswith(_STAMP) or head != _HEAD:
+        head = self._read(0, len(HEAD))
+        tail = self._read(self._size - _TAIL, _TAIL) if self._size > len(HEAD) + _TAIL else b""
+        if not tail.endswith(_STAMP) or head != HEAD:
             newer = tail[-8:-1] == _MARK and head[8:15] == _MARK
             why = "another version of bsd wrote it" if newer else "its beginning or end is missing"
             raise PackDamaged(self.path, why)
@@ -184,16 +198,30 @@ class Pack:
         self._hash = tail[_END.size : -len(_STAMP)]
         self._places = self._index + self._records
         self._blocks = self._places + _PLACE.size * lines
-        if self._blocks + _BLOCK_PLACE.size * blocks + _TAIL != self._size:
+        missing = self._blocks + _BLOCK_PLACE.size * blocks + _TAIL - self._size
+        if missing and missing != self._index - SKIP.size - len(HEAD):
             raise PackDamaged(self.path, "its size does not match its index")
-        self.summary = PackSummary(lines, blocks, content, self._size, oldest / 1e3, newest / 1e3)
+        self._shift = missing
+        times = oldest / 1e3, newest / 1e3
+        self.summary = PackSummary(lines, blocks, content, self._size, *times, self.is_thin)
+
+    @property
+    def is_thin(self) -> bool:
+        """Whether the blocks are only in the bucket."""
+        return self._shift > 0
+
+    def without_blocks(self) -> bytes:
+        """Return the content of the thin pack; raises PackDamaged if the index is damaged."""
+        self.check_index()
+        start = self._index - SKIP.size
+        return HEAD + self._read(start, self._size + self._shift - start)
 
     def check_index(self) -> None:
         """Raise PackDamaged unless the whole index is as it was written."""
-        hasher = hashlib.sha256(_HEAD)
-        end = self._size - len(_STAMP) - 32
-        for start in range(self._index - _SKIP.size, end, _PIECE):
-            hasher.update(self._read(start, min(_PIECE, end - start)))
+        hasher = hashlib.sha256(HEAD)
+        end = self._size + self._shift - len(_STAMP) - 32
+        for start in range(self._index - SKIP.size, end, PIECE):
+            hasher.update(self._read(start, min(PIECE, end - start)))
         if hasher.digest() != self._hash:
             raise PackDamaged(self.path, "its index has the wrong hash")
 
@@ -304,13 +332,13 @@ class Pack:
 
     def _content(self, block: int) -> bytes:
         """Return the content of a block."""
-        offset, size, length = self._size, 0, 0
+        offset, size, length = self._index, 1, 0
         if block < self.summary.blocks:
             place = self._read(self._blocks + block * _BLOCK_PLACE.size, _BLOCK_PLACE.size)
             offset, size, length = _BLOCK_PLACE.unpack(place)
         if offset + size > self._index or length > LARGEST_LINE + 2:
             raise PackDamaged(self.path, "its index names a block that does not exist")
-        data = self._read(offset, size)
+        data = self._read_block(offset, size)
         content = io.BytesIO()  # getvalue() makes no second copy of a line of up to 1 GiB
         try:
             if zstd.get_frame_info(data).decompressed_size != length:
@@ -331,7 +359,20 @@ class Pack:
             raise PackDamaged(self.path, f"line {place.number} has the wrong hash")
         return line
 
+    def _read_block(self, offset: int, length: int) -> bytes:
+        if not self.is_thin:
+            return self._read(offset, length)
+        if self._remote is None:
+            # Few packs are thin, and the module needs this one.
+            from bsd.store.thin_packs import RemoteBlocks  # noqa: PLC0415
+
+            self._remote = RemoteBlocks(self.path)
+        return self._remote.read(offset, length)
+
     def _read(self, offset: int, length: int) -> bytes:
+        """Return bytes of the head or from the index on, or of a block of a pack that has them."""
+        if offset >= len(HEAD):
+            offset -= self._shift
         data = os.pread(self._file, length, offset) if 0 <= offset <= self._size else b""
         while len(data) < length:
             piece = os.pread(self._file, length - len(data), offset + len(data))
@@ -349,10 +390,10 @@ def _inflate(frame: bytes) -> Iterator[bytes]:
     Raises:
         zstd.ZstdError: the frame is damaged.
     """
-    unpacker = zstd.ZstdDecompressor(options=_ANY_WINDOW)
+    unpacker = zstd.ZstdDecompressor(options=ANY_WINDOW)
     data = frame
     while not unpacker.eof:
-        piece = unpacker.decompress(data, _PIECE)
+        piece = unpacker.decompress(data, PIECE)
         data = b""
         if piece:
             yield piece
@@ -361,100 +402,19 @@ def _inflate(frame: bytes) -> Iterator[bytes]:
 
 
 def why_damaged(path: Path) -> PackDamaged | None:
-    """Read the whole pack and return its damage, or None; raises OSError."""
+    """Read the whole pack and return its damage, or None; raises OSError.
+
+    Of a thin pack, only what is here is read.
+    """
     try:
         with Pack(path) as pack:
-            pack.check()
+            if pack.is_thin:
+                deque(pack.records(), maxlen=0)
+            else:
+                pack.check()
     except PackDamaged as problem:
         return problem
     return None
-
-
-# --- a pack whose index is damaged ---
-
-
-def salvaged(path: Path, gaps: list[int] | None = None) -> Iterator[bytes]:
-    """Yield the lines of all readable blocks, in order.
-
-    The lines are not verified: only a caller that knows a line's hash can tell that it is intact.
-
-    Args:
-        path: a pack; its index is not used.
-        gaps: receives the offsets at which a block is unreadable; it stays empty if all blocks up
-            to the index were read.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    gaps = [] if gaps is None else gaps
-    with open(open_ours(path, root_of(path)), "rb", closefd=True) as file:
-        start: int | None = len(_HEAD)
-        while start is not None:
-            file.seek(start)
-            if file.read(_SKIP.size)[:4] == _INDEX_MAGIC:
-                return
-            content = _block_at(file, start)
-            if content is None:
-                gaps.append(start)
-                start = _next_frame(file, start + 1)
-            else:
-                start = file.tell()
-                yield from _lines(content)
-
-
-def _block_at(file: BinaryIO, start: int) -> bytes | None:
-    """Return the content of the block at `start`, and seek to its end; None if there is no block.
-
-    Blocks state the size of their content; the frame of the records does not.
-    """
-    file.seek(start)
-    head = file.read(_LONGEST_FRAME_HEADER)
-    content, length = [], 0
-    with suppress(zstd.ZstdError):
-        wanted = zstd.get_frame_info(head).decompressed_size or 0  # None: it does not say
-        if not head.startswith(_ZSTD_MAGIC) or not 0 < wanted <= LARGEST_LINE + 2:
-            return None
-        unpacker = zstd.ZstdDecompressor(options=_ANY_WINDOW)
-        file.seek(start)
-        while not unpacker.eof and (piece := file.read(_SMALL_PIECE)):
-            content.append(unpacker.decompress(piece))
-            length += len(content[-1])
-            if length > min(wanted, max(_MUCH, _RATIO * (file.tell() - start))):
-                return None
-        if unpacker.eof and length == wanted:
-            file.seek(file.tell() - len(unpacker.unused_data))
-            return b"".join(content)
-    return None
-
-
-def _next_frame(file: BinaryIO, start: int) -> int | None:
-    """Return the offset at which the next zstd frame or the index may begin, or None."""
-    overlap = len(_ZSTD_MAGIC) - 1
-    while True:
-        file.seek(start)
-        piece = file.read(_PIECE)
-        found = [piece.find(magic) for magic in (_ZSTD_MAGIC, _INDEX_MAGIC)]
-        if places := [place for place in found if place >= 0]:
-            return start + min(places)
-        if len(piece) <= overlap:
-            return None
-        start += len(piece) - overlap
-
-
-def _lines(content: bytes) -> Iterator[bytes]:
-    """Split the content of a block; a line before an empty line had no newline of its own."""
-    start, line = 0, b""
-    while (end := content.find(b"\n", start) + 1) > 0:
-        if line and end == start + 1:
-            yield line[:-1]
-            line = b""
-        else:
-            if line:
-                yield line
-            line = content[start:end]
-        start = end
-    if line:
-        yield line
 
 
 # --- writing ---
@@ -478,7 +438,7 @@ class PackWriter:
         self._block: list[bytes] = []
         self._length = self._content = self._record_bytes = 0
         self._file = create_private(self._path)
-        self._offset = len(_HEAD)  # the header is written with the first block
+        self._offset = len(HEAD)  # the header is written with the first block
 
     def __enter__(self) -> Self:
         return self
@@ -572,7 +532,7 @@ class PackWriter:
         self._block, self._length = [], 0
 
     def _write_index(self, oldest: int, newest: int) -> bytes:
-        index = self._offset + _SKIP.size
+        index = self._offset + SKIP.size
         end = _END.pack(
             index,
             len(self._record_frame),
@@ -584,11 +544,11 @@ class PackWriter:
         )
         parts = [bytes(self._record_frame), *sorted(self._places.values()), *self._blocks, end]
         length = sum(map(len, parts)) + 32 + len(_STAMP)
-        frame = b"".join([_SKIP.pack(_INDEX_FRAME, length), *parts])
-        hash_ = hashlib.sha256(_HEAD + frame).digest()
+        frame = b"".join([SKIP.pack(_INDEX_FRAME, length), *parts])
+        hash_ = hashlib.sha256(HEAD + frame).digest()
         self._write(frame + hash_ + _STAMP)
         return hash_
 
     def _write(self, data: bytes) -> None:
-        write_all(self._file, _HEAD + data if self._offset == len(_HEAD) else data)
+        write_all(self._file, HEAD + data if self._offset == len(HEAD) else data)
         self._offset += len(data)

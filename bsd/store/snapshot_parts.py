@@ -19,7 +19,16 @@ from pathlib import Path
 
 from bsd.core.errors import Unavailable
 from bsd.core.files import Closing, sync_dir
-from bsd.store.pack import UNFINISHED, Pack, PackDamaged, PackWriter, why_damaged
+from bsd.store.pack import (
+    PACK,
+    UNFINISHED,
+    OnlyInBucket,
+    Pack,
+    PackDamaged,
+    PackWriter,
+    root_of,
+    why_damaged,
+)
 from bsd.store.snapshots import (
     Part,
     Snapshot,
@@ -29,6 +38,7 @@ from bsd.store.snapshots import (
     snapshot_directories,
     write_snapshot,
 )
+from bsd.store.uploads import note_deleted
 from bsd.transcripts.reader import ChangedWhileReading, InBlocks, Line, Transcript
 
 # Bytes. A part ends after the smaller size if its last line's checksum says so, and after the
@@ -77,6 +87,15 @@ class SnapshotReader(InBlocks):
         """Yield the content, part by part."""
         return map(self._part, range(len(self._file.parts)))
 
+    def check(self) -> None:
+        """Read everything that is on this disk; raises Unavailable if a part is missing."""
+        if self._packs is None:
+            self._packs = sorted(self._open_packs(), key=lambda pack: pack.is_thin)
+        thin = [pack for pack in self._packs if pack.is_thin]
+        for part in self._file.parts:
+            if not any(pack.find(part.hash) for pack in thin):
+                self._read_part(part)
+
     def _fill(self, view: memoryview, offset: int) -> None:
         view[:] = self.read(offset, len(view))
 
@@ -87,7 +106,7 @@ class SnapshotReader(InBlocks):
 
     def _read_part(self, part: Part) -> bytes:
         if self._packs is None:
-            self._packs = list(self._open_packs())
+            self._packs = sorted(self._open_packs(), key=lambda pack: pack.is_thin)
         problem = self._problem
         for pack in self._packs:
             try:
@@ -97,6 +116,8 @@ class SnapshotReader(InBlocks):
                         return content
             except (PackDamaged, OSError) as error:
                 problem = error
+        if isinstance(problem, OnlyInBucket):
+            raise problem
         raise Unavailable(
             f"the copy of {self.snapshot.name} in {self.snapshot.directory} is incomplete"
             f" ({problem or 'one of its packs is gone'})",
@@ -118,8 +139,7 @@ def damaged_snapshots(archive: Path) -> Iterator[tuple[Path, Unavailable]]:
             if snapshot := read_snapshot(directory):
                 for file in snapshot.files:
                     with SnapshotReader(snapshot, file) as source:
-                        for _ in source.whole():
-                            pass
+                        source.check()
         except Unavailable as problem:
             yield directory, problem
 
@@ -166,7 +186,8 @@ class PartWriter(Closing):
             check: read the existing packs, and do not rely on damaged packs.
         """
         self._directory = directory
-        packs = packs_in(directory)
+        # Parts of an existing session must be on this disk.
+        packs = [path for path in packs_in(directory) if not _is_thin(path)]
         self._damaged = list(filter(why_damaged, packs)) if check else []
         self._known = {
             hash_ for path in packs if path not in self._damaged for hash_ in _sizes(path)
@@ -202,9 +223,10 @@ class PartWriter(Closing):
 
     def drop_damaged(self) -> None:
         """Remove the damaged packs; call this when `copy.json` no longer refers to them."""
-        for path in self._damaged:
-            if path != self._made:
-                path.unlink(missing_ok=True)
+        useless = [path for path in self._damaged if path != self._made]
+        note_deleted(root_of(self._directory / PACK), useless)
+        for path in useless:
+            path.unlink(missing_ok=True)
 
 
 def tidy_snapshot(snapshot: Snapshot, now: float, *, strictly: bool = False) -> None:
@@ -235,6 +257,7 @@ def tidy_snapshot(snapshot: Snapshot, now: float, *, strictly: bool = False) -> 
     else:
         stay = {path for path, sizes in packs.items() if not sizes.keys().isdisjoint(needed)}
     if useless := packs.keys() - stay:
+        note_deleted(root_of(snapshot.directory / PACK), useless, must=strictly)
         for path in useless:
             path.unlink(missing_ok=True)
         sync_dir(snapshot.directory)
@@ -279,6 +302,12 @@ def _finished(writer: PackWriter, now: float) -> Path:
         return writer.finish(now, now)
     except PackDamaged as damaged:
         raise Unavailable(str(damaged), hint="check this disk") from damaged
+
+
+def _is_thin(path: Path) -> bool:
+    with suppress(PackDamaged, OSError), Pack(path) as pack:
+        return pack.is_thin
+    return False
 
 
 def _sizes(path: Path) -> dict[bytes, int]:

@@ -51,6 +51,7 @@ from bsd.store.checked import (
     whole_number,
 )
 from bsd.store.pack import PACK, root_of
+from bsd.store.uploads import note_directory_deleted
 from bsd.transcripts.change import Identity, Written
 
 _log = structlog.stdlib.get_logger(module="archive")
@@ -269,7 +270,8 @@ def write_snapshot(snapshot: Snapshot) -> None:
 
 
 def delete_snapshot(directory: Path) -> None:
-    """Delete a snapshot permanently, `copy.json` first; raises OSError."""
+    """Delete a snapshot permanently, also from the bucket; raises OSError, BsdError."""
+    note_directory_deleted(root_of(directory / COPY_FILE), directory, must=True)
     with suppress(FileNotFoundError):
         (directory / COPY_FILE).unlink()
         sync_dir(directory)

@@ -143,6 +143,9 @@ def archive_path(root: Path, path: Path) -> str | None:
     file lies elsewhere.
     """
     with suppress(ValueError):
+        # A layout returns paths of directories with links resolved, others as they are named.
+        if not path.is_relative_to(root):
+            path, root = Path(os.path.realpath(path)), Path(os.path.realpath(root))
         top, *below = path.relative_to(root).parts
         if below and below[-1].endswith(SET_ASIDE):
             below[-1] = below[-1].removesuffix(SET_ASIDE) + PACK
@@ -372,6 +375,11 @@ class UploadJournal(Closing):
         """Return the tombstones that the bucket does not have yet, with their ids, by id."""
         found = self.rows("SELECT * FROM tombstones WHERE document IS NOT NULL ORDER BY id")
         return [(id_, orjson.loads(document)) for id_, document in found]
+
+    def drop_tombstone(self, id: str) -> None:
+        """Drop a pending document that is not needed any more."""
+        with self.change() as db:
+            db.execute("DELETE FROM tombstones WHERE id = ?", (id,))
 
     def tombstone_sent(self, id: str) -> None:
         """Record that the bucket has a tombstone, and that this host has obeyed it."""

@@ -13,6 +13,7 @@ import random
 import time
 from bisect import bisect
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -61,12 +62,12 @@ class Texts:
         letters = "etaoinshrdlucmfwygpbvkxqjz"
         self.words = [_spelled(n, letters) for n in range(_WORDS)]
         self._sums = list(accumulate(1 / (n + 2.7) for n in range(_WORDS)))
-        self._names = [f"{self.words[n % 9000]}_{n:x}" for n in range(_NAMES)]
+        self.names = [f"{self.words[n % 9000]}_{n:x}" for n in range(_NAMES)]
 
     def text(self, count: int) -> str:
         top, sums, pick = self._sums[-1], self._sums, self._chance.random
         found = [self.words[bisect(sums, pick() * top)] for _ in range(count)]
-        found.append(self._names[int(_NAMES * pick() ** 2)])
+        found.append(self.names[int(_NAMES * pick() ** 2)])
         return " ".join(found)
 
 
@@ -252,19 +253,19 @@ def ask(server: Postgres, settings: FleetSettings) -> None:
                 for word in words[:: max(1, len(words) // 8)]
             ]
             print(f"words with {name}: {counts} hits")
-            percentiles(f"search, {name}", [lambda w=word: catalogue.search(w) for word in words])
+            percentiles(f"search, {name}", [partial(catalogue.search, word) for word in words])
             percentiles(
                 f"search on one host, {name}",
-                [lambda w=word: catalogue.search(w, host="host042") for word in words[:30]],
+                [partial(catalogue.search, word, host="host042") for word in words[:30]],
             )
         percentiles(
             "search for a file's name",
-            [lambda n=n: catalogue.search(texts._names[n]) for n in range(0, _NAMES, 400)],
+            [partial(catalogue.search, texts.names[n]) for n in range(0, _NAMES, 400)],
         )
         percentiles(
             "search for two words",
             [
-                lambda a=a: catalogue.search(f"{texts.words[a]} {texts.words[a + 37]}")
+                partial(catalogue.search, f"{texts.words[a]} {texts.words[a + 37]}")
                 for a in range(100, 3000, 60)
             ],
         )

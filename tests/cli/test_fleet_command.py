@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import replace
@@ -9,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from bsd.bucket.objects import open_bucket
+from bsd.bucket.remote_file import RemoteFile, RemotePart
 from bsd.core.errors import TemporaryFailure
+from bsd.core.fleet_settings import FleetSettings
+from bsd.fleet.host import HostDirectory
+from bsd.fleet.manifest import make_manifest, manifest_key
 from bsd.mcp.tools import TOOLS
 from tests.cli.conftest import Call
 from tests.commands import Ended
@@ -64,6 +70,29 @@ def test_status_lists_this_machine_first(shared: Call, catalogue: FakeCatalogue)
     assert catalogue.closed == catalogue.opened == 2
 
 
+def test_a_bucket_without_a_database(bsd: Call, tmp_path: Path) -> None:
+    file, place = tmp_path / "bsd.toml", tmp_path / "bucket"
+    file.write_text(f'[fleet]\nhost = "ours"\nbucket = "file://{place}"\n')
+    missing = bsd("fleet", "--config", str(file))
+    assert missing.code == 1
+    assert "ours (here)" in missing.out
+    assert f"Error: bucket: the directory {place} of the bucket does not exist" in missing.err
+    place.mkdir()
+    directory = HostDirectory("build-3", "00000003")
+    part = RemotePart(f"{directory.objects}/{'0' * 64}", 5 << 20, "0" * 64)
+    packed = RemoteFile("main_a/0001.pack", 5 << 20, "0" * 64, (part,))
+    added = (json.dumps(packed.as_json()).encode(), None)
+    manifest = make_manifest(directory, 1, None, [added], [], at=1.7e9, full=True)
+    open_bucket(FleetSettings(bucket=f"file://{place}")).put_new(
+        manifest_key(directory, 1), manifest
+    )
+    told = bsd("fleet", "--config", str(file))
+    assert (told.code, told.err) == (0, ""), told.err
+    ours, far = told.out.splitlines()[1:3]
+    assert re.match(r"ours \(here\) +unknown +\S+ +unknown$", ours), ours
+    assert re.match(r"build-3 +2023-11-14 22:13 +\S+ +0 +0 B +5.0 MB +unknown$", far), far
+
+
 def test_two_hosts_of_one_name(shared: Call, catalogue: FakeCatalogue) -> None:
     same = ("ours~00000001", "ours~00000009")
     catalogue.known_hosts = tuple(host(name, name[-8:]) for name in same)
@@ -87,13 +116,13 @@ def test_a_database_that_does_not_answer(shared: Call, catalogue: FakeCatalogue)
 
 
 def test_search(shared: Call, catalogue: FakeCatalogue) -> None:
-    asked = ("search", "--fleet", "dead", "lock", "--host", "build-3", "--role", "tool")
+    asked = ("search", "--fleet", "dead", "lock", "--host", "build-3", "--role", "user")
     found = shared(*asked, "--tool", "exec", "--after", "k", "--json").document
     assert catalogue.asked == [
         {
             "words": "dead lock",
             "host": "build-3",
-            "role": "toolResult",
+            "role": "user",
             "tool": "exec",
             "limit": 20,
             "after": "k",
@@ -152,6 +181,7 @@ def test_sessions(shared: Call, catalogue: FakeCatalogue) -> None:
         (("search", "--fleet", "w", "--session", "main/alpha"), "--session cannot be used"),
         (("search", "--fleet", "w", "--project", "shop"), "--project cannot be used"),
         (("search", "--fleet", "w", "--place", "gone"), "--place cannot be used"),
+        (("search", "--fleet", "w", "--role", "tool"), "--role tool cannot be used"),
         (("search", "--fleet", "w", "--role", "thinking"), "--role thinking cannot be used"),
         (("search", "w", "--host", "build-3"), "--host is only for --fleet"),
         (("search", "w", "--tool", "exec"), "--tool is only for --fleet"),

@@ -35,7 +35,7 @@ class Machine:
     @classmethod
     def of(cls, layout: Layout, bucket: Path, host: str) -> Machine:
         bucket.mkdir(exist_ok=True)
-        return cls(layout, FleetSettings(bucket=f"file://{bucket}", host=host))
+        return cls(layout, FleetSettings(bucket=f"file://{bucket}", host=host, copy_after="1h"))
 
     @property
     def context(self) -> ActionContext:

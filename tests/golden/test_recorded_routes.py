@@ -158,6 +158,9 @@ def look(routes: Routes) -> None:
     routes.get("/api/sessions?sort=cost&limit=2")
     routes.get("/api/prices?model=gpt-6-sol&provider=openai&at=2026-11-20")
     routes.get("/api/prices?model=no-model")
+    routes("GET", "/api/fleet/status", keep=False)  # it has the name of the machine
+    routes.get("/api/fleet/sessions")
+    routes.get("/api/fleet/search?q=numbat&host=build-3")
     for path in ("overview?largest=2", "overview/would-leave", "sizes"):
         routes.get(f"/api/{path}")
     routes.get(f"{_A}/outline")

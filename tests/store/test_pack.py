@@ -14,7 +14,8 @@ import pytest
 from bsd.core import files
 from bsd.core.zstd import zstd
 from bsd.store import pack as packs
-from bsd.store.pack import Pack, PackDamaged, PackFull, PackWriter, salvaged
+from bsd.store.pack import Pack, PackDamaged, PackFull, PackWriter
+from bsd.store.pack_salvage import salvaged
 from tests.refusing import raising
 
 _CHANCE = random.Random(16)

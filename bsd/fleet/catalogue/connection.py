@@ -30,6 +30,15 @@ _KEEPALIVE = {
 _MIGRATE = "bsd fleet migrate"
 
 
+def library() -> Any:
+    """Return the package psycopg, with those of its modules that bsd uses."""
+    import psycopg.conninfo  # noqa: PLC0415 - most users have no catalogue
+    import psycopg.errors  # noqa: PLC0415 - the same
+    import psycopg.sql  # noqa: PLC0415 - the same
+
+    return psycopg
+
+
 def database_of(settings: FleetSettings) -> str:
     """Return the connection string; raises ConfigError if there is none or psycopg is missing."""
     if settings.database is None:
@@ -46,12 +55,10 @@ def parameters(settings: FleetSettings, purpose: str) -> dict[str, Any]:
     Raises:
         ConfigError: there is no valid connection string.
     """
-    from psycopg import ProgrammingError  # noqa: PLC0415
-    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
-
+    database, psycopg = database_of(settings), library()
     try:
-        own = conninfo_to_dict(database_of(settings))
-    except ProgrammingError:
+        own = psycopg.conninfo.conninfo_to_dict(database)
+    except psycopg.ProgrammingError:
         raise ConfigError(
             "`database` of [fleet] is no connection string of PostgreSQL",
             hint="postgresql://USER@HOST/NAME, with the password in ~/.pgpass",
@@ -93,10 +100,9 @@ def connect(
         psycopg.Error
     """
     given = parameters(settings, purpose)
-    import psycopg  # noqa: PLC0415
-
     # Statements are not prepared, so that PgBouncer may stand between.
-    connection = psycopg.connect(**given, autocommit=True, prepare_threshold=None)
+    connect: Any = library().connect
+    connection: psycopg.Connection = connect(**given, autocommit=True, prepare_threshold=None)
     try:
         connection.execute(
             "SELECT set_config('statement_timeout', %s, false),"
@@ -133,11 +139,9 @@ def connected(
 @contextmanager
 def translated(settings: FleetSettings) -> Iterator[None]:
     """Raise errors of psycopg as errors that a user can act on."""
-    import psycopg  # noqa: PLC0415
-
     try:
         yield
-    except psycopg.Error as error:
+    except library().Error as error:
         raise problem(error, settings) from error
 
 

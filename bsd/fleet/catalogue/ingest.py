@@ -79,13 +79,13 @@ def ingest(
     host = this_host(layout, settings)
     with connected(settings) as connection:
         require_writable(connection, settings)
-        run = _Run(layout, settings, host, CatalogueWriter(connection, host), prices)
+        run = _IngestRun(layout, settings, host, CatalogueWriter(connection, host), prices)
         end = time.monotonic() + seconds
         return run.run(lambda: stopping() or time.monotonic() >= end, behind or Behind())
 
 
 @dataclass(slots=True)
-class _Run:
+class _IngestRun:
     layout: Layout
     settings: FleetSettings
     host: HostDirectory

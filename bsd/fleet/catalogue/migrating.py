@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import bsd
 from bsd.core.errors import ConfigError, Forbidden
 from bsd.core.fleet_settings import FleetSettings
-from bsd.fleet.catalogue.connection import connected, shown
+from bsd.fleet.catalogue.connection import connected, library, shown
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -134,13 +134,12 @@ def migrate(settings: FleetSettings, *, readers: tuple[str, ...] = ()) -> Migrat
         ConfigError: the schema is newer than this bsd, or no database is set.
         Forbidden, TemporaryFailure, Unavailable.
     """
-    from psycopg import errors, sql  # noqa: PLC0415
-
     with connected(settings) as connection:
         before = read_state(connection).number
         if before > newest():
             raise _too_new(read_state(connection), settings)
         _apply(connection, settings)
+        errors, sql = library().errors, library().sql
         for role in readers:
             name = sql.Identifier(role)
             try:
@@ -164,8 +163,7 @@ _GRANTS = (
 
 def _apply(connection: Connection, settings: FleetSettings) -> None:
     """Apply what is missing; several hosts may do so at once."""
-    from psycopg import errors  # noqa: PLC0415
-
+    errors = library().errors
     while True:
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(hashtext('bsd.migrations'))")

@@ -23,7 +23,7 @@ from bsd.fleet.catalogue.answers import (
     FleetSession,
     FleetSessions,
 )
-from bsd.fleet.catalogue.connection import connect, database_of, translated
+from bsd.fleet.catalogue.connection import connect, database_of, library, translated
 from bsd.fleet.catalogue.migrating import read_state, require_readable
 from bsd.fleet.catalogue.words import query_of
 
@@ -204,8 +204,6 @@ class Catalogue:
 
     def _ask(self, question: Callable[[Connection], _T]) -> _T:
         """Ask over an idle connection, or a new one if there is none or it was lost meanwhile."""
-        import psycopg  # noqa: PLC0415
-
         with self._free, translated(self._settings):
             with self._lock:
                 connection = self._idle.pop() if self._idle else None
@@ -213,7 +211,7 @@ class Catalogue:
                 try:
                     with self._returned(connection), connection.transaction():
                         return question(connection)
-                except psycopg.OperationalError:
+                except library().OperationalError:
                     if not connection.closed:
                         raise
             connection = self._connect()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import bsd
 from bsd.core.errors import TemporaryFailure
 from bsd.core.layout import SessionName
+from bsd.fleet.catalogue.connection import library
 from bsd.fleet.catalogue.words import for_index
 from bsd.fleet.host import HostDirectory
 from bsd.fleet.rows import EntryFacts, SessionFacts
@@ -230,8 +231,7 @@ class CatalogueWriter:
 
     def flush(self) -> None:
         """Write the batch."""
-        from psycopg import errors  # noqa: PLC0415
-
+        errors = library().errors
         batch, self._batch = self._batch, {}
         self._count = self._text = 0
         try:

@@ -62,6 +62,12 @@ CREATE TABLE bsd.watermarks (
     last_time timestamptz
 );
 
+-- The objects of the bucket that say what was forgotten, once their rows are gone; for bsd itself.
+CREATE TABLE bsd.tombstones (
+    object text PRIMARY KEY,
+    obeyed_at timestamptz NOT NULL DEFAULT now()
+);
+
 CREATE TABLE bsd.entries (
     time timestamptz NOT NULL,
     session integer NOT NULL,
@@ -86,6 +92,7 @@ CREATE TABLE bsd.entries (
     words tsvector,
     PRIMARY KEY (session, line, time)
 ) PARTITION BY RANGE (time);
+ALTER TABLE bsd.entries ALTER COLUMN words SET STATISTICS 0;
 CREATE INDEX entries_by_time ON bsd.entries (time);
 CREATE INDEX entries_by_words ON bsd.entries USING gin (words);
 CREATE INDEX entries_by_stored ON bsd.entries (stored) WHERE stored IS NOT NULL;
@@ -97,6 +104,11 @@ COMMENT ON COLUMN bsd.entries.input_tokens IS 'Not null: the entry reports the t
 COMMENT ON COLUMN bsd.entries.extracted_at IS 'When its values left the session';
 COMMENT ON COLUMN bsd.entries.stored IS 'SHA-256 of the original line in the store';
 COMMENT ON COLUMN bsd.entries.words IS 'Words of users and assistants; null if text = false';
+
+-- The statistics of PostgreSQL keep values of deleted rows, so there are none of texts.
+ALTER TABLE bsd.sessions ALTER COLUMN title SET STATISTICS 0;
+ALTER TABLE bsd.sessions ALTER COLUMN directory SET STATISTICS 0;
+ALTER TABLE bsd.watermarks ALTER COLUMN state SET STATISTICS 0;
 
 -- Makes the partition of a month, so that readers and writers of the others need not wait.
 CREATE FUNCTION bsd.make_partition(month date) RETURNS void LANGUAGE plpgsql AS $$
@@ -110,6 +122,7 @@ BEGIN
         WHERE c.relname = name AND c.relnamespace = 'bsd'::regnamespace
     ) THEN
         EXECUTE format('CREATE TABLE bsd.%I (LIKE bsd.entries INCLUDING ALL)', name);
+        EXECUTE format('ALTER TABLE bsd.%I ALTER COLUMN words SET STATISTICS 0', name);
         EXECUTE format(
             'ALTER TABLE bsd.entries ATTACH PARTITION bsd.%I FOR VALUES FROM (%L) TO (%L)',
             name, first::timestamp AT TIME ZONE 'UTC',
