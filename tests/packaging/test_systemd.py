@@ -159,7 +159,9 @@ def test_the_restrictions_restrict(program: str) -> None:
     assert "Error: [Errno" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("unit", [TEMPLATE, USER_UNIT], ids=["template", "user"])
+@pytest.mark.parametrize(
+    "unit", [TEMPLATE, pytest.param(USER_UNIT, marks=pytest.mark.soak)], ids=["template", "user"]
+)
 def test_sessions_are_cut_and_mended_under_the_restrictions(unit: Path, root: Path) -> None:
     def bsd(*arguments: str) -> str:
         done = _sandboxed(unit, "-m", "bsd", "--root", str(root), *arguments)
