@@ -48,6 +48,7 @@ def _pytest(module: Path, *arguments: str, **env: str) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.soak  # about the tests themselves
 @pytest.mark.parametrize(("outcome", "left"), [("True", False), ("False", True)])
 def test_a_run_has_a_directory_of_its_own_and_leaves_it_only_after_a_failure(
     tmp_path: Path, outcome: str, left: bool

@@ -22,9 +22,9 @@ from bsd.fleet.catalogue.answers import FleetHit, FleetSession
 from bsd.fleet.catalogue.queries import Catalogue, open_catalogue
 from bsd.fleet.host import this_host
 from bsd.maintenance.deleted_sessions import is_deleted
-from bsd.store.search_filter import ROLES
 
 EVERY_HOST = "*"
+SEARCHED_ROLES = ("user", "assistant")  # the catalogue has no words of tools' results
 _LONGEST_AGE = 5200 * WEEK  # milliseconds
 BEGIN = "contrib/docs/fleet.md says how to begin; `[fleet]` of bsd.toml has the settings"
 
@@ -77,8 +77,8 @@ class FleetFilter:
 
     host: str | None = None  # `NAME` or `NAME~ID`; `*`: no condition
     agent: str | None = None
-    role: str | None = None  # a key of `ROLES`
-    tool: str | None = None  # only calls and results of this tool
+    role: str | None = None  # one of `SEARCHED_ROLES`
+    tool: str | None = None  # only calls of this tool
     since: float | None = None  # epoch seconds; earliest time
     until: float | None = None  # epoch seconds; entries from this time on are left out
 
@@ -96,6 +96,8 @@ def search_fleet(
 ) -> FoundOnHosts:
     """Find the entries of all hosts that contain all the words, the newest first.
 
+    The catalogue has the words of users and assistants, names of tools, and paths in their calls.
+
     Args:
         words: words, "phrases", beginnings*, and -words that an entry must not contain.
         wanted: conditions that entries must meet.
@@ -108,13 +110,12 @@ def search_fleet(
     """
     if not words.strip():
         raise Invalid("no words to search for", hint='bsd search --fleet "two words" another')
-    role = None if wanted.role is None else ROLES[wanted.role]
     with _catalogue(context.fleet) as catalogue:
         page = catalogue.search(
             words,
             host=_only(wanted.host),
             agent=wanted.agent,
-            role=role,
+            role=wanted.role,
             tool=wanted.tool,
             since=wanted.since,
             until=wanted.until,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,10 +11,8 @@ from bsd.actions.context import ActionContext
 from bsd.bucket.objects import open_bucket
 from bsd.core.errors import ConfigError
 from bsd.fleet.catalogue.connection import shown
-from bsd.fleet.catalogue.ingest import Behind, Ingested, ingest
 from bsd.fleet.catalogue.migrating import migrate
 from bsd.fleet.catalogue.rebuild import rebuild
-from bsd.fleet.forgotten_rows import forget_pending_rows
 from bsd.fleet.host import HostDirectory
 from bsd.fleet.hosts import find_hosts, list_hosts
 
@@ -80,22 +77,4 @@ def rebuild_catalogue(context: ActionContext, host: str | None = None) -> Rebuil
     done = rebuild(context, prices=context.prices.table(), hosts=hosts)
     return RebuiltCatalogue(
         shown(settings), done.hosts, done.sessions, done.unchanged, done.rows, done.failed
-    )
-
-
-def ingest_sessions(
-    context: ActionContext,
-    seconds: float,
-    behind: Behind | None = None,
-    stopping: Callable[[], bool] | None = None,
-) -> Ingested:
-    """Write this host's rows, after what it has forgotten is removed; raises as `ingest`."""
-    forget_pending_rows(context)
-    return ingest(
-        context.layout,
-        context.fleet,
-        prices=context.prices.table(),
-        seconds=seconds,
-        stopping=stopping or context.stopping,
-        behind=behind,
     )

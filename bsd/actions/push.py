@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bsd.actions.context import ActionContext
 from bsd.core.errors import BsdError, Invalid
+from bsd.fleet.catalogue.forgetting import obey_bucket
 from bsd.fleet.catalogue.ingest import Behind, Ingested, ingest
 from bsd.fleet.push import Pushed, push
 from bsd.store.uploads import UploadFigures, UploadJournal
@@ -32,7 +35,8 @@ def update_catalogue(context: ActionContext, *, seconds: float = _NO_LIMIT) -> I
             "no database is set",
             hint="set `database` of [fleet] in bsd.toml: contrib/docs/fleet.md",
         )
-    return ingest(
+    problems = obey_bucket(context.fleet) if context.fleet.bucket is not None else ()
+    done = ingest(
         context.layout,
         context.fleet,
         prices=context.prices.table(),
@@ -40,6 +44,7 @@ def update_catalogue(context: ActionContext, *, seconds: float = _NO_LIMIT) -> I
         stopping=context.stopping,
         behind=_behind(context),
     )
+    return replace(done, failed=(*problems, *done.failed))
 
 
 def _behind(context: ActionContext) -> Behind | None:

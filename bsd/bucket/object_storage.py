@@ -174,7 +174,7 @@ class StorageBucket(Bucket):
 
     def _send(self, key: str, data: _Data, mode: Any) -> str | None:
         doing = f"{'creating' if mode == 'create' else 'writing'} {self.url}/{key}"
-        self.bandwidth.wait(len(data))
+        self.bandwidth.take(len(data))
         store = self._store(len(data))
         try:
             result = obstore.put(store, self._path(key), data, mode=mode, use_multipart=False)

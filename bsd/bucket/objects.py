@@ -152,7 +152,7 @@ class Bandwidth:
         self._free_at = 0.0
         self._lock = threading.Lock()
 
-    def wait(self, size: int) -> None:
+    def take(self, size: int) -> None:
         """Wait until `size` bytes may be sent."""
         if not self.rate:
             return

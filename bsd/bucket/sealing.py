@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bsd.bucket.errors import CannotDecrypt, NoBucket, ObjectDamaged
-from bsd.core.extras import require_extra
+from bsd.core.extras import load_extra
 from bsd.core.files import LARGEST_NOTE, read_plain
 from bsd.core.fleet_settings import FleetSettings
 
@@ -32,17 +32,10 @@ _LONGEST_HEADER = 1 << 16
 _NONCE, _CHUNK, _TAG = 16, 64 << 10, 16
 
 
-def _pyrage(purpose: str) -> Any:
-    require_extra("pyrage", purpose)
-    import pyrage  # type: ignore[import-untyped]  # noqa: PLC0415 - only where it is needed
-
-    return pyrage
-
-
 class Sealed(NamedTuple):
     """Age files one after the other, and their sizes."""
 
-    data: bytes
+    data: bytes | bytearray
     sizes: tuple[int, ...]
 
 
@@ -78,17 +71,18 @@ class Sealing:
         if not self.seals:
             return data
         public = self._recipients()
-        pyrage = _pyrage("encryption (`encrypt_to`)")
+        pyrage = load_extra("pyrage", "encryption (`encrypt_to`)")
         return bytes(pyrage.encrypt(data, public))
 
     def seal_segments(self, data: bytes | bytearray | memoryview) -> Sealed:
         """Return a piece of a file as age files of `SEGMENT` bytes each, before encryption."""
         view = memoryview(data)
-        parts = [
-            self.seal(bytes(view[start : start + SEGMENT]))
-            for start in range(0, len(view), SEGMENT)
-        ]
-        return Sealed(b"".join(parts), tuple(map(len, parts)))
+        sealed, sizes = bytearray(), list[int]()
+        for start in range(0, len(view), SEGMENT):
+            segment = self.seal(bytes(view[start : start + SEGMENT]))
+            sizes.append(len(segment))
+            sealed += segment
+        return Sealed(sealed, tuple(sizes))
 
     def open(self, data: bytes, what: str) -> bytes:
         """Return the content of one age file; data that is not encrypted is returned as it is.
@@ -106,7 +100,7 @@ class Sealing:
     def open_segment(self, data: bytes, what: str) -> bytes:
         """Return the content of one age file; raises as `open`."""
         private = self._identities(what)
-        pyrage = _pyrage("decryption (`identity`)")
+        pyrage = load_extra("pyrage", "decryption (`identity`)")
         try:
             return bytes(pyrage.decrypt(data, private))
         except pyrage.DecryptError as error:
@@ -138,7 +132,7 @@ class Sealing:
     def _recipients(self) -> Sequence[Any]:
         with self._lock:
             if self._public is None:
-                pyrage = _pyrage("encryption (`encrypt_to`)")
+                pyrage = load_extra("pyrage", "encryption (`encrypt_to`)")
                 try:
                     self._public = [
                         pyrage.x25519.Recipient.from_str(each) for each in self.recipients
@@ -177,7 +171,7 @@ class Sealing:
             text = ""
         lines = [line.strip() for line in text.splitlines()]
         keys = [line for line in lines if line and not line.startswith("#")]
-        pyrage = _pyrage("decryption (`identity`)")
+        pyrage = load_extra("pyrage", "decryption (`identity`)")
         try:
             found = [pyrage.x25519.Identity.from_str(key) for key in keys]
         except pyrage.IdentityError:
@@ -195,7 +189,7 @@ def sealing_of(settings: FleetSettings) -> Sealing:
     return Sealing(settings.encrypt_to, settings.identity)
 
 
-def segment_sizes(data: bytes, size: int) -> tuple[int, ...] | None:
+def segment_sizes(data: bytes | bytearray, size: int) -> tuple[int, ...] | None:
     """Return the sizes of the age files in a sealed piece of `size` bytes; needs no key.
 
     Returns None if the data are not such a piece: they are cut, for example.

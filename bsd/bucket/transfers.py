@@ -121,7 +121,10 @@ def _upload_piece(
     if known and (part := known(hash_)) is not None:
         return part
     key = f"{directory}/{hash_}"
-    sealed, sizes = sealing.seal_segments(data) if sealing.seals else (data, ())
+    sealed: bytes | bytearray = data
+    sizes: tuple[int, ...] = ()
+    if sealing.seals:
+        sealed, sizes = sealing.seal_segments(data)
     part = RemotePart(key, len(data), hash_, sizes)
     try:
         bucket.put_new(key, sealed)

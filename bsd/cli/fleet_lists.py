@@ -10,6 +10,7 @@ import click
 
 from bsd.actions.fleet import (
     EVERY_HOST,
+    SEARCHED_ROLES,
     EntryOnHost,
     FleetFilter,
     FoundOnHosts,
@@ -23,7 +24,6 @@ from bsd.cli.output import counted, minute, one_line, print_table, say, size
 from bsd.cli.progress import waiting
 from bsd.core.errors import Invalid
 from bsd.core.past_moments import parse_past, parse_until
-from bsd.store.search_filter import PARTS
 
 _PAGE = 50  # sessions on a page
 _TITLE, _WIDE_TITLE = 60, 200  # characters of a title; on a terminal it is cut to fit
@@ -68,10 +68,10 @@ def search_all_hosts(
     limit: int,
     after: str | None,
 ) -> int:
-    if wanted.role in PARTS:
+    if wanted.role not in (None, *SEARCHED_ROLES):
         raise Invalid(
-            f"--role {wanted.role} cannot be used with --fleet: the catalogue has whole entries",
-            hint="name user, assistant or tool; or leave out --fleet",
+            f"--role {wanted.role} cannot be used with --fleet: the catalogue has no words of it",
+            hint="name user or assistant, or leave out --fleet",
         )
     with call.context(changes=False) as context, waiting("asking the catalogue"):
         now = context.now()

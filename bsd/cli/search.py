@@ -80,7 +80,7 @@ _MOST_LINES = 12  # line numbers listed for a file
 )
 @fleet_option
 @host_option
-@click.option("--tool", metavar="NAME", help="With --fleet: only calls and results of this tool.")
+@click.option("--tool", metavar="NAME", help="With --fleet: only calls of this tool.")
 @after_option
 @click.pass_obj
 def search_command(

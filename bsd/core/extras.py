@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+from typing import Any
 
 from bsd.core.errors import Unavailable
 
@@ -28,3 +30,9 @@ def require_extra(module: str, purpose: str) -> None:
             f"{purpose} needs the package {module}, which is not installed",
             hint=f"pip install 'brainsurgeond[{EXTRAS[module]}]'",
         )
+
+
+def load_extra(module: str, purpose: str) -> Any:
+    """Import a package of `EXTRAS` and return its module; raises as `require_extra`."""
+    require_extra(module, purpose)
+    return importlib.import_module(module)

@@ -149,7 +149,7 @@ def send(
     until = float("inf") if seconds is None else time.monotonic() + seconds
     busy = Busy("another push of this root is running", hint="wait until it has ended")
     with (
-        holding(context.layout.fleet / "push.lock", 0.0, busy),
+        holding(context.layout.fleet / "pushing", 0.0, busy),
         UploadJournal(context.layout, create=True) as journal,
     ):
         try:

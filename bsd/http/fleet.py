@@ -107,10 +107,10 @@ async def search(  # noqa: PLR0913 - parameters of the query
     host: Host = None,
     agent: Agent = None,
     role: Annotated[
-        Literal["user", "assistant", "tool"] | None, Query(description="Only entries of this role")
+        Literal["user", "assistant"] | None, Query(description="Only entries of this role")
     ] = None,
     tool: Annotated[
-        str | None, Query(max_length=500, description="Only calls and results of this tool")
+        str | None, Query(max_length=500, description="Only calls of this tool")
     ] = None,
     since: Annotated[
         str | None,
@@ -123,7 +123,10 @@ async def search(  # noqa: PLR0913 - parameters of the query
     limit: Limit = 20,
     after: After = None,
 ) -> FoundOnHosts:
-    """Find the entries of all hosts that contain all the words, the newest first, without text."""
+    """Find the entries of all hosts that contain all the words, the newest first, without text.
+
+    The catalogue has the words of users and assistants, names of tools, and paths in their calls.
+    """
     now = context.now()
     wanted = FleetFilter(
         host=host,

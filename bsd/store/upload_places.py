@@ -96,7 +96,8 @@ class PlaceJournal:
         """Return whether the journal knows nothing of the place."""
         query = """
             SELECT generation = 0 AND pending IS NULL
-            AND NOT EXISTS (SELECT * FROM files WHERE place = ?1) FROM places WHERE number = ?1"""
+            AND NOT EXISTS (SELECT * FROM files WHERE place = number)
+            FROM places WHERE number = ?"""
         return bool(self._rows(query)[0][0])
 
     # --- files ---
@@ -218,9 +219,8 @@ class PlaceJournal:
     def has_changes(self) -> bool:
         """Return whether the newest manifest does not list what the bucket has."""
         query = """
-            SELECT EXISTS (SELECT * FROM files WHERE place = ?1 AND NOT listed)
-            OR EXISTS (SELECT * FROM removed WHERE place = ?1)
-            OR (SELECT is_full FROM places WHERE number = ?1)"""
+            SELECT is_full OR EXISTS (SELECT * FROM files WHERE place = number AND NOT listed)
+            OR EXISTS (SELECT * FROM removed WHERE place = number) FROM places WHERE number = ?"""
         return bool(self._rows(query)[0][0])
 
     def to_list(self, *, full: bool) -> Iterator[tuple[bytes, bytes | None]]:
@@ -255,8 +255,8 @@ class PlaceJournal:
         """Record that the bucket has a manifest; all files are listed now."""
         with self._journal.change() as db:
             db.execute(
-                "UPDATE places SET pending = NULL, pending_hash = NULL, generation = ?1,"
-                " previous = ?2 WHERE number = ?3",
+                "UPDATE places SET pending = NULL, pending_hash = NULL, generation = ?,"
+                " previous = ? WHERE number = ?",
                 (manifest.generation, manifest.hash, self._place),
             )
             if manifest.is_full:
@@ -310,8 +310,8 @@ class PlaceJournal:
         """Return keys of objects that no file uses any more."""
         with self._journal.change() as db:
             db.execute(
-                "DELETE FROM unused WHERE place = ?1 AND key IN"
-                " (SELECT key FROM parts WHERE place = ?1)",
+                "DELETE FROM unused WHERE place = ? AND key IN"
+                " (SELECT key FROM parts WHERE place = unused.place)",
                 (self._place,),
             )
         query = "SELECT key FROM unused WHERE place = ? LIMIT 1000"

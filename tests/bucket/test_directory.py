@@ -189,11 +189,11 @@ def test_uploads_share_a_bandwidth() -> None:
 
     limit = Bandwidth(1000, clock=lambda: now[0], sleep=sleep)
     for _ in range(3):
-        limit.wait(500)
+        limit.take(500)
     now[0] += 60
-    limit.wait(10_000)
-    limit.wait(1)
+    limit.take(10_000)
+    limit.take(1)
     assert slept == [0.5, 0.5, 10.0]
     assert limit.piece == 1 << 20
     assert Bandwidth().piece == 64_000_000
-    Bandwidth().wait(1 << 40)
+    Bandwidth().take(1 << 40)

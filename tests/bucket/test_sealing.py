@@ -41,7 +41,7 @@ def test_segments_can_be_read_alone_and_found_without_a_key(sealing: Sealing, si
     assert segment_sizes(sealed.data, size) == sealed.sizes
     content, offset = b"", 0
     for each in sealed.sizes:
-        content += sealing.open_segment(sealed.data[offset : offset + each], "it")
+        content += sealing.open_segment(bytes(sealed.data[offset : offset + each]), "it")
         offset += each
     assert content == data
     if size:

@@ -116,13 +116,13 @@ def test_a_database_that_does_not_answer(shared: Call, catalogue: FakeCatalogue)
 
 
 def test_search(shared: Call, catalogue: FakeCatalogue) -> None:
-    asked = ("search", "--fleet", "dead", "lock", "--host", "build-3", "--role", "tool")
+    asked = ("search", "--fleet", "dead", "lock", "--host", "build-3", "--role", "user")
     found = shared(*asked, "--tool", "exec", "--after", "k", "--json").document
     assert catalogue.asked == [
         {
             "words": "dead lock",
             "host": "build-3",
-            "role": "toolResult",
+            "role": "user",
             "tool": "exec",
             "limit": 20,
             "after": "k",
@@ -181,6 +181,7 @@ def test_sessions(shared: Call, catalogue: FakeCatalogue) -> None:
         (("search", "--fleet", "w", "--session", "main/alpha"), "--session cannot be used"),
         (("search", "--fleet", "w", "--project", "shop"), "--project cannot be used"),
         (("search", "--fleet", "w", "--place", "gone"), "--place cannot be used"),
+        (("search", "--fleet", "w", "--role", "tool"), "--role tool cannot be used"),
         (("search", "--fleet", "w", "--role", "thinking"), "--role thinking cannot be used"),
         (("search", "w", "--host", "build-3"), "--host is only for --fleet"),
         (("search", "w", "--tool", "exec"), "--tool is only for --fleet"),

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -178,8 +180,37 @@ def _install(where: Path) -> None:
                 return
             # `npm ci` refuses lock files without the packages of other systems, which npm itself
             # leaves out.
-            _npm(where, "install", "--no-save")
+            try:
+                with _addresses(where):
+                    _npm(where, "install", "--no-save")
+            except NotInstalled:  # the registry has other addresses
+                _npm(where, "install", "--no-save")
             stamp.write_text(wanted)
+
+
+@contextmanager
+def _addresses(where: Path) -> Iterator[None]:
+    """Tell npm the addresses of all packages while the block runs.
+
+    The lock files name no registry. npm then reads the whole history of each package for its
+    address: 1,000 requests, and a quarter of the time of an installation.
+    """
+    asked = ["npm", "config", "get", "registry"]
+    done = subprocess.run(asked, check=False, cwd=where, capture_output=True, text=True)
+    registry = done.stdout.strip().rstrip("/")
+    lock = json.loads((where / "package-lock.json").read_text(encoding="utf-8"))
+    for path, package in lock["packages"].items():
+        if path and not {"resolved", "link", "inBundle"} & package.keys():
+            name = package.get("name", path.rpartition("node_modules/")[2])
+            file = f"{name.rpartition('/')[2]}-{package['version']}.tgz"
+            package["resolved"] = f"{registry}/{name}/-/{file}"
+    told = where / "npm-shrinkwrap.json"  # npm prefers it to package-lock.json
+    try:
+        if done.returncode == 0:
+            told.write_text(json.dumps(lock), encoding="utf-8")
+        yield
+    finally:
+        told.unlink(missing_ok=True)
 
 
 def _pip(where: Path) -> None:

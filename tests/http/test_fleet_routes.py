@@ -61,7 +61,7 @@ def test_answers(app: FastAPI, catalogue: FakeCatalogue) -> None:
     told(app, "status")
     assert catalogue.opened == 1  # the second answer is the first one again
 
-    found = told(app, "search?q=dead+lock&host=build-3&role=tool&since=2026-11-01&after=k&limit=5")
+    found = told(app, "search?q=dead+lock&host=build-3&role=user&since=2026-11-01&after=k&limit=5")
     assert found["next"] == "page-2"
     assert found["results"][2]["command"].startswith("bsd archive bring-back build-3:")
     asked = catalogue.asked[-1]
@@ -69,7 +69,7 @@ def test_answers(app: FastAPI, catalogue: FakeCatalogue) -> None:
     assert asked == {
         "words": "dead lock",
         "host": "build-3",
-        "role": "toolResult",
+        "role": "user",
         "after": "k",
         "limit": 5,
     }
@@ -82,7 +82,7 @@ def test_answers(app: FastAPI, catalogue: FakeCatalogue) -> None:
     }
     for path in (
         "search?q=%20",
-        "search?q=a&role=call",
+        "search?q=a&role=tool",
         "sessions?untouched=x",
         "sessions?limit=0",
     ):

@@ -143,6 +143,7 @@ def test_the_notes_are_the_section_of_the_version(section: str, notes: str | Non
 # --- the files ---
 
 
+@pytest.mark.soak
 def test_two_builds_of_a_commit_are_equal(checkout: Path, tmp_path: Path) -> None:
     """File times, umask and file modes of a clone make no difference."""
     other = tmp_path / "other"
@@ -196,13 +197,13 @@ def built(committed: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     return Built(out, release(committed, *options, str(out)))
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # tests/packaging/test_debian.py installs a package, too
 def test_its_package_comes_and_goes(built: Built, tmp_path: Path, openclaw_root: Path) -> None:
     (package,) = built.out.glob("*.deb")
     comes_and_goes(package, tmp_path, openclaw_root)
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # a release is built by hand, and rarely
 def test_a_release_is_complete(built: Built, committed: Path, tmp_path: Path) -> None:
     size = re.search(r"take ([\d.]+) MB in an empty environment", built.told)
     assert size

@@ -7,21 +7,27 @@ changes and its backups keep the words until they expire.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
+from bsd.bucket.objects import open_bucket
+from bsd.core.errors import BsdError
 from bsd.core.fleet_settings import FleetSettings
-from bsd.core.layout import SessionName
+from bsd.core.layout import Layout, SessionName
 from bsd.fleet.catalogue.connection import connected, library
 from bsd.fleet.catalogue.migrating import require_writable
+from bsd.fleet.tombstones import read_tombstones
+from bsd.store.tombstone import Tombstone, store_hash
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
 _log = structlog.stdlib.get_logger(module="fleet")
+_WITH_TITLES = {"bsd.sessions", "bsd.watermarks"}
 _SECONDS = 1800.0  # limit of writing a partition anew
 
 
@@ -59,43 +65,133 @@ def forget_rows(
     """
     with connected(settings, seconds=_SECONDS) as connection:
         require_writable(connection, settings)
+        forgetting = _Forgetting(connection)
         with connection.transaction():
-            tables: set[str] = set()
-            entries = sessions = 0
-            touched: set[int] = set()
-            if hashes:
-                rows = connection.execute(
-                    "DELETE FROM bsd.entries WHERE stored = ANY(%s)"
-                    " RETURNING tableoid::regclass::text, session",
-                    (list(hashes),),
-                ).fetchall()
-                entries += len(rows)
-                tables |= {table for table, _ in rows}
-                touched |= {id_ for _, id_ in rows}
+            forgetting.forget_lines(hashes)
             if session is not None:
-                ids = _ids_of(connection, session, host)
-                rows = connection.execute(
-                    "DELETE FROM bsd.entries WHERE session = ANY(%s)"
-                    " AND (%s::text IS NULL OR entry = %s) RETURNING tableoid::regclass::text",
-                    (ids, entry, entry),
-                ).fetchall()
-                entries += len(rows)
-                tables |= {table for (table,) in rows}
-                touched |= set(ids)
-                if entry is None:
-                    sessions = connection.execute(
-                        "DELETE FROM bsd.sessions WHERE id = ANY(%s)", (ids,)
-                    ).rowcount
-                    touched -= set(ids)
-                if ids:
-                    tables |= {"bsd.sessions", "bsd.watermarks"}
-            if touched:
-                _forget_titles(connection, list(touched))
-                tables |= {"bsd.sessions", "bsd.watermarks"}
-        left = tuple(_write_anew(connection, sorted(tables)))
-    for each in left:
-        _log.warning("Forgotten words are still in files of the database", problem=each)
-    return ForgottenRows(entries, sessions, left)
+                forgetting.forget(_ids_of(connection, session, host), entry)
+        return forgetting.finish()
+
+
+def obey_tombstones(settings: FleetSettings, tombstones: Iterable[Tombstone]) -> ForgottenRows:
+    """Delete from the catalogue what hosts have forgotten; raises as `forget_rows`.
+
+    A session that began after a tombstone was written is another one, and stays.
+    """
+    with connected(settings, seconds=_SECONDS) as connection:
+        require_writable(connection, settings)
+        forgetting = _Forgetting(connection)
+        rows = connection.execute(
+            "SELECT id, agent, session, coalesce(extract(epoch FROM created)::float8, 0)"
+            " FROM bsd.sessions"
+        ).fetchall()
+        stores: dict[str, list[tuple[int, float]]] = {}
+        for id_, agent, session, created in rows:
+            store = Layout(Path("/")).store_name(SessionName(agent, session))
+            stores.setdefault(store_hash(store), []).append((id_, created))
+        with connection.transaction():
+            for each in tombstones:
+                forgetting.forget_lines(
+                    [bytes.fromhex(hash_.removeprefix("sha256:")) for hash_ in each.hashes]
+                )
+                ids = [id_ for id_, created in stores.get(each.store, ()) if created <= each.at]
+                if not each.lines:
+                    forgetting.forget(ids, each.entry)
+        return forgetting.finish()
+
+
+def obey_bucket(settings: FleetSettings) -> tuple[str, ...]:
+    """Delete from the catalogue what tombstones in the bucket name, each once for all hosts.
+
+    A host calls this before it writes its rows.
+
+    Returns:
+        What could not be read, or is still in files of the database, each with the reason.
+
+    Raises:
+        Errors of `bsd/bucket/errors.py` and of `forget_rows`.
+    """
+    bucket = open_bucket(settings)
+    with connected(settings) as connection:
+        require_writable(connection, settings)
+        obeyed = [name for (name,) in connection.execute("SELECT object FROM bsd.tombstones")]
+    problems, names, tombstones = list[str](), list[str](), list[Tombstone]()
+    for name, read in read_tombstones(bucket, obeyed):
+        if isinstance(read, BsdError):
+            problems.append(read.message)
+        else:
+            names.append(name)
+            tombstones += read.tombstones
+    if names:
+        problems += obey_tombstones(settings, tombstones).left
+        with connected(settings) as connection:
+            connection.execute(
+                "INSERT INTO bsd.tombstones (object) SELECT unnest(%s::text[])"
+                " ON CONFLICT DO NOTHING",
+                (names,),
+            )
+    return tuple(problems)
+
+
+class _Forgetting:
+    """Deletes rows, and then writes the tables anew that held them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._tables: set[str] = set()
+        self._entries = self._sessions = 0
+
+    def forget_lines(self, hashes: Collection[bytes]) -> None:
+        """Delete the entries with these stored lines, of all sessions."""
+        if hashes:
+            rows = self._connection.execute(
+                "DELETE FROM bsd.entries WHERE stored = ANY(%s)"
+                " RETURNING tableoid::regclass::text, session",
+                (list(hashes),),
+            ).fetchall()
+            self._note([table for table, _ in rows])
+            self._forget_titles([session for _, session in rows])
+
+    def forget(self, ids: list[int], entry: str | None) -> None:
+        """Delete an entry of sessions, or the sessions."""
+        if not ids:
+            return
+        rows = self._connection.execute(
+            "DELETE FROM bsd.entries WHERE session = ANY(%s)"
+            " AND (%s::text IS NULL OR entry = %s) RETURNING tableoid::regclass::text",
+            (ids, entry, entry),
+        ).fetchall()
+        self._note([table for (table,) in rows])
+        if entry is not None:
+            self._forget_titles(ids)
+            return
+        self._tables |= _WITH_TITLES
+        self._sessions += self._connection.execute(
+            "DELETE FROM bsd.sessions WHERE id = ANY(%s)", (ids,)
+        ).rowcount
+
+    def finish(self) -> ForgottenRows:
+        """Write the tables anew, after the transaction."""
+        left = tuple(_write_anew(self._connection, sorted(self._tables)))
+        for each in left:
+            _log.warning("Forgotten words are still in files of the database", problem=each)
+        return ForgottenRows(self._entries, self._sessions, left)
+
+    def _note(self, tables: list[str]) -> None:
+        self._entries += len(tables)
+        self._tables |= set(tables)
+
+    def _forget_titles(self, ids: list[int]) -> None:
+        """Remove titles, and have the sessions read anew, since watermarks hold titles, too."""
+        if not ids:
+            return
+        self._tables |= _WITH_TITLES
+        self._connection.execute("UPDATE bsd.sessions SET title = NULL WHERE id = ANY(%s)", (ids,))
+        self._connection.execute(
+            "UPDATE bsd.watermarks SET file = '{}', read_to = 0, lines = 0, guard = '',"
+            " state = '', stale = true, revision = revision + 1 WHERE session = ANY(%s)",
+            (ids,),
+        )
 
 
 def _ids_of(
@@ -108,16 +204,6 @@ def _ids_of(
         (session.agent, session.session, name, name, key),
     )
     return [id_ for (id_,) in rows]
-
-
-def _forget_titles(connection: Connection, ids: list[int]) -> None:
-    """Remove titles, and have the sessions read anew, since watermarks hold titles, too."""
-    connection.execute("UPDATE bsd.sessions SET title = NULL WHERE id = ANY(%s)", (ids,))
-    connection.execute(
-        "UPDATE bsd.watermarks SET file = '{}', read_to = 0, lines = 0, guard = '', state = '',"
-        " stale = true, revision = revision + 1 WHERE session = ANY(%s)",
-        (ids,),
-    )
 
 
 def _write_anew(connection: Connection, tables: list[str]) -> list[str]:

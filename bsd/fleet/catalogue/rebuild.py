@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from itertools import product
 
 from bsd.bucket.objects import Bucket, open_bucket
 from bsd.bucket.sealing import Sealing, sealing_of
@@ -166,17 +166,20 @@ def origin_of_copy(layout: Layout, snapshot: Snapshot, deleted_at: float | None)
 
 
 def _program_of_lines(layout: Layout, snapshot: Snapshot) -> tuple[str, AgentProgram]:
-    """Return the program that reads a copy's lines; that of the source's name is tried first."""
-    source = snapshot.name.agent.partition(":")[0]
-    kinds = sorted(KINDS, key=lambda kind: not source.startswith(kind))
-    own: tuple[str, AgentProgram] = (ROOT_KIND, program_of(layout, snapshot.name.agent))
-    there = Path(layout.root / "sessions")  # where no program is asked for files
-    others = ((kind, kind_of(kind).program(there, there)) for kind in kinds)
-    is_of_source = ":" in snapshot.name.agent
-    first: list[tuple[str, AgentProgram]] = [] if is_of_source else [own]
-    for kind, program in (*first, *others, own):
+    """Return the program of a copy: by the source of its name, else the one that reads its lines.
+
+    A source may have any name, and this root need not have one of that name.
+    """
+    agent = snapshot.name.agent
+    program, source = program_of(layout, agent), layout.source_of(agent)
+    if source is not None or ":" not in agent:
+        return source.kind if source else ROOT_KIND, program
+    there = layout.root / "sessions"  # no program is asked for files
+    # A program may keep sessions of sub-agents in directories of their own, in another format.
+    places = (there / "agent", there / "agent" / "session" / "subagents")
+    for kind, place in product(KINDS, places):
+        found = kind_of(kind).program(there, place)
         with suppress(BsdError), SnapshotReader(snapshot) as lines:
-            found = program.detect(line.raw for line in lines.lines())
-            if not isinstance(found, NotOurs) or found.reads is not None:
-                return kind, program
-    return own
+            if not isinstance(found.detect(line.raw for line in lines.lines()), NotOurs):
+                return kind, found
+    return ROOT_KIND, program

@@ -8,7 +8,7 @@ import { addressOf, badge, when } from "./widgets.js";
 export const ALL = "*";
 // Filters of the search that the catalogue of all machines does not have.
 const LOCAL = { place: "Where", project: "Project", file: "File touched" };
-const ROLES = ["", "user", "assistant", "tool"];
+const ROLES = ["", "user", "assistant"]; // the catalogue has no words of others
 
 /**
  * A select for the machine, hidden as long as there is no catalogue. `choose(host)` gets "" for this
@@ -69,7 +69,7 @@ export function placeOnHost(one, values) {
 export function factsOnHost(one) {
     return [
         h("span", { class: "mono" }, one.line === undefined ? nameOnHost(one) : `${nameOnHost(one)} #${one.line}`),
-        one.role && h("span", null, one.role === "toolResult" ? "tool" : one.role),
+        one.role && h("span", null, one.role),
         one.tool && h("span", null, one.tool),
         when(one.time ?? one.updated),
         typeof one.entries === "number" && h("span", null, count(one.entries, "entry", "entries")),

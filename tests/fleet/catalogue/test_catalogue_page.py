@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from bsd.core.fleet_settings import FleetSettings
 from bsd.core.layout import SessionName
-from bsd.fleet.catalogue.forgetting import forget_rows
+from bsd.fleet.catalogue.forgetting import forget_rows, obey_tombstones
+from bsd.store.tombstone import Tombstone
 from tests.fleet.catalogue.conftest import MakeMember
 from tests.servers.postgres import Postgres
 from tests.session_files import Clock, conversation, entry, make_caller, sample, write
@@ -61,7 +63,9 @@ def test_forgotten_words_are_in_no_file_of_the_database(
     assert _files_with(postgres, one.settings, b"xylophonium")
     done = forget_rows(one.settings, session=S1, entry="e9", hashes=())
     assert (done.entries, done.sessions, done.left) == (2, 0, ())
-    done = forget_rows(one.settings, session=S2, entry=None, hashes=())
+    tombstone = Tombstone.new(one.layout, S2, time.time())
+    old = Tombstone.new(one.layout, S1, 0.0, hashes=("sha256:" + "ab" * 32,))
+    done = obey_tombstones(one.settings, [old, tombstone])
     assert (done.sessions, done.left) == (2, ())
     forget_rows(one.settings, session=S1, entry="e50", hashes=(b"x" * 32,))
     one.ask("CHECKPOINT")

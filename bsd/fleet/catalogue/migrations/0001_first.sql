@@ -62,6 +62,12 @@ CREATE TABLE bsd.watermarks (
     last_time timestamptz
 );
 
+-- The objects of the bucket that say what was forgotten, once their rows are gone; for bsd itself.
+CREATE TABLE bsd.tombstones (
+    object text PRIMARY KEY,
+    obeyed_at timestamptz NOT NULL DEFAULT now()
+);
+
 CREATE TABLE bsd.entries (
     time timestamptz NOT NULL,
     session integer NOT NULL,
