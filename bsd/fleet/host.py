@@ -83,7 +83,7 @@ def this_host(layout: Layout, settings: FleetSettings) -> HostDirectory:
 
 
 def take_new_id(layout: Layout, settings: FleetSettings, why: str) -> HostDirectory:
-    """Give this root a new id, because another machine uses the present one; logs a warning.
+    """Give this root a new id, because it cannot go on with the present one; logs a warning.
 
     Args:
         why: a sentence that names what was found.
@@ -93,7 +93,7 @@ def take_new_id(layout: Layout, settings: FleetSettings, why: str) -> HostDirect
     _write(layout, {"id": after.id, "before": before.id, "why": why})
     _log.warning(
         f"{why}: this one is {after} from now on",
-        hint="if this root was copied from another machine, nothing is wrong",
+        hint="everything is uploaded again; if this root was copied, nothing is wrong",
     )
     return after
 

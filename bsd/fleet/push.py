@@ -248,6 +248,7 @@ class _Push:
     def _run(self, remote: RemotePlace) -> None:
         context, pushed, place = self._context, self._pushed, remote.place
         remote.finish_manifest()
+        remote.refuse_other_manifests()
         obeyed = obey(context, self._bucket, self._journal)
         pushed.forgotten += len(obeyed.sessions)
         pushed.problems += obeyed.problems

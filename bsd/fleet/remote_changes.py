@@ -14,7 +14,13 @@ from bsd.bucket.objects import Bucket, backoff
 from bsd.bucket.sealing import Sealing
 from bsd.core.layout import Layout
 from bsd.fleet.host import HostDirectory
-from bsd.fleet.manifest import FULL_EVERY, generations, make_manifest, manifest_key
+from bsd.fleet.manifest import (
+    FULL_EVERY,
+    generations,
+    make_manifest,
+    manifest_key,
+    newest_generation,
+)
 from bsd.fleet.uploading import files_in
 from bsd.sessions.commit.exchange import Step
 from bsd.store.upload_places import DeletedFile, PendingManifest, PlaceJournal
@@ -29,7 +35,7 @@ _NEWER_SECONDS, _OLD_SECONDS = 600.0, 24 * 3600.0
 
 
 class PlaceTaken(Exception):
-    """Another machine writes manifests into this host's directory."""
+    """The manifests in this host's directory are not those that it wrote: it needs another one."""
 
 
 class RemotePlace:
@@ -63,6 +69,14 @@ class RemotePlace:
         """Create the manifest that an interrupted push has begun; raises PlaceTaken."""
         if (pending := self.place.pending_manifest()) is not None:
             self._create(pending)
+
+    def refuse_other_manifests(self) -> None:
+        """Raise PlaceTaken unless the newest manifest is the one that the journal names."""
+        found, own = newest_generation(self._bucket, self.directory), self.place.state().generation
+        if found > own:
+            raise PlaceTaken(f"another machine writes to {self.directory} in the bucket, too")
+        if found < own:
+            raise PlaceTaken(f"the bucket has lost manifests of {self.directory}")
 
     def write_manifest(self, now: float) -> None:
         """Create a manifest if something has changed; raises PlaceTaken."""

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import structlog
 
+from bsd.bucket.errors import NoObject, ObjectDamaged
 from bsd.bucket.objects import Bucket
 from bsd.bucket.sealing import Sealing
 from bsd.bucket.transfers import read_range
@@ -60,6 +61,9 @@ def thin_packs(
             thinned += _thin(context, bucket, sealing, place, path)
         except Busy:
             continue
+        except (NoObject, ObjectDamaged) as lost:
+            place.note_lost(path)
+            problems.append(f"{lost.message}: the next push uploads {path} again")
         except (Unavailable, PackDamaged, OSError) as error:
             problem = f"{path}: {error}"
             if isinstance(error, OSError):

@@ -168,6 +168,13 @@ class PlaceJournal:
                 (signed(ino), size, mtime_ns, is_thin, self._place, path),
             )
 
+    def note_lost(self, path: str) -> None:
+        """Record that the bucket does not have a file that it should have: it is uploaded again."""
+        where = (self._place, path)
+        with self._journal.change() as db:
+            db.execute("DELETE FROM parts WHERE place = ? AND path = ?", where)
+            db.execute("DELETE FROM files WHERE place = ? AND path = ?", where)
+
     def to_thin(self, before_ns: int) -> Iterator[str]:
         """Yield the paths of listed packs whose local files are whole and older than a moment.
 
