@@ -149,6 +149,7 @@ def keep(claude: ClaudeCode) -> None:
     assert bsd(claude, "archive", "keep", codes=(0, 4))["copied"] >= 3 * SESSIONS
 
 
+@pytest.mark.soak  # tests/maintenance/test_gone.py keeps the promise
 def test_after_the_daemon_has_started(projects: Projects, tmp_path: Path) -> None:
     claude, before = projects.claude, projects.files()
     home = {"XDG_CONFIG_HOME": str(claude.beside.home / ".config")}

@@ -80,6 +80,7 @@ def without_restored(content: bytes) -> list[bytes]:
     ]
 
 
+@pytest.mark.soak  # the crash tests kill at every step
 @pytest.mark.slow
 def test_killed_at_random_moments_it_loses_nothing(tmp_path: Path) -> None:
     require_linux()

@@ -71,6 +71,7 @@ def clipboard(page: Page) -> str:
     return str(page.evaluate("navigator.clipboard.readText()"))
 
 
+@pytest.mark.soak  # each step has a test of its own
 def test_ten_tasks(browser: Browser, clean_environment: Path, tmp_path: Path) -> None:
     with at_desk(browser, clean_environment, tmp_path) as desk:
         what_stands_on_the_first_view(desk)
