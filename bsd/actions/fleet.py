@@ -35,6 +35,12 @@ Command = Annotated[
 Next = Annotated[str | None, Field(description="`after` of the next page, if there is one")]
 
 
+class NoCatalogue(ConfigError):
+    """The settings name no database; nothing is wrong with the request."""
+
+    status = 409
+
+
 @dataclass(frozen=True, slots=True)
 class SessionOnHost(FleetSession):
     """A session of any host, and how to get it."""
@@ -104,7 +110,7 @@ def search_fleet(
         after: `next` of the page before.
 
     Raises:
-        ConfigError: the settings name no database.
+        NoCatalogue: the settings name no database.
         Invalid: there are no words, or a filter is not valid.
         BsdError: the database cannot be used.
     """
@@ -154,7 +160,7 @@ def list_fleet_sessions(
         after: `next` of the page before.
 
     Raises:
-        ConfigError: the settings name no database.
+        NoCatalogue: the settings name no database.
         Invalid: a filter is not valid.
         BsdError: the database cannot be used.
     """
@@ -185,7 +191,7 @@ def list_fleet_sessions(
 @contextmanager
 def _catalogue(settings: FleetSettings) -> Iterator[Catalogue]:
     if settings.database is None:
-        raise ConfigError("this machine has no catalogue of several machines", hint=BEGIN)
+        raise NoCatalogue("this machine has no catalogue of several machines", hint=BEGIN)
     with closing(open_catalogue(settings)) as catalogue:
         yield catalogue
 

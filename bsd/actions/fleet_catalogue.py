@@ -1,4 +1,4 @@
-"""What users do with the catalogue: make its tables, write this host's rows, build it anew."""
+"""Makes the tables of the catalogue, and builds the catalogue anew from the bucket."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MigratedCatalogue:
 
 @dataclass(frozen=True, slots=True)
 class RebuiltCatalogue:
-    """What was read from the bucket into the catalogue."""
+    """The sums of a rebuild of the catalogue."""
 
     database: Annotated[str, Field(description="HOST/NAME")]
     hosts: int
@@ -54,7 +54,7 @@ def migrate_catalogue(context: ActionContext, readers: tuple[str, ...] = ()) -> 
 
 
 def rebuild_catalogue(context: ActionContext, host: str | None = None) -> RebuiltCatalogue:
-    """Write what the bucket has, and the catalogue has not, into the catalogue.
+    """Write the sessions that the bucket has, and the catalogue lacks, into the catalogue.
 
     Args:
         host: only this host: HOST or HOST~ID; None: all.

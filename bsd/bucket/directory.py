@@ -94,7 +94,7 @@ class DirectoryBucket(Bucket):
         return True
 
     def _sweep(self, directory: Path) -> None:
-        """Remove what crashes have left."""
+        """Remove the temporary files that crashes have left."""
         if self._is_swept:
             return
         self._is_swept = True

@@ -118,7 +118,7 @@ def open_bucket(settings: FleetSettings) -> Bucket:
     if not settings.bucket:
         raise NoBucket(
             "no bucket is set",
-            hint="bsd config set fleet.bucket s3://BUCKET: contrib/docs/fleet.md",
+            hint="set `bucket` of [fleet] in bsd.toml: contrib/docs/fleet.md",
         )
     if settings.bucket.startswith("file://"):
         from bsd.bucket.directory import DirectoryBucket  # noqa: PLC0415 - only one is needed

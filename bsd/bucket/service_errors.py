@@ -1,4 +1,4 @@
-"""What an error of obstore means, in words that hold nothing of what the service answered.
+"""Errors of obstore in bsd's words, which hold nothing of the answer of the service.
 
 Services repeat keys and signatures in their answers, so only the status and the name of the error
 (`<Code>`) are taken from there.

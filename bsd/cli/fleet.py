@@ -40,9 +40,9 @@ def fleet_group(context: click.Context, /) -> Any:
 @fleet_group.command("status")
 @click.pass_obj
 def status_command(call: Call, /) -> int:
-    """List the hosts, and what each has not uploaded yet.
+    """List the hosts, each with the files that it has not uploaded yet.
 
-    This machine comes first. WAITING is what a host has not uploaded yet, FOR is since when; of
+    This machine comes first. WAITING is their number and size, FOR is since when they wait; of
     hosts that only the bucket knows, it is not known. Exit code 1 if the bucket, the database or
     the record of this machine's uploads cannot be used; the rest is shown.
     """

@@ -44,7 +44,7 @@ def migrate_command(call: Call, /, readers: tuple[str, ...]) -> int:
 @click.option("--host", metavar="HOST", help="Only this host: HOST or HOST~ID.")
 @click.pass_obj
 def rebuild_command(call: Call, /, host: str | None) -> int:
-    """Write into the catalogue what the bucket has of all hosts.
+    """Write the sessions that the bucket has of all hosts into the catalogue.
 
     What the catalogue has already stays, so the same command goes on after an interruption. Hosts
     that are there write their newer sessions themselves.

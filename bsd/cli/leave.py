@@ -75,7 +75,8 @@ def leave_command(call: Call, /, purges: bool, dry_run: bool, yes: bool) -> int:
 
     With --purge, bsd's own directory is deleted for good at the end, if all sessions are restored.
     bsd first asks, and lists the data that would be lost, such as copies of sessions that their
-    program has deleted. Agents' programs, sessions and bsd.toml stay.
+    program has deleted. Agents' programs, sessions and bsd.toml stay, and what was uploaded to a
+    bucket.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`bsd archive push` and `bsd fleet update`: what this host sends."""
+"""`bsd archive push` and `bsd fleet update`: uploads, and rows for the catalogue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bsd.fleet.push import Pushed
 @click.command("push", cls=BsdCommand)
 @click.pass_obj
 def push_command(call: Call, /) -> int:
-    """Upload what is new in the archive to the bucket of `[fleet]`.
+    """Upload the new files of the archive to the bucket of `[fleet]`.
 
     Sessions that have rested for `copy_after` are copied into the archive first, with their
     extracted values. The daemon does the same every `push_seconds`. A push that was interrupted
@@ -49,7 +49,7 @@ def tell_pushed(done: Pushed) -> None:
 @click.command("update", cls=BsdCommand)
 @click.pass_obj
 def update_command(call: Call, /) -> int:
-    """Write what is new in this machine's sessions into the catalogue.
+    """Write the rows of changed sessions of this machine into the catalogue.
 
     The daemon does so every `push_seconds`. The tables are made if the role may do so.
 

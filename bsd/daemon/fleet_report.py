@@ -1,4 +1,4 @@
-"""What the daemon tells of uploads and of the catalogue: a member of the status."""
+"""The member `fleet` of the status: uploads, and the processes that send."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bsd.store.uploads import UploadFigures, UploadJournal
 def fleet_report(
     layout: Layout, settings: FleetSettings, senders: Sequence[Sender], now: float
 ) -> dict[str, Any] | None:
-    """Return the state of what this host sends; None if it shares nothing.
+    """Return the state of the uploads and of the senders; None if this host shares nothing.
 
     Args:
         layout: of the root.
-        settings: what is shared.
+        settings: of the daemon.
         senders: of the daemon; none in a read-only daemon.
         now: epoch seconds.
     """

@@ -1,4 +1,4 @@
-"""Sends what is new to the bucket, the catalogue and the Parquet files, every `push_seconds`.
+"""Sends new data to the bucket, the catalogue and the Parquet files, every `push_seconds`.
 
 Each of the three is sent by a process of its own, `bsd archive push` for example, in a thread of
 its own: neither a bucket that hangs nor a database that is gone delays the daemon or another of
@@ -31,7 +31,7 @@ _log = structlog.stdlib.get_logger(module="fleet")
 
 _DAY_SECONDS = 24 * 3600.0
 LONGEST_RUN_SECONDS = 6 * 3600.0  # a process that takes longer is killed; the next one goes on
-_POLL_SECONDS = 0.2
+_POLL_SECONDS = 0.5
 _NICE = 10
 _TERM_SECONDS = 3.0  # between SIGTERM and SIGKILL
 _LONGEST_MESSAGE = 500
@@ -81,14 +81,12 @@ class Sender:
         self._wall = wall
         self._steady = steady
         self._program = program
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._stopping = False
+        self._stopping = threading.Event()
 
     def step(self, _now: float) -> float | None:
         """Run the command once; return the time of the next run."""
         problem = self._run()
-        if self._stopping:
+        if self._stopping.is_set():
             return None
         state = self.state
         if problem is None:
@@ -105,13 +103,8 @@ class Sender:
         return self._steady() + wait
 
     def stop(self) -> None:
-        """End the process, if one runs, and begin no other."""
-        self._stopping = True
-        with self._lock:
-            process = self._process
-        if process is not None:
-            with suppress(OSError):
-                process.terminate()
+        """Have the process end that runs, and begin no other; does not wait."""
+        self._stopping.set()
 
     def _run(self) -> str | None:
         """Run the command to its end; return why it failed, or None."""
@@ -119,56 +112,38 @@ class Sender:
         path = [*dict.fromkeys([*filter(None, sys.path), home])]
         argv = [sys.executable, "-I", "-S", "-c", self._program, orjson.dumps(path).decode()]
         try:
-            with self._lock:
-                if self._stopping:
-                    return None
-                process = self._process = subprocess.Popen(
-                    [*argv, *self._command],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    process_group=0,  # without the signals of the terminal
-                )
+            process = subprocess.Popen(
+                [*argv, *self._command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                process_group=0,  # without the signals of the terminal
+            )
         except OSError as error:
             return f"a process cannot be started: {error.strerror}"
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
-        try:
-            return self._outcome(process)
-        finally:
-            with self._lock:
-                self._process = None
+        return self._outcome(process)
 
     def _outcome(self, process: subprocess.Popen[bytes]) -> str | None:
         """Wait for the end of the process; return why it failed, or None."""
-        lines: list[bytes] = []
-        reader = threading.Thread(target=_read_last, args=(process, lines), daemon=True)
-        reader.start()
-        until = time.monotonic() + LONGEST_RUN_SECONDS
-        asked_at: float | None = None
-        while process.poll() is None:
-            if time.monotonic() > until and asked_at is None:
+        until = self._steady() + LONGEST_RUN_SECONDS
+        killed_at: float | None = None
+        while True:
+            try:
+                _, errors = process.communicate(timeout=_POLL_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                now = self._steady()
+            if killed_at is None and (self._stopping.is_set() or now > until):
                 process.terminate()
-                asked_at = time.monotonic()
-            if self._stopping and asked_at is None:
-                asked_at = time.monotonic()  # `stop` has sent SIGTERM
-            if asked_at is not None and time.monotonic() > asked_at + _TERM_SECONDS:
+                killed_at = now + _TERM_SECONDS
+            elif killed_at is not None and now > killed_at:
                 process.kill()
-            time.sleep(_POLL_SECONDS)
-        reader.join(_TERM_SECONDS)
         if process.returncode == 0:
             return None
-        told = b"".join(lines).decode("utf-8", "replace").strip()
+        told = errors.decode("utf-8", "replace").strip()
         return told[-_LONGEST_MESSAGE:] or f"the process ended with {process.returncode}"
-
-
-def _read_last(process: subprocess.Popen[bytes], lines: list[bytes]) -> None:
-    """Keep the last lines that a process writes to stderr."""
-    assert process.stderr is not None  # noqa: S101 - it is a pipe
-    with process.stderr as stream:
-        for line in stream:
-            lines.append(line)
-            del lines[:-5]
 
 
 def senders(settings: Settings) -> list[Sender]:
@@ -185,5 +160,5 @@ def _wanted(settings: Settings) -> Iterator[tuple[str, list[str], float]]:
         yield "bucket", [*here, "archive", "push"], fleet.push_seconds
     if fleet.database is not None:
         yield "catalogue", [*here, "fleet", "update"], fleet.push_seconds
-    if fleet.parquet and fleet.bucket is not None:
+    if fleet.parquet and fleet.bucket is not None and not fleet.encrypt_to:
         yield "parquet", [*here, "fleet", "export"], _DAY_SECONDS

@@ -90,6 +90,10 @@ def _encryption(context: FleetContext) -> Iterator[Check]:
     if not settings.encrypt_to:
         return
     require_extra("pyrage", "encryption of the bucket")
+    if settings.parquet:
+        message = "no Parquet files are written, since everything in the bucket is encrypted"
+        hint = "`bsd fleet export --to DIR`; set `parquet = false` of [fleet] in bsd.toml"
+        yield Check("parquet", Level.WARN, message, hint)
     if settings.identity is None:
         message = "the bucket is encrypted, and this machine has no key: it can restore nothing"
         hint = (

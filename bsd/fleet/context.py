@@ -1,4 +1,4 @@
-"""What functions of this package need of their caller; an `ActionContext` has it."""
+"""The environment that functions of this package need; an `ActionContext` has all of it."""
 
 from __future__ import annotations
 

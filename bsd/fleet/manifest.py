@@ -1,4 +1,4 @@
-"""Manifests: what a host has in the bucket, a small object for each change, chained by hash.
+"""Manifests: lists of the files that a host has in the bucket, each an object, chained by hash.
 
 A manifest is `HOST/ID/manifests/<generation>.json`: JSON, compressed with zstd, encrypted if the
 settings say so. It is only ever created. Generations count from 1; each names the SHA-256 of the
@@ -45,7 +45,7 @@ _BROKEN = (
 
 
 class FileKind(StrEnum):
-    """What a file of the archive holds; its path tells."""
+    """The kind of a file of the archive, which its path tells."""
 
     COPY = "copy"  # `copy.json` of a session's copy
     PARTS = "parts"  # a pack of a session's copy
@@ -84,7 +84,7 @@ class ManifestFile:
 
     @property
     def kind(self) -> FileKind:
-        """What the file holds."""
+        """The kind of the file."""
         *directories, name = self.path.split("/")
         if directories[-1:] and directories[-1].startswith(COPY):
             return FileKind.COPY if name == COPY_FILE else FileKind.PARTS

@@ -1,4 +1,4 @@
-"""The push: what is new in this root's archive goes to the bucket, what was deleted here leaves it.
+"""The push: uploads new files of this root's archive, and removes files that were deleted here.
 
 Each step can be interrupted anywhere; the next push continues.
 
@@ -59,7 +59,7 @@ _MOST_RUNS = 1000  # of `take_snapshots`, each of which has a limit
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What was done before a push. `problems`: originals and sessions that could not be read."""
+    """The result of `prepare`. `problems`: originals and sessions that could not be read."""
 
     copied: int = 0
     problems: tuple[str, ...] = ()
@@ -297,7 +297,7 @@ class _Push:
         )
 
     def _pass_on_deletions(self, remote: RemotePlace) -> None:
-        """Remove what was deleted here from this root's directory, and from its former ones."""
+        """Remove files that were deleted here from this root's directories in the bucket."""
         notes = deleted_files(self._journal)
         if not notes:
             return

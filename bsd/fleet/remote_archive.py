@@ -220,7 +220,7 @@ def _arriving(layout: Layout) -> Path:
 
 
 def sweep_arriving(layout: Layout) -> None:
-    """Remove what killed calls of `arrived` have left."""
+    """Remove the directories that killed calls of `arrived` have left."""
     try:
         names = os.listdir(_arriving(layout))
     except (FileNotFoundError, NotADirectoryError):

@@ -55,7 +55,7 @@ _LONGEST_ID, _LONGEST_NAME, _LONGEST_TITLE, _LONGEST_PATH = 200, 120, 500, 4096
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """How far a session was read; `state`: what later lines need from earlier ones."""
+    """The end of the part that was read; `state`: facts of earlier lines for later ones."""
 
     file: tuple[int, int, int, int, int]  # dev, ino, size, mtime_ns, ctime_ns
     offset: int  # bytes
@@ -92,7 +92,7 @@ class RowsOrigin:
 
 @dataclass(slots=True)
 class _State:
-    """What is known after the lines so far."""
+    """The facts about the session after the lines so far."""
 
     statistics: Statistics = field(default_factory=Statistics)
     calls: int = 0

@@ -55,7 +55,7 @@ class TombstoneObject:
 
 @dataclass(slots=True)
 class Obeyed:
-    """What this host has forgotten since other hosts had.
+    """The result of `obey`.
 
     Attributes:
         sessions: the sessions of which something was forgotten here.

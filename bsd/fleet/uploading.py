@@ -78,7 +78,7 @@ class _Work:
 
 @dataclass(slots=True)
 class _Answer:
-    """What became of the files of a directory."""
+    """The outcome of the uploads of a directory."""
 
     work: _Work
     uploads: list[Upload] = field(default_factory=list)
@@ -90,7 +90,7 @@ class _Answer:
 
 @dataclass(slots=True)
 class UploadTotals:
-    """What a push has uploaded, and what is left. Sizes are bytes."""
+    """The sums of a push: uploaded files, and files that are left. Sizes are bytes."""
 
     files: int = 0
     bytes: int = 0
@@ -179,7 +179,7 @@ def is_copy(path: str) -> bool:
 
 
 class Uploader:
-    """Uploads what is new in the archive of a root.
+    """Uploads the new files of the archive of a root.
 
     Args:
         layout: the root.
@@ -218,7 +218,7 @@ class Uploader:
         self._ends = threading.Event()  # threads begin no further upload
 
     def count(self) -> UploadTotals:
-        """Return what is not uploaded, without a request."""
+        """Return the sums of the files that are not uploaded; sends no request."""
         totals = UploadTotals()
         for work in self._work(totals.problems):
             totals.waiting_files += len(work.files)

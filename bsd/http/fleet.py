@@ -21,7 +21,7 @@ from bsd.actions.fleet_status import FleetStatus, fleet_status
 from bsd.core.past_moments import parse_past, parse_until
 from bsd.http.dependencies import Agent, Context, JsonRoute
 from bsd.http.fleet_threads import FleetThreads, LastAnswer, answer_of
-from bsd.http.search import Words
+from bsd.http.search import Limit, Since, Until, Words
 
 router = APIRouter(prefix="/api/fleet", tags=["fleet"], route_class=JsonRoute)
 
@@ -36,7 +36,6 @@ Host = Annotated[
         description="Only of this host, `NAME` or `NAME~ID`; left out or `*`: of all",
     ),
 ]
-Limit = Annotated[int, Query(ge=1, le=200)]
 After = Annotated[str | None, Query(max_length=2000, description="`next` of the page before")]
 
 
@@ -112,14 +111,8 @@ async def search(  # noqa: PLR0913 - parameters of the query
     tool: Annotated[
         str | None, Query(max_length=500, description="Only calls of this tool")
     ] = None,
-    since: Annotated[
-        str | None,
-        Query(max_length=100, description="Only entries since a time: 2h, yesterday, 2026-11-20"),
-    ] = None,
-    until: Annotated[
-        str | None,
-        Query(max_length=100, description="Only entries before this time, or until this day's end"),
-    ] = None,
+    since: Since = None,
+    until: Until = None,
     limit: Limit = 20,
     after: After = None,
 ) -> FoundOnHosts:

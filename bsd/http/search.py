@@ -20,6 +20,14 @@ Words = Annotated[
     str, Query(max_length=LONGEST_WORDS, description='Words, "several words", begin*')
 ]
 Limit = Annotated[int, Query(ge=1, le=200)]
+Since = Annotated[
+    str | None,
+    Query(max_length=100, description="Only entries since a time: 2h, yesterday, 2026-11-20"),
+]
+Until = Annotated[
+    str | None,
+    Query(max_length=100, description="Only entries before this time, or until this day's end"),
+]
 
 
 @router.get("/search", name="search")
@@ -44,14 +52,8 @@ def search_sessions(  # noqa: PLR0913 - parameters of the query
             " calls and thinking are found only with `all`"
         ),
     ] = None,
-    since: Annotated[
-        str | None,
-        Query(max_length=100, description="Only entries since a time: 2h, yesterday, 2026-11-20"),
-    ] = None,
-    until: Annotated[
-        str | None,
-        Query(max_length=100, description="Only entries before this time, or until this day's end"),
-    ] = None,
+    since: Since = None,
+    until: Until = None,
     place: Annotated[
         SearchPlace | None,
         Query(

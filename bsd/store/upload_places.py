@@ -50,7 +50,7 @@ class PendingManifest(NamedTuple):
 
 
 class NotedFile(NamedTuple):
-    """What the journal knows of a file: its stamp, and whether the local file is thin."""
+    """A file in the journal: its stamp, and whether the local file is thin."""
 
     stamp: FileStamp
     is_thin: bool

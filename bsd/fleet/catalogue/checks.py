@@ -1,4 +1,4 @@
-"""What `bsd doctor` asks the database of the catalogue."""
+"""The questions of `bsd doctor` to the database of the catalogue."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _SECONDS = 1800.0  # limit of writing a partition anew
 
 @dataclass(frozen=True, slots=True)
 class ForgottenRows:
-    """What was removed; `left`: tables that still hold the words in their files, each with why."""
+    """The removed rows; `left`: tables whose files still hold the words, each with the reason."""
 
     entries: int
     sessions: int
@@ -74,7 +74,7 @@ def forget_rows(
 
 
 def obey_tombstones(settings: FleetSettings, tombstones: Iterable[Tombstone]) -> ForgottenRows:
-    """Delete from the catalogue what hosts have forgotten; raises as `forget_rows`.
+    """Delete the rows that tombstones name from the catalogue; raises as `forget_rows`.
 
     A session that began after a tombstone was written is another one, and stays.
     """
@@ -101,7 +101,7 @@ def obey_tombstones(settings: FleetSettings, tombstones: Iterable[Tombstone]) ->
 
 
 def obey_bucket(settings: FleetSettings) -> tuple[str, ...]:
-    """Delete from the catalogue what tombstones in the bucket name, each once for all hosts.
+    """Delete the rows that tombstones in the bucket name, each tombstone once for all hosts.
 
     A host calls this before it writes its rows.
 

@@ -33,7 +33,7 @@ _MOST_NAMED = 20  # sessions that could not be read
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What of this host is not in the bucket yet, for the catalogue's list of hosts."""
+    """The files of this host that are not in the bucket yet, for the catalogue's list of hosts."""
 
     files: int = 0
     bytes: int = 0
@@ -60,7 +60,7 @@ def ingest(
     stopping: Callable[[], bool] = lambda: False,
     behind: Behind | None = None,
 ) -> Ingested:
-    """Write what has changed since the last run, for at most about `seconds`.
+    """Write the sessions that have changed since the last run, for at most about `seconds`.
 
     Args:
         layout: the root.

@@ -36,7 +36,7 @@ class Migration(NamedTuple):
 
 
 class SchemaState(NamedTuple):
-    """What the database has: the number of its newest migration; 0: none."""
+    """The number of the newest migration that the database has; 0: none."""
 
     number: int = 0
     readable_from: int = 0
@@ -162,7 +162,7 @@ _GRANTS = (
 
 
 def _apply(connection: Connection, settings: FleetSettings) -> None:
-    """Apply what is missing; several hosts may do so at once."""
+    """Apply the missing migrations; several hosts may do so at once."""
     errors = library().errors
     while True:
         with connection.transaction():

@@ -42,7 +42,7 @@ def for_index(text: str) -> str | None:
 
 
 def query_of(words: str) -> str:
-    """Return what `to_tsquery` takes for a search: all words, in any order.
+    """Return the query for `to_tsquery`: all words, in any order.
 
     `"several words"` is a phrase, `begin*` matches every word with this beginning, and `-word` must
     not occur. All other characters are ordinary text.

@@ -97,7 +97,7 @@ class KnownSession(NamedTuple):
 
 @dataclass(slots=True)
 class _Pending:
-    """What a batch writes of one session."""
+    """The rows of one session in a batch."""
 
     facts: SessionFacts
     mark: Watermark
