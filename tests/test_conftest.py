@@ -85,6 +85,7 @@ def test_none(): ...
 """
 
 
+@pytest.mark.soak  # about the tests themselves
 def test_only_tests_with_their_markers_call_npm_and_browsers(tmp_path: Path) -> None:
     """Stand-ins take the place of the real programs here."""
     programs = tmp_path / "bin"

@@ -36,9 +36,9 @@ Next = Annotated[str | None, Field(description="`after` of the next page, if the
 
 
 class NoCatalogue(ConfigError):
-    """The settings name no database; nothing is wrong with the request."""
+    """The settings name no database."""
 
-    status = 409
+    status = 404
 
 
 @dataclass(frozen=True, slots=True)

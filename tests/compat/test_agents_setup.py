@@ -81,6 +81,7 @@ def test_claude_code_connects_to_the_server(programs: str, home: Home) -> None:
     assert "bsd" not in home.run(*claude, "mcp", "list")
 
 
+@pytest.mark.soak  # tests/setup keeps the promise without the program
 def test_a_server_that_a_person_has_added_stays(programs: str, home: Home) -> None:
     claude = claude_code.newest()
     home.run(*claude, "mcp", "add", "--scope", "user", "bsd", "--", "bsd", "mcp")
@@ -103,6 +104,7 @@ def test_codex_reads_the_table(codex_program: str, home: Home) -> None:
     assert json.loads(home.run(codex_program, "mcp", "list", "--json")) == []
 
 
+@pytest.mark.soak  # tests/setup keeps the promise without the program
 def test_codex_may_write_its_file_between(codex_program: str, home: Home) -> None:
     config = home.path / ".codex" / "config.toml"
     before = config.read_bytes()
@@ -115,6 +117,7 @@ def test_codex_may_write_its_file_between(codex_program: str, home: Home) -> Non
     assert config.read_bytes().split() == before.split()
 
 
+@pytest.mark.soak  # the file stays as it is: tests/setup
 def test_a_running_claude_code_keeps_the_server(claude: ClaudeCode, model: Model) -> None:
     """Claude Code rewrites its file while it runs, and when it ends."""
     own = claude.beside.source.parent / ".claude.json"

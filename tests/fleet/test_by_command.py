@@ -87,7 +87,7 @@ def claude_lines(session: str, seed: int) -> bytes:
 
 def test_a_lost_machine(tmp_path: Path) -> None:
     lost, other = Host(tmp_path, "lost"), Host(tmp_path, "other")
-    before = lost.add_sessions(3)
+    before = lost.add_sessions(2)
     lost.run("extract", "--trigger-types", "user,assistant", "--keep-recent", "2")
     files = {file.stem: file.read_bytes() for file in lost.sessions.rglob("*.jsonl")}
     assert any(files[name] != content for name, content in before.items())

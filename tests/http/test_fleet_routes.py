@@ -50,8 +50,8 @@ def test_without_a_catalogue(tmp_path: Path) -> None:
     document = told(app, "status")
     assert (document["bucket"], document["database"], document["hosts"]) == (None, False, [])
     for path in ("sessions", "search?q=word"):
-        assert "Try" not in told(app, path, 409)["error"]
-        assert "contrib/docs/fleet.md" in told(app, path, 409)["hint"]
+        assert "Try" not in told(app, path, 404)["error"]
+        assert "contrib/docs/fleet.md" in told(app, path, 404)["hint"]
 
 
 def test_answers(app: FastAPI, catalogue: FakeCatalogue) -> None:

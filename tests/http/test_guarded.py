@@ -104,9 +104,10 @@ def test_read_only_every_change_is_refused(root: Path) -> None:
                 continue  # its answer never ends
             target = named(path, method)
             status, answer = request(UnixConnection(settings.socket), target, method)
-            if method == "GET":  # there is no memory or workspace here, and no deleted session
+            if method == "GET":  # here is no memory, workspace, catalogue or deleted session
                 none = ("/api/memory", "/api/workspaces", "/api/archive/{", "/api/setup/{")
-                library = path.startswith(none)
+                fleet = path in {"/api/fleet/sessions", "/api/fleet/search"}
+                library = fleet or path.startswith(none)
                 assert status in ({200, 404} if library else {200, 409}), (path, answer)
             else:
                 expected = {"error": "Server is in read-only mode", "readonly": True}

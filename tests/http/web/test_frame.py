@@ -55,6 +55,7 @@ def rows_of(page: Page) -> Any:
     return page.get_by_role("list", name="Sessions").get_by_role("link")
 
 
+@pytest.mark.soak  # the same list as that of entries: test_reading.py
 def test_thousands_of_sessions_are_a_handful_of_rows(browser: Browser, crowd: Path) -> None:
     with (
         serving(crowd, FakeDaemon(), **OPEN) as (server, _),
