@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -196,6 +196,15 @@ def _wait_for(listening: socket.socket, word: str) -> None:
         pass  # the socket's own time-out is the deadline
 
 
+def _make_room(listening: socket.socket) -> None:
+    """Read all messages that wait: the queue holds ten, and further ones are lost."""
+    listening.settimeout(0)
+    with suppress(BlockingIOError):
+        while listening.recv(4096):
+            pass
+    listening.settimeout(DEADLINE_SECONDS)
+
+
 @pytest.mark.parametrize("unit", [TEMPLATE, USER_UNIT], ids=["template", "user"])
 def test_the_daemon_starts_works_and_stops_under_the_restrictions(
     unit: Path, root: Path, tmp_path: Path
@@ -216,6 +225,7 @@ def test_the_daemon_starts_works_and_stops_under_the_restrictions(
             _wait_for(listening, "READY=1")
             _wait_for(listening, "WATCHDOG=1")
             wait_for(lambda: b"[[extracted-" in session.read_bytes(), "the extraction")
+            _make_room(listening)
             daemon.terminate()
             _wait_for(listening, "STOPPING=1")
             assert daemon.wait(DEADLINE_SECONDS) == 0
