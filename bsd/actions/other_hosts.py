@@ -50,7 +50,8 @@ from bsd.store.originals import SessionStore
 from bsd.store.snapshot_parts import SnapshotReader
 from bsd.store.snapshots import read_snapshot, snapshot_directory
 from bsd.store.tombstone import Tombstone
-from bsd.store.uploads import UploadJournal
+from bsd.store.upload_places import current_place
+from bsd.store.uploads import BucketPlace, UploadJournal
 from bsd.transcripts.agents.programs import program_of
 
 LOST_SECONDS = 7 * 24 * 3600.0  # a host that was silent for longer seems lost
@@ -113,6 +114,9 @@ class VerifiedHost:
     bytes: int
     read: Annotated[int, Field(description="Bytes that were read and hashed")]
     problems: tuple[str, ...]
+    again: Annotated[
+        int, Field(description="Lost files that are whole here: the next push uploads them again")
+    ] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,11 +360,11 @@ def _verify_host(
     problems = list(archive.broken)
     if not archive.generation:
         problems.append(f"{host.directory} has no manifest: `bsd archive push` has not run there")
-    whole = []
+    whole, lost = list[ManifestFile](), list[ManifestFile]()
     for each in files:
         missing = list(_missing(each, listed))
         problems += missing
-        whole += [] if missing else [each]
+        (lost if missing else whole).append(each)
     if host.is_this:
         problems += _thin_without_remote(context, archive)
     read, total = 0, sum(each.file.size for each in whole)
@@ -372,6 +376,7 @@ def _verify_host(
                 read += each.file.size
             except (NoObject, ObjectDamaged) as error:
                 problems.append(f"{each.path}: {error.message}")
+                lost.append(each)
     more = len(problems) - _MOST_PROBLEMS
     if more > 0:
         problems[_MOST_PROBLEMS:] = [f"… and {more:,} more"]
@@ -383,7 +388,30 @@ def _verify_host(
         bytes=sum(each.file.size for each in files),
         read=read,
         problems=tuple(problems),
+        again=_upload_again(context, fleet, lost) if host.is_this and lost else 0,
     )
+
+
+def _upload_again(context: ActionContext, fleet: _Fleet, lost: list[ManifestFile]) -> int:
+    """Have the next push upload files of this host again that the bucket has lost.
+
+    A file that is not whole here is left in the journal, since it could not be uploaded.
+
+    Returns:
+        The number of files that will be uploaded.
+    """
+    again = 0
+    with suppress(NotFound), UploadJournal(context.layout) as journal:
+        place = current_place(
+            journal, BucketPlace(fleet.bucket.url, context.fleet.identity, fleet.own.key)
+        )
+        for each in lost:
+            with suppress(FileNotFoundError):
+                local = os.lstat(context.layout.archive / each.path)
+                if local.st_size == each.file.size:
+                    place.note_lost(each.path)
+                    again += 1
+    return again
 
 
 def _missing(file: ManifestFile, listed: dict[str, int]) -> Iterator[str]:

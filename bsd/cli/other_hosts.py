@@ -202,6 +202,8 @@ def tell_verified_hosts(found: RemoteVerification) -> None:
             f"{host.name}: {counted(host.files, 'file')} ({size(host.bytes)}) in "
             f"{counted(host.objects, 'object')}, manifest {host.generation:,}{read}"
         )
+        if host.again:
+            say(f"Lost files that are whole here: {host.again}. Try: `bsd archive push`")
     for warning in found.warnings:
         note(warning)
     say("No problems." if found.clean else "There are problems.")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bsd.actions.other_hosts import verify_remote
 from bsd.bucket.directory import DirectoryBucket
 from bsd.bucket.errors import BucketUnreachable
 from bsd.bucket.sealing import sealing_of
@@ -306,6 +307,24 @@ def test_a_bucket_that_was_emptied_is_filled_again(host: MadeHost) -> None:
 
 
 # --- thin packs ---
+
+
+def test_objects_that_verify_misses_are_uploaded_again(host: MadeHost, tmp_path: Path) -> None:
+    host.add(words="secret")
+    host.push()
+    lost, cut, changed, *_ = sorted((tmp_path / "bucket").rglob("objects/*"))
+    lost.unlink()
+    cut.write_bytes(cut.read_bytes()[:-1])
+    content = changed.read_bytes()
+    changed.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert host.push().files == 0
+    (quick,) = verify_remote(host.caller).hosts
+    assert (len(quick.problems), quick.again) == (2, 2)
+    (full,) = verify_remote(host.caller, full=True).hosts
+    assert (len(full.problems), full.again) == (3, 3)
+    assert host.push().files == 3
+    assert verify_remote(host.caller, full=True).clean
+    check(host)
 
 
 def test_old_packs_become_thin_and_stay_known(host: MadeHost) -> None:

@@ -179,7 +179,8 @@ _REFUSED = ("authentication failed", "no pg_hba.conf entry", "does not exist", "
 
 
 def _lost(said: str, where: str) -> BsdError:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in said.splitlines()]
+    lines = [line for line in lines if line and not line.startswith("Is the server running")]
     text = f"the catalogue at {where}: {lines[-1] if lines else 'the connection was lost'}"
     if any(word in said for word in _REFUSED) and "Is the server running" not in said:
         return Forbidden(text, hint="check the role, its password (~/.pgpass) and the database")
