@@ -15,6 +15,7 @@ import pytest
 
 from tests import forked
 from tests.http.api import over_socket, serving
+from tests.mcp.answers import call_until_answered
 from tests.mcp.test_mcp import House, error, serve
 from tests.openclaw_tree import add_session
 from tests.session_files import LONG, conversation, jsonl
@@ -212,7 +213,7 @@ def test_over_mcp_it_is_refused_too(root: Path) -> None:
             ("purge_control", {"action": "set_extractable", "entry": "e1", "value": True}),
             ("read_extracted", {"entry": "e1"}),
         ):
-            result = await client.call_tool(tool, {**asked, "session": name})
+            result = await call_until_answered(client, tool, {**asked, "session": name})
             assert STRAYS[name] in error(result), tool
 
     serve(House(root), work)

@@ -183,7 +183,9 @@ def test_every_tool_beside_a_daemon_within_one_session(house: House, tmp_path: P
             assert tool.name in OF_SESSIONS
         await every_tool(client, house, "main/beta", names_it=False)
         other = {"session": "main/alpha", "action": "get_context"}
-        assert "serve main/beta only" in error(await client.call_tool("purge_control", other))
+        assert "serve main/beta only" in error(
+            await call_until_answered(client, "purge_control", other)
+        )
 
     with running(house.root, tmp_path) as daemon:
         serve(house, work, "--session", "main/beta", "--tools", "sessions", **daemon.env)
@@ -196,12 +198,14 @@ def test_the_memory_alone_and_only_read_where_bsd_only_reads(house: House) -> No
 
     async def work(client: Client) -> None:
         assert [tool.name for tool in (await client.list_tools()).tools] == OF_FACTS
-        look = await client.call_tool("purge_control", {"action": "get_context", "session": "beta"})
+        look = await call_until_answered(
+            client, "purge_control", {"action": "get_context", "session": "beta"}
+        )
         assert "there is no tool purge_control" in error(look)
-        recalled = await client.call_tool("memory_recall", {"query": "harbours"})
+        recalled = await call_until_answered(client, "memory_recall", {"query": "harbours"})
         (found,) = answer(recalled, structured=True)["results"]
         assert (found["id"], found["recall_count"]) == (fact.id, 0)
-        forgotten = await client.call_tool("memory_forget", {"memoryId": fact.id})
+        forgotten = await call_until_answered(client, "memory_forget", {"memoryId": fact.id})
         assert "read-only" in error(forgotten)
 
     serve(house, work, "--tools", "memory", BRAINSURGEON_READONLY="true")
@@ -211,11 +215,11 @@ def test_the_memory_alone_and_only_read_where_bsd_only_reads(house: House) -> No
 
 async def the_memory(client: Client) -> None:
     async def call(tool: str, **arguments: Any) -> Any:
-        called = await client.call_tool(f"memory_{tool}", arguments)
+        called = await call_until_answered(client, f"memory_{tool}", arguments)
         return answer(called, structured=True)
 
     async def refused(tool: str, **arguments: Any) -> str:
-        return error(await client.call_tool(f"memory_{tool}", arguments))
+        return error(await call_until_answered(client, f"memory_{tool}", arguments))
 
     stored = await call("store", text="We decided to use tabs", entity="style", key="indent")
     id_ = stored["fact"]["id"]
@@ -280,7 +284,7 @@ async def every_tool(client: Client, house: House, name: str, *, names_it: bool 
 
 async def what_is_wrong(client: Client, house: House) -> None:
     async def problem(tool: str, **arguments: Any) -> str:
-        return error(await client.call_tool(tool, arguments))
+        return error(await call_until_answered(client, tool, arguments))
 
     assert await problem("restore", entry_id="e1") == "session parameter is required"
     assert await problem("restore", session="main/alpha") == "entry_id parameter is required"
@@ -296,8 +300,8 @@ async def what_is_wrong(client: Client, house: House) -> None:
     )
     assert "there is no tool" in await problem("destroy")
     targets = [{"start": "nowhere at all", "end": "nor here", "replacement": ""}]
-    refused = await client.call_tool(
-        "context", {"session": "main/alpha", "action": "replace", "targets": targets}
+    refused = await call_until_answered(
+        client, "context", {"session": "main/alpha", "action": "replace", "targets": targets}
     )
     assert refused.is_error
     assert document_of(refused)["success"] is False
@@ -305,10 +309,10 @@ async def what_is_wrong(client: Client, house: House) -> None:
     here = {"session": "main/alpha"}
     entry = house.away("main/alpha")[0]
     for tool, named in (("restore", {"entry_id": entry}), ("read_extracted", {"entry": entry})):
-        given = answer(await client.call_tool(tool, {**here, **named}))
+        given = answer(await call_until_answered(client, tool, {**here, **named}))
         assert all("[[extracted-" not in one for one in given["texts"].values())
     pin = {"action": "set_extractable", "entry": entry, "value": False}
-    busy = await client.call_tool("purge_control", {**here, **pin})
+    busy = await call_until_answered(client, "purge_control", {**here, **pin})
     set_status(house.root, "main/alpha", "done")
     assert entry in house.away("main/alpha")
     assert "is in use" in error(busy)
@@ -321,7 +325,9 @@ async def in_parallel(client: Client, house: House) -> None:
     calls.append(("main/beta", house.away("main/beta", "assistant")[0]))
 
     async def restore(session: str, entry: str) -> None:
-        result = await client.call_tool("restore", {"session": session, "entry_id": entry})
+        result = await call_until_answered(
+            client, "restore", {"session": session, "entry_id": entry}
+        )
         assert answer(result)["restored"] is True
 
     async with anyio.create_task_group() as group:
@@ -392,11 +398,15 @@ def test_a_program_need_not_name_its_own_session(house: House, tmp_path: Path) -
     before = home.path.read_bytes()
 
     async def work(client: Client) -> None:
-        listing = answer(await client.call_tool("purge_control", {"action": "get_context"}))
+        listing = answer(
+            await call_until_answered(client, "purge_control", {"action": "get_context"})
+        )
         assert listing["session"] == str(home.name)
         pictures = 0
         for entry in listing["extracted_ids"]:
-            result = await client.call_tool("restore_remote", {"entry": entry, "inline": True})
+            result = await call_until_answered(
+                client, "restore_remote", {"entry": entry, "inline": True}
+            )
             assert not result.is_error
             document = answer(result)
             assert document["session"] == str(home.name)
