@@ -239,7 +239,7 @@ def test_a_text_is_a_block_of_its_own(house: House) -> None:
             ("read_extracted", {"entry": "e4"}),
             ("purge_control", {"action": "restore", "entry": "e4", "inline": False}),
         ):
-            result = await client.call_tool(tool, {"session": "s1", **arguments})
+            result = await call_until_answered(client, tool, {"session": "s1", **arguments})
             head, block = texts_of(result)
             assert block == "harbour 4 " * 60
             assert "harbour" not in head
