@@ -36,32 +36,34 @@ def shared(layout: Layout, tmp_path: Path, clock: Clock, host: str) -> Machine:
 
 @pytest.fixture
 def machines(layout: Layout, tmp_path: Path, clock: Clock) -> tuple[Machine, Machine]:
-    """Two machines with one session: in store, archive, history and index of the first; the second
-    has brought it back, and extracted it again.
-    """
-    first = shared(layout, tmp_path, clock, "first")
-    path = secret_session(layout)
-    extract(layout, NAME, clock, trigger_types=VALUES)
-    keep(layout, clock)
-    search(layout, WORDS[0])
-    clock.ahead += 2 * 3600  # the store rests
-    push(first.context)
+    """Two machines with one session; see `share_a_session`."""
     root = tmp_path / "second"
     (root / "agents").mkdir(parents=True)
+    first = shared(layout, tmp_path, clock, "first")
     second = shared(Layout(root), tmp_path, clock, "second")
-    bring_back_remote(second.context, "first", str(NAME))
-    there = second.layout.transcript(NAME)
-    assert WORDS[0].encode() in there.read_bytes()
-    set_idle(there, 2 * DAY)
-    extract(second.layout, NAME, clock, trigger_types=VALUES)
-    keep(second.layout, clock)
-    search(second.layout, WORDS[0])
-    clock.ahead += 2 * 3600
-    push(second.context)
-    path.unlink()
-    clock.ahead += DAY
+    share_a_session(first, second, clock)
     assert said_in(tmp_path / "bucket", WORDS[0])
     return first, second
+
+
+def share_a_session(first: Machine, second: Machine, clock: Clock) -> None:
+    """Add a session to the store, archive, history and index of the first machine; the second
+    brings it back, and extracts it again. Both have pushed; the transcript of the first is gone.
+    """
+    path = secret_session(first.layout)
+    for each in (first, second):
+        if each is second:
+            bring_back_remote(second.context, "first", str(NAME))
+            there = second.layout.transcript(NAME)
+            assert WORDS[0].encode() in there.read_bytes()
+            set_idle(there, 2 * DAY)
+        extract(each.layout, NAME, clock, trigger_types=VALUES)
+        keep(each.layout, clock)
+        search(each.layout, WORDS[0])
+        clock.ahead += 2 * 3600  # the store rests
+        push(each.context)
+    path.unlink()
+    clock.ahead += DAY
 
 
 def test_an_entry_is_forgotten_everywhere(
