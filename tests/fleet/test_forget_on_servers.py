@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyrage
+import pyrage  # type: ignore[import-untyped]
 import pytest
 
 from bsd.actions.archive import forget
