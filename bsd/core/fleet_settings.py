@@ -20,6 +20,7 @@ from bsd.core.formatting import NEVER
 from bsd.core.validation import checked_age
 
 _MOST = 1 << 50
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def _bucket(text: str) -> str:
@@ -29,7 +30,7 @@ def _bucket(text: str) -> str:
     if parts.scheme == "file":
         if parts.netloc or not parts.path.startswith("/"):
             raise ValueError("a directory is file:///DIRECTORY, with three slashes")
-    elif parts.scheme not in {"s3", "gs", "az"} or not parts.netloc:
+    elif parts.scheme not in {"s3", "gs", "az"} or not _BUCKET.fullmatch(parts.netloc):
         raise ValueError("a bucket is s3://BUCKET/PREFIX, gs://…, az://… or file:///DIRECTORY")
     return text.rstrip("/")
 

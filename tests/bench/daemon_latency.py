@@ -1,10 +1,10 @@
 """Time from an append until the session is in the queue, beyond the debounce.
 
-`python -m tests.bench.daemon_latency ROOT SECONDS LOAD`: a daemon in this process, with all its
-threads, over a root whose sessions another process appends to, each once. LOAD is the number of
-its children that parse session lines meanwhile, as workers' children do. Prints the delays
-(seconds) as JSON. `sleeper` are the delays of a process that only sleeps meanwhile: on this
-machine no daemon can be sooner.
+`python -m tests.bench.daemon_latency ROOT SECONDS LOAD [BSD.TOML]`: a daemon in this
+process, with all its threads, over a root whose sessions another process appends to, each once.
+LOAD is the number of its children that parse session lines meanwhile, as workers' children do.
+Prints the delays (seconds) as JSON. `sleeper` are the delays of a process that only sleeps
+meanwhile: on this machine no daemon can be sooner.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ while True:
 """
 
 
-def main(root: Path, seconds: float, load: int) -> None:
+def main(root: Path, seconds: float, load: int, config: Path | None = None) -> None:
     sessions = sorted(root.glob("agents/*/sessions/*.jsonl"))
     queued: dict[SessionName, int] = {}
     with tempfile.TemporaryDirectory() as place:
         socket = f"{place}/bsd.sock"
         daemon = Daemon(
             load_settings(
-                root=root,
+                config,
+                root,
                 environ={
                     "HOME": place,
                     "BRAINSURGEON_SOCKET": socket,
@@ -132,4 +133,4 @@ def _parse(daemon: Daemon, over: threading.Event) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), *map(Path, sys.argv[4:]))

@@ -46,10 +46,10 @@ def latency(scratch: Path, _cache: Path) -> Rows:
         # Its cron, every two minutes, would queue them all.
         configure(root, auto_cron=NEVER, retention_cron=NEVER)
         argv = ["-m", "tests.bench.daemon_latency", str(root), str(_LATENCY_SECONDS), str(load)]
-        answer = _answer(argv)
-        delays, sleeper = sorted(answer["delays"]), sorted(answer["sleeper"])
-        if answer["lost"] > _LATENCY_SESSIONS // 100:
-            raise AssertionError(f"{answer['lost']} appends were never queued")
+        found = answer(argv)
+        delays, sleeper = sorted(found["delays"]), sorted(found["sleeper"])
+        if found["lost"] > _LATENCY_SESSIONS // 100:
+            raise AssertionError(f"{found['lost']} appends were never queued")
         for percent, target in ((50, 0.001), (99, 0.030)):
             delay = delays[len(delays) * percent // 100]
             asleep = sleeper[len(sleeper) * percent // 100]
@@ -68,7 +68,7 @@ def latency(scratch: Path, _cache: Path) -> Rows:
 def append(scratch: Path, _cache: Path) -> Rows:
     """Append one turn to a large session whose lines are final."""
     argv = ["-m", "tests.bench.daemon_append", str(scratch / "root"), str(APPEND_MB), str(_ROUNDS)]
-    found = _answer(argv)
+    found = answer(argv)
     size = f"{found['size'] // _MB} MB"
     kept, written = found["kept"], found["written"]
     read = statistics.median(each["read"] for each in kept)
@@ -261,10 +261,17 @@ def _status(daemon: Daemon, root: Path) -> Rows:
     )
 
 
-def _answer(argv: list[str]) -> Any:
-    """Run a program and return its JSON output; like a daemon, it is not bound to one core."""
+def answer(argv: list[str], **more: str) -> Any:
+    """Run a program and return its JSON output; like a daemon, it is not bound to one core.
+
+    `more` are variables for its environment.
+    """
     done = subprocess.run(
-        [sys.executable, *argv], check=False, capture_output=True, text=True, env=environment()
+        [sys.executable, *argv],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment() | more,
     )
     if done.returncode:
         raise Failed(f"{' '.join(argv)[:200]}: {done.returncode}\n{done.stderr[-2000:]}")

@@ -469,6 +469,7 @@ identity = "~/age.key"
     [
         ('bucket = "s3://KEY:SECRET@archive/bsd"', "fleet.bucket: a bucket is named without user"),
         ('bucket = "ftp://archive"', "fleet.bucket: a bucket is s3://BUCKET/PREFIX"),
+        ('bucket = "s3://s3://archive"', "fleet.bucket: a bucket is s3://BUCKET/PREFIX"),
         ('bucket = "file://data"', "fleet.bucket: a directory is file:///DIRECTORY"),
         ('host = "a:b"', "fleet.host: "),
         ('keep_local = "soon"', "fleet.keep_local: "),
