@@ -6,6 +6,7 @@ import itertools
 import os
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from threading import Thread
 
@@ -13,7 +14,10 @@ import pytest
 
 from bsd.bucket import object_storage
 from bsd.bucket.errors import BucketUnreachable
+from bsd.core.layout import SessionName
 from bsd.fleet.manifest import host_directories
+from bsd.store.archive import SessionArchive
+from bsd.store.pack import OnlyInBucket, Pack, PackDamaged
 from tests.fleet.hosts import MadeHost
 from tests.servers.faults import Fault, Proxy
 from tests.servers.s3 import S3Server
@@ -85,6 +89,33 @@ def test_nothing_is_lost_or_doubled_by_a_fault(
     assert "PUT" not in requests
     assert "DELETE" not in requests
     assert len(requests) <= 3
+
+
+def test_a_value_of_a_thin_pack_costs_one_request(
+    tmp_path: Path, name: str, s3_server: S3Server, s3_proxy: Proxy
+) -> None:
+    host = _host(tmp_path, name)
+    host.settings = replace(host.settings, keep_local="1h")
+    host.add(session := "main/s1")
+    assert host.push().thinned == 1
+    (path,) = SessionArchive(host.layout.archive_dir(SessionName.parse(session))).packs()
+    with Pack(path) as pack:
+        places = pack.places()
+    for fault in (
+        Fault("status", status=503, code="SlowDown", times=None),
+        Fault("reset_response", times=None),
+        Fault("hang", times=None),
+        Fault("corrupt_response", times=None),
+    ):
+        s3_proxy.add(fault)
+        with Pack(path) as pack, pytest.raises((OnlyInBucket, PackDamaged)):
+            pack.line(places[0])
+        s3_proxy.clear()
+    for place in places:
+        with Pack(path) as pack:
+            assert sha256(pack.line(place)).digest() == place.hash
+    requests = [(each.method, bool(each.range)) for each in s3_proxy.seen]
+    assert requests == [("GET", True)] * len(places)
 
 
 def test_two_machines_of_one_root_push_at_once(
