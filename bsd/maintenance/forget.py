@@ -35,7 +35,12 @@ from bsd.core.locks import own_lock
 from bsd.maintenance.bring_back import clear_returning
 from bsd.maintenance.crash_journal import ForgetJournal, forget_journals, remove_journal
 from bsd.maintenance.deleted_sessions import open_or_snapshot
-from bsd.maintenance.forget_lines import changed_lines, forget_in_snapshot, forget_packed
+from bsd.maintenance.forget_lines import (
+    changed_lines,
+    forget_in_snapshot,
+    forget_packed,
+    only_in_copy,
+)
 from bsd.maintenance.leftovers import drafts_of, is_there
 from bsd.maintenance.references import (
     References,
@@ -157,7 +162,7 @@ class Forget:
                 if only is not None:
                     replace(journal, origin=only.origin).write()
                     self._tell(name, origins=[only.origin])
-                    self._forget_snapshot(name, only.directory)
+                    self._forget_copy(name, only.origin)
                 else:
                     self._idle_policy.blank([name])
                     kept_by = sessions_like(layout, name, snapshot)
@@ -220,36 +225,12 @@ class Forget:
         Raises:
             Busy, Unavailable.
         """
-        layout = self._layout
-        archive, store = layout.archive_dir(name), SessionStore(layout, name)
         self._files = self._bytes = 0
         with self._locked(name):
             self._idle_policy.blank([name])
             if self._everywhere:
                 self._tell_lines(name, hashes, change)
-            if hashes:
-                note_forgotten(layout.history_dir(name), name, hashes)
-            history = History(layout, name)
-            lines = sum(history.forget(entry) for entry in entries)
-            gone = {ref for ref in store.refs() if digest(store.read(ref) or b"") in hashes}
-            for ref in sorted(gone):
-                self._remove(store.file(ref))
-            if gone:
-                sync_dir(store.directory)
-                records = store.index.records.values()
-                store.index.replace([record for record in records if record.ref not in gone])
-            self._forget_packed(archive, _digests(hashes), None)
-            # Before the snapshots change, because after a kill they show that work is left.
-            forget_sessions(layout.search_db, [name])
-            for snapshot in snapshots_in(archive, strictly=True):
-                changed = rewrite_snapshot(snapshot, change, self._budget.clock())
-                if not changed:  # a killed process may have left former parts
-                    tidy_snapshot(snapshot, self._budget.clock(), strictly=True)
-                lines += changed
-            contents_of(layout).changed()
-            clear_returning(layout, name)
-            forget_sessions(layout.search_db, [name])  # the session is indexed anew
-        return lines
+            return self._forget_lines(name, hashes, entries, change)
 
     def finish(self, journal: ForgetJournal) -> None:
         """Finish a killed call; raises Busy, Unavailable, Forbidden."""
@@ -264,7 +245,7 @@ class Forget:
                 with suppress(Unavailable):
                     snapshot = read_snapshot(directory)
                 if snapshot is None or snapshot.kept_at <= journal.at:
-                    self._forget_snapshot(name, directory)
+                    self._forget_copy(name, journal.origin)
             else:
                 self._idle_policy.blank([name])
                 finish = self._forget_session if journal.entry is None else self._forget_entry
@@ -313,9 +294,14 @@ class Forget:
         self._after_step("index")
         return kept_by
 
-    def _forget_snapshot(self, name: SessionName, directory: Path) -> None:
-        """Remove one snapshot, which may be partly removed already."""
+    def _forget_copy(self, name: SessionName, origin: str) -> None:
+        """Remove one copy, which may be partly removed already, and what is only its own."""
+        own = only_in_copy(self._layout, name, origin)
+        entries = own.entries & History(self._layout, name).entries()
+        if (gone := self._stored_hashes(name) & own.hashes) or entries:
+            self._forget_lines(name, gone, entries)
         forget_sessions(self._layout.search_db, [name])
+        directory = snapshot_directory(self._layout, name, origin)
         self._count(directory)
         note_directory_deleted(self._layout.root, directory, must=True)
         with suppress(FileNotFoundError):
@@ -323,6 +309,47 @@ class Forget:
         self._after_step("beside")
         forget_sessions(self._layout.search_db, [name])
         self._after_step("index")
+
+    def _forget_lines(
+        self,
+        name: SessionName,
+        hashes: Collection[str],
+        entries: Collection[str | None],
+        change: Callable[[Line], bytes] | None = None,
+    ) -> int:
+        """Forget lines as `lines` does, under the session's lock; None leaves the copies."""
+        layout = self._layout
+        archive, store = layout.archive_dir(name), SessionStore(layout, name)
+        if hashes:
+            note_forgotten(layout.history_dir(name), name, hashes)
+        history = History(layout, name)
+        lines = sum(history.forget(entry) for entry in entries)
+        gone = {ref for ref in store.refs() if digest(store.read(ref) or b"") in hashes}
+        for ref in sorted(gone):
+            self._remove(store.file(ref))
+        if gone:
+            sync_dir(store.directory)
+            records = store.index.records.values()
+            store.index.replace([record for record in records if record.ref not in gone])
+        self._forget_packed(archive, _digests(hashes), None)
+        # Before the snapshots change, because after a kill they show that work is left.
+        forget_sessions(layout.search_db, [name])
+        if change is not None:
+            lines += self._change_copies(archive, change)
+        contents_of(layout).changed()
+        clear_returning(layout, name)
+        forget_sessions(layout.search_db, [name])  # the session is indexed anew
+        return lines
+
+    def _change_copies(self, archive: Path, change: Callable[[Line], bytes]) -> int:
+        """Change lines in all copies of a session; return their number."""
+        lines = 0
+        for snapshot in snapshots_in(archive, strictly=True):
+            changed = rewrite_snapshot(snapshot, change, self._budget.clock())
+            if not changed:  # a killed process may have left former parts
+                tidy_snapshot(snapshot, self._budget.clock(), strictly=True)
+            lines += changed
+        return lines
 
     def _empty_trash(self, name: SessionName, before: float | None = None) -> None:
         trash = Trash(self._layout, self._trash_keep, actor=self._actor, budget=self._budget)

@@ -6,22 +6,26 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from bsd.core.errors import BsdError, NotFound
 from bsd.core.files import sync_dir
-from bsd.core.layout import Layout
+from bsd.core.layout import Layout, SessionName
 from bsd.maintenance.references import may_be_entry
 from bsd.sessions.commit.exchange import Step
 from bsd.sessions.session import format_of
 from bsd.store.archive import SessionArchive
+from bsd.store.history import NAMED_FILE
 from bsd.store.originals import digest
 from bsd.store.pack import Pack, PackWriter
 from bsd.store.snapshot_parts import SnapshotReader, rewrite_snapshot
-from bsd.store.snapshots import Snapshot
+from bsd.store.snapshots import Snapshot, snapshots_in
 from bsd.store.uploads import note_deleted
 from bsd.transcripts.agents.format import TranscriptFormat
+from bsd.transcripts.agents.opening import open_transcript
+from bsd.transcripts.agents.program import AgentProgram
 from bsd.transcripts.agents.programs import program_of
-from bsd.transcripts.reader import Line, parse_entry
+from bsd.transcripts.reader import Line, Transcript, parse_entry
 from bsd.transcripts.splice import SpliceError, edit, encode_string
 
 _CONTENT_FORGOTTEN = encode_string("[content forgotten]")
@@ -88,6 +92,42 @@ def _extracted_after(record: Mapping[str, Any], moment: float | None) -> bool:
         at = datetime.fromisoformat(str(record.get("extracted_at", "")))
         return moment is not None and at.timestamp() > moment
     return False
+
+
+class Named(NamedTuple):
+    """Hashes of stored lines, and ids of entries."""
+
+    hashes: set[str]
+    entries: set[str | None]
+
+
+def only_in_copy(layout: Layout, name: SessionName, origin: str) -> Named:
+    """Return the stored lines that only the copy with this origin has or names, and its entries.
+
+    Another session can have the same name: the present one, or one of another copy. If one of them
+    cannot be read, nothing is returned.
+    """
+    gone, kept = Named(set(), set()), Named(set(), set())
+    program = program_of(layout, name.agent)
+    try:
+        for snapshot in snapshots_in(layout.archive_dir(name), strictly=True):
+            with closing(SnapshotReader(snapshot)) as source:
+                if snapshot.origin == origin:
+                    gone.hashes.update(digest(line.raw) for line in source.lines())
+                _add_named(gone if snapshot.origin == origin else kept, source, program)
+        with suppress(NotFound), open_transcript(layout, name) as source:
+            _add_named(kept, source, program)
+    except (BsdError, OSError):
+        return Named(set(), set())
+    return Named(gone.hashes - kept.hashes, gone.entries - kept.entries)
+
+
+def _add_named(named: Named, source: Transcript, program: AgentProgram) -> None:
+    fmt = format_of(source, program)
+    for line in source.lines():
+        named.hashes.update(match[2].decode() for match in NAMED_FILE.finditer(line.raw))
+        if fmt is not None and (entry := parse_entry(line.raw)) is not None:
+            named.entries.add(fmt.info(entry).id)
 
 
 def changed_lines(snapshot: Snapshot, change: Callable[[Line], bytes]) -> set[str]:

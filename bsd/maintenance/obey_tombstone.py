@@ -58,7 +58,8 @@ class ObedientForget(Forget):
         is_alone = present <= tombstone.origins
         try:
             if tombstone.lines:
-                return self._obey_lines(name, tombstone)
+                found = self._obey_lines(name, tombstone.hashes)
+                return self._answer(name, None, []) if found else None
             if tombstone.entry is not None:
                 return self._obey_entry(name, tombstone, before)
             return self._obey_session(name, tombstone, before, is_alone=is_alone)
@@ -78,7 +79,7 @@ class ObedientForget(Forget):
             for origin in tombstone.origins:  # also copies that were renewed since
                 directory = snapshot_directory(layout, name, origin)
                 if directory.is_dir():
-                    self._forget_snapshot(name, directory)
+                    self._forget_copy(name, origin)
         self._forget_trashed(name, tombstone)
         return self._answer(name, None, kept_by) if self._files else None
 
@@ -101,9 +102,9 @@ class ObedientForget(Forget):
         }
         return self._answer(name, entry, sorted(kept_by))
 
-    def _obey_lines(self, name: SessionName, tombstone: Tombstone) -> Forgotten | None:
-        """Forget the lines with the hashes, in the store, packs, copies and history."""
-        layout, hashes = self._layout, tombstone.hashes
+    def _obey_lines(self, name: SessionName, hashes: frozenset[str]) -> bool:
+        """Forget lines in store, packs, copies and history; return whether there were any."""
+        layout = self._layout
         stored = self._stored_hashes(name) & hashes
         entries: set[str | None] = set()
         for each in stored:
@@ -114,10 +115,10 @@ class ObedientForget(Forget):
             if (fmt := format_of_snapshot(layout, snapshot)) is not None:
                 found |= entries_of_lines(snapshot, fmt, hashes)
         if not (stored or found):
-            return None
+            return False
         change = without_lines(fmt, hashes) if fmt else _unchanged
         self.lines(name, stored, entries | found, change)
-        return self._answer(name, None, [])
+        return True
 
     def _forget_trashed(self, name: SessionName, tombstone: Tombstone) -> None:
         """Delete the session from the trash for good, unless it is another session there."""

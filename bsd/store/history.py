@@ -376,6 +376,15 @@ class History:
         else:
             self.discard()
 
+    def entries(self) -> set[str | None]:
+        """Return the ids of the entries of which it has former lines."""
+        return {
+            line.entry_id
+            for operation in self.operations()
+            for line in self.lines(operation)
+            if line.recipe or line.ref
+        }
+
     def forget(self, entry_id: str | None) -> int:
         """Remove the former lines of an entry from all operations; return how many were removed.
 

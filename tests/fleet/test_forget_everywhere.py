@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,16 +47,26 @@ def machines(layout: Layout, tmp_path: Path, clock: Clock) -> tuple[Machine, Mac
     return first, second
 
 
-def share_a_session(first: Machine, second: Machine, clock: Clock) -> None:
+def share_a_session(
+    first: Machine,
+    second: Machine,
+    clock: Clock,
+    made: Callable[[Layout], Path] = secret_session,
+) -> Path:
     """Add a session to the store, archive, history and index of the first machine; the second
     brings it back, and extracts it again. Both have pushed; the transcript of the first is gone.
+
+    Args:
+        made: makes the session on the first machine.
+
+    Returns:
+        Where the transcript was.
     """
-    path = secret_session(first.layout)
+    path = made(first.layout)
     for each in (first, second):
         if each is second:
             bring_back_remote(second.context, "first", str(NAME))
             there = second.layout.transcript(NAME)
-            assert WORDS[0].encode() in there.read_bytes()
             set_idle(there, 2 * DAY)
         extract(each.layout, NAME, clock, trigger_types=VALUES)
         keep(each.layout, clock)
@@ -64,6 +75,7 @@ def share_a_session(first: Machine, second: Machine, clock: Clock) -> None:
         push(each.context)
     path.unlink()
     clock.ahead += DAY
+    return path
 
 
 def test_an_entry_is_forgotten_everywhere(

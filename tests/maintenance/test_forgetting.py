@@ -29,7 +29,7 @@ from tests.actions import performed
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.trashing import trash_of
 from tests.openclaw_tree import add_session, set_idle
-from tests.session_files import NAME, Clock, conversation, entry, jsonl, make_caller
+from tests.session_files import LONG, NAME, Clock, conversation, entry, jsonl, make_caller
 
 WORDS = ("Quicksilver", "zephyrine")
 LEAVING = ("tool_result", "assistant")  # the latter is in the search index, too
@@ -436,21 +436,32 @@ def first_long_entry(layout: Layout, name: SessionName) -> tuple[str, str]:
     raise AssertionError("no long result")
 
 
-def test_one_of_two_sessions_of_a_name_is_forgotten_alone(layout: Layout, clock: Clock) -> None:
-    path = secret_session(layout)
+@pytest.mark.parametrize("where", ["inline", "stored", "packed"])
+def test_one_of_two_sessions_of_a_name_is_forgotten_alone(
+    layout: Layout, clock: Clock, where: str
+) -> None:
+    if where == "inline":
+        path = secret_session(layout)
+    else:
+        path = everywhere(layout, clock, packed=where == "packed")
     keep(layout, clock)
     path.unlink()
     keep(layout, clock)
-    other = jsonl({"type": "session", "version": 3, "id": "t"}, conversation()[5] | {"id": "f1"})
-    path.write_bytes(other)
+    value = entry(9, "toolResult", f"Amethyst {LONG}")
+    others = [entry(10 + number, "assistant", "seen") for number in range(5)]
+    path.write_bytes(jsonl({"type": "session", "version": 3, "id": "t"}, value, *others))
     os.utime(path, (clock.now() - 2 * DAY,) * 2)
+    extract(layout, NAME, clock, trigger_types=LEAVING)
     keep(layout, clock)
     path.unlink()
     first, second = sorted(deleted_sessions(layout), key=lambda copy: -copy.size)
     forgetting(layout, clock).session(NAME, first)
-    assert said(layout, WORDS[0]) == []
+    for word in WORDS:
+        assert said(layout, word) == []
     assert [copy.id for copy in deleted_sessions(layout)] == [second.id]
     assert find_deleted(layout, str(NAME)).origin == second.origin
+    assert not bring_back(layout, str(NAME), clock).unavailable
+    assert b"Amethyst" in path.read_bytes()
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
