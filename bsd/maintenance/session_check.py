@@ -132,6 +132,7 @@ class SessionCheck:
         self._fmt: TranscriptFormat | None = None
         self._marked: dict[str, tuple[str, Marker]] = {}  # entry and marker by ref
         self.unmarked: list[str] = []
+        self._unreached = 0  # placeholders whose content is in a bucket that cannot be read
 
     def check(self) -> None:
         """Check everything; raises BsdError, OSError."""
@@ -141,6 +142,12 @@ class SessionCheck:
             found = Finding("no_session", str(self._name), message, hint=hint, harmless=True)
             self._result.findings.append(found)
         self.check_lines()
+        if self._unreached:
+            message = f"the content of {self._unreached} placeholders is only in the bucket, which "
+            message += "cannot be read now"
+            hint = "`bsd archive verify --remote` checks the bucket"
+            found = Finding("in_bucket", str(self._name), message, hint=hint, harmless=True)
+            self._result.findings.append(found)
         self._check_modes()
         self._check_leftovers()
         self.check_index()
@@ -239,8 +246,7 @@ class SessionCheck:
         if is_due or content is Missing.FORGOTTEN:
             self._result.expired += len(marker.keys)
         elif content is Missing.UNREACHABLE:
-            # It is neither missing nor damaged: `bsd archive verify --remote` checks the bucket.
-            pass
+            self._unreached += len(marker.keys)
         elif isinstance(content, Missing):
             kind, message = _MISSING[content]
             self._found(

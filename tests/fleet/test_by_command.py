@@ -131,6 +131,7 @@ def test_a_value_of_a_thin_pack(tmp_path: Path) -> None:
     assert (again["files"], again["thinned"], again["problems"]) == (0, 0, [])
     (tmp_path / "bucket").rename(tmp_path / "away")
     host.run("restore-all", session, "--yes", code=1)
+    assert "placeholders is only in the bucket" in host.run("verify")
     (tmp_path / "away").rename(tmp_path / "bucket")
     host.run("restore-all", session, "--yes")
     (file,) = host.sessions.rglob("*.jsonl")
