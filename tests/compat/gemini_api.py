@@ -15,6 +15,8 @@ from itertools import count
 from threading import Lock, Thread
 from typing import Any
 
+from tests.mcp.answers import goes_on
+
 Json = dict[str, Any]
 
 _CALL = re.compile(r"^CALL (\{.*\})$", re.MULTILINE)
@@ -56,11 +58,12 @@ class GeminiModel:
 
 
 def _wanted(contents: list[Json]) -> tuple[list[Json], int]:
-    """Return the calls that the newest prompt names, and the number of results after it."""
+    """Return the calls that the newest prompt names, and the number of final results after it."""
     made: set[str] = set()
     for content in reversed(contents):
         parts = content.get("parts", [])
-        made |= {part["functionResponse"]["id"] for part in parts if "functionResponse" in part}
+        given = [part["functionResponse"] for part in parts if "functionResponse" in part]
+        made |= {one["id"] for one in given if not goes_on(json.dumps(one))}
         text = "\n".join(part["text"] for part in parts if "text" in part)
         if content.get("role") == "user" and text:
             return [json.loads(found) for found in _CALL.findall(text)], len(made)

@@ -1,8 +1,9 @@
 """A model behind Anthropic's Messages API on loopback: it makes the calls that a prompt names.
 
 Claude Code and pi are its clients. Its answer depends only on the request: the calls that the
-newest prompt names (`asking` writes them), one at a time, until each has its result. As far as
-pairing and signatures go, it refuses requests that Anthropic's API would refuse.
+newest prompt names (`asking` writes them), one at a time, until each has its result. If bsd's
+answer says that a call goes on, the model repeats the call. As far as pairing and signatures go,
+it refuses requests that Anthropic's API would refuse.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from threading import Lock, Thread
 from typing import Any
+
+from tests.mcp.answers import goes_on
 
 Json = dict[str, Any]
 
@@ -50,9 +53,9 @@ class Model:
         self._lock = Lock()
 
     def results(self) -> list[str]:
-        """Return the texts of all results of its calls, as in the newest request."""
+        """Return the texts of all final results of its calls, as in the newest request."""
         newest = [request for request in self.requests if request.get("tools")][-1]
-        return _results(newest["messages"])
+        return [one for one in _results(newest["messages"]) if not goes_on(one)]
 
     def answer(self, request: Json) -> tuple[list[Json], str]:
         """Return the blocks of the next message, and its stop reason."""
@@ -101,16 +104,16 @@ class Model:
 
 
 def _wanted(messages: list[Json]) -> tuple[list[Json], int]:
-    """Return the calls that the newest prompt names, and the number that have results."""
+    """Return the calls that the newest prompt names, and the number that have final results."""
     made = 0
     for message in reversed(messages):
         if message["role"] != "user":
             continue
         texts = [one for one in _texts(message) if not one.startswith(_REMINDERS)]
-        results = len(_results([message]))
+        results = _results([message])
         if texts and not results:
             return [json.loads(one) for text in texts for one in _CALL.findall(text)], made
-        made += results
+        made += sum(not goes_on(one) for one in results)
     return [], made
 
 

@@ -10,6 +10,8 @@ from itertools import count
 from threading import Lock, Thread
 from typing import Any
 
+from tests.mcp.answers import goes_on
+
 Json = dict[str, Any]
 
 _COMMAND = "seq 1 900"  # the output that the model asks for: long, and the same on every machine
@@ -24,6 +26,7 @@ class Provider:
         self.requests: list[Json] = []
         self.calls: list[Json] = []  # calls that the model makes first, before its usual calls
         self.url = ""
+        self._called: Json = {}  # the newest of `calls`
         self._numbers = count(1)
         self._lock = Lock()
 
@@ -37,8 +40,11 @@ class Provider:
             (request.get("input") or [{}])[-1] if number <= _MOST_CALLS else {"type": _RESULTS[0]}
         )
         tools = [tool.get("name") for tool in request.get("tools") or ()]
+        if last.get("type") in _RESULTS and goes_on(json.dumps(last)):
+            return [{**_call(number), **self._called}]  # as its answer says
         if last.get("type") not in _RESULTS and self.calls:
-            return [{**_call(number), **self.calls.pop(0)}]
+            self._called = self.calls.pop(0)
+            return [{**_call(number), **self._called}]
         if last.get("type") not in _RESULTS and "exec_command" in tools:
             return [_reasoning(number), _call(number)]
         if last.get("type") not in _RESULTS and _in_code_mode(request):

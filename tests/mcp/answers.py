@@ -12,13 +12,18 @@ if TYPE_CHECKING:  # importing it takes a second, and each of the workers would 
 _GOES_ON = "repeat the very same call later"
 
 
+def goes_on(text: str) -> bool:
+    """Whether an answer says that its call goes on, and is to be repeated."""
+    return _GOES_ON in text
+
+
 async def call_until_answered(
     client: Client, tool: str, arguments: dict[str, Any]
 ) -> CallToolResult:
     """Call a tool, and repeat the call as its answer says if the answer takes longer."""
     while True:
         result = await client.call_tool(tool, arguments)
-        if not (result.is_error and any(_GOES_ON in text for text in texts_of(result))):
+        if not (result.is_error and any(map(goes_on, texts_of(result)))):
             return result
 
 
