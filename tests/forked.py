@@ -40,7 +40,7 @@ HOST_TOKEN = ("--host", "openclaw")
 _TOP = Path(__file__).parents[1]
 _LOADED = (
     *("cli", "core", "actions", "maintenance", "planning", "sessions", "store", "transcripts"),
-    *("daemon", "mcp", "memory", "workspaces", "http", "setup"),
+    *("daemon", "mcp", "memory", "workspaces", "http", "setup", "bucket", "fleet"),
 )
 # Python and the linker read these variables as they start: other values need another server.
 AT_START = ("PYTHON", "LC_", "LANG", "LD_")

@@ -75,6 +75,7 @@ def test_claude_code_goes_on_after_an_error_in_its_only_turn(
     assert "[[extracted-" not in sent(failing)
 
 
+@pytest.mark.soak
 def test_claude_code_goes_on_with_a_turn_that_a_person_said_is_over(
     claude: ClaudeCode, failing: Model
 ) -> None:

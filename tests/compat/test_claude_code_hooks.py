@@ -158,6 +158,7 @@ def test_a_model_is_told_after_a_compaction(
         wait_for(partial(resumed_and_told, claude, model, session), "the model to be told")
 
 
+@pytest.mark.soak
 def test_in_a_terminal_values_leave_while_the_program_is_idle(
     claude: ClaudeCode, session: str, tmp_path: Path
 ) -> None:

@@ -195,6 +195,7 @@ def test_a_project_that_was_purged_comes_back_with_its_memory(projects: Projects
     assert projects.files("memory") == notes
 
 
+@pytest.mark.soak  # tests/maintenance/test_forget_project.py keeps the promise
 def test_a_project_that_was_purged_is_forgotten_by_its_directory(projects: Projects) -> None:
     claude = projects.claude
     keep(claude)

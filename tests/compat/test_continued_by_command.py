@@ -80,6 +80,7 @@ def test_claude_code_goes_on_from_another_directory(
     assert b"And now?" in path.read_bytes()[len(before) :]
 
 
+@pytest.mark.soak
 def test_claude_code_goes_on_with_a_session_that_was_gone(
     claude: ClaudeCode, session: str, tmp_path: Path
 ) -> None:
@@ -102,6 +103,7 @@ def test_claude_code_goes_on_with_a_session_that_was_gone(
     assert len(path.read_bytes()) > len(before)
 
 
+@pytest.mark.soak
 def test_a_subagents_command_is_that_of_its_session(claude: ClaudeCode, session: str) -> None:
     count = ("Bash", {"command": "seq 2000 2600", "description": "Count"})
     agent = {"description": "Count", "prompt": asking("Count.", count), "run_in_background": False}

@@ -131,6 +131,7 @@ def last_result(before: bytes, lean: bytes) -> tuple[str, str]:
     raise AssertionError("no result is away")
 
 
+@pytest.mark.soak
 def test_forks_made_before_and_after_an_extraction_come_back_too(
     program: Copilot, session: str, request_before: Json
 ) -> None:

@@ -61,6 +61,7 @@ def test_superseded_messages_leave_and_the_request_is_the_same(
     assert without_restored(gemini.session.read_bytes()).startswith(before)
 
 
+@pytest.mark.soak
 def test_only_placeholders_differ_and_copies_of_them_are_found(
     gemini: GeminiCli, whole: list[Any]
 ) -> None:

@@ -86,6 +86,7 @@ def test_claude_code_resumes_a_session_of_one_prompt(
     assert "[[extracted-" not in json.dumps(thinking.requests[-1]["messages"])
 
 
+@pytest.mark.soak
 def test_a_turn_of_claude_code_that_ended_in_its_midst_stays(
     claude_home: ClaudeCode, headless: str, thinking: Model
 ) -> None:
@@ -165,6 +166,7 @@ def test_codex_resumes_a_thread_of_one_prompt(codex: Codex) -> None:
     assert without_restored(path.read_bytes()) == original + grown[len(lean) :]
 
 
+@pytest.mark.soak
 def test_a_turn_of_codex_that_is_not_complete_stays(codex: Codex) -> None:
     thread = codex.legacy_thread(turns=1)
     path, name = codex.file(thread), codex.name(thread)

@@ -107,6 +107,7 @@ def test_a_session_that_a_person_took_back(claude: ClaudeCode, session: str, mod
     assert len(sent(model)) == 2
 
 
+@pytest.mark.soak
 def test_a_session_of_pi_is_compacted_and_taken_back(
     programs: str, model: Model, tmp_path: Path
 ) -> None:

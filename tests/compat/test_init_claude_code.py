@@ -44,6 +44,7 @@ def fresh(claude: ClaudeCode, session: str) -> ClaudeCode:
     return claude
 
 
+@pytest.mark.soak
 def test_claude_code_goes_on_with_a_session_that_init_has_extracted(
     fresh: ClaudeCode, session: str, model: Model
 ) -> None:

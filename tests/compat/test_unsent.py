@@ -183,7 +183,9 @@ def ask_in_terminal(claude: ClaudeCode, session: str) -> None:
         terminal.wait_for(lambda: path.read_bytes().count(b'"end_turn"') > answers, "an answer")
 
 
-@pytest.mark.parametrize("go_on", [ask, ask_in_terminal], ids=["print", "terminal"])
+@pytest.mark.parametrize(
+    "go_on", [ask, pytest.param(ask_in_terminal, marks=pytest.mark.soak)], ids=["print", "terminal"]
+)
 @pytest.mark.parametrize(
     "only_records", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["all", "records"]
 )

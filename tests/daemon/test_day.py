@@ -369,6 +369,7 @@ def slots(begin: float, end: float, minutes: int) -> Iterator[float]:
         moment += 60
 
 
+@pytest.mark.soak  # the day with the real surgeon is shorter
 @pytest.mark.parametrize(
     ("name", "midnight", "hours", "night"),
     [

@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.waiting import DEADLINE_SECONDS, wait_for
 
 pytestmark = pytest.mark.daemon
@@ -38,7 +38,7 @@ class Host:
         self.environment = {**os.environ, "HOME": str(self.home)}
 
     def argv(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "bsd", "--config", str(self.config), *words]
+        return forked.command("--config", str(self.config), *words)
 
     def run(self, *words: str, code: int = 0) -> str:
         done = subprocess.run(

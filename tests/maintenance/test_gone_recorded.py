@@ -51,6 +51,7 @@ def recorded(tmp_path: Path, shared_data: Path) -> tuple[Layout, dict[Path, byte
     return layout_of(root, sources), files
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_packs_and_copies_are_about_a_fifth_and_all_comes_back(
     recorded: tuple[Layout, dict[Path, bytes]], clock: Clock

@@ -74,6 +74,7 @@ def test_repairing_makes_their_records_anew(layout: Layout, odd: dict[str, Path]
     assert odd
 
 
+@pytest.mark.soak
 @pytest.mark.daemon
 @pytest.mark.slow
 def test_the_daemon_answers_and_stays_small(
