@@ -37,7 +37,7 @@ _CREDENTIALS = (
     "a service of the system needs them in its own environment"
 )
 _RIGHTS = "allow these credentials to list, read, create and delete objects in this bucket"
-_LATER = "it is tried again by itself; `bsd fleet status` shows what waits"
+_LATER = "again later, as the daemon does by itself; `bsd fleet status` shows what waits"
 
 # A sign in obstore's message, and its meaning.
 _BROKEN = (
