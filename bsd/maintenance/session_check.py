@@ -18,6 +18,7 @@ from bsd.core.locks import own_lock
 from bsd.store.index import Record
 from bsd.store.markers import NEEDLES, Markers, keys_of, loose_placeholders, stored_line
 from bsd.store.originals import Missing, SessionStore, digest
+from bsd.store.pack import local_only
 from bsd.transcripts import splice
 from bsd.transcripts.agents.entry import Entry, Marker, is_placeholder, standing_at
 from bsd.transcripts.agents.format import EntryInfo, NotOurs, TranscriptFormat
@@ -132,7 +133,7 @@ class SessionCheck:
         self._fmt: TranscriptFormat | None = None
         self._marked: dict[str, tuple[str, Marker]] = {}  # entry and marker by ref
         self.unmarked: list[str] = []
-        self._unreached = 0  # placeholders whose content is in a bucket that cannot be read
+        self._unreached = 0  # placeholders whose content is only in the bucket
 
     def check(self) -> None:
         """Check everything; raises BsdError, OSError."""
@@ -143,9 +144,8 @@ class SessionCheck:
             self._result.findings.append(found)
         self.check_lines()
         if self._unreached:
-            message = f"the content of {self._unreached} placeholders is only in the bucket, which "
-            message += "cannot be read now"
-            hint = "`bsd archive verify --remote` checks the bucket"
+            message = f"the content of {self._unreached} placeholders is only in the bucket"
+            hint = "`bsd archive verify --remote` checks the bucket; with --full, all content"
             found = Finding("in_bucket", str(self._name), message, hint=hint, harmless=True)
             self._result.findings.append(found)
         self._check_modes()
@@ -162,8 +162,8 @@ class SessionCheck:
     # --- the lines of the session ---
 
     def check_lines(self) -> None:
-        """Check every placeholder and marker."""
-        with open_transcript(self._layout, self._name) as source:
+        """Check every placeholder and marker; of thin packs, the index alone."""
+        with local_only(), open_transcript(self._layout, self._name) as source:
             found = self._program.detect(line.raw for line in source.lines())
             is_ours = not isinstance(found, NotOurs)
             self._fmt = fmt = found.reads if isinstance(found, NotOurs) else found

@@ -43,7 +43,8 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -116,10 +117,23 @@ class PackDamaged(Exception):
 
 
 class OnlyInBucket(TemporaryFailure, OSError):
-    """The blocks of a thin pack are only in the bucket, which cannot be read now.
+    """The blocks of a thin pack are only in the bucket, which cannot, or must not, be read now.
 
     An OSError, since the pack is neither damaged nor missing, and a later attempt may succeed.
     """
+
+
+_local_only: ContextVar[bool] = ContextVar("_local_only", default=False)
+
+
+@contextmanager
+def local_only() -> Iterator[None]:
+    """Do not read from the bucket within the block: such lines raise OnlyInBucket."""
+    token = _local_only.set(True)
+    try:
+        yield
+    finally:
+        _local_only.reset(token)
 
 
 class PackFull(Exception):
@@ -362,6 +376,8 @@ class Pack:
     def _read_block(self, offset: int, length: int) -> bytes:
         if not self.is_thin:
             return self._read(offset, length)
+        if _local_only.get():
+            raise OnlyInBucket(f"{self.path}: its lines are only in the bucket")
         if self._remote is None:
             # Few packs are thin, and the module needs this one.
             from bsd.store.thin_packs import RemoteBlocks  # noqa: PLC0415

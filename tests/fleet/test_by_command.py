@@ -129,6 +129,7 @@ def test_a_value_of_a_thin_pack(tmp_path: Path) -> None:
     assert packs
     again = json.loads(host.run("archive", "push", "--json"))
     assert (again["files"], again["thinned"], again["problems"]) == (0, 0, [])
+    assert "placeholders is only in the bucket" in host.run("verify")
     (tmp_path / "bucket").rename(tmp_path / "away")
     host.run("restore-all", session, "--yes", code=1)
     assert "placeholders is only in the bucket" in host.run("verify")
