@@ -108,8 +108,8 @@ def only_in_copy(layout: Layout, name: SessionName, origin: str) -> Named:
     cannot be read, nothing is returned.
     """
     gone, kept = Named(set(), set()), Named(set(), set())
-    program = program_of(layout, name.agent)
     try:
+        program = program_of(layout, name.agent)
         for snapshot in snapshots_in(layout.archive_dir(name), strictly=True):
             with closing(SnapshotReader(snapshot)) as source:
                 if snapshot.origin == origin:

@@ -262,9 +262,15 @@ def _npm(where: Path, *arguments: str) -> None:
 def main() -> None:
     """Install all; report an error in one sentence."""
     lock = os.open(_INSTALLING, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    if sys.argv[1:] == ["--background"] and os.fork():
-        os._exit(0)  # the child holds the lock
+    if sys.argv[1:] == ["--background"]:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # another process is installing them
+        if os.fork():
+            os._exit(0)  # the child holds the lock
+    else:
+        fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         install()
     except (NotInstalled, FileLockTimeout, subprocess.TimeoutExpired) as error:
