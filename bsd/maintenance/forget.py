@@ -76,7 +76,6 @@ from bsd.store.snapshots import (
     snapshot_directories,
     snapshot_directory,
     snapshots_in,
-    snapshots_of,
 )
 from bsd.store.uploads import note_deleted, note_directory_deleted
 from bsd.transcripts.agents.programs import program_of
@@ -154,15 +153,17 @@ class Forget:
         journal = ForgetJournal.new(layout, name, self._budget.clock())
         only = snapshot
         if snapshot is not None:
-            origins = {each.origin for each in snapshots_of(layout, name)} - {snapshot.origin}
-            only = snapshot if origins or is_there(layout, name) else None
+            copies = set(snapshot_directories(layout.archive_dir(name)))  # damaged ones, too
+            others = copies - {snapshot.directory}
+            only = snapshot if others or is_there(layout, name) else None
         kept_by: list[str] = []
         with self._journaled(journal):
             with self._locked(name):
                 if only is not None:
                     replace(journal, origin=only.origin).write()
                     self._tell(name, origins=[only.origin])
-                    self._forget_copy(name, only.origin)
+                    if not self._forget_copy(name, only.origin):
+                        kept_by = [str(name)]
                 else:
                     self._idle_policy.blank([name])
                     kept_by = sessions_like(layout, name, snapshot)
@@ -294,12 +295,18 @@ class Forget:
         self._after_step("index")
         return kept_by
 
-    def _forget_copy(self, name: SessionName, origin: str) -> None:
-        """Remove one copy, which may be partly removed already, and what is only its own."""
+    def _forget_copy(self, name: SessionName, origin: str) -> bool:
+        """Remove one copy, which may be partly removed already, and what is only its own.
+
+        Returns:
+            False if stored lines stay, since another copy of this name cannot be read.
+        """
         own = only_in_copy(self._layout, name, origin)
-        entries = own.entries & History(self._layout, name).entries()
-        if (gone := self._stored_hashes(name) & own.hashes) or entries:
-            self._forget_lines(name, gone, entries)
+        if own is not None:
+            gone = self._stored_hashes(name) & own.hashes
+            entries = own.entries & History(self._layout, name).entries()
+            if gone or entries:
+                self._forget_lines(name, gone, entries)
         forget_sessions(self._layout.search_db, [name])
         directory = snapshot_directory(self._layout, name, origin)
         self._count(directory)
@@ -309,6 +316,7 @@ class Forget:
         self._after_step("beside")
         forget_sessions(self._layout.search_db, [name])
         self._after_step("index")
+        return own is not None
 
     def _forget_lines(
         self,

@@ -19,7 +19,7 @@ from bsd.store.history import NAMED_FILE
 from bsd.store.originals import digest
 from bsd.store.pack import Pack, PackWriter
 from bsd.store.snapshot_parts import SnapshotReader, rewrite_snapshot
-from bsd.store.snapshots import Snapshot, snapshots_in
+from bsd.store.snapshots import Snapshot, read_snapshot, snapshot_directories
 from bsd.store.uploads import note_deleted
 from bsd.transcripts.agents.format import TranscriptFormat
 from bsd.transcripts.agents.opening import open_transcript
@@ -101,16 +101,18 @@ class Named(NamedTuple):
     entries: set[str | None]
 
 
-def only_in_copy(layout: Layout, name: SessionName, origin: str) -> Named:
+def only_in_copy(layout: Layout, name: SessionName, origin: str) -> Named | None:
     """Return the stored lines that only the copy with this origin has or names, and its entries.
 
-    Another session can have the same name: the present one, or one of another copy. If one of them
-    cannot be read, nothing is returned.
+    Another session can have the same name: the present one, or one of another copy. None: one of
+    them cannot be read, and may need these lines.
     """
     gone, kept = Named(set(), set()), Named(set(), set())
     try:
         program = program_of(layout, name.agent)
-        for snapshot in snapshots_in(layout.archive_dir(name), strictly=True):
+        for directory in snapshot_directories(layout.archive_dir(name)):
+            if (snapshot := read_snapshot(directory)) is None:
+                continue
             with closing(SnapshotReader(snapshot)) as source:
                 if snapshot.origin == origin:
                     gone.hashes.update(digest(line.raw) for line in source.lines())
@@ -118,7 +120,7 @@ def only_in_copy(layout: Layout, name: SessionName, origin: str) -> Named:
         with suppress(NotFound), open_transcript(layout, name) as source:
             _add_named(kept, source, program)
     except (BsdError, OSError):
-        return Named(set(), set())
+        return None
     return Named(gone.hashes - kept.hashes, gone.entries - kept.entries)
 
 

@@ -25,6 +25,7 @@ from bsd.sessions.commit.late import Orphan, keep_orphan, list_orphans
 from bsd.sessions.idle import RetryBudget
 from bsd.store.contents import Contents
 from bsd.store.entry_notes import forgotten_in, note_forgotten
+from bsd.store.snapshots import Snapshot
 from tests.actions import performed
 from tests.maintenance.keeping import DAY, ClaudeHome, bring_back, extract, keep
 from tests.maintenance.trashing import trash_of
@@ -436,10 +437,8 @@ def first_long_entry(layout: Layout, name: SessionName) -> tuple[str, str]:
     raise AssertionError("no long result")
 
 
-@pytest.mark.parametrize("where", ["inline", "stored", "packed"])
-def test_one_of_two_sessions_of_a_name_is_forgotten_alone(
-    layout: Layout, clock: Clock, where: str
-) -> None:
+def two_of_one_name(layout: Layout, clock: Clock, where: str) -> tuple[Path, Snapshot, Snapshot]:
+    """The place of a session and of another one that came after it; both are gone."""
     if where == "inline":
         path = secret_session(layout)
     else:
@@ -455,13 +454,29 @@ def test_one_of_two_sessions_of_a_name_is_forgotten_alone(
     keep(layout, clock)
     path.unlink()
     first, second = sorted(deleted_sessions(layout), key=lambda copy: -copy.size)
-    forgetting(layout, clock).session(NAME, first)
+    return path, first, second
+
+
+@pytest.mark.parametrize("where", ["inline", "stored", "packed"])
+def test_one_of_two_sessions_of_a_name_is_forgotten_alone(
+    layout: Layout, clock: Clock, where: str
+) -> None:
+    path, first, second = two_of_one_name(layout, clock, where)
+    assert forgetting(layout, clock).session(NAME, first).kept_by == []
     for word in WORDS:
         assert said(layout, word) == []
     assert [copy.id for copy in deleted_sessions(layout)] == [second.id]
     assert find_deleted(layout, str(NAME)).origin == second.origin
     assert not bring_back(layout, str(NAME), clock).unavailable
     assert b"Amethyst" in path.read_bytes()
+
+
+def test_what_a_damaged_copy_of_that_name_may_need_stays(layout: Layout, clock: Clock) -> None:
+    _, first, second = two_of_one_name(layout, clock, "packed")
+    (second.directory / "copy.json").write_bytes(b"{")
+    assert forgetting(layout, clock).session(NAME, first).kept_by == [str(NAME)]
+    assert not first.directory.exists()
+    assert said(layout, WORDS[0])
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["stored", "packed"])
