@@ -56,8 +56,9 @@ def restore(
             opened.transcript, opened.format, entry, keys, opened.now, opened.store
         )
     )
+    explain_missing(context.layout, answer)
     editor.notes.restored(answer)
-    return explain_missing(context.layout, answer)
+    return answer
 
 
 def explain_missing(layout: Layout, answer: Restored) -> Restored:

@@ -28,6 +28,9 @@ from bsd.core.layout import inside
 
 _log = structlog.stdlib.get_logger(module="audit")
 
+# The action of a record that a stored value did not come back.
+RESTORE_FAILED = "restore_failed"
+
 _refused: set[Path] = set()
 
 
@@ -94,6 +97,34 @@ class AuditLog:
             return
         except OSError as error:
             raise os_problem(error, f"reading {self._path}") from error
+
+    def size(self) -> int:
+        """Return the size of the file in bytes; 0 if there is none."""
+        try:
+            return self._path.lstat().st_size
+        except OSError:
+            return 0
+
+    def count(self, action: str, offset: int) -> tuple[int, int]:
+        """Return how many changes from an offset on are of this action, and where they end.
+
+        A file that has become shorter, as after a rotation, is read from its beginning. A file that
+        cannot be read has no changes; other calls tell of that.
+        """
+        needle, found = f'"action":"{action}"'.encode(), 0
+        try:
+            with plain_stream(self._path) as file:
+                if offset > os.fstat(file.fileno()).st_size:
+                    offset = 0
+                file.seek(offset)
+                for line in iter(partial(file.readline, LARGEST_RECORD), b""):
+                    if not line.endswith(b"\n"):
+                        break
+                    offset += len(line)
+                    found += needle in line
+        except OSError:
+            pass
+        return found, offset
 
     def _append(self, line: bytes) -> None:
         inside(self._path.parent, self._path.parent.parent)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from bsd import __version__
 from bsd.core.answers import as_json
+from bsd.core.audit import RESTORE_FAILED, AuditLog
 from bsd.core.clock import RunTime, check_clock
 from bsd.core.config import PruningConfig
 from bsd.core.errors import BsdError, os_problem
@@ -84,6 +85,7 @@ class DaemonReport:
         self._disk_use = _Paced(partial(disk_use, layout, _MARKERS_BUDGET), clocks.wall)
         self._next_retention = _Paced(partial(_retention, layout, clocks), clocks.wall)
         self._unrecognised = _Paced(self._look_for_unrecognised, clocks.wall)
+        self._failed_restores = _FailedRestores(layout)
 
     def health(self) -> dict[str, Any]:
         """Return the fields of `Health`."""
@@ -208,6 +210,7 @@ class DaemonReport:
 
     def _totals(self) -> dict[str, Any]:
         totals = self._state.ledger.totals()
+        totals["restores_failed"] = self._failed_restores.count()
         totals["crashes"] += sum(loop.crashes for loop in self._state.loops.values())
         return totals
 
@@ -337,6 +340,22 @@ class _Paced:
                 pause = min(_LOOKING_SHARE * took, _LONGEST_PAUSE_SECONDS)
                 self._asked, self._until = asked, now + took + pause
             return self._answer
+
+
+class _FailedRestores:
+    """Counts the restores that have failed since the start, of all processes, by the audit."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._audit = AuditLog(layout.audit_file)
+        self._lock = threading.Lock()
+        self._offset = self._audit.size()
+        self._number = 0
+
+    def count(self) -> int:
+        with self._lock:
+            new, self._offset = self._audit.count(RESTORE_FAILED, self._offset)
+            self._number += new
+            return self._number
 
 
 def _retention(

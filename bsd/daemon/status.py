@@ -194,9 +194,9 @@ class DaemonStatus:
         EntryInfo,
         Field(
             description="commits, entries, values, bytes_saved, tokens_saved, tokens_rewritten (of "
-            "warm prompt caches, by cuts), bytes_written, busy, failed, children_started, "
-            "children_died, workers_replaced, crashes, sessions, give_ups (by reason), cuts (by "
-            "`cut_reason`)"
+            "warm prompt caches, by cuts), bytes_written, busy, failed, restores_failed (entries "
+            "whose values did not come back, in all processes), children_started, children_died, "
+            "workers_replaced, crashes, sessions, give_ups (by reason), cuts (by `cut_reason`)"
         ),
     ]
     left_alone: Annotated[EntryInfo, Field(description="count, reasons")]

@@ -42,6 +42,10 @@ _COUNTERS = {
         "Times that a session was in use and work on it was put off.",
     ),
     "bsd_sessions_failed": ("totals.failed", "Times that work on a session failed."),
+    "bsd_restores_failed": (
+        "totals.restores_failed",
+        "Entries whose values did not come back, in all processes of bsd.",
+    ),
     "bsd_children_started": ("totals.children_started", "Child processes that were started."),
     "bsd_children_died": ("totals.children_died", "Child processes that died at work."),
     "bsd_workers_replaced": ("totals.workers_replaced", "Workers that died and were replaced."),

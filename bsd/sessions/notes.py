@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from bsd.core.audit import AuditLog
+from bsd.core.audit import RESTORE_FAILED, AuditLog
 from bsd.core.errors import BsdError, Busy, LeftAlone, NotFound
 from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout, SessionName
@@ -77,8 +77,12 @@ class Notes:
             )
 
     def restored(self, answer: Restored, *, redacted: bool = False) -> None:
-        """Log the values that came back to an entry, and record a corrupt stored file."""
+        """Log the values that came back to an entry; record values that should have and did not."""
         session_log = _log.bind(session=str(self._name))
+        # What a user has forgotten, or the settings have deleted, is no failure.
+        if answer.missing not in {None, Missing.FORGOTTEN} and answer.expired is None:
+            why = str(answer.missing)
+            self._record(RESTORE_FAILED, entry_id=answer.entry_id, why=why)
         if answer.missing is Missing.GONE:
             session_log.warning(f"Missing extracted file for {answer.entry_id}")
         elif answer.missing is Missing.CORRUPT:

@@ -162,3 +162,19 @@ def test_lines_are_found_by_their_bytes(audit: AuditLog, path: Path) -> None:
     found = list(audit.search(b'"inBand":true'))
     assert [line.get("call") for line in found] == ["c1", "c2", None]
     assert "torn" in found[2]
+
+
+def test_new_changes_are_counted_once(audit: AuditLog, path: Path) -> None:
+    assert audit.count("restore_failed", 0) == (0, 0)
+    for action in ("restore_failed", "extract", "restore_failed"):
+        audit.record(actor="cli", action=action, entry_id="e1")
+    with path.open("ab") as file:
+        file.write(b'{"action":"restore_failed", unfinished')
+    found, end = audit.count("restore_failed", 0)
+    assert found == 2
+    audit.record(actor="cli", action="restore_failed")
+    assert audit.count("restore_failed", end) == (2, audit.size())  # the torn line, too
+    assert audit.count("restore_failed", audit.size()) == (0, audit.size())
+    path.unlink()
+    audit.record(actor="cli", action="restore_failed")
+    assert audit.count("restore_failed", end) == (1, audit.size())

@@ -103,6 +103,7 @@ def _sample() -> dict[str, Any]:
             "bytes_written": 23_456_789,
             "busy": 7,
             "failed": 5,
+            "restores_failed": 0,
             "children_started": 2,
             "children_died": 1,
             "workers_replaced": 0,

@@ -14,7 +14,11 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from prometheus_client.parser import text_string_to_metric_families
 
+from bsd.core.fleet_settings import FleetSettings
+from bsd.core.layout import Layout
 from bsd.core.settings import Settings, load_settings
+from bsd.daemon.fleet_report import fleet_report
+from bsd.daemon.uploader import Sender
 from bsd.fleet.host import HostDirectory
 from bsd.fleet.manifest import manifest_key
 from bsd.fleet.tombstones import DIRECTORY
@@ -177,20 +181,18 @@ def test_the_settings_of_pods_are_bsds(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def metrics() -> dict[str, set[str]]:
+def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """Return every sample that bsd offers: name → its labels."""
-    daemon = FakeDaemon()
-    page = MetricsPage(daemon.status, daemon.scheduler.status, daemon.health).render().decode()
-    coming = {
-        f"bsd_fleet_{name}"
-        for name in (
-            *("upload_behind_seconds", "upload_behind_files", "upload_behind_bytes"),
-            *("errors_total", "last_success_timestamp"),
-        )
-    }
-    return {name: set[str]() for name in coming} | {
+    daemon, settings = FakeDaemon(), FleetSettings(host="one", bucket="file:///bucket")
+    fleet = fleet_report(
+        Layout(tmp_path_factory.mktemp("root")), settings, [Sender("bucket", [], 300.0)], 0.0
+    )
+    assert fleet is not None
+    shared = {"fleet": fleet | {"last_success": "2026-11-27T09:00:00Z"}}
+    page = MetricsPage(lambda: daemon.status() | shared, daemon.scheduler.status, daemon.health)
+    return {
         sample.name: set(sample.labels)
-        for family in text_string_to_metric_families(page)
+        for family in text_string_to_metric_families(page.render().decode())
         for sample in family.samples
     }
 

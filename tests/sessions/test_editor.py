@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bsd.core.audit import AuditLog
+from bsd.core.audit import RESTORE_FAILED, AuditLog
 from bsd.core.config_file import ConfigService
 from bsd.core.errors import Busy, Conflict, Forbidden, Invalid, NotFound, Unavailable
 from bsd.core.layout import Layout, SessionName
@@ -180,7 +180,8 @@ def test_a_corrupted_file_is_an_error_in_log_and_audit(layout: Layout, caller: C
     assert ("error", f"Corrupted extracted file {stored}") in [
         (line["log_level"], line["event"]) for line in logs
     ]
-    *_, told = AuditLog(layout.audit_file).search(b"")
+    *_, failed, told = AuditLog(layout.audit_file).search(b"")
+    assert (failed["action"], failed["entryId"], failed["why"]) == (RESTORE_FAILED, "e1", "corrupt")
     assert told["action"] == "corrupted_extracted_file"
     assert path.read_bytes() == before
     assert [finding.kind for finding in verify(layout).findings] == ["corrupt_file"]
