@@ -14,7 +14,7 @@ import os
 import stat
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from io import DEFAULT_BUFFER_SIZE, FileIO
 from pathlib import Path
@@ -338,3 +338,26 @@ def _write_new(path: Path, data: bytes | bytearray) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_later(path: Path, moment: float | None) -> bool:
+    """Return whether a file was written after a moment, in epoch seconds; None: never."""
+    with suppress(OSError):
+        return moment is not None and path.lstat().st_mtime > moment
+    return False
+
+
+def all_below(directory: Path) -> Iterator[Path]:
+    """Yield every path below a directory; unlike `Path.rglob`, raises OSError."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for top, directories, names in os.walk(directory, onerror=fail):
+        yield from (Path(top, name) for name in (*directories, *names))
+
+
+def remove_empty(directory: Path) -> None:
+    """Remove a directory if it is empty."""
+    with suppress(OSError):  # the directory is not empty
+        directory.rmdir()

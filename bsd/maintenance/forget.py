@@ -5,9 +5,9 @@ First the stored lines to which other sessions refer are copied to those session
 deleted only when its replacement is durable.
 
 A crash journal without content (`<root>/.brainsurgeon/forgetting/`) is written first. After a kill,
-`finish_forgetting` finishes the call, and spares all content that was stored since. `after_step` is
-called with the names of the steps: `handed`, `history`, `store`, `packed`, `archive`, `beside`,
-`index`, `ended`.
+`finish_forgetting.py` finishes the call, and spares all content that was stored since.
+`after_step` is called with the names of the steps: `handed`, `history`, `store`, `packed`,
+`archive`, `beside`, `index`, `ended`.
 
 If this host shares its archive, each deleted file of the archive is noted in the journal of uploads
 before (`note_deleted`), and a user's call leaves a tombstone for the other hosts there.
@@ -28,12 +28,12 @@ import structlog
 from pydantic import Field
 
 from bsd.core.audit import AuditLog
-from bsd.core.errors import BsdError, Busy, NotFound, Unavailable, os_problem
-from bsd.core.files import sync_dir
+from bsd.core.errors import BsdError, NotFound, Unavailable, os_problem
+from bsd.core.files import all_below, is_later, remove_empty, sync_dir
 from bsd.core.layout import Layout, SessionName
 from bsd.core.locks import own_lock
 from bsd.maintenance.bring_back import clear_returning
-from bsd.maintenance.crash_journal import ForgetJournal, forget_journals, remove_journal
+from bsd.maintenance.crash_journal import ForgetJournal, remove_journal
 from bsd.maintenance.deleted_sessions import open_or_snapshot
 from bsd.maintenance.forget_lines import (
     changed_lines,
@@ -397,7 +397,7 @@ class Forget:
             for place in contents_of(self._layout).of_entry(entry)
             if place.directory == store.directory
             and not place.pack
-            and not _is_later(place.file, before)
+            and not is_later(place.file, before)
         }
         for ref in sorted(refs):
             self._remove(store.file(ref))
@@ -418,7 +418,7 @@ class Forget:
                     note_directory_deleted(self._layout.root, directory, must=True)
                     delete_snapshot(directory)
             self._forget_packed(archive, None, before)
-            _remove_empty(archive)
+            remove_empty(archive)
         else:
             self._clear(archive, None)
 
@@ -426,7 +426,7 @@ class Forget:
         self, archive: Path, hashes: Collection[bytes] | None, before: float | None
     ) -> None:
         for path in SessionArchive(archive).set_aside():  # a damaged pack may hold the entry
-            if not _is_later(path, before):
+            if not is_later(path, before):
                 self._remove(path)
         lines, size = forget_packed(self._layout.root, archive, hashes, before, self._after_step)
         self._files, self._bytes = self._files + lines, self._bytes + size
@@ -546,12 +546,12 @@ class Forget:
             note_directory_deleted(self._layout.root, directory, must=True)
             shutil.rmtree(directory)
         else:
-            for path in sorted(_all_below(directory), reverse=True):
+            for path in sorted(all_below(directory), reverse=True):
                 if path.is_dir() and not path.is_symlink():
-                    _remove_empty(path)
-                elif path.name != but and not _is_later(path, before):
+                    remove_empty(path)
+                elif path.name != but and not is_later(path, before):
                     self._remove(path)
-            _remove_empty(directory)
+            remove_empty(directory)
         sync_dir(directory.parent)
 
     def _remove(self, path: Path) -> None:
@@ -581,54 +581,5 @@ class Forget:
         return Forgotten(str(name), entry, self._files, self._bytes, kept_by, stays)
 
 
-def finish_forgetting(layout: Layout, *, actor: str, budget: RetryBudget | None = None) -> int:
-    """Finish killed calls. If the session is busy, the call waits for a later run.
-
-    A journal that is not bsd's own or cannot be read is skipped.
-
-    Returns:
-        The number of calls that cannot be finished; the log says why.
-    """
-    failed = 0
-    forget = Forget(layout, actor=actor, budget=replace(budget or RetryBudget(), wait=0.0))
-    for path, journal in forget_journals(layout):
-        if isinstance(journal, BsdError):
-            _log.warning("A journal of forgetting is ignored", problem=journal.message)
-            AuditLog(layout.audit_file).refused(path, journal.message, actor)
-            continue
-        session = journal.session
-        try:
-            forget.finish(journal)
-            _log.info(f"Finished the interrupted forgetting of {session}", entry=journal.entry)
-        except Busy as busy:
-            _log.debug("Forgetting waits", session=str(session), why=busy.message)
-        except (BsdError, OSError) as error:
-            problem = os_problem(error, f"forgetting {session}").message
-            _log.warning("Forgetting cannot be finished", problem=problem)
-            failed += 1
-    return failed
-
-
 def _digests(hashes: Collection[str]) -> set[bytes]:
     return {bytes.fromhex(hash_.removeprefix("sha256:")) for hash_ in hashes}
-
-
-def _is_later(path: Path, moment: float | None) -> bool:
-    with suppress(OSError):
-        return moment is not None and path.lstat().st_mtime > moment
-    return False
-
-
-def _all_below(directory: Path) -> Iterator[Path]:
-    """Yield every path below a directory; unlike `Path.rglob`, raises OSError."""
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    for top, directories, names in os.walk(directory, onerror=fail):
-        yield from (Path(top, name) for name in (*directories, *names))
-
-
-def _remove_empty(directory: Path) -> None:
-    with suppress(OSError):  # the directory is not empty
-        directory.rmdir()

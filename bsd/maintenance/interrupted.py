@@ -9,7 +9,7 @@ import structlog
 from bsd.core.errors import BsdError
 from bsd.core.formatting import NEVER
 from bsd.core.layout import Layout
-from bsd.maintenance.forget import finish_forgetting
+from bsd.maintenance.finish_forgetting import finish_forgetting
 from bsd.maintenance.trash import Trash
 from bsd.sessions.commit.displaced import Recovered
 from bsd.sessions.commit.inflight import InFlight

@@ -36,7 +36,8 @@ from bsd.maintenance.expiry import (
     clean_expired,
     forecast,
 )
-from bsd.maintenance.forget import Forget, finish_forgetting
+from bsd.maintenance.finish_forgetting import finish_forgetting
+from bsd.maintenance.forget import Forget
 from bsd.maintenance.project_memory import LoneMemories
 from bsd.maintenance.search import catch_up, letting_go
 from bsd.maintenance.targets import (
