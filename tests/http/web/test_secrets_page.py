@@ -39,6 +39,9 @@ def test_a_secret_is_found_exported_without_it_and_replaced(
             lambda: next((each["http"] for each in daemon.events() if "http" in each), ""),
             "an address",
         )
+        # An extraction during the replacement would store the secret anew, and the page say so.
+        stored = root / "extracted" / "main_leaky"
+        wait_for(lambda: len(list(stored.glob("0*.json"))) == 2, "the daemon to extract")
         with watched(browser, f"http://{address}", accept_downloads=True) as seen:
             page = seen.open("secrets")
             page.get_by_role("button", name="Look for secrets").click()
