@@ -44,7 +44,7 @@ _TURN_SECONDS = 3.0  # more than bsd's quiet time
 _PROTECTED_SECONDS = 6
 _LONGEST_SECONDS = 40.0  # for one step; a busy machine is slow
 _COMMAND_SECONDS = 90.0
-_STOP_SECONDS = 10.0  # the daemon promises five
+_STOP_SECONDS = 15.0  # the daemon promises ten
 _LOOK_SECONDS = 0.1
 
 _PLACEHOLDER = b"[[extracted-"

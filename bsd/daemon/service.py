@@ -46,7 +46,7 @@ _log = structlog.stdlib.get_logger(module="daemon")
 # With the default of 5 ms, a thread that only records an event would wait too long for threads that
 # parse.
 _SWITCH_SECONDS = 0.0005
-STOP_SECONDS = 5.0
+STOP_SECONDS = 10.0
 _LONG_STEP_SECONDS = 600.0  # the longest job: a retention of very many files
 
 # Names of jobs.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,8 +99,8 @@ def test_its_model_gets_the_text_in_the_same_turn(program: Copilot, session: str
     program.beside.extract()
     lean = path.read_bytes()
     entry, text = last_result(before, lean)
-    words = ["-m", "bsd", "--root", str(program.beside.root), "mcp", "--tools", "sessions"]
-    servers = {"mcpServers": {"bsd": {"command": sys.executable, "args": words}}}
+    command, *words = program.beside.bsd_command("mcp", "--tools", "sessions")
+    servers = {"mcpServers": {"bsd": {"command": command, "args": words}}}
     shell = program.beside.bsd_command("restore_remote", "--entry", entry, "--json")
     prompt = asking(
         "What was it?",

@@ -325,10 +325,10 @@ async def in_parallel(client: Client, house: House) -> None:
     calls.append(("main/beta", house.away("main/beta", "assistant")[0]))
 
     async def restore(session: str, entry: str) -> None:
-        result = await call_until_answered(
-            client, "restore", {"session": session, "entry_id": entry}
-        )
-        assert answer(result)["restored"] is True
+        asked = {"session": session, "entry_id": entry}
+        # An answer that comes before the change has the text; the same call gets the next answer.
+        while not answer(await call_until_answered(client, "restore", asked))["restored"]:
+            pass
 
     async with anyio.create_task_group() as group:
         for session, entry in calls:
