@@ -22,8 +22,9 @@ help: ## this list
 demo: .venv/.runtime ## extract and restore generated sessions, before your eyes
 	$(BIN)/bsd demo
 
-# Many tests wait for a daemon, a clock or a disk: six workers on two cores.
-WORKERS ?= $(shell echo $$(( 3 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) )))
+# Many tests wait for a daemon, a clock or a disk: four workers on two cores. With more, a slow
+# machine misses limits of time that the product promises.
+WORKERS ?= $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) )))
 
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -p no:cacheprovider
 
