@@ -162,8 +162,7 @@ class Forget:
                 if only is not None:
                     replace(journal, origin=only.origin).write()
                     self._tell(name, origins=[only.origin])
-                    if not self._forget_copy(name, only.origin):
-                        kept_by = [str(name)]
+                    kept_by = self._forget_copy(name, only.origin)
                 else:
                     self._idle_policy.blank([name])
                     kept_by = sessions_like(layout, name, snapshot)
@@ -266,10 +265,7 @@ class Forget:
         # files show that work is left; and again afterwards, because another process may have
         # indexed the session meanwhile.
         forget_sessions(layout.search_db, [name])
-        departing = Departing(name, (store, archive), layout.transcript(name))
-        rehome_references(
-            References(layout), [departing], [name], budget=self._budget, actor=self._actor
-        )
+        self._hand_down(name)
         self._after_step("handed")
         kept_by = sessions_with_stored(layout, name, journal.hashes)
         history, stays = layout.history_dir(name), is_there(layout, name)
@@ -295,28 +291,40 @@ class Forget:
         self._after_step("index")
         return kept_by
 
-    def _forget_copy(self, name: SessionName, origin: str) -> bool:
+    def _forget_copy(self, name: SessionName, origin: str) -> list[str]:
         """Remove one copy, which may be partly removed already, and what is only its own.
 
         Returns:
-            False if stored lines stay, since another copy of this name cannot be read.
+            The sessions that still have lines of it: this one if another copy cannot be read.
         """
-        own = only_in_copy(self._layout, name, origin)
+        layout, kept_by = self._layout, [str(name)]
+        own = only_in_copy(layout, name, origin)
         if own is not None:
             gone = self._stored_hashes(name) & own.hashes
-            entries = own.entries & History(self._layout, name).entries()
+            entries = own.entries & History(layout, name).entries()
+            self._hand_down(name, gone)
             if gone or entries:
                 self._forget_lines(name, gone, entries)
-        forget_sessions(self._layout.search_db, [name])
-        directory = snapshot_directory(self._layout, name, origin)
+            kept_by = sessions_with_stored(layout, name, gone)
+        forget_sessions(layout.search_db, [name])
+        directory = snapshot_directory(layout, name, origin)
         self._count(directory)
-        note_directory_deleted(self._layout.root, directory, must=True)
+        note_directory_deleted(layout.root, directory, must=True)
         with suppress(FileNotFoundError):
             delete_snapshot(directory)
         self._after_step("beside")
-        forget_sessions(self._layout.search_db, [name])
+        forget_sessions(layout.search_db, [name])
         self._after_step("index")
-        return own is not None
+        return kept_by
+
+    def _hand_down(self, name: SessionName, hashes: frozenset[str] | None = None) -> None:
+        """Copy stored lines to the other sessions that refer to them; None: all lines."""
+        layout = self._layout
+        stores = layout.store_dir(name), layout.archive_dir(name)
+        departing = Departing(name, stores, layout.transcript(name), hashes)
+        rehome_references(
+            References(layout), [departing], [name], budget=self._budget, actor=self._actor
+        )
 
     def _forget_lines(
         self,

@@ -78,8 +78,8 @@ class ObedientForget(Forget):
                 kept_by = self._forget_session(journal, before)
             for origin in tombstone.origins:  # also copies that were renewed since
                 directory = snapshot_directory(layout, name, origin)
-                if directory.is_dir() and not self._forget_copy(name, origin):
-                    kept_by.append(str(name))
+                if directory.is_dir():
+                    kept_by += self._forget_copy(name, origin)
         self._forget_trashed(name, tombstone)
         return self._answer(name, None, kept_by) if self._files else None
 

@@ -38,11 +38,15 @@ _MOST_BYTES = 16 * 1024 * 1024  # limit of the lines held in memory
 
 @dataclass(frozen=True, slots=True)
 class Departing:
-    """The store, archive and transcript of a session that are to be deleted for good."""
+    """The store, archive and transcript of a session that are to be deleted for good.
+
+    `hashes`: only the stored lines with these hashes are to be deleted; None: all.
+    """
 
     name: SessionName
     stores: tuple[Path, ...]
     transcript: Path
+    hashes: frozenset[str] | None = None
 
 
 # The reference of another session to a line that is to be deleted, and the line's place.
@@ -111,6 +115,7 @@ class _Rehoming:
         self._references = references
         self._layout = references.layout
         self._contents = contents_of(references.layout)
+        self._departing = departing
         self._stores = {store for each in departing for store in each.stores}
         self._transcripts = {each.transcript for each in departing}
         self._only_here = self._lines_only_here()
@@ -119,7 +124,11 @@ class _Rehoming:
     def _lines_only_here(self) -> dict[str, StoredPlace]:
         """Return the lines, by hash, of which no intact copy would remain."""
         here = {
-            each.hash: each for store in self._stores for each in self._contents.of_store(store)
+            each.hash: each
+            for one in self._departing
+            for store in one.stores
+            for each in self._contents.of_store(store)
+            if one.hashes is None or each.hash in one.hashes
         }
         return {hash_: place for hash_, place in here.items() if not self._stays(hash_)}
 

@@ -439,7 +439,9 @@ def first_long_entry(layout: Layout, name: SessionName) -> tuple[str, str]:
 
 def two_of_one_name(layout: Layout, clock: Clock, where: str) -> tuple[Path, Snapshot, Snapshot]:
     """The place of a session and of another one that came after it; both are gone."""
-    if where == "inline":
+    if where == "there":
+        path = layout.transcript(NAME)
+    elif where == "inline":
         path = secret_session(layout)
     else:
         path = everywhere(layout, clock, packed=where == "packed")
@@ -469,6 +471,17 @@ def test_one_of_two_sessions_of_a_name_is_forgotten_alone(
     assert find_deleted(layout, str(NAME)).origin == second.origin
     assert not bring_back(layout, str(NAME), clock).unavailable
     assert b"Amethyst" in path.read_bytes()
+
+
+def test_a_fork_of_one_of_two_keeps_the_values(layout: Layout, clock: Clock) -> None:
+    path = everywhere(layout, clock, packed=True)
+    fork = add_session(layout.root, str(FORK), path.read_bytes())
+    set_idle(fork, 2 * DAY)
+    _, first, _ = two_of_one_name(layout, clock, "there")
+    assert forgetting(layout, clock).session(NAME, first).kept_by == [str(FORK)]
+    for entry_id, word in zip(("e1", "e2"), WORDS, strict=True):
+        assert performed.restore(make_caller(layout, clock), FORK, entry_id)["restored"]
+        assert word.encode() in fork.read_bytes()
 
 
 def test_what_a_damaged_copy_of_that_name_may_need_stays(layout: Layout, clock: Clock) -> None:
