@@ -340,13 +340,8 @@ class Forget:
             note_forgotten(layout.history_dir(name), name, hashes)
         history = History(layout, name)
         lines = sum(history.forget(entry) for entry in entries)
-        gone = {ref for ref in store.refs() if digest(store.read(ref) or b"") in hashes}
-        for ref in sorted(gone):
-            self._remove(store.file(ref))
-        if gone:
-            sync_dir(store.directory)
-            records = store.index.records.values()
-            store.index.replace([record for record in records if record.ref not in gone])
+        refs = {ref for ref in store.refs() if digest(store.read(ref) or b"") in hashes}
+        self._remove_stored(store, refs)
         self._forget_packed(archive, _digests(hashes), None)
         # Before the snapshots change, because after a kill they show that work is left.
         forget_sessions(layout.search_db, [name])
@@ -407,6 +402,9 @@ class Forget:
             and not place.pack
             and not is_later(place.file, before)
         }
+        self._remove_stored(store, refs)
+
+    def _remove_stored(self, store: SessionStore, refs: Collection[str]) -> None:
         for ref in sorted(refs):
             self._remove(store.file(ref))
         if refs:

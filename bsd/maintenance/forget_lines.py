@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bsd.core.errors import BsdError, NotFound
+from bsd.core.errors import BsdError
 from bsd.core.files import sync_dir
 from bsd.core.layout import Layout, SessionName
-from bsd.maintenance.references import may_be_entry
+from bsd.maintenance.leftovers import is_there
+from bsd.maintenance.references import References, ReferringSession, may_be_entry
 from bsd.sessions.commit.exchange import Step
 from bsd.sessions.session import format_of
 from bsd.store.archive import SessionArchive
-from bsd.store.history import NAMED_FILE
+from bsd.store.contents import StoredPlace, contents_of
 from bsd.store.originals import digest
 from bsd.store.pack import Pack, PackWriter
 from bsd.store.snapshot_parts import SnapshotReader, rewrite_snapshot
 from bsd.store.snapshots import Snapshot, read_snapshot, snapshot_directories
 from bsd.store.uploads import note_deleted
 from bsd.transcripts.agents.format import TranscriptFormat
-from bsd.transcripts.agents.opening import open_transcript
-from bsd.transcripts.agents.program import AgentProgram
+from bsd.transcripts.agents.opening import database_with
 from bsd.transcripts.agents.programs import program_of
-from bsd.transcripts.reader import Line, Transcript, parse_entry
+from bsd.transcripts.reader import Line, parse_entry
 from bsd.transcripts.splice import SpliceError, edit, encode_string
 
 _CONTENT_FORGOTTEN = encode_string("[content forgotten]")
@@ -94,42 +95,70 @@ def _extracted_after(record: Mapping[str, Any], moment: float | None) -> bool:
     return False
 
 
-class Named(NamedTuple):
-    """Hashes of stored lines, and ids of entries."""
+class CopyContent(NamedTuple):
+    """The hashes of the stored lines of a copy, and the ids of its entries."""
 
     hashes: set[str]
     entries: set[str | None]
 
 
-def only_in_copy(layout: Layout, name: SessionName, origin: str) -> Named | None:
-    """Return the stored lines that only the copy with this origin has or names, and its entries.
+def only_in_copy(layout: Layout, name: SessionName, origin: str) -> CopyContent | None:
+    """Return the stored lines that only the copy with this origin has or needs, and its entries.
 
     Another session can have the same name: the present one, or one of another copy. None: one of
     them cannot be read, and may need these lines.
     """
-    gone, kept = Named(set(), set()), Named(set(), set())
+    gone, kept = CopyContent(set(), set()), CopyContent(set(), set())
     try:
-        program = program_of(layout, name.agent)
+        content = _StoredContent(layout, name)
         for directory in snapshot_directories(layout.archive_dir(name)):
-            if (snapshot := read_snapshot(directory)) is None:
+            if (copy := read_snapshot(directory)) is None:
                 continue
-            with closing(SnapshotReader(snapshot)) as source:
-                if snapshot.origin == origin:
-                    gone.hashes.update(digest(line.raw) for line in source.lines())
-                _add_named(gone if snapshot.origin == origin else kept, source, program)
-        with suppress(NotFound), open_transcript(layout, name) as source:
-            _add_named(kept, source, program)
+            is_gone = copy.origin == origin
+            history = layout.history_dir(name)
+            session = ReferringSession(name, directory, history, snapshot=copy)
+            content.add(gone if is_gone else kept, session, inline=is_gone)
+        database = database_with(layout, name)
+        if database is not None or is_there(layout, name):
+            path, history = layout.transcript(name), layout.history_dir(name)
+            content.add(kept, ReferringSession(name, path, history, database=database))
     except (BsdError, OSError):
         return None
-    return Named(gone.hashes - kept.hashes, gone.entries - kept.entries)
+    return CopyContent(gone.hashes - kept.hashes, gone.entries - kept.entries)
 
 
-def _add_named(named: Named, source: Transcript, program: AgentProgram) -> None:
-    fmt = format_of(source, program)
-    for line in source.lines():
-        named.hashes.update(match[2].decode() for match in NAMED_FILE.finditer(line.raw))
-        if fmt is not None and (entry := parse_entry(line.raw)) is not None:
-            named.entries.add(fmt.info(entry).id)
+class _StoredContent:
+    """The stored lines of a session's store and archive."""
+
+    def __init__(self, layout: Layout, name: SessionName) -> None:
+        self._references = References(layout)
+        self._program = program_of(layout, name.agent)
+        self._hashes: set[str] = set()
+        self._places: dict[int, list[StoredPlace]] = defaultdict(list)
+        contents = contents_of(layout)
+        contents.changed()
+        for directory in (layout.store_dir(name), layout.archive_dir(name)):
+            for place in contents.of_store(directory):
+                self._hashes.add(place.hash)
+                self._places[place.entry].append(place)
+
+    def add(self, content: CopyContent, session: ReferringSession, *, inline: bool = False) -> None:
+        """Add the stored lines to which a session refers, and its entries.
+
+        Args:
+            content: is changed.
+            session: the session, or a copy.
+            inline: also add stored lines that it has inline.
+        """
+        found = self._references.of(session, self._hashes, self._places)
+        content.hashes.update(each.marker.hash for each in found if each.index is not None)
+        with session.open() as source:
+            fmt = format_of(source, self._program)
+            for line in source.lines():
+                if inline and (hash_ := digest(line.raw)) in self._hashes:
+                    content.hashes.add(hash_)
+                if fmt is not None and (entry := parse_entry(line.raw)) is not None:
+                    content.entries.add(fmt.info(entry).id)
 
 
 def changed_lines(snapshot: Snapshot, change: Callable[[Line], bytes]) -> set[str]:

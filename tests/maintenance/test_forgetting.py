@@ -484,6 +484,21 @@ def test_a_fork_of_one_of_two_keeps_the_values(layout: Layout, clock: Clock) -> 
         assert word.encode() in fork.read_bytes()
 
 
+def test_placeholders_without_markers_keep_their_values(layout: Layout, clock: Clock) -> None:
+    """A program has written the session anew, with another header and without bsd's markers."""
+    path = everywhere(layout, clock, packed=True)
+    _, *lines = map(json.loads, path.read_bytes().splitlines())
+    for line in lines:
+        line.pop("_extracted", None)
+    _, first, _ = two_of_one_name(layout, clock, "there")
+    path.write_bytes(jsonl({"type": "session", "version": 3, "id": "u"}, *lines))
+    set_idle(path, 2 * DAY)
+    forgetting(layout, clock).session(NAME, first)
+    for entry_id, word in zip(("e1", "e2"), WORDS, strict=True):
+        assert performed.restore(make_caller(layout, clock), NAME, entry_id)["restored"]
+        assert word.encode() in path.read_bytes()
+
+
 def test_what_a_damaged_copy_of_that_name_may_need_stays(layout: Layout, clock: Clock) -> None:
     _, first, second = two_of_one_name(layout, clock, "packed")
     (second.directory / "copy.json").write_bytes(b"{")
