@@ -27,7 +27,6 @@ from bsd.bucket.transfers import download, read_range, upload
 from bsd.core.fleet_settings import FleetSettings
 from tests.servers.faults import Fault, Proxy
 from tests.servers.s3 import KEY, SECRET, S3Server, environment
-from tests.waiting import wait_for
 
 pytestmark = pytest.mark.servers
 
@@ -102,7 +101,7 @@ def test_a_whole_file_goes_up_and_one_block_of_it_comes_back_by_one_request(
     remote = upload(bucket, "h/objects", file, root=root, path="a/b", sealing=Sealing())
     s3_proxy.clear()
     assert read_range(bucket, remote, Sealing(), 1 << 20, 500) == data[1 << 20 : (1 << 20) + 500]
-    (seen,) = wait_for(lambda: list(s3_proxy.seen))  # noted after the answer
+    (seen,) = s3_proxy.seen
     assert (seen.range, seen.sent) == ("bytes=1048576-1049075", 500)
     stream = io.BytesIO()
     download(bucket, remote, Sealing(), stream)
@@ -182,7 +181,7 @@ def test_without_a_usable_etag_the_object_is_read_back(
     data = os.urandom(10_000)
     s3_proxy.add(Fault(kind, times=None))  # type: ignore[arg-type]
     assert bucket.put_new("key", data)
-    wait_for(lambda: [seen.method for seen in s3_proxy.seen] == ["PUT", "HEAD", "GET"])
+    assert [seen.method for seen in s3_proxy.seen] == ["PUT", "HEAD", "GET"]
     assert not bucket.put_new("key", data)
     with pytest.raises(OtherContent):
         bucket.put_new("key", os.urandom(10_000))

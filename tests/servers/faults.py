@@ -68,17 +68,19 @@ class Fault:
         return self.method in {"", method} and re.search(self.path, path) is not None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Seen:
-    """A request that came through. Sizes are bytes; `status` 0: the client got no answer."""
+    """A request that came through, noted before it is answered. Sizes are bytes; `status` 0: the
+    client got no answer.
+    """
 
     method: str
     path: str
     range: str
-    received: int
-    status: int
-    sent: int
     fault: str
+    received: int = 0
+    status: int = 0
+    sent: int = 0
 
 
 @dataclass(slots=True)
@@ -135,27 +137,18 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self) -> None:
         fault = self.proxy.take(self.command, self.path)
         kind = fault.kind if fault else ""
-        received = status = sent = 0
+        seen = Seen(self.command, self.path, self.headers.get("Range", ""), kind)
+        self.proxy.seen.append(seen)
         try:
             body = self._body(kind)
-            received = len(body)
+            seen.received = len(body)
             if fault and kind == "status":
-                status, sent = self._error(fault)
+                self._error(fault, seen)
             else:
-                status, sent = self._forward(body, fault)
+                self._forward(body, fault, seen)
         except (_Broken, OSError, http.client.HTTPException):
+            seen.status = seen.sent = 0
             self.close_connection = True
-        finally:
-            seen = Seen(
-                self.command,
-                self.path,
-                self.headers.get("Range", ""),
-                received,
-                status,
-                sent,
-                kind,
-            )
-            self.proxy.seen.append(seen)
 
     def _body(self, kind: str) -> bytes:
         length = int(self.headers.get("Content-Length") or 0)
@@ -168,20 +161,20 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(length)
         return _changed(body) if kind == "corrupt_request" else body
 
-    def _error(self, fault: Fault) -> tuple[int, int]:
+    def _error(self, fault: Fault, seen: Seen) -> None:
         body = fault.body
         if body is None:
             text = f"<Error><Code>{fault.code}</Code><Message>made up</Message></Error>"
             body = text.encode()
+        seen.status, seen.sent = fault.status, len(body)
         self.send_response(fault.status)
         self.send_header("Content-Type", "application/xml")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-        return fault.status, len(body)
 
-    def _forward(self, body: bytes, fault: Fault | None) -> tuple[int, int]:
-        """Send the request on, and its answer back; returns the status and the bytes."""
+    def _forward(self, body: bytes, fault: Fault | None, seen: Seen) -> None:
+        """Send the request on, and its answer back."""
         if fault and fault.call:
             fault.call()
         parts = urlsplit(self.server_url)
@@ -200,14 +193,23 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Broken
         if fault and kind == "late":
             self.proxy.ending.wait(fault.seconds)
-        self._answer(answer, data, kind)
-        if self.command == "HEAD":
-            return answer.status, 0
-        return answer.status, self._send(data, fault)
+        if kind == "short_response":
+            sent = data[: len(data) // 2]
+        elif kind == "corrupt_response":
+            sent = _changed(data)
+        else:
+            sent = data
+        if kind != "reset_response":
+            seen.status, seen.sent = answer.status, len(sent)
+        self._answer(answer, len(sent), kind)
+        if self.command != "HEAD":
+            self._send(sent, fault)
 
-    def _answer(self, answer: http.client.HTTPResponse, data: bytes, kind: str) -> None:
-        """Send the status and the headers of an answer."""
-        length = answer.getheader("Content-Length") or str(len(data))
+    def _answer(self, answer: http.client.HTTPResponse, size: int, kind: str) -> None:
+        """Send the status and the headers of an answer whose body has `size` bytes."""
+        length = str(size)
+        if self.command == "HEAD":
+            length = answer.getheader("Content-Length") or length
         self.send_response(answer.status)
         for name, value in answer.getheaders():
             lower = name.lower()
@@ -217,27 +219,19 @@ class _Handler(BaseHTTPRequestHandler):
                 continue
             shown = '"not-an-md5-1"' if lower == "etag" and kind == "other_etag" else value
             self.send_header(name, shown)
-        self.send_header(
-            "Content-Length", str(len(data) // 2) if kind == "short_response" else length
-        )
+        self.send_header("Content-Length", length)
         self.end_headers()
 
-    def _send(self, data: bytes, fault: Fault | None) -> int:
-        """Send the body of an answer; returns its bytes."""
-        match fault.kind if fault else "":
-            case "reset_response":
-                self.wfile.write(data[: len(data) // 2])
-                self._reset()
-            case "short_response":
-                data = data[: len(data) // 2]
-            case "corrupt_response":
-                data = _changed(data)
+    def _send(self, data: bytes, fault: Fault | None) -> None:
+        """Send the body of an answer."""
+        if fault and fault.kind == "reset_response":
+            self.wfile.write(data[: len(data) // 2])
+            self._reset()
         pause = fault.seconds if fault and fault.kind == "slow" else 0.0
         for start in range(0, len(data), _PIECE):
             self.wfile.write(data[start : start + _PIECE])
             if pause:
                 self.proxy.ending.wait(pause)
-        return len(data)
 
     def _reset(self) -> None:
         """Close the connection with a reset (RST)."""
