@@ -101,7 +101,7 @@ booted: .venv ## boot a Debian in a container, with the package in it (root; deb
 	BSD_BOOT=$${BSD_BOOT:-$(CURDIR)/build/debian} $(BIN)/python -m pytest -p no:cacheprovider \
 		tests/packaging/test_booted.py
 
-compat-install: .venv ## pi, Codex and Claude Code from npm, moto from PyPI, into tests/compat (1.5 GB)
+compat-install: .venv ## pi, Codex and Claude Code from npm, servers of object storage, into tests/compat (1.7 GB)
 	$(BIN)/python -m tests.compat.install
 
 compat: compat-install ## only the tests with the real readers; nothing is skipped

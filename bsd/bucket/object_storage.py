@@ -33,7 +33,7 @@ from bsd.bucket.errors import (
     OtherContent,
 )
 from bsd.bucket.objects import LARGEST_OBJECT, Bandwidth, Bucket, ListedObject, RightCheck
-from bsd.bucket.service_errors import code_of, status_of, translate
+from bsd.bucket.service_errors import code_of, status_of, translate, unusable
 from bsd.core.errors import BsdError
 
 if TYPE_CHECKING:
@@ -129,8 +129,10 @@ class StorageBucket(Bucket):
                 seconds *= 2
         with self._lock:
             if seconds not in self._stores:
-                with self._translated(f"opening {self.url}"):
+                try:
                     self._stores[seconds] = self._make(seconds)
+                except _ERRORS:  # no request has been made
+                    raise unusable(f"opening {self.url}") from None
             return self._stores[seconds]
 
     def _make(self, seconds: int) -> ObjectStore:
@@ -287,13 +289,15 @@ class StorageBucket(Bucket):
     # --- checks ---
 
     def keeps_versions(self) -> bool | None:
-        if self._kind == "gs":
-            return None  # a generation tells nothing, and deleted objects stay for days by default
         if self._versions is None:
             key = f"bsd-check-{os.urandom(8).hex()}"
             self.put(key, b"bsd checks whether old versions stay\n")
             self.delete([key])
-        return self._versions
+        if self._kind == "s3":
+            return self._versions
+        # Google and Azure may keep deleted objects for days, which no answer tells. Nor does the
+        # generation that Google names.
+        return True if self._versions and self._kind == "az" else None
 
     def _note_version(self, version: str | None) -> None:
         self._versions = version not in {None, "", "null"}

