@@ -20,7 +20,7 @@ from tests.needs import NOBODY, without
 from tests.waiting import DEADLINE_SECONDS
 
 _BINARIES = Path("/usr/lib/postgresql")
-_PASSWORD = "loopback"  # of every role; messages must not contain it
+PASSWORD = "loopback"  # of every role; messages must not contain it
 # Nothing here outlives a test. `fsync` does not matter for kills of processes either.
 SETTINGS: Mapping[str, Any] = {
     "fsync": "off",
@@ -52,7 +52,7 @@ class Postgres:
     def dsn(self, database: str = "postgres", *, user: str = "postgres", **more: str) -> str:
         """Return a connection string over TCP."""
         given = {"host": "127.0.0.1", "port": str(self.port), "dbname": database, "user": user}
-        given |= {"password": _PASSWORD} | more
+        given |= {"password": PASSWORD} | more
         return " ".join(f"{name}='{value}'" for name, value in given.items())
 
     def new_database(self) -> str:
@@ -75,7 +75,7 @@ class Postgres:
 
         options = [f"-c{name}={value}" for name, value in {**SETTINGS, **settings}.items()]
         program: list[str | Path] = [
-            *_ordinary(),
+            *ordinary(),
             binaries() / "postgres",
             "-clisten_addresses=127.0.0.1",
         ]
@@ -112,7 +112,7 @@ class Postgres:
         return (self.directory / "log").read_text(errors="replace")
 
 
-def _ordinary() -> list[str]:
+def ordinary() -> list[str]:
     """Return the words before a program that must not run as root."""
     if os.geteuid() != 0:
         return []
@@ -121,7 +121,7 @@ def _ordinary() -> list[str]:
     return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port: int = bound.getsockname()[1]
@@ -143,17 +143,17 @@ def running(**settings: Any) -> Iterator[Postgres]:
         ]
         options += ["--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"]
         password = directory / "password"
-        password.write_text(_PASSWORD)
+        password.write_text(PASSWORD)
         if os.geteuid() == 0:
             os.chown(directory, NOBODY, NOBODY)
             os.chown(password, NOBODY, NOBODY)
         subprocess.run(
-            [*_ordinary(), binaries() / "initdb", *options, f"--pwfile={password}"],
+            [*ordinary(), binaries() / "initdb", *options, f"--pwfile={password}"],
             check=True,
             capture_output=True,
             cwd=directory,
         )
-        server = Postgres(directory, _free_port())
+        server = Postgres(directory, free_port())
         server.start(**settings)
         try:
             yield server
@@ -165,5 +165,5 @@ def running(**settings: Any) -> Iterator[Postgres]:
 
 def without_password(text: str) -> str:
     """Return a text; fail if it contains the password of the roles."""
-    assert not re.search(rf"\b{_PASSWORD}\b", text), text
+    assert not re.search(rf"\b{PASSWORD}\b", text), text
     return text

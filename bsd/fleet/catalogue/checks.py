@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from bsd.core.fleet_settings import FleetSettings
-from bsd.fleet.catalogue.connection import connected, shown
+from bsd.fleet.catalogue.connection import connected, shown, transaction
 from bsd.fleet.catalogue.migrating import SchemaState, owns_schema, read_state
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def look_at_catalogue(settings: FleetSettings) -> CatalogueState:
         TemporaryFailure: it cannot be reached, or is too slow.
         Forbidden, ConfigError, Unavailable: as of `connection.problem`.
     """
-    with connected(settings, seconds=_SECONDS) as connection:
+    with connected(settings) as connection, transaction(connection, seconds=_SECONDS):
         row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
         return CatalogueState(
             shown(settings),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import psycopg
 
 CONNECT_SECONDS = 10
-_STATEMENT_SECONDS, _LOCK_SECONDS = 300, 30  # of writers
+_STATEMENT_SECONDS, _LOCK_SECONDS = 300.0, 30.0
 # Lost connections are noticed within about a minute.
 _KEEPALIVE = {
     "keepalives_idle": 30,
@@ -85,51 +85,54 @@ def shown(settings: FleetSettings) -> str:
 
 
 def connect(
-    settings: FleetSettings, purpose: str = "", *, seconds: float, read_only: bool = False
+    settings: FleetSettings, purpose: str = "", *, read_only: bool = False
 ) -> psycopg.Connection:
-    """Return a connection in which each statement is a transaction by itself.
+    """Return a connection. All statements on it belong into `transaction`.
 
     Args:
         settings: with the database.
         purpose: what the server shows behind this host's name.
-        seconds: limit of each statement.
-        read_only: nothing can be changed.
+        read_only: transactions cannot change anything.
 
     Raises:
         ConfigError, Unavailable: no database, or no library for it.
         psycopg.Error
     """
     given = parameters(settings, purpose)
-    # Statements are not prepared, so that PgBouncer may stand between.
+    # Nothing of a connection outlasts a transaction, so that PgBouncer may stand between: no
+    # prepared statement, no setting, no temporary table.
     connect: Any = library().connect
     connection: psycopg.Connection = connect(**given, autocommit=True, prepare_threshold=None)
-    try:
-        connection.execute(
-            "SELECT set_config('statement_timeout', %s, false),"
-            " set_config('lock_timeout', %s, false), set_config('TimeZone', 'UTC', false),"
-            " set_config('default_transaction_read_only', %s, false),"
-            # Plans in which a kind of scan is forbidden have costs that always start the compiler.
-            " set_config('jit', 'off', false)",
-            (
-                str(int(seconds * 1000)),
-                str(_LOCK_SECONDS * 1000),
-                "on" if read_only else "off",
-            ),
-        )
-    except BaseException:
-        connection.close()
-        raise
+    connection.read_only = read_only
     return connection
 
 
 @contextmanager
-def connected(
-    settings: FleetSettings, *, seconds: float = _STATEMENT_SECONDS
-) -> Iterator[psycopg.Connection]:
+def transaction(
+    connection: psycopg.Connection, *, seconds: float = _STATEMENT_SECONDS
+) -> Iterator[None]:
+    """Run a block as one transaction; each statement may take `seconds`, a lock 30 s.
+
+    Raises:
+        psycopg.Error: the transaction is undone.
+    """
+    with connection.transaction():
+        connection.execute(
+            "SELECT set_config('statement_timeout', %s, true),"
+            " set_config('lock_timeout', %s, true), set_config('TimeZone', 'UTC', true),"
+            # Plans in which a kind of scan is forbidden have costs that always start the compiler.
+            " set_config('jit', 'off', true)",
+            (str(int(seconds * 1000)), str(int(_LOCK_SECONDS * 1000))),
+        )
+        yield
+
+
+@contextmanager
+def connected(settings: FleetSettings) -> Iterator[psycopg.Connection]:
     """Yield a connection of a writer; errors of the database are raised as of `problem`."""
     database_of(settings)
     with translated(settings):
-        connection = connect(settings, seconds=seconds)
+        connection = connect(settings)
         try:
             yield connection
         finally:
@@ -176,11 +179,22 @@ def problem(error: psycopg.Error, settings: FleetSettings) -> BsdError:
 # What libpq says if a connection is refused for good; other reasons, and those in other languages,
 # count as temporary.
 _REFUSED = ("authentication failed", "no pg_hba.conf entry", "does not exist", "no password")
+_NOT_TRUSTED = (" certificate ", "SSL error", "does not support SSL")
+# Where Debian and its derivatives keep the authorities that the machine trusts.
+_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
 
 
 def _lost(said: str, where: str) -> BsdError:
     lines = [line.strip() for line in said.splitlines()]
     lines = [line for line in lines if line and not line.startswith("Is the server running")]
+    for line in lines:
+        if any(word in line for word in _NOT_TRUSTED):
+            # psycopg's own OpenSSL finds no authorities of the machine: sslrootcert=system fails.
+            return ConfigError(
+                f"the catalogue at {where}: {line}",
+                hint="check sslmode in `database` of [fleet], and name the authority that signed"
+                f" the server's certificate: sslrootcert={_AUTHORITIES}, or its own file",
+            )
     text = f"the catalogue at {where}: {lines[-1] if lines else 'the connection was lost'}"
     if any(word in said for word in _REFUSED) and "Is the server running" not in said:
         return Forbidden(text, hint="check the role, its password (~/.pgpass) and the database")

@@ -7,6 +7,7 @@ changes and its backups keep the words until they expire.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +19,14 @@ from bsd.bucket.objects import open_bucket
 from bsd.core.errors import BsdError
 from bsd.core.fleet_settings import FleetSettings
 from bsd.core.layout import Layout, SessionName
-from bsd.fleet.catalogue.connection import connected, library
+from bsd.fleet.catalogue.connection import connected, library, transaction
 from bsd.fleet.catalogue.migrating import require_writable
 from bsd.fleet.tombstones import read_tombstones
 from bsd.store.tombstone import Tombstone, store_hash
 
 if TYPE_CHECKING:
     from psycopg import Connection
+    from psycopg.errors import Diagnostic
 
 _log = structlog.stdlib.get_logger(module="fleet")
 _WITH_TITLES = {"bsd.sessions", "bsd.watermarks"}
@@ -63,10 +65,10 @@ def forget_rows(
     Raises:
         TemporaryFailure, Unavailable, Forbidden, ConfigError.
     """
-    with connected(settings, seconds=_SECONDS) as connection:
+    with connected(settings) as connection:
         require_writable(connection, settings)
         forgetting = _Forgetting(connection)
-        with connection.transaction():
+        with transaction(connection, seconds=_SECONDS):
             forgetting.forget_lines(hashes)
             if session is not None:
                 forgetting.forget(_ids_of(connection, session, host), entry)
@@ -78,18 +80,18 @@ def obey_tombstones(settings: FleetSettings, tombstones: Iterable[Tombstone]) ->
 
     A session that began after a tombstone was written is another one, and stays.
     """
-    with connected(settings, seconds=_SECONDS) as connection:
+    with connected(settings) as connection:
         require_writable(connection, settings)
         forgetting = _Forgetting(connection)
-        rows = connection.execute(
-            "SELECT id, agent, session, coalesce(extract(epoch FROM created)::float8, 0)"
-            " FROM bsd.sessions"
-        ).fetchall()
-        stores: dict[str, list[tuple[int, float]]] = {}
-        for id_, agent, session, created in rows:
-            store = Layout(Path("/")).store_name(SessionName(agent, session))
-            stores.setdefault(store_hash(store), []).append((id_, created))
-        with connection.transaction():
+        with transaction(connection, seconds=_SECONDS):
+            rows = connection.execute(
+                "SELECT id, agent, session, coalesce(extract(epoch FROM created)::float8, 0)"
+                " FROM bsd.sessions"
+            ).fetchall()
+            stores: dict[str, list[tuple[int, float]]] = {}
+            for id_, agent, session, created in rows:
+                store = Layout(Path("/")).store_name(SessionName(agent, session))
+                stores.setdefault(store_hash(store), []).append((id_, created))
             for each in tombstones:
                 forgetting.forget_lines(
                     [bytes.fromhex(hash_.removeprefix("sha256:")) for hash_ in each.hashes]
@@ -114,7 +116,8 @@ def obey_bucket(settings: FleetSettings) -> tuple[str, ...]:
     bucket = open_bucket(settings)
     with connected(settings) as connection:
         require_writable(connection, settings)
-        obeyed = [name for (name,) in connection.execute("SELECT object FROM bsd.tombstones")]
+        with transaction(connection):
+            obeyed = [name for (name,) in connection.execute("SELECT object FROM bsd.tombstones")]
     problems, names, tombstones = list[str](), list[str](), list[Tombstone]()
     for name, read in read_tombstones(bucket, obeyed):
         if isinstance(read, BsdError):
@@ -124,7 +127,7 @@ def obey_bucket(settings: FleetSettings) -> tuple[str, ...]:
             tombstones += read.tombstones
     if names:
         problems += obey_tombstones(settings, tombstones).left
-        with connected(settings) as connection:
+        with connected(settings) as connection, transaction(connection):
             connection.execute(
                 "INSERT INTO bsd.tombstones (object) SELECT unnest(%s::text[])"
                 " ON CONFLICT DO NOTHING",
@@ -212,9 +215,40 @@ def _write_anew(connection: Connection, tables: list[str]) -> list[str]:
     left = []
     for table in tables:
         try:
-            connection.execute(f"VACUUM (FULL, ANALYZE) {table}".encode())
+            with transaction(connection, seconds=_SECONDS):
+                seen = _cluster(connection, table)
         except errors.InsufficientPrivilege as error:
             left.append(f"{table}: {error.diag.message_primary}")
         except (errors.LockNotAvailable, errors.QueryCanceled):
             left.append(f"{table}: it is in use; run VACUUM (FULL) {table} later")
+        else:
+            if seen:
+                left.append(
+                    f"{table}: a transaction that began before still sees {seen} of the rows; end"
+                    f" it, then run VACUUM (FULL) {table}"
+                )
     return left
+
+
+def _cluster(connection: Connection, table: str) -> int:
+    """Write a table anew; return how many deleted rows it still has for older transactions.
+
+    CLUSTER does what VACUUM (FULL) does, but within a transaction and its limits of time.
+    """
+    (key,) = connection.execute(
+        "SELECT quote_ident(c.relname) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
+        " WHERE i.indrelid = %s::regclass AND i.indisprimary",
+        (table,),
+    ).fetchone() or ("",)
+    said: list[str] = []  # in the server's language
+
+    def note(notice: Diagnostic) -> None:
+        said.append(notice.message_detail or "")
+
+    connection.add_notice_handler(note)
+    try:
+        connection.execute(f"CLUSTER VERBOSE {table} USING {key}".encode())
+    finally:
+        connection.remove_notice_handler(note)
+    connection.execute(f"ANALYZE {table}".encode())
+    return next((int(found[0]) for each in said if (found := re.search(r"\d+", each))), 0)

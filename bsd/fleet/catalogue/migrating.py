@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import bsd
 from bsd.core.errors import ConfigError, Forbidden
 from bsd.core.fleet_settings import FleetSettings
-from bsd.fleet.catalogue.connection import connected, library, shown
+from bsd.fleet.catalogue.connection import connected, library, shown, transaction
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -110,11 +110,12 @@ def require_writable(connection: Connection, settings: FleetSettings) -> None:
         ConfigError: the schema is newer than this bsd, or older and of another role.
         psycopg.Error
     """
-    state = read_state(connection)
+    with transaction(connection):
+        state, owns = read_state(connection), owns_schema(connection)
     if state.number > newest():
         raise _too_new(state, settings)
     if state.number < newest():
-        if not owns_schema(connection):
+        if not owns:
             raise ConfigError(
                 f"the catalogue at {shown(settings)} has schema {state.number}, and this bsd"
                 f" writes schema {newest()}",
@@ -135,15 +136,16 @@ def migrate(settings: FleetSettings, *, readers: tuple[str, ...] = ()) -> Migrat
         Forbidden, TemporaryFailure, Unavailable.
     """
     with connected(settings) as connection:
-        before = read_state(connection).number
-        if before > newest():
-            raise _too_new(read_state(connection), settings)
+        with transaction(connection):
+            before = read_state(connection)
+        if before.number > newest():
+            raise _too_new(before, settings)
         _apply(connection, settings)
         errors, sql = library().errors, library().sql
         for role in readers:
             name = sql.Identifier(role)
             try:
-                with connection.transaction():
+                with transaction(connection):
                     for grant in _GRANTS:
                         connection.execute(sql.SQL(grant).format(name))
             except errors.UndefinedObject as error:
@@ -151,7 +153,7 @@ def migrate(settings: FleetSettings, *, readers: tuple[str, ...] = ()) -> Migrat
                     f"the database {shown(settings)} has no role {role}",
                     hint=f"CREATE ROLE {role} LOGIN PASSWORD '…', then run this again",
                 ) from error
-        return Migrated(before, read_state(connection).number, readers)
+        return Migrated(before.number, newest(), readers)
 
 
 _GRANTS = (
@@ -165,7 +167,7 @@ def _apply(connection: Connection, settings: FleetSettings) -> None:
     """Apply the missing migrations; several hosts may do so at once."""
     errors = library().errors
     while True:
-        with connection.transaction():
+        with transaction(connection):
             connection.execute("SELECT pg_advisory_xact_lock(hashtext('bsd.migrations'))")
             state = read_state(connection)
             missing = next((each for each in migrations() if each.number > state.number), None)

@@ -23,7 +23,13 @@ from bsd.fleet.catalogue.answers import (
     FleetSession,
     FleetSessions,
 )
-from bsd.fleet.catalogue.connection import connect, database_of, library, translated
+from bsd.fleet.catalogue.connection import (
+    connect,
+    database_of,
+    library,
+    transaction,
+    translated,
+)
 from bsd.fleet.catalogue.migrating import read_state, require_readable
 from bsd.fleet.catalogue.words import query_of
 
@@ -209,13 +215,13 @@ class Catalogue:
                 connection = self._idle.pop() if self._idle else None
             if connection is not None:
                 try:
-                    with self._returned(connection), connection.transaction():
+                    with self._returned(connection), transaction(connection, seconds=_SECONDS):
                         return question(connection)
                 except library().OperationalError:
                     if not connection.closed:
                         raise
             connection = self._connect()
-            with self._returned(connection), connection.transaction():
+            with self._returned(connection), transaction(connection, seconds=_SECONDS):
                 return question(connection)
 
     @contextmanager
@@ -228,9 +234,10 @@ class Catalogue:
                     self._idle.append(connection)
 
     def _connect(self) -> Connection:
-        connection = connect(self._settings, " (query)", seconds=_SECONDS, read_only=True)
+        connection = connect(self._settings, " (query)", read_only=True)
         try:
-            require_readable(read_state(connection), self._settings)
+            with transaction(connection, seconds=_SECONDS):
+                require_readable(read_state(connection), self._settings)
         except BaseException:
             connection.close()
             raise

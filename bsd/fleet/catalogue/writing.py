@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import bsd
 from bsd.core.errors import TemporaryFailure
 from bsd.core.layout import SessionName
-from bsd.fleet.catalogue.connection import library
+from bsd.fleet.catalogue.connection import library, transaction
 from bsd.fleet.catalogue.words import for_index
 from bsd.fleet.host import HostDirectory
 from bsd.fleet.rows import EntryFacts, SessionFacts
@@ -30,15 +30,15 @@ _EARLIEST, _DAY = 1.4e9, 86_400.0  # epoch seconds
 _LARGEST = (1 << 31) - 1
 
 _STAGING = """
-CREATE TEMP TABLE IF NOT EXISTS bsd_staging_1 (
+CREATE TEMP TABLE bsd_staging (
     time double precision, session integer, line integer, size integer, tokens integer,
     digest uuid, input_tokens integer, output_tokens integer, cache_read_tokens integer,
     cache_write_tokens integer, extracted_size integer, saved integer, cost double precision,
     extracted_at double precision, entry text, role text, tool text, model text, provider text,
     stored bytea, text text
-) ON COMMIT DELETE ROWS
+) ON COMMIT DROP
 """
-_COPY = "COPY bsd_staging_1 FROM STDIN"
+_COPY = "COPY bsd_staging FROM STDIN"
 _COLUMNS = (
     "session, line, size, tokens, digest, input_tokens, output_tokens, cache_read_tokens,"
     " cache_write_tokens, extracted_size, saved, cost, entry, role, tool, model, provider, stored"
@@ -46,7 +46,7 @@ _COLUMNS = (
 _INSERT = (
     f"INSERT INTO bsd.entries (time, extracted_at, words, {_COLUMNS})"  # noqa: S608 - no input
     f" SELECT to_timestamp(time), to_timestamp(extracted_at), to_tsvector('simple', text),"
-    f" {_COLUMNS} FROM bsd_staging_1 ON CONFLICT DO NOTHING"
+    f" {_COLUMNS} FROM bsd_staging ON CONFLICT DO NOTHING"
 )
 _SESSION = """
 INSERT INTO bsd.sessions (host, agent, session, program, title, directory, parent, created,
@@ -138,15 +138,16 @@ class CatalogueWriter:
         self._months: set[str] = set()
         self.failed: list[str] = []
         self.rows = 0
-        self.host: int = self._value(
-            "INSERT INTO bsd.hosts AS host (name, key, version) VALUES (%s, %s, %s)"
-            " ON CONFLICT (name, key) DO UPDATE SET version = host.version RETURNING id",
-            host.host,
-            host.id,
-            version or bsd.__version__,
-        )
-        self._latest = self._value("SELECT extract(epoch FROM now())::float8") + _DAY
-        self.known = self._read_known()
+        with transaction(connection):
+            self.host: int = self._value(
+                "INSERT INTO bsd.hosts AS host (name, key, version) VALUES (%s, %s, %s)"
+                " ON CONFLICT (name, key) DO UPDATE SET version = host.version RETURNING id",
+                host.host,
+                host.id,
+                version or bsd.__version__,
+            )
+            self._latest = self._value("SELECT extract(epoch FROM now())::float8") + _DAY
+            self.known = self._read_known()
 
     def _value(self, query: str, *args: object) -> Any:
         row = self._connection.execute(query.encode(), args).fetchone()
@@ -170,15 +171,15 @@ class CatalogueWriter:
     def watermark(self, name: SessionName) -> tuple[Watermark | None, bool]:
         """Return a session's watermark, if it has one, and whether it is stale."""
         known = self.known.get(str(name))
-        row = (
-            known
-            and self._connection.execute(
+        if known is None:
+            return None, False
+        with transaction(self._connection):
+            row = self._connection.execute(
                 "SELECT file, read_to, lines, guard, state, stale FROM bsd.watermarks"
                 " WHERE session = %s",
                 (known.id,),
             ).fetchone()
-        )
-        if not row:
+        if row is None:
             return None, False
         file, offset, lines, guard, state, stale = row
         return Watermark(tuple(file), offset, lines, bytes(guard), state), stale
@@ -217,11 +218,12 @@ class CatalogueWriter:
     def _compare(self, pending: _Pending, part: RowsPart, known: KnownSession) -> list[EntryFacts]:
         """Return the rows that differ from those in the catalogue, and note the others there."""
         end = part.mark.lines
-        found = self._connection.execute(
-            f"SELECT line, digest FROM bsd.entries WHERE {_OF_SESSION} AND line >= %s"  # noqa: S608
-            " AND line < %s",
-            (*known.place, part.first, end),
-        )
+        with transaction(self._connection):
+            found = self._connection.execute(
+                f"SELECT line, digest FROM bsd.entries WHERE {_OF_SESSION}"  # noqa: S608
+                " AND line >= %s AND line < %s",
+                (*known.place, part.first, end),
+            ).fetchall()
         there = {line: digest.bytes for line, digest in found}
         now = {row.line: row.digest for row in part.rows}
         pending.obsolete += [line for line, digest in there.items() if now.get(line) != digest]
@@ -248,9 +250,7 @@ class CatalogueWriter:
             return
         names = sorted(batch)  # one order, so that two processes do not wait for each other
         self._make_partitions(row.time for each in batch.values() for row in each.rows)
-        connection = self._connection
-        connection.execute(_STAGING.encode())
-        with connection.transaction(), connection.cursor() as cursor:
+        with transaction(self._connection), self._connection.cursor() as cursor:
             ids = self._write_sessions(cursor, [batch[name].facts for name in names])
             marks = [self._mark(id_, batch[name]) for id_, name in zip(ids, names, strict=True)]
             cursor.executemany(_MARK, [mark.row for mark in marks])
@@ -260,6 +260,7 @@ class CatalogueWriter:
                     hint="let it finish; bsd tries again",
                 )
             self._delete(cursor, zip(marks, (batch[name] for name in names), strict=True))
+            cursor.execute(_STAGING.encode())
             with cursor.copy(_COPY) as copy:
                 for id_, name in zip(ids, names, strict=True):
                     for row in batch[name].rows:
@@ -349,7 +350,8 @@ class CatalogueWriter:
         days = {(self._sane(time) or _EARLIEST) // _DAY for time in times}
         months = {datetime.fromtimestamp(day * _DAY, UTC).strftime("%Y-%m-01") for day in days}
         for month in sorted(months - self._months):
-            self._connection.execute("SELECT bsd.make_partition(%s)", (month,))
+            with transaction(self._connection):
+                self._connection.execute("SELECT bsd.make_partition(%s)", (month,))
             self._months.add(month)
 
     # --- sessions that are gone ---
@@ -358,15 +360,17 @@ class CatalogueWriter:
         """Mark sessions as deleted now, by the clock of the server; return how many were not."""
         if not ids:
             return 0
-        return self._connection.execute(
-            "UPDATE bsd.sessions SET deleted_at = now() WHERE id = ANY(%s) AND deleted_at IS NULL",
-            (list(ids),),
-        ).rowcount
+        with transaction(self._connection):
+            return self._connection.execute(
+                "UPDATE bsd.sessions SET deleted_at = now()"
+                " WHERE id = ANY(%s) AND deleted_at IS NULL",
+                (list(ids),),
+            ).rowcount
 
     def remove(self, ids: Collection[int]) -> None:
         """Remove sessions with all of their rows."""
         if ids:
-            with self._connection.transaction():
+            with transaction(self._connection):
                 for table, column in (("entries", "session"), ("sessions", "id")):
                     self._connection.execute(
                         f"DELETE FROM bsd.{table} WHERE {column} = ANY(%s)".encode(),  # noqa: S608
@@ -375,11 +379,14 @@ class CatalogueWriter:
 
     def tell(self, behind: tuple[int, int, float | None], problems: list[str]) -> None:
         """Write the row of the host: that it was here, and how far it is behind."""
-        self._connection.execute(
-            "UPDATE bsd.hosts SET version = %s, last_seen = now(), behind_files = %s,"
-            " behind_bytes = %s, behind_seconds = %s, errors = %s, last_error = %s WHERE id = %s",
-            (bsd.__version__, *behind, len(problems), problems[0] if problems else None, self.host),
-        )
+        error = problems[0] if problems else None
+        with transaction(self._connection):
+            self._connection.execute(
+                "UPDATE bsd.hosts SET version = %s, last_seen = now(), behind_files = %s,"
+                " behind_bytes = %s, behind_seconds = %s, errors = %s, last_error = %s"
+                " WHERE id = %s",
+                (bsd.__version__, *behind, len(problems), error, self.host),
+            )
 
 
 def _count(tokens: int | None) -> int | None:

@@ -79,6 +79,28 @@ def test_forgotten_words_are_in_no_file_of_the_database(
     assert [row for row in one.entries() if row[0] == "alpha"] == one.fresh()
 
 
+def test_rows_that_an_older_transaction_still_sees_are_named(
+    member: MakeMember, postgres: Postgres
+) -> None:
+    host = member()
+    write(host.layout, [*conversation(1), entry(9, "user", "Xylophonium")], S1)
+    host.ingest()
+    import psycopg
+
+    with psycopg.connect(host.settings.database or "") as older:
+        older.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        older.execute("SELECT 1 FROM pg_class")
+        done = forget_rows(host.settings, session=S1, entry="e9", hashes=())
+        host.ask("CHECKPOINT")
+        assert _files_with(postgres, host.settings, b"xylophonium")
+    (entries,) = [each for each in done.left if each.startswith("bsd.entries_")]
+    assert "still sees 1 of the rows" in entries
+    for each in done.left:
+        host.ask(each[each.index("VACUUM") :])
+    host.ask("CHECKPOINT")
+    assert not _files_with(postgres, host.settings, b"xylophonium")
+
+
 def _files_with(server: Postgres, settings: FleetSettings, word: bytes) -> list[str]:
     (number,) = server.execute(
         "SELECT oid::text FROM pg_database WHERE datname = current_database()", settings.database
