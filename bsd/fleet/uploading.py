@@ -29,7 +29,7 @@ from bsd.core.files import FileStamp, open_ours, stamp_of
 from bsd.core.layout import COPY, Layout
 from bsd.fleet.host import HostDirectory
 from bsd.fleet.manifest import CopyFacts, copy_facts
-from bsd.store.pack import PACK, SET_ASIDE, UNFINISHED, Pack, PackDamaged
+from bsd.store.pack import PACK, SET_ASIDE, UNFINISHED, Pack, PackDamaged, why_damaged
 from bsd.store.snapshots import COPY_FILE, read_snapshot
 from bsd.store.upload_places import NO_STAMP, NotedFile, PlaceJournal, Upload
 from bsd.store.uploads import Stored
@@ -371,19 +371,29 @@ class Uploader:
     def _upload(self, each: _ToUpload, answer: _Answer) -> None:
         file, before = each.file, each.before
         local = self._layout.archive / file.path
-        if before is not None and file.path.endswith(PACK) and file.size != before.file.size:
-            # A pack never changes: this one is thin, or damaged, and the bucket has it whole.
+        is_pack = file.path.endswith(PACK)
+        is_thin = is_pack and _is_thin(local)
+        if before is None:
+            if is_thin:
+                hint = "`bsd verify` names what is lost, if no other place has it"
+                raise Unavailable(f"{local} is thin, and no bucket is known to have it", hint=hint)
+        elif before.file.size == file.size and self._hash(local) == before.file.hash:
+            if each.is_here:
+                answer.same.append((file.path, file.stamp, False))
+                return
+        elif (damage := why_damaged(local) if is_pack else None) or is_thin:
+            # A pack never changes, so what the bucket has is the whole pack.
             if not each.is_here:
                 answer.uploads.append(self._copied(file, before))
-            answer.same.append((file.path, file.stamp, _is_thin(local)))
+            answer.same.append((file.path, file.stamp, is_thin))
+            if damage:
+                answer.problems.append(
+                    f"{local}: {damage.why}; the bucket keeps the pack as it was, and"
+                    " `bsd verify --repair` gets it back"
+                )
             return
-        if before is None and file.path.endswith(PACK) and _is_thin(local):
-            hint = "`bsd verify` names what is lost, if no other place has it"
-            raise Unavailable(f"{local} is thin, and no bucket is known to have it", hint=hint)
-        is_alike = each.is_here and before is not None and before.file.size == file.size
-        if is_alike and before is not None and self._hash(local) == before.file.hash:
-            answer.same.append((file.path, file.stamp, False))
-            return
+        elif is_copy(file.path):
+            read_snapshot(local.parent)  # one that cannot be read does not replace another
         remote = upload(
             self._bucket,
             self._directory.objects,

@@ -228,6 +228,72 @@ def test_a_broken_chain_is_told(host: MadeHost) -> None:
     assert len(host.remote().broken) == 2
 
 
+# --- files that were damaged here ---
+
+
+def _flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0xFF
+    path.write_bytes(data)
+
+
+def _packs(host: MadeHost) -> dict[Path, bytes]:
+    found = (path for path in host.layout.archive.rglob("*") if path.name.endswith(PACK))
+    return {path: path.read_bytes() for path in found}
+
+
+@pytest.mark.parametrize("at", [40, -100], ids=["block", "index"])
+def test_a_pack_that_was_damaged_here_does_not_replace_the_whole_one(
+    host: MadeHost, at: int
+) -> None:
+    host.add()
+    host.push()
+    before, packs = host.remote().files, _packs(host)
+    for path in packs:
+        _flip(path, at)
+    done = host.push()
+    assert (done.files, done.waiting, len(done.problems)) == (0, 0, len(packs))
+    assert all("verify --repair" in problem for problem in done.problems)
+    for path, data in packs.items():
+        path.write_bytes(data[:-50])
+    assert len(host.push().problems) == len(packs)
+    assert host.remote().files == before
+    for path, data in packs.items():
+        path.write_bytes(data)
+    assert host.push().problems == []
+    assert host.remote().files == before
+    check(host)
+
+
+def test_a_pack_that_went_up_damaged_is_replaced_by_the_whole_one(host: MadeHost) -> None:
+    host.add()
+    push_module.prepare(host.caller, stopping=lambda: False)
+    packs = _packs(host)
+    for path, data in packs.items():
+        path.write_bytes(data[:-50])
+    assert host.push().files == len(packs) + 1
+    for path, data in packs.items():
+        path.write_bytes(data)
+    done = host.push()
+    assert (done.files, done.problems) == (len(packs), [])
+    check(host)
+
+
+def test_a_copy_that_cannot_be_read_does_not_replace_another(host: MadeHost) -> None:
+    host.add()
+    host.push()
+    before = host.remote().files
+    (copy,) = host.layout.archive.rglob("copy.json")
+    data = copy.read_bytes()
+    copy.write_bytes(data[: len(data) // 2])
+    done = host.push()
+    assert (done.files, done.waiting, len(done.problems)) == (0, 1, 1)
+    assert host.remote().files == before
+    copy.write_bytes(data)
+    assert host.push().problems == []
+    check(host)
+
+
 # --- lost journals, clones, names ---
 
 
