@@ -24,6 +24,7 @@ from bsd.core.locks import own_lock
 from bsd.core.logs import BoundLogger
 from bsd.maintenance import catalog
 from bsd.maintenance.crash_journal import forget_journals, redaction_journals
+from bsd.maintenance.from_bucket import lost_files
 from bsd.maintenance.leftovers import adds_nothing, stores_without_transcript
 from bsd.maintenance.session_check import Finding, SessionCheck, Verification
 from bsd.maintenance.snapshots import retake_snapshot
@@ -39,6 +40,7 @@ from bsd.sessions.session import Session
 from bsd.store.archive import SessionArchive
 from bsd.store.pack import PackDamaged, why_damaged
 from bsd.store.snapshot_parts import damaged_snapshots
+from bsd.store.uploads import stored_in_bucket
 from bsd.transcripts.agents.programs import elsewhere, program_of
 
 _log: BoundLogger = structlog.get_logger(module="verify")
@@ -78,6 +80,7 @@ def verify(
     others = {source: why for source, why in sources if why is not None}
     result.elsewhere += others.values()
     in_databases = {agent.name for agent in catalog.agents(layout) if agent.sqlite}
+    result.findings += lost_files(layout, wait if repair else None)
     for name in _sessions(layout, progress):
         if name.agent in in_databases:
             continue
@@ -246,10 +249,16 @@ def _packs_in(layout: Layout, directory: Path, wait: float | None) -> Iterator[F
                 message += "; other packs have these lines, and it was rewritten without them"
                 yield Finding("damaged_pack", str(pack), message, repaired=True)
                 continue
-            hint = "restore the pack from a backup; its other lines can still be restored"
-            yield Finding("damaged_pack", str(pack), message, hint=hint)
+            yield Finding("damaged_pack", str(pack), message, hint=_lines_hint(layout, pack, wait))
             continue
         yield _mended_pack(layout, archive, pack, message, wait)
+
+
+def _lines_hint(layout: Layout, pack: Path, wait: float | None) -> str:
+    with suppress(BsdError):
+        if wait is None and stored_in_bucket(layout.root, pack):
+            return "`bsd verify --repair` gets it back from the bucket"
+    return "restore the pack from a backup; its other lines can still be restored"
 
 
 def _is_made_anew(layout: Layout, name: SessionName, copy: Path, wait: float) -> bool:

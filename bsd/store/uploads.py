@@ -333,10 +333,19 @@ class UploadJournal(Closing):
         query = """
             SELECT document, url, identity, directory FROM files JOIN places ON number = place
             WHERE path = ? ORDER BY is_current DESC, number DESC LIMIT 1"""
-        for document, url, identity, directory in self.rows(query, (path,)):
-            place = BucketPlace(url, Path(identity) if identity else None, directory)
-            return Stored(RemoteFile.from_json(orjson.loads(document)), place)
+        for row in self.rows(query, (path,)):
+            return _stored(*row)
         return None
+
+    def here(self) -> list[tuple[str, Stored]]:
+        """Return the files in the current place, by path; a `copy.json` after its packs."""
+        query = """
+            SELECT path, document, url, identity, directory FROM files
+            JOIN places ON number = place WHERE is_current ORDER BY path"""
+        return [
+            (path, _stored(document, url, identity, directory))
+            for path, document, url, identity, directory in self.rows(query)
+        ]
 
     # --- figures ---
 
@@ -395,6 +404,11 @@ class UploadJournal(Closing):
             db.executemany(
                 "INSERT OR REPLACE INTO tombstones VALUES (?, NULL)", [(id_,) for id_ in ids]
             )
+
+
+def _stored(document: bytes, url: str, identity: str | None, directory: str) -> Stored:
+    place = BucketPlace(url, Path(identity) if identity else None, directory)
+    return Stored(RemoteFile.from_json(orjson.loads(document)), place)
 
 
 def _connection(path: Path) -> sqlite3.Connection:
