@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 import structlog
@@ -39,34 +40,87 @@ def lost_files(layout: Layout, wait: float | None) -> Iterator[Finding]:
         wait: seconds to wait for the lock of each session, whose files are then got back; None:
             nothing is got back, and only missing files are looked for.
     """
+    archive = layout.archive
     try:
         with UploadJournal(layout) as journal:
-            known, deleted = journal.here(), {note.path for note in deleted_files(journal)}
+            known, deleted = journal.here(), _deleted(journal)
+        os.scandir(archive).close()
     except NotFound:  # this host shares nothing
         return
     except BsdError as error:
-        yield Finding("lost_file", str(layout.archive), error.message, hint=error.hint)
+        yield Finding("lost_file", str(archive), error.message, hint=error.hint)
         return
-    if is_there(layout.archive) and not layout.archive.is_dir():
-        return  # its disk is not there; the check of packs names it
-    exclusions, in_trash = layout.exclusions(), None
+    except FileNotFoundError:
+        if archive.is_symlink():
+            message = f"it leads to {os.readlink(archive)}, which is not there"
+            yield Finding("lost_file", str(archive), message, hint="mount its disk")
+            return
+    except OSError:  # the check of packs names it
+        return
+    exclusions, lost = layout.exclusions(), _LostFiles(layout, wait)
     for path, stored in known:
         name = layout.session_of_store(path.partition("/")[0])
         if path in deleted or (name and exclusions.session(name.agent, name.session)):
             continue
-        local = layout.archive / path
         try:
-            why = _why_lost(local, whole=wait is not None)
-            if why is None:
-                continue
-            if in_trash is None:
-                in_trash = set(_in_trash(layout))
-            if path in in_trash:
-                continue
-            yield _get_back(layout, local, stored, why, wait)
+            finding = lost.look_at(stored)
         except OSError as error:
-            problem = os_problem(error, f"reading {local}")
-            yield Finding("lost_file", str(local), problem.message, hint=problem.hint)
+            problem = os_problem(error, f"reading {archive / path}")
+            finding = Finding("lost_file", str(archive / path), problem.message, hint=problem.hint)
+        if finding is not None:
+            yield finding
+
+
+def _deleted(journal: UploadJournal) -> set[str]:
+    return {note.path for note in deleted_files(journal)}
+
+
+class _LostFiles:
+    """Finds lost and damaged files, and gets them back unless `wait` is None."""
+
+    def __init__(self, layout: Layout, wait: float | None) -> None:
+        self._layout = layout
+        self._wait = wait
+
+    @cached_property
+    def _in_trash(self) -> set[str]:
+        """The files of archives in the trash, by the paths that they had."""
+        return {
+            path
+            for top, _, names in os.walk(self._layout.trash)
+            for name in names
+            if (path := archive_path(self._layout.root, Path(top, name)))
+        }
+
+    def look_at(self, stored: Stored) -> Finding | None:
+        """Return what is wrong with a file, or None; raises OSError."""
+        local = self._layout.archive / stored.file.path
+        why = _why_lost(local, whole=self._wait is not None)
+        if why is None or stored.file.path in self._in_trash:
+            return None
+        message = f"{why}; the bucket {stored.place.url} has it"
+        if self._wait is None:
+            return Finding("lost_file", str(local), message, hint="bsd verify --repair")
+        try:
+            if not self._get_back(local, stored, self._wait):
+                return None
+        except (BsdError, OSError) as error:
+            problem = os_problem(error, f"writing {local}")
+            message = f"{message}; {problem.message}"
+            return Finding("lost_file", str(local), message, hint=problem.hint)
+        _log.info("A file of the archive came back from the bucket", path=str(local), problem=why)
+        message += ", and it came back from there"
+        return Finding("lost_file", str(local), message, repaired=True)
+
+    def _get_back(self, local: Path, stored: Stored, wait: float) -> bool:
+        """Get a file back; return False if it was deleted here meanwhile."""
+        path = stored.file.path
+        with lock_of(self._layout, self._layout.archive / path.partition("/")[0], wait):
+            with UploadJournal(self._layout) as journal:
+                if path in _deleted(journal) or journal.stored(path) != stored:
+                    return False
+            _fetch(local, stored)
+        return True
 
 
 def _why_lost(local: Path, *, whole: bool) -> str | None:
@@ -81,30 +135,6 @@ def _why_lost(local: Path, *, whole: bool) -> str | None:
         except BsdError as error:
             return error.message
     return None
-
-
-def _in_trash(layout: Layout) -> Iterator[str]:
-    """Yield the files of archives in the trash, by the paths that they had."""
-    for top, _, names in os.walk(layout.trash):
-        for name in names:
-            if path := archive_path(layout.root, Path(top, name)):
-                yield path
-
-
-def _get_back(layout: Layout, local: Path, stored: Stored, why: str, wait: float | None) -> Finding:
-    message = f"{why}; the bucket {stored.place.url} has it"
-    if wait is None:
-        return Finding("lost_file", str(local), message, hint="bsd verify --repair")
-    store = layout.archive / stored.file.path.partition("/")[0]
-    try:
-        with lock_of(layout, store, wait):
-            _fetch(local, stored)
-    except (BsdError, OSError) as error:
-        problem = os_problem(error, f"writing {local}")
-        return Finding("lost_file", str(local), f"{message}; {problem.message}", hint=problem.hint)
-    _log.info("A file of the archive came back from the bucket", path=str(local), problem=why)
-    message += ", and it came back from there"
-    return Finding("lost_file", str(local), message, repaired=True)
 
 
 def _fetch(local: Path, stored: Stored) -> None:

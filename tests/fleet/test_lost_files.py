@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bsd.actions.restore import restore_all
+from bsd.core.errors import NotFound
 from bsd.core.layout import SessionName
+from bsd.maintenance import from_bucket
 from bsd.maintenance.forget import Forget
 from bsd.maintenance.trash import Trash
 from bsd.maintenance.verify import verify
@@ -113,6 +116,39 @@ def test_what_was_deleted_here_stays_deleted(host: MadeHost) -> None:
     found = verify(host.layout, repair=True).findings
     assert [each for each in found if each.kind == "lost_file"] == []
     assert _packs(host) == []
+
+
+def test_what_is_forgotten_meanwhile_does_not_come_back(
+    host: MadeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.clock.ahead += 86_400.0
+    for name in (S1, S2):
+        host.layout.session_file(name).unlink()
+    looked_at = from_bucket._why_lost
+
+    def forgets(local: Path, *, whole: bool) -> str | None:
+        for name in (S1, S2):
+            with suppress(NotFound):
+                Forget(host.layout, budget=host.caller.budget).session(name)
+        return looked_at(local, whole=whole)
+
+    monkeypatch.setattr(from_bucket, "_why_lost", forgets)
+    found = verify(host.layout, repair=True).findings
+    assert [each for each in found if each.kind == "lost_file"] == []
+    assert _packs(host) == []
+
+
+def test_a_disk_that_is_not_there_is_no_loss(host: MadeHost, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "disk"
+    host.layout.archive.rename(elsewhere)
+    host.layout.archive.symlink_to(elsewhere)
+    elsewhere.rename(tmp_path / "away")
+    for repair in (False, True):
+        (found,) = (
+            each for each in verify(host.layout, repair=repair).findings if each.kind == "lost_file"
+        )
+        assert (found.where, found.hint) == (str(host.layout.archive), "mount its disk")
+    assert not elsewhere.exists()
 
 
 def test_what_the_bucket_has_not_is_told(host: MadeHost, tmp_path: Path) -> None:
