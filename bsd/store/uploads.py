@@ -6,7 +6,8 @@ reading a thin pack needs, and tombstones that wait for the bucket. Files are na
 relative to `archive/`.
 
 Each change is durable when its function returns. If the journal is lost or damaged, the next push
-rebuilds it from the bucket's manifests (`fleet/push.py`).
+rebuilds it from the bucket's manifests (`fleet/push.py`). Notes of deletions and tombstones are
+taken over from a damaged journal, if they can be read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,6 +79,10 @@ _TABLES = {
     "packed": "store TEXT PRIMARY KEY, mtime_ns INTEGER NOT NULL) WITHOUT ROWID",
     "figures": "name TEXT PRIMARY KEY, value) WITHOUT ROWID",
 }
+
+
+# Tables that cannot be made again from the bucket, with the number of their columns.
+_NOTES = {"deleted": 3, "tombstones": 2}
 
 
 # --- for code that does not know of buckets ---
@@ -251,6 +256,7 @@ class UploadJournal(Closing):
 
     def __init__(self, layout: Layout, *, create: bool = False) -> None:
         self.path = journal_file(layout.root)
+        self._layout = layout
         self._open = True
         try:
             if create:
@@ -288,15 +294,27 @@ class UploadJournal(Closing):
                 for rest in ("-journal", "-wal", "-shm"):
                     self.path.with_name(self.path.name + rest).unlink(missing_ok=True)
             _log.error("The journal of uploads is damaged and made anew", kept_as=str(aside))
+            text = f"{self.path} was damaged ({error})"
+            if not self._take_over(_notes_in(aside)):
+                text += "; what was forgotten since the last push may still be in the bucket"
             return JournalDamaged(
-                f"{self.path} was damaged ({error})",
-                hint="the next push makes it anew from the bucket; run it again",
+                text, hint="the next push makes it anew from the bucket; run it again"
             )
         if code == sqlite3.SQLITE_FULL:
             return Unavailable(
                 f"{self.path}: {error}", hint="free some space on this disk and run it again"
             )
         return TemporaryFailure(f"{self.path}: {error}", hint="run it again")
+
+    def _take_over(self, notes: dict[str, list[tuple[Any, ...]]]) -> bool:
+        """Write notes into a new journal; return False if some are missing."""
+        with suppress(BsdError), UploadJournal(self._layout, create=True) as fresh:
+            with fresh.change() as db:
+                for table, rows in notes.items():
+                    marks = ", ".join("?" * _NOTES[table])
+                    db.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)  # noqa: S608 - no input
+            return notes.keys() == _NOTES.keys()
+        return False
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
@@ -404,6 +422,22 @@ class UploadJournal(Closing):
             db.executemany(
                 "INSERT OR REPLACE INTO tombstones VALUES (?, NULL)", [(id_,) for id_ in ids]
             )
+
+
+def _notes_in(damaged: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Return those notes of a damaged journal that are nowhere else, by table.
+
+    A table that cannot be read is left out.
+    """
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    with suppress(sqlite3.Error), closing(sqlite3.connect(damaged, isolation_level=None)) as db:
+        for table in _NOTES:
+            with suppress(sqlite3.Error, ValueError):
+                rows = db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - no input
+                for row in rows if table == "tombstones" else ():
+                    orjson.loads(row[1] or b"null")
+                found[table] = rows
+    return found
 
 
 def _stored(document: bytes, url: str, identity: str | None, directory: str) -> Stored:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -308,13 +310,36 @@ def test_a_lost_journal_is_made_from_the_bucket(
         file.unlink()
     else:
         file.write_bytes(b"x" * 5000)
-        with pytest.raises(JournalDamaged):
+        with pytest.raises(JournalDamaged, match="may still be in the bucket"):
             UploadJournal(host.layout)
     monkeypatch.setattr(DirectoryBucket, "put_new", _refuse)  # no upload twice
     assert host.push().generation == 1
     monkeypatch.undo()
     host.add("main/s2")
     assert host.push().generation == 2
+    check(host)
+
+
+def test_a_damaged_journal_still_tells_what_was_forgotten(host: MadeHost, tmp_path: Path) -> None:
+    for number in range(3):
+        host.add(f"main/s{number}", words="Xylophonium")
+    host.push()
+    host.layout.session_file(S1).unlink()
+    host.clock.ahead += 86_400.0
+    Forget(host.layout, everywhere=True, budget=host.caller.budget).session(S1)
+    file = journal_file(host.layout.root)
+    with closing(sqlite3.connect(file)) as db:
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+        ((root,),) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'files'")
+    data = bytearray(file.read_bytes())
+    data[(root - 1) * size : root * size] = b"\xff" * size
+    file.write_bytes(data)
+    with pytest.raises(JournalDamaged) as caught:
+        host.push()
+    assert "may still be in the bucket" not in caught.value.message
+    assert host.push().removed
+    assert not any(path.startswith("main_s1/") for path in host.remote().files)
+    assert (tmp_path / "bucket" / "tombstones").is_dir()
     check(host)
 
 
