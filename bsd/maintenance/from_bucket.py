@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 
 import structlog
@@ -58,17 +60,25 @@ def lost_files(layout: Layout, wait: float | None) -> Iterator[Finding]:
     except OSError:  # the check of packs names it
         return
     exclusions, lost = layout.exclusions(), _LostFiles(layout, wait)
-    for path, stored in known:
-        name = layout.session_of_store(path.partition("/")[0])
-        if path in deleted or (name and exclusions.session(name.agent, name.session)):
-            continue
-        try:
-            finding = lost.look_at(stored)
-        except OSError as error:
-            problem = os_problem(error, f"reading {archive / path}")
-            finding = Finding("lost_file", str(archive / path), problem.message, hint=problem.hint)
-        if finding is not None:
-            yield finding
+    for store, group in groupby(known, lambda each: each[0].partition("/")[0]):
+        name = layout.session_of_store(store)
+        if name is None or not exclusions.session(name.agent, name.session):
+            files = (stored for path, stored in group if path not in deleted)
+            found = [finding for file in files if (finding := lost.look_at(file))]
+            yield from _merged(found, archive / store)
+
+
+def _merged(findings: list[Finding], store: Path) -> Iterator[Finding]:
+    """Yield one finding in place of those that say the same of several files of a store."""
+    alike: dict[tuple[object, ...], list[Finding]] = {}
+    for each in findings:
+        alike.setdefault((each.message, each.hint, each.repaired), []).append(each)
+    for first, *others in alike.values():
+        if others:
+            message = f"{len(others) + 1} files: {first.message}"
+            yield replace(first, where=str(store), message=message)
+        else:
+            yield first
 
 
 def _deleted(journal: UploadJournal) -> set[str]:
@@ -93,12 +103,16 @@ class _LostFiles:
         }
 
     def look_at(self, stored: Stored) -> Finding | None:
-        """Return what is wrong with a file, or None; raises OSError."""
+        """Return what is wrong with a file, or None."""
         local = self._layout.archive / stored.file.path
-        why = _why_lost(local, whole=self._wait is not None)
+        try:
+            why = _why_lost(local, whole=self._wait is not None)
+        except OSError as error:
+            problem = os_problem(error, f"reading {local}")
+            return Finding("lost_file", str(local), problem.message, hint=problem.hint)
         if why is None or stored.file.path in self._in_trash:
             return None
-        message = f"{why}; the bucket {stored.place.url} has it"
+        message = f"{why}; whole in the bucket {stored.place.url}"
         if self._wait is None:
             return Finding("lost_file", str(local), message, hint="bsd verify --repair")
         try:
@@ -109,7 +123,7 @@ class _LostFiles:
             message = f"{message}; {problem.message}"
             return Finding("lost_file", str(local), message, hint=problem.hint)
         _log.info("A file of the archive came back from the bucket", path=str(local), problem=why)
-        message += ", and it came back from there"
+        message = f"{why}; came back from the bucket {stored.place.url}"
         return Finding("lost_file", str(local), message, repaired=True)
 
     def _get_back(self, local: Path, stored: Stored, wait: float) -> bool:
@@ -126,7 +140,7 @@ class _LostFiles:
 def _why_lost(local: Path, *, whole: bool) -> str | None:
     """Return why a file cannot be used; None if it can. `whole`: read all of it."""
     if not is_there(local):
-        return "it is not here any more"
+        return "missing"
     if whole and local.name.endswith(PACK) and (damage := why_damaged(local)):
         return damage.why
     if whole and local.name == COPY_FILE:
