@@ -169,7 +169,8 @@ def sort_deletions(
     obsolete: list[DeletedFile] = []
     for directory, group in groupby(notes, lambda note: note.path.rpartition("/")[0]):
         missing = list(_missing(layout, group, now, obsolete))
-        if not all(note.must for note in missing) and not _is_up(layout, place, directory):
+        noted = {note.path for note in missing}
+        if not all(note.must for note in missing) and not _is_up(layout, place, directory, noted):
             missing = [note for note in missing if note.must]
         gone += missing
     return gone, obsolete
@@ -189,13 +190,20 @@ def _missing(
             obsolete.append(note)
 
 
-def _is_up(layout: Layout, place: PlaceJournal, directory: str) -> bool:
-    """Return whether the bucket has all files of a directory as they are now."""
+def _is_up(layout: Layout, place: PlaceJournal, directory: str, deleted: set[str]) -> bool:
+    """Return whether the bucket has all files of a directory as they are now.
+
+    A file that is missing here, and is not one of the `deleted` ones, was lost: what it needs must
+    stay in the bucket.
+    """
     noted = place.noted_in(directory)
     try:
         found = files_in(layout, directory)
     except FileNotFoundError:
-        return True
+        found = []
     except OSError:
+        return False
+    lost = noted.keys() - deleted - {file.path for file in found}
+    if any(path.rpartition("/")[0] == directory for path in lost):
         return False
     return all(file.path in noted and noted[file.path].stamp == file.stamp for file in found)

@@ -29,6 +29,7 @@ from bsd.core.files import FileStamp, open_ours, stamp_of
 from bsd.core.layout import COPY, Layout
 from bsd.fleet.host import HostDirectory
 from bsd.fleet.manifest import CopyFacts, copy_facts
+from bsd.maintenance.targets import not_excluded
 from bsd.store.pack import PACK, SET_ASIDE, UNFINISHED, Pack, PackDamaged, why_damaged
 from bsd.store.snapshots import COPY_FILE, read_snapshot
 from bsd.store.upload_places import NO_STAMP, NotedFile, PlaceJournal, Upload
@@ -108,12 +109,9 @@ def archive_files(layout: Layout, problems: list[str]) -> Iterator[tuple[str, li
         layout: the root.
         problems: why directories could not be read is added here.
     """
-    exclusions = layout.exclusions()
     top = layout.refuse_outside(layout.archive)
-    for name in _names(top, problems):
-        session = layout.session_of_store(name)
-        if session is None or not exclusions.session(session.agent, session.session):
-            yield from _below(str(top), name, problems)
+    for place in not_excluded(layout, (top / name for name in _names(top, problems))):
+        yield from _below(str(top), place.name, problems)
 
 
 def files_in(layout: Layout, directory: str) -> list[LocalFile]:
@@ -308,7 +306,8 @@ class Uploader:
             for path, stamp, is_thin_ in answer.same:
                 self._place.note_stamp(path, stamp, is_thin=is_thin_)
             totals.problems += answer.problems
-            totals.waiting_files -= len(answer.uploads) + len(answer.same) + answer.gone
+            ended = {each.file.path for each in answer.uploads} | {path for path, *_ in answer.same}
+            totals.waiting_files -= len(ended) + answer.gone
         sizes = [upload.file.size for upload in uploads]
         totals.files += len(uploads)
         totals.bytes += sum(sizes)

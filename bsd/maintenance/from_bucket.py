@@ -1,16 +1,18 @@
 """Gets files of the archive that were lost or damaged here back from the bucket (`[fleet]`).
 
 The journal of uploads names the files that the bucket has, and where they are; no settings are
-needed. A file that bsd has deleted was noted there before, and stays deleted.
+needed. A file that bsd has deleted was noted there before, and stays deleted. If the journal was
+made anew from the bucket, it does not know what was deleted: a file that has not been seen here
+since stays in the bucket.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
@@ -19,15 +21,15 @@ import structlog
 from bsd.bucket.objects import open_bucket
 from bsd.bucket.sealing import Sealing
 from bsd.bucket.transfers import download
-from bsd.core.errors import BsdError, NotFound, os_problem
+from bsd.core.errors import BsdError, NotFound, Unavailable, os_problem
 from bsd.core.files import create_private, is_there, make_durable_dir, sync_dir
 from bsd.core.fleet_settings import FleetSettings
 from bsd.core.layout import Layout
 from bsd.core.logs import BoundLogger
 from bsd.maintenance.session_check import Finding
-from bsd.maintenance.targets import lock_of
+from bsd.maintenance.targets import lock_of, not_excluded
 from bsd.store.pack import PACK, UNFINISHED, why_damaged
-from bsd.store.snapshots import COPY_FILE, read_snapshot
+from bsd.store.snapshots import COPY_FILE
 from bsd.store.upload_places import deleted_files
 from bsd.store.uploads import Stored, UploadJournal, archive_path
 
@@ -45,7 +47,7 @@ def lost_files(layout: Layout, wait: float | None) -> Iterator[Finding]:
     archive = layout.archive
     try:
         with UploadJournal(layout) as journal:
-            known, deleted = journal.here(), _deleted(journal)
+            known, deleted = journal.were_here(), _deleted(journal)
         os.scandir(archive).close()
     except NotFound:  # this host shares nothing
         return
@@ -59,10 +61,11 @@ def lost_files(layout: Layout, wait: float | None) -> Iterator[Finding]:
             return
     except OSError:  # the check of packs names it
         return
-    exclusions, lost = layout.exclusions(), _LostFiles(layout, wait)
-    for store, group in groupby(known, lambda each: each[0].partition("/")[0]):
-        name = layout.session_of_store(store)
-        if name is None or not exclusions.session(name.agent, name.session):
+    lost = _LostFiles(layout, wait)
+    stores = [Path(store) for store in sorted({path.partition("/")[0] for path in known})]
+    included = {place.name for place in not_excluded(layout, stores)}
+    for store, group in groupby(known.items(), lambda each: each[0].partition("/")[0]):
+        if store in included:
             files = (stored for path, stored in group if path not in deleted)
             found = [finding for file in files if (finding := lost.look_at(file))]
             yield from _merged(found, archive / store)
@@ -92,63 +95,84 @@ class _LostFiles:
         self._layout = layout
         self._wait = wait
 
-    @cached_property
-    def _in_trash(self) -> set[str]:
-        """The files of archives in the trash, by the paths that they had."""
-        return {
-            path
-            for top, _, names in os.walk(self._layout.trash)
-            for name in names
-            if (path := archive_path(self._layout.root, Path(top, name)))
-        }
-
     def look_at(self, stored: Stored) -> Finding | None:
         """Return what is wrong with a file, or None."""
         local = self._layout.archive / stored.file.path
         try:
-            why = _why_lost(local, whole=self._wait is not None)
-        except OSError as error:
-            problem = os_problem(error, f"reading {local}")
-            return Finding("lost_file", str(local), problem.message, hint=problem.hint)
-        if why is None or stored.file.path in self._in_trash:
-            return None
-        message = f"{why}; whole in the bucket {stored.place.url}"
-        if self._wait is None:
-            return Finding("lost_file", str(local), message, hint="bsd verify --repair")
-        try:
-            if not self._get_back(local, stored, self._wait):
+            why = self._why_lost(local, stored)
+            if why is None:
                 return None
+            if self._wait is None:
+                message = f"{why}; whole in the bucket {stored.place.url}"
+                return Finding("lost_file", str(local), message, hint="bsd verify --repair")
+            store = self._layout.archive / stored.file.path.partition("/")[0]
+            with lock_of(self._layout, store, self._wait):
+                # Anything may have happened before.
+                why = self._why_lost(local, stored)
+                if why is None:
+                    return None
+                _fetch(local, stored)
         except (BsdError, OSError) as error:
-            problem = os_problem(error, f"writing {local}")
-            message = f"{message}; {problem.message}"
-            return Finding("lost_file", str(local), message, hint=problem.hint)
+            problem = os_problem(error, f"getting {local} back from the bucket")
+            return Finding("lost_file", str(local), problem.message, hint=problem.hint)
         _log.info("A file of the archive came back from the bucket", path=str(local), problem=why)
         message = f"{why}; came back from the bucket {stored.place.url}"
         return Finding("lost_file", str(local), message, repaired=True)
 
-    def _get_back(self, local: Path, stored: Stored, wait: float) -> bool:
-        """Get a file back; return False if it was deleted here meanwhile."""
+    def _why_lost(self, local: Path, stored: Stored) -> str | None:
+        """Return why a file is to come back from the bucket; None if it is not."""
+        why = _what_is_wrong(local, stored, whole=self._wait is not None)
+        if why is None:
+            return None
+        # A file is noted before it is deleted, so the notes are read after the file was missed.
         path = stored.file.path
-        with lock_of(self._layout, self._layout.archive / path.partition("/")[0], wait):
-            with UploadJournal(self._layout) as journal:
-                if path in _deleted(journal) or journal.stored(path) != stored:
-                    return False
-            _fetch(local, stored)
-        return True
+        with UploadJournal(self._layout) as journal:
+            deleted = _deleted(journal)
+            if path in deleted or journal.stored(path) != stored or self._is_in_trash(path):
+                return None
+        directory = path.rpartition("/")[0]
+        if local.name == COPY_FILE and any(
+            each.rpartition("/")[0] == directory for each in deleted
+        ):
+            # The copy was renewed since the last push: the one in the bucket needs files that have
+            # been replaced here.
+            host, name = stored.place.directory.partition("/")[0], path.partition("/")[0]
+            session = self._layout.session_of_store(name) or "AGENT/SESSION"
+            raise Unavailable(
+                f"{local} is missing; the bucket {stored.place.url} has an older copy",
+                hint=f"bsd archive bring-back {host}:{session}",
+            )
+        return why
 
-
-def _why_lost(local: Path, *, whole: bool) -> str | None:
-    """Return why a file cannot be used; None if it can. `whole`: read all of it."""
-    if not is_there(local):
-        return "missing"
-    if whole and local.name.endswith(PACK) and (damage := why_damaged(local)):
-        return damage.why
-    if whole and local.name == COPY_FILE:
+    def _is_in_trash(self, path: str) -> bool:
+        """Return whether a file lies in the trash, with its session; raises OSError."""
+        store, _, rest = path.partition("/")
         try:
-            read_snapshot(local.parent)
-        except BsdError as error:
-            return error.message
-    return None
+            with os.scandir(self._layout.trash_dir()) as entries:
+                places = [Path(each.path) for each in entries if each.name.startswith(store)]
+        except FileNotFoundError:
+            if is_there(self._layout.trash):
+                raise
+            return False
+        found = (each / rest for each in places)
+        return any(
+            archive_path(self._layout.root, each) == path and is_there(each) for each in found
+        )
+
+
+def _what_is_wrong(local: Path, stored: Stored, *, whole: bool) -> str | None:
+    """Return why a file cannot be used; None if it can. `whole`: read all of a pack.
+
+    A damaged `copy.json` may be newer than the one in the bucket, and counts as usable.
+    """
+    try:
+        if whole and local.name.endswith(PACK) and (damage := why_damaged(local)):
+            with local.open("rb") as file:
+                is_same = hashlib.file_digest(file, "sha256").hexdigest() == stored.file.hash
+            return None if is_same else damage.why
+        return None if is_there(local) else "missing"
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing"
 
 
 def _fetch(local: Path, stored: Stored) -> None:

@@ -82,7 +82,7 @@ class _IndexedFiles(RetentionTarget):
         self._wait = wait
 
     def places(self) -> Iterator[Path]:
-        yield from _not_excluded(self.layout, _directories(self.layout, self._top))
+        yield from not_excluded(self.layout, _directories(self.layout, self._top))
 
     def look(self, place: Path) -> SessionFiles:
         found, names = [], set()
@@ -350,14 +350,18 @@ def _directories(layout: Layout, top: Path) -> Iterator[Path]:
     yield from (directory / name for name in names)
 
 
-def _not_excluded(layout: Layout, places: Iterable[Path]) -> Iterator[Path]:
+def not_excluded(layout: Layout, places: Iterable[Path]) -> Iterator[Path]:
     """Yield the places without those of excluded sessions."""
     exclusions = layout.exclusions()
     for place in places:
         if exclusions:
-            # If the session's name was shortened, only the agent decides.
-            name = layout.session_of_store(place.name) or _apparent_name(place)
-            if exclusions.session(name.agent, name.session):
+            name = layout.session_of_store(place.name)
+            if name is None:  # it was shortened: only the agent decides
+                agent = place.name.partition("_")[0].replace("~", "_")
+                excluded = exclusions.agent(agent)
+            else:
+                excluded = exclusions.session(name.agent, name.session)
+            if excluded:
                 continue
         yield place
 
@@ -380,7 +384,7 @@ class ArchivePacks(RetentionTarget):
         self._wait = wait
 
     def places(self) -> Iterator[Path]:
-        yield from _not_excluded(self.layout, archive_directories(self.layout))
+        yield from not_excluded(self.layout, archive_directories(self.layout))
 
     def look(self, place: Path) -> SessionFiles:
         names = os.listdir(place)

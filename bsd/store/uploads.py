@@ -355,15 +355,15 @@ class UploadJournal(Closing):
             return _stored(*row)
         return None
 
-    def here(self) -> list[tuple[str, Stored]]:
-        """Return the files in the current place, by path; a `copy.json` after its packs."""
+    def were_here(self) -> dict[str, Stored]:
+        """Return the files in the current place that were seen here, too, by path.
+
+        A `copy.json` comes after its packs.
+        """
         query = """
             SELECT path, document, url, identity, directory FROM files
-            JOIN places ON number = place WHERE is_current ORDER BY path"""
-        return [
-            (path, _stored(document, url, identity, directory))
-            for path, document, url, identity, directory in self.rows(query)
-        ]
+            JOIN places ON number = place WHERE is_current AND mtime_ns != 0 ORDER BY path"""
+        return {path: _stored(*stored) for path, *stored in self.rows(query)}
 
     # --- figures ---
 

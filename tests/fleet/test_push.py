@@ -28,6 +28,7 @@ from bsd.store.archive import SessionArchive
 from bsd.store.originals import SessionStore
 from bsd.store.pack import PACK, Pack
 from bsd.store.snapshots import snapshots_of
+from bsd.store.thin_packs import make_thin
 from bsd.store.uploads import JournalDamaged, UploadJournal, journal_file, note_deleted
 from tests.fleet.hosts import MadeHost
 
@@ -265,6 +266,27 @@ def test_a_pack_that_was_damaged_here_does_not_replace_the_whole_one(
     assert host.push().problems == []
     assert host.remote().files == before
     check(host)
+
+
+@pytest.mark.parametrize("damage", [False, True])
+def test_packs_that_only_the_bucket_has_whole_go_with_a_new_name(
+    host: MadeHost, *, damage: bool
+) -> None:
+    host.add()
+    host.push()
+    before = host.remote().files
+    for path in _packs(host):
+        if damage:
+            _flip(path, 40)
+        else:
+            make_thin(path)
+    host.settings = replace(host.settings, host="renamed")
+    done = host.push()
+    assert (done.waiting, host.figures().waiting_files) == (0, 0)
+    assert bool(done.problems) is damage
+    assert {path: each.file.hash for path, each in host.remote().files.items()} == {
+        path: each.file.hash for path, each in before.items()
+    }
 
 
 def test_a_pack_that_went_up_damaged_is_replaced_by_the_whole_one(host: MadeHost) -> None:

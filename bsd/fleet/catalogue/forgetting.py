@@ -219,7 +219,7 @@ def _write_anew(connection: Connection, tables: list[str]) -> list[str]:
                 seen = _cluster(connection, table)
         except errors.InsufficientPrivilege as error:
             left.append(f"{table}: {error.diag.message_primary}")
-        except (errors.LockNotAvailable, errors.QueryCanceled):
+        except (errors.LockNotAvailable, errors.QueryCanceled, errors.DeadlockDetected):
             left.append(f"{table}: it is in use; run VACUUM (FULL) {table} later")
         else:
             if seen:
