@@ -22,7 +22,7 @@ from bsd.bucket.objects import open_bucket
 from bsd.bucket.sealing import Sealing
 from bsd.bucket.transfers import download
 from bsd.core.errors import BsdError, NotFound, Unavailable, os_problem
-from bsd.core.files import create_private, is_there, make_durable_dir, sync_dir
+from bsd.core.files import create_private, is_there, make_durable_dir, open_ours, sync_dir
 from bsd.core.fleet_settings import FleetSettings
 from bsd.core.layout import Layout
 from bsd.core.logs import BoundLogger
@@ -111,6 +111,7 @@ class _LostFiles:
                 why = self._why_lost(local, stored)
                 if why is None:
                     return None
+                self._layout.refuse_outside(local.parent)
                 _fetch(local, stored)
         except (BsdError, OSError) as error:
             problem = os_problem(error, f"getting {local} back from the bucket")
@@ -121,7 +122,7 @@ class _LostFiles:
 
     def _why_lost(self, local: Path, stored: Stored) -> str | None:
         """Return why a file is to come back from the bucket; None if it is not."""
-        why = _what_is_wrong(local, stored, whole=self._wait is not None)
+        why = _what_is_wrong(self._layout.root, local, stored, whole=self._wait is not None)
         if why is None:
             return None
         # A file is noted before it is deleted, so the notes are read after the file was missed.
@@ -160,14 +161,14 @@ class _LostFiles:
         )
 
 
-def _what_is_wrong(local: Path, stored: Stored, *, whole: bool) -> str | None:
+def _what_is_wrong(root: Path, local: Path, stored: Stored, *, whole: bool) -> str | None:
     """Return why a file cannot be used; None if it can. `whole`: read all of a pack.
 
     A damaged `copy.json` may be newer than the one in the bucket, and counts as usable.
     """
     try:
         if whole and local.name.endswith(PACK) and (damage := why_damaged(local)):
-            with local.open("rb") as file:
+            with open(open_ours(local, root), "rb") as file:
                 is_same = hashlib.file_digest(file, "sha256").hexdigest() == stored.file.hash
             return None if is_same else damage.why
         return None if is_there(local) else "missing"

@@ -143,11 +143,11 @@ def test_what_is_deleted_meanwhile_does_not_come_back(
     _remove(path for path in _packs(host) if "main_s1" in str(path))
     look, calls = from_bucket._what_is_wrong, list[Path]()
 
-    def acts(local: Path, stored: Stored, *, whole: bool) -> str | None:
+    def acts(root: Path, local: Path, stored: Stored, *, whole: bool) -> str | None:
         if not calls:
             act(host)
         calls.append(local)
-        return look(local, stored, whole=whole)
+        return look(root, local, stored, whole=whole)
 
     monkeypatch.setattr(from_bucket, "_what_is_wrong", acts)
     found = verify(host.layout, repair=repair).findings
@@ -272,6 +272,18 @@ def test_a_disk_that_is_not_there_is_no_loss(host: MadeHost, tmp_path: Path) -> 
         )
         assert (found.where, found.hint) == (str(host.layout.archive), "mount its disk")
     assert not elsewhere.exists()
+
+
+def test_nothing_is_written_through_a_link(host: MadeHost, tmp_path: Path) -> None:
+    store = host.layout.archive_dir(S1)
+    shutil.rmtree(store)
+    (tmp_path / "elsewhere").mkdir()
+    store.symlink_to(tmp_path / "elsewhere")
+    found = verify(host.layout, repair=True).findings
+    lost = [each for each in found if each.kind == "lost_file"]
+    assert lost
+    assert all("symbolic link" in str(each.hint) for each in lost), lost
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_what_the_bucket_has_not_is_told(host: MadeHost, tmp_path: Path) -> None:
