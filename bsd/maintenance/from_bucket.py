@@ -57,7 +57,8 @@ def lost_files(layout: Layout, wait: float | None) -> Iterator[Finding]:
     except FileNotFoundError:
         if archive.is_symlink():
             message = f"it leads to {os.readlink(archive)}, which is not there"
-            yield Finding("lost_file", str(archive), message, hint="mount its disk")
+            hint = "mount the disk, or remove the link"
+            yield Finding("lost_file", str(archive), message, hint=hint)
             return
     except OSError:  # the check of packs names it
         return
@@ -115,7 +116,8 @@ class _LostFiles:
                 _fetch(local, stored)
         except (BsdError, OSError) as error:
             problem = os_problem(error, f"getting {local} back from the bucket")
-            return Finding("lost_file", str(local), problem.message, hint=problem.hint)
+            hint = problem.hint or "bsd archive verify --remote"
+            return Finding("lost_file", str(local), problem.message, hint=hint)
         _log.info("A file of the archive came back from the bucket", path=str(local), problem=why)
         message = f"{why}; came back from the bucket {stored.place.url}"
         return Finding("lost_file", str(local), message, repaired=True)

@@ -270,7 +270,10 @@ def test_a_disk_that_is_not_there_is_no_loss(host: MadeHost, tmp_path: Path) -> 
         (found,) = (
             each for each in verify(host.layout, repair=repair).findings if each.kind == "lost_file"
         )
-        assert (found.where, found.hint) == (str(host.layout.archive), "mount its disk")
+        assert (found.where, found.hint) == (
+            str(host.layout.archive),
+            "mount the disk, or remove the link",
+        )
     assert not elsewhere.exists()
 
 
@@ -295,4 +298,5 @@ def test_what_the_bucket_has_not_is_told(host: MadeHost, tmp_path: Path) -> None
     lost = [each for each in done.findings if each.kind == "lost_file"]
     assert len(lost) == len(files)
     assert all("it is not there" in each.message and each.is_open for each in lost)
+    assert {each.hint for each in lost} == {"bsd archive verify --remote"}
     assert not list(host.layout.archive.rglob("*.*"))
