@@ -262,7 +262,7 @@ class Worker:
 
 
 class _WorkerThread:
-    """One of the threads; a thread that dies is replaced by another of the same name."""
+    """One of the threads; after any error in its work it goes on with the next session."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -308,17 +308,16 @@ class Workers:
 
     def _start(self, thread: _WorkerThread) -> None:
         self._state.beats.expect(thread.name, LONGEST_SLEEP_SECONDS)
-        thread.thread = threading.Thread(
-            target=self._run, args=(thread,), name=f"bsd-{thread.name}"
-        )
-        thread.thread.start()
+        started = threading.Thread(target=self._run, args=(thread,), name=f"bsd-{thread.name}")
+        started.start()
+        thread.thread = started
 
     def _run(self, thread: _WorkerThread) -> None:
         state = self._state
         worked = _MANY  # return memory after the start, too, which takes much of it
-        try:
-            while not state.stopping.is_set():
-                state.beats.beat(thread.name, LONGEST_SLEEP_SECONDS)
+        while not state.stopping.is_set():
+            state.beats.beat(thread.name, LONGEST_SLEEP_SECONDS)
+            try:
                 if (first := state.queue.take()) is not None:
                     batch = [first, *state.queue.take_more(first, _LARGEST_BATCH - 1)]
                     self._work(thread, batch)
@@ -326,12 +325,9 @@ class Workers:
                 elif worked >= _MANY:
                     worked = 0
                     give_back_memory()
-        except BaseException:  # noqa: BLE001 - the work must go on after any error
-            _log.exception("A worker has died and is replaced", worker=thread.name)
-            state.ledger.count("workers_replaced")
-            if not state.stopping.is_set():
-                self._start(thread)
-                return
+            except BaseException:  # noqa: BLE001 - the work must go on after any error
+                _log.exception("A worker has failed and goes on", worker=thread.name)
+                state.ledger.count("workers_replaced")
         state.beats.end(thread.name)
 
     def _work(self, thread: _WorkerThread, batch: list[SessionName]) -> None:
@@ -351,7 +347,7 @@ class Workers:
         thread.session, thread.since = at, time.time()
         try:
             verdicts = self._worker.run(batch, alive, began)
-        except BaseException:  # the thread ends; the queue must learn that the session is free
+        except BaseException:  # `_run` handles it; the queue must learn that the session is free
             verdicts[at] = Failed("the worker died")
             raise
         finally:

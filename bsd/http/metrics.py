@@ -48,7 +48,7 @@ _COUNTERS = {
     ),
     "bsd_children_started": ("totals.children_started", "Child processes that were started."),
     "bsd_children_died": ("totals.children_died", "Child processes that died at work."),
-    "bsd_workers_replaced": ("totals.workers_replaced", "Workers that died and were replaced."),
+    "bsd_workers_replaced": ("totals.workers_replaced", "Failures of workers, which went on."),
     "bsd_loop_crashes": ("totals.crashes", "Steps of loops that ended with an exception."),
     "bsd_queue_refused": ("queue.refused", "Sessions that found the queue full."),
     "bsd_queue_retried": ("queue.retried", "Jobs that were tried again."),

@@ -1,4 +1,4 @@
-"""Workers: they take jobs and survive failures; a dead worker is replaced."""
+"""Workers: they take jobs and survive failures; a worker that fails goes on."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_death_in_a_batch_costs_one_session_an_attempt(tmp_path: Path) -> None
     assert office.ledger.totals()["workers_replaced"] == 1
 
 
-def test_a_worker_that_dies_is_replaced_and_counted(office: Office) -> None:
+def test_a_worker_that_dies_goes_on_and_is_counted(office: Office) -> None:
     office.task.do = {"fatal-1": die, "fatal-2": die, "fatal-3": die}
     for session in office.task.do:
         office.put(session)
