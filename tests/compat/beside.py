@@ -92,15 +92,12 @@ class Beside:
         return done
 
     def bsd_command(self, *arguments: str) -> list[str]:
-        """The command line of bsd on this root."""
-        words = ("--root", str(self.root), *arguments)
-        if self.user:  # the server of forked commands runs them as its own user
-            return [sys.executable, "-m", "bsd", *words]
-        return forked.command(*words)
+        """The command line of bsd on this root, for a program to run: bsd sees its caller."""
+        return [sys.executable, "-m", "bsd", "--root", str(self.root), *arguments]
 
     def bsd(self, *arguments: str, ok: bool = True) -> Any:
         """Return the answer of bsd as a document; `ok` if it must succeed."""
-        if self.user:
+        if self.user:  # the server of forked commands runs them as its own user
             done = self.run(*self.bsd_command("--json", *arguments), ok=ok)
         else:
             words = ("--root", str(self.root), "--json", *arguments)
