@@ -39,10 +39,11 @@ from bsd import __version__
 
 _NAME = "brainsurgeond"
 _SHOWN = 10  # changed files in a message
+# Every module can be imported without the extras, but for the one that is named.
 _IMPORT_ALL = """\
 import importlib, pkgutil, bsd
 for module in pkgutil.walk_packages(bsd.__path__, "bsd."):
-    if not module.name.endswith(".__main__"):
+    if not module.name.endswith(".__main__") and module.name != "bsd.bucket.object_storage":
         importlib.import_module(module.name)
 """
 
