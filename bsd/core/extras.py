@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from typing import Any
 
 from bsd.core.errors import Unavailable
@@ -26,9 +27,16 @@ def require_extra(module: str, purpose: str) -> None:
         purpose: what needs it, such as "the bucket s3://…"; the subject of the message.
     """
     if importlib.util.find_spec(module) is None:
+        wanted = f"'brainsurgeond[{EXTRAS[module]}]'"
+        # What pipx, uv and the Debian package install has no pip of its own.
+        hint = (
+            f"{sys.executable} -m pip install {wanted}"
+            if importlib.util.find_spec("pip") is not None
+            else f"pipx install --force {wanted}, or `uv tool install {wanted}`;"
+            " the Debian package has no extras, use one of these instead"
+        )
         raise Unavailable(
-            f"{purpose} needs the package {module}, which is not installed",
-            hint=f"pip install 'brainsurgeond[{EXTRAS[module]}]'",
+            f"{purpose} needs the package {module}, which is not installed", hint=hint
         )
 
 

@@ -7,7 +7,6 @@ LanceDB starts threads that never end and takes hundreds of megabytes of memory,
 process of its own (`use_lance`).
 """
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 import structlog
 
 from bsd.core.errors import BsdError, Conflict, Unavailable
+from bsd.core.extras import require_extra
 from bsd.memory.database import Database, normalized_hash
 
 _log = structlog.stdlib.get_logger(module="memory")
@@ -116,11 +116,7 @@ class Vectors:
         return [one for one, created, _ in found if created is None or created < young]
 
     def _run(self, verb: str, told: str = "") -> str:
-        if importlib.util.find_spec("lancedb") is None:
-            raise Unavailable(
-                f"the vectors in {self.directory} need LanceDB, which is not installed",
-                hint="install it with bsd: pip install 'brainsurgeond[lancedb]'",
-            )
+        require_extra("lancedb", f"the table of vectors in {self.directory}")
         program = [sys.executable, "-P", "-c", _PROGRAM, _HOME, str(self.directory), verb]
         try:
             with subprocess.Popen(

@@ -104,7 +104,7 @@ def test_without_pyrage_the_error_names_the_extra(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(Unavailable, match="needs the package pyrage") as caught:
         sealing.seal(b"")
-    assert caught.value.hint == "pip install 'brainsurgeond[s3]'"
+    assert "brainsurgeond[s3]" in str(caught.value.hint)
 
 
 def test_the_same_content_is_never_sealed_to_the_same_bytes(sealing: Sealing) -> None:

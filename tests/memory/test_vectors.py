@@ -232,7 +232,7 @@ def test_without_the_library_it_is_said_what_is_missing(
     assert "not installed" in (actions.stats(memory).vectors_problem or "")
     with pytest.raises(Unavailable) as caught:
         actions.prune(memory, vectors=True)
-    assert "pip install" in (caught.value.hint or "")
+    assert "brainsurgeond[lancedb]" in (caught.value.hint or "")
 
 
 def test_a_program_that_fails_is_quoted(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
