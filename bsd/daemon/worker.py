@@ -37,6 +37,7 @@ _log: BoundLogger = structlog.get_logger(module="worker")
 # The wait after a commit that included lines of another program, or that executed agents' calls.
 # Such lines cause no further event, and the session must be idle first.
 _LOOK_AGAIN_SECONDS = 3.0
+_AFTER_FAILURE_SECONDS = 1.0
 # After so many sessions followed by a minute without work, memory is returned to the system.
 _MANY = 1000
 _LARGEST_BATCH = 32  # small sessions of the backlog that a child processes in one task
@@ -328,6 +329,7 @@ class Workers:
             except BaseException:  # noqa: BLE001 - the work must go on after any error
                 _log.exception("A worker has failed and goes on", worker=thread.name)
                 state.ledger.count("workers_replaced")
+                state.stopping.wait(_AFTER_FAILURE_SECONDS)  # or the log would fill the disk
         state.beats.end(thread.name)
 
     def _work(self, thread: _WorkerThread, batch: list[SessionName]) -> None:
