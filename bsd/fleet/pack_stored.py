@@ -1,9 +1,10 @@
 """Packs originals that are still only in the stores of sessions, so that the bucket has them, too.
 
 A store keeps its files: when their time in the store is over (`retention`), the archive has their
-lines already. A store is packed once it has rested for `copy_after`. If the setting `archive` is
-off, nothing is packed, since expired content is to be deleted. `archive_retention` counts from the
-time of the early packing.
+lines already. A store is packed once it has rested for `copy_after`, or once its session has been
+copied, since the copy in the bucket may have placeholders of its values. If the setting `archive`
+is off, nothing is packed, since expired content is to be deleted. `archive_retention` counts from
+the time of the early packing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from bsd.core.errors import BsdError, Busy, os_problem
 from bsd.core.layout import Layout
 from bsd.maintenance.targets import ExtractedFiles
 from bsd.store.pack import PackDamaged
+from bsd.store.snapshots import COPY_FILE, snapshot_directories
 from bsd.store.uploads import UploadJournal
 
 _log = structlog.stdlib.get_logger(module="fleet")
@@ -40,7 +42,7 @@ def pack_stored(
     Args:
         layout: the root.
         config: the settings of retention.
-        rest_seconds: how long a store must not have changed.
+        rest_seconds: how long a store must not have changed, if its session is not copied.
         now: epoch seconds.
         journal: has the time of each store when it was packed.
         stopping: called before each store; True ends the run.
@@ -62,9 +64,12 @@ def pack_stored(
         with suppress(FileNotFoundError):
             mtime_ns = os.stat(place, follow_symlinks=False).st_mtime_ns
             age = now - mtime_ns / 1e9
-            if packed.get(place.name) == mtime_ns or 0 <= age < rest_seconds:
+            packed_ns = packed.get(place.name, 0)
+            if packed_ns == mtime_ns:
                 continue
             try:
+                if 0 <= age < rest_seconds and not _is_copied_since(layout, place.name, packed_ns):
+                    continue
                 target.pack_early(place)
             except Busy:
                 continue
@@ -80,3 +85,12 @@ def pack_stored(
                         "INSERT OR REPLACE INTO packed VALUES (?, ?)", (place.name, mtime_ns)
                     )
     return problems
+
+
+def _is_copied_since(layout: Layout, store: str, mtime_ns: int) -> bool:
+    """Return whether a copy of a session is newer than a time, by the name of its store."""
+    for directory in snapshot_directories(layout.archive / store):
+        with suppress(FileNotFoundError):
+            if os.stat(directory / COPY_FILE, follow_symlinks=False).st_mtime_ns > mtime_ns:
+                return True
+    return False

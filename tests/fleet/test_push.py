@@ -23,6 +23,7 @@ from bsd.fleet import push as push_module
 from bsd.fleet.host import why_new_id
 from bsd.fleet.manifest import FileKind, host_directories, make_manifest, manifest_key
 from bsd.maintenance.forget import Forget
+from bsd.maintenance.targets import ExtractedFiles
 from bsd.maintenance.trash import Trash
 from bsd.store.archive import SessionArchive
 from bsd.store.originals import SessionStore
@@ -70,6 +71,21 @@ def test_a_first_push_has_all_that_a_session_needs(host: MadeHost) -> None:
     figures = host.figures()
     assert (figures.files, figures.waiting_files, figures.errors) == (3, 0, 0)
     assert figures.last_success is not None
+
+
+def test_values_go_up_with_the_copy_that_has_their_placeholders(
+    host: MadeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.add()
+    store = host.layout.store_dir(S1)
+    now = host.clock.now() - 60.0
+    os.utime(store, (now, now))  # the values have just left; the session has rested all the same
+    assert host.push().files == 3
+    assert FileKind.VALUES in {each.kind for each in host.remote().files.values()}
+    # A store that changes again, with no newer copy, rests first.
+    monkeypatch.setattr(ExtractedFiles, "pack_early", _refuse)
+    os.utime(store, (now + 1.0, now + 1.0))
+    assert host.push().files == 0
 
 
 def test_a_push_without_changes_creates_nothing(
